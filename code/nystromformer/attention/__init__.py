@@ -1,0 +1,22 @@
+"""Attentions behind one contract: `create_attention(name, ...)`, then `attention(q, k, v, mask)`."""
+
+from nystromformer.attention.base import Attention, Holds, Needs
+from nystromformer.attention.mask import AttentionMask
+from nystromformer.attention.nystrom import Factors, NystromAttention
+from nystromformer.attention.pinv import iterative_pinv, pinv_residual
+from nystromformer.attention.registry import MODULES, create_attention
+from nystromformer.attention.softmax import SoftmaxAttention
+
+__all__ = [
+    "MODULES",
+    "Attention",
+    "AttentionMask",
+    "Factors",
+    "Holds",
+    "Needs",
+    "NystromAttention",
+    "SoftmaxAttention",
+    "create_attention",
+    "iterative_pinv",
+    "pinv_residual",
+]

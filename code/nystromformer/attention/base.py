@@ -1,0 +1,145 @@
+"""The contract that every attention keeps.
+
+Shapes: B batch, H heads, N tokens, D head dim.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.attention.mask import AttentionMask
+from nystromformer.attention.skip import ConvolutionSkip
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a method asks of the code around it."""
+
+    shared_query_key: bool = False
+    """Queries and keys are one tensor: no key projection is built."""
+    max_length: bool = False
+    """Parameters are learned for a length: longer input is refused."""
+    layer_sharing: bool = False
+    """Layers may share the method's parameters."""
+    random_numbers: bool = False
+    """The output depends on random numbers drawn in the forward pass."""
+    global_tokens: bool = False
+    """The mask must say which tokens attend globally."""
+
+
+@dataclass(frozen=True)
+class Holds:
+    """Which properties of the contract a method keeps; the shared test suite reads this."""
+
+    padding: bool = True
+    """Appended masked tokens change no valid output."""
+    batch: bool = True
+    """A row's output does not depend on the other rows."""
+    any_length: bool = True
+    """Every length of at least one token is accepted."""
+    compile: bool = True
+    """`torch.compile(fullgraph=True)` works."""
+    export: bool = True
+    """One `torch.export` program serves any batch size and length."""
+
+
+class Attention(nn.Module, ABC):
+    """Attention over projected tensors: `attention(q_BHND, k_BHND, v_BHND, mask) -> out_BHND`.
+
+    Args:
+        num_heads: H, the number of heads of q, k and v.
+        head_dim: D, the width of a head; scores are scaled by 1/√D.
+        conv_kernel_size: taps of the depthwise convolution of V that is added to the output (paper, Figure 4);
+            odd, or None for none.
+    """
+
+    needs: ClassVar[Needs] = Needs()
+    zeroes_masked_query_key: bool = True
+
+    def __init__(self, num_heads: int, head_dim: int, conv_kernel_size: int | None = None) -> None:
+        super().__init__()
+        for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, found {value}")
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.skip = None if conv_kernel_size is None else ConvolutionSkip(num_heads, conv_kernel_size)
+
+    @property
+    def holds(self) -> Holds:
+        """The properties that this module, as configured, keeps."""
+        return Holds()
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | AttentionMask | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Attend.
+
+        Args:
+            q, k, v: (B, H, N, D), of one dtype.
+            mask: None (all tokens count), bool (B, N) with True = keep, in any pattern, or an AttentionMask.
+            is_causal: refused where true; it is here so that code written for
+                `torch.nn.functional.scaled_dot_product_attention` gets a sentence instead of a wrong answer.
+
+        Returns:
+            (B, H, N, D); zero at masked positions.
+
+        Raises:
+            ValueError: shapes that do not fit, a mask that is not (B, N), causal use.
+        """
+        self._check(q, k, v, is_causal)
+        mask = AttentionMask.wrap(mask, q)
+        if mask is None:
+            out = self.attend(q, k, v, None)
+            return out if self.skip is None else self.skip(v) + out
+        # Zeros, not only weights of zero: a masked key of 1e30 would make its score inf, and inf - inf is NaN.
+        keep_B1N1 = mask.multiplier(q.dtype)
+        v = v * keep_B1N1
+        if self.zeroes_masked_query_key:
+            q, k = q * keep_B1N1, k * keep_B1N1
+        out = self.attend(q, k, v, mask)
+        if self.skip is not None:
+            out = self.skip(v) + out
+        return out * keep_B1N1
+
+    @abstractmethod
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        """The method itself. V, and where `zeroes_masked_query_key` Q and K, arrive zeroed at masked positions;
+        what is returned there is overwritten with zeros."""
+
+    def _check(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> None:
+        if is_causal:
+            raise ValueError(
+                "is_causal=True is refused: the method mixes information over the whole row before a token sees it, "
+                "so a causal mask cannot hide the future. Use a decoder's attention instead."
+            )
+        if q.ndim != 4 or q.shape[1] != self.num_heads or q.shape[3] != self.head_dim:
+            raise ValueError(
+                f"q must have the shape (batch, {self.num_heads}, tokens, {self.head_dim}), found {tuple(q.shape)}"
+            )
+        for name, tensor in (("k", k), ("v", v)):
+            if tensor.shape != q.shape:
+                raise ValueError(f"{name} must have q's shape {tuple(q.shape)}, found {tuple(tensor.shape)}")
+            if tensor.dtype != q.dtype:
+                raise ValueError(f"{name} must have q's dtype {q.dtype}, found {tensor.dtype}")
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, head_dim={self.head_dim}"
+
+
+def default_scale(head_dim: int) -> float:
+    """1/√D, the scale of eq. 2."""
+    return float(head_dim) ** -0.5
+
+
+def is_exporting() -> bool:
+    """Whether `torch.export` is tracing: then no Python branch may look at the length."""
+    return bool(torch.compiler.is_exporting())

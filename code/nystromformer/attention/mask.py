@@ -1,0 +1,92 @@
+"""The mask of a batch, built once per forward of a model and shared by its layers.
+
+Shapes: B batch, N tokens, M landmarks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nystromformer.attention.landmarks import Segments
+
+
+class AttentionMask:
+    """Which tokens count, and what the layers derive from that. Nothing here waits for the device.
+
+    Args:
+        keep_BN: bool, True where the token counts; any pattern.
+        global_BN: bool, True where the token attends globally (for attentions that have global tokens).
+
+    Raises:
+        ValueError: a mask that is not bool (B, N).
+    """
+
+    def __init__(self, keep_BN: Tensor, global_BN: Tensor | None = None) -> None:
+        _check(keep_BN)
+        if global_BN is not None and (global_BN.dtype != torch.bool or global_BN.shape != keep_BN.shape):
+            raise ValueError(
+                f"global_BN must be bool of the mask's shape {tuple(keep_BN.shape)}, "
+                f"found {global_BN.dtype} {tuple(global_BN.shape)}"
+            )
+        self.keep_BN = keep_BN
+        self.global_BN = global_BN
+        self.lengths_B = keep_BN.sum(1)
+        # A softmax over no key at all is NaN: a row without valid tokens attends to its first (zeroed) position, and
+        # its output is zeroed afterwards.
+        first_N = torch.arange(keep_BN.shape[1], device=keep_BN.device) == 0
+        self.keys_BN = keep_BN | (first_N & (self.lengths_B == 0)[:, None])
+        self._multipliers: dict[torch.dtype, Tensor] = {}
+        self._biases: dict[torch.dtype, Tensor] = {}
+        self._segments: dict[int, Segments] = {}
+
+    @staticmethod
+    def wrap(mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
+        """An AttentionMask for q (B, H, N, D) from what a caller passed.
+
+        Raises:
+            ValueError: a mask that is not (B, N), with a sentence on 4-D and (N, N) masks.
+        """
+        if mask is None:
+            return None
+        keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
+        _check(keep_BN)
+        if keep_BN.shape != (q.shape[0], q.shape[2]):
+            raise ValueError(
+                f"mask must have the shape (batch, tokens) = ({q.shape[0]}, {q.shape[2]}), "
+                f"found {tuple(keep_BN.shape)}" + _WHY_PER_TOKEN
+            )
+        return mask if isinstance(mask, AttentionMask) else AttentionMask(mask)
+
+    def multiplier(self, dtype: torch.dtype) -> Tensor:
+        """(B, 1, N, 1): one where the token counts, zero elsewhere."""
+        if dtype not in self._multipliers:
+            self._multipliers[dtype] = self.keep_BN[:, None, :, None].to(dtype)
+        return self._multipliers[dtype]
+
+    def bias(self, dtype: torch.dtype) -> Tensor:
+        """(B, 1, 1, N): what is added to the scores of the keys, zero or -inf; never -inf for a whole row."""
+        if dtype not in self._biases:
+            zeros = torch.zeros(self.keys_BN.shape, dtype=dtype, device=self.keys_BN.device)
+            self._biases[dtype] = zeros.masked_fill(~self.keys_BN, float("-inf"))[:, None, None, :]
+        return self._biases[dtype]
+
+    def segments(self, num_landmarks: int) -> Segments:
+        """The landmarks' segments of each row's own valid tokens (eq. 16)."""
+        if num_landmarks not in self._segments:
+            self._segments[num_landmarks] = Segments.of_mask(self.keep_BN, self.lengths_B, num_landmarks)
+        return self._segments[num_landmarks]
+
+
+_WHY_PER_TOKEN = (
+    ". The mask says per token whether it counts. A mask per pair of tokens, (N, N) or 4-D, cannot be applied: the "
+    "N x N scores are never formed. Turn a padding mask of shape (batch, 1, 1, tokens) into mask[:, 0, 0] == 0 "
+    "(additive) or mask[:, 0, 0] (bool)."
+)
+
+
+def _check(keep_BN: Tensor) -> None:
+    if keep_BN.ndim != 2:
+        raise ValueError(f"mask must be 2-D (batch, tokens), found {keep_BN.ndim}-D {tuple(keep_BN.shape)}" + _WHY_PER_TOKEN)
+    if keep_BN.dtype != torch.bool:
+        raise ValueError(f"mask must be bool with True = keep, found {keep_BN.dtype}; for a mask of ones and zeros pass mask.bool()")

@@ -1,0 +1,194 @@
+"""Nyström attention (paper, eq. 13-17): softmax attention approximated through M landmarks in O(N).
+
+Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nystromformer.attention.base import Attention, Holds, default_scale, is_exporting
+from nystromformer.attention.landmarks import Segments, fixed_segment_means, segment_means, tokens_at
+from nystromformer.attention.mask import AttentionMask
+from nystromformer.attention.pinv import PinvStart, iterative_pinv, pinv_residual
+
+SegmentRule = Literal["valid", "padded", "padded_unmasked"]
+
+
+class Factors(NamedTuple):
+    """The three factors of eq. 15, whose product is the approximated softmax matrix; float32 or wider."""
+
+    queries_BHNM: Tensor
+    """softmax(Q K̃ᵀ/√D); zero rows at masked positions."""
+    inverse_BHMM: Tensor
+    """Z*, eq. 14; the identity for rows that get exact attention."""
+    keys_BHMN: Tensor
+    """softmax(Q̃ Kᵀ/√D); zero columns at masked positions. Row j selects token j where a row gets exact attention."""
+
+
+class _Landmarks(NamedTuple):
+    q_BHMD: Tensor
+    k_BHMD: Tensor
+    segments: Segments | None
+
+
+class NystromAttention(Attention):
+    """softmax(QK̃ᵀ) · Z* · softmax(Q̃Kᵀ) · V (eq. 17), evaluated right to left; no N x M matrix is stored.
+
+    A row with at most `num_landmarks` valid tokens gets exact softmax attention, whatever else is in its batch.
+
+    Args:
+        num_heads, head_dim, conv_kernel_size: as for every attention.
+        num_landmarks: M.
+        pinv_iterations: how often eq. 14 is applied; the paper's 6.
+        segments: "valid": landmarks are means over near-equal segments of each row's own valid tokens. "padded": the
+            authors' code: fixed segments over the padded length, masked tokens count as zeros. "padded_unmasked":
+            transformers' module: fixed segments, masked tokens included.
+        pinv_start: see `iterative_pinv`; "batch" is the authors' and transformers' rule.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        num_landmarks: int = 64,
+        conv_kernel_size: int | None = None,
+        pinv_iterations: int = 6,
+        segments: SegmentRule = "valid",
+        pinv_start: PinvStart = "matrix",
+    ) -> None:
+        super().__init__(num_heads, head_dim, conv_kernel_size)
+        for name, value in (("num_landmarks", num_landmarks), ("pinv_iterations", pinv_iterations)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, found {value}")
+        self.num_landmarks = num_landmarks
+        self.pinv_iterations = pinv_iterations
+        self.segments = segments
+        self.pinv_start = pinv_start
+        self.zeroes_masked_query_key = segments != "padded_unmasked"
+
+    @property
+    def holds(self) -> Holds:
+        fixed = self.segments != "valid"
+        return Holds(
+            padding=not fixed, any_length=not fixed, export=not fixed, batch=self.pinv_start == "matrix"
+        )
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        if mask is None and is_exporting():
+            # One exported program serves every length: the rows' lengths become data.
+            mask = _all_tokens(q)
+        if self._every_row_is_exact(q.shape[2], mask):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask is None else mask.bias(q.dtype))
+        landmarks = self._landmarks(q, k, mask)
+        key_bias = None if mask is None else mask.bias(q.dtype)
+        context_BHMD = F.scaled_dot_product_attention(landmarks.q_BHMD.to(q.dtype), k, v, attn_mask=key_bias)
+        with torch.autocast(q.device.type, enabled=False):
+            _, inverse_BHMM = self._inverse(landmarks)
+            values_BHMD = inverse_BHMM @ context_BHMD.to(inverse_BHMM.dtype)
+        values_BHMD = values_BHMD.to(q.dtype)
+        landmark_bias = None
+        segments = landmarks.segments
+        if segments is not None and segments.short_B is not None:
+            assert segments.first_BM is not None and segments.bias_B11M is not None
+            # The landmarks of a short row are its tokens: with V's tokens as values the last product is softmax(QKᵀ)V.
+            values_BHMD = torch.where(
+                segments.short_B[:, None, None, None], tokens_at(v, segments.first_BM), values_BHMD
+            )
+            landmark_bias = segments.bias_B11M.to(q.dtype)
+        return F.scaled_dot_product_attention(q, landmarks.k_BHMD.to(q.dtype), values_BHMD, attn_mask=landmark_bias)
+
+    def factors(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Factors:
+        """The factors of eq. 15, materialised, for people who want to look at them.
+
+        Args:
+            q, k: (B, H, N, D).
+            mask: as in `forward`.
+
+        Raises:
+            ValueError: as `forward`.
+        """
+        self._check(q, k, q, is_causal=False)
+        mask = AttentionMask.wrap(mask, q) or _all_tokens(q)
+        with torch.autocast(q.device.type, enabled=False):
+            q, k = (x if x.dtype == torch.float64 else x.float() for x in (q, k))
+            keep_B1N1 = mask.multiplier(q.dtype)
+            if self.zeroes_masked_query_key:
+                q, k = q * keep_B1N1, k * keep_B1N1
+            landmarks = self._landmarks(q, k, mask)
+            segments = landmarks.segments
+            landmark_bias = None if segments is None else segments.bias_B11M
+            _, inverse_BHMM = self._inverse(landmarks)
+            keys_BHMN = self._softmax(landmarks.q_BHMD, k, mask.bias(q.dtype)) * keep_B1N1.mT
+            if segments is not None:
+                assert segments.short_B is not None and segments.first_BM is not None
+                short_B111 = segments.short_B[:, None, None, None]
+                tokens_N = torch.arange(q.shape[2], device=q.device)
+                selection_BMN = (segments.first_BM[:, :, None] == tokens_N).to(q.dtype)
+                selection_BMN = selection_BMN * (segments.counts_BM > 0)[:, :, None]
+                identity_MM = torch.eye(self.num_landmarks, dtype=q.dtype, device=q.device)
+                keys_BHMN = torch.where(short_B111, selection_BMN[:, None], keys_BHMN)
+                inverse_BHMM = torch.where(short_B111, identity_MM, inverse_BHMM)
+            queries_BHNM = self._softmax(q, landmarks.k_BHMD, landmark_bias) * keep_B1N1
+            return Factors(queries_BHNM, inverse_BHMM, keys_BHMN)
+
+    def residual(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
+        """‖A Z A − A‖ / ‖A‖ of the landmarks' matrix, (B, H): how far eq. 14 is from the pseudo-inverse.
+
+        Args:
+            q, k, mask: as in `factors`.
+        """
+        self._check(q, k, q, is_causal=False)
+        mask = AttentionMask.wrap(mask, q) or _all_tokens(q)
+        if self.zeroes_masked_query_key:
+            q, k = (x * mask.multiplier(x.dtype) for x in (q, k))
+        with torch.autocast(q.device.type, enabled=False):
+            return pinv_residual(*self._inverse(self._landmarks(q, k, mask)))
+
+    def _every_row_is_exact(self, length: int, mask: AttentionMask | None) -> bool:
+        if self.segments != "valid":
+            return length == self.num_landmarks
+        return mask is None and length <= self.num_landmarks
+
+    def _landmarks(self, q: Tensor, k: Tensor, mask: AttentionMask | None) -> _Landmarks:
+        length = q.shape[2]
+        if self.segments != "valid":
+            if length % self.num_landmarks:
+                raise ValueError(
+                    f'segments="{self.segments}" cuts the padded length into num_landmarks = {self.num_landmarks} '
+                    f'equal segments: expected a multiple of it, found {length} tokens. Pad, or use segments="valid".'
+                )
+            return _Landmarks(
+                fixed_segment_means(q, self.num_landmarks), fixed_segment_means(k, self.num_landmarks), None
+            )
+        if mask is not None:
+            segments = mask.segments(self.num_landmarks)
+        elif length % self.num_landmarks == 0:
+            return _Landmarks(
+                fixed_segment_means(q, self.num_landmarks), fixed_segment_means(k, self.num_landmarks), None
+            )
+        else:
+            segments = Segments.of_length(q.shape[0], length, self.num_landmarks, q.device)
+        return _Landmarks(segment_means(q, segments), segment_means(k, segments), segments)
+
+    def _inverse(self, landmarks: _Landmarks) -> tuple[Tensor, Tensor]:
+        """A = softmax(Q̃K̃ᵀ/√D) and its iterative inverse, both (B, H, M, M)."""
+        bias = None if landmarks.segments is None else landmarks.segments.bias_B11M
+        a_BHMM = self._softmax(landmarks.q_BHMD, landmarks.k_BHMD, bias)
+        return a_BHMM, iterative_pinv(a_BHMM, self.pinv_iterations, self.pinv_start)
+
+    def _softmax(self, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+        scores = (q @ k.mT) * default_scale(self.head_dim)
+        return torch.softmax(scores if bias is None else scores + bias.to(scores.dtype), dim=-1)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{super().extra_repr()}, num_landmarks={self.num_landmarks}, pinv_iterations={self.pinv_iterations}, "
+            f"segments={self.segments!r}, pinv_start={self.pinv_start!r}"
+        )
+
+
+def _all_tokens(q_BHND: Tensor) -> AttentionMask:
+    return AttentionMask(torch.ones(q_BHND.shape[0], q_BHND.shape[2], dtype=torch.bool, device=q_BHND.device))

@@ -1,0 +1,85 @@
+"""The iterative Moore-Penrose inverse of Lemma 1 (eq. 14; Razavi et al. 2014).
+
+Shapes: … any leading dims, M landmarks.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+PinvStart = Literal["matrix", "batch"]
+
+
+def iterative_pinv(a: Tensor, iterations: int = 6, start: PinvStart = "matrix") -> Tensor:
+    """Z* of eq. 14 after a fixed number of iterations.
+
+    Six iterations are not the pseudo-inverse of an ill-conditioned matrix: few iterations act as a regulariser, and
+    the method is defined by them. The gradient is that of the iterations, not of the limit.
+
+    Args:
+        a: (…, M, M), float32 or float64 (16-bit iterations overflow).
+        iterations: how often eq. 14 is applied.
+        start: "matrix" divides Aᵀ by ‖A‖₁‖A‖∞ of each matrix; "batch" by the largest ‖A‖₁ of all matrices of the
+            batch, as the authors' code does for row-stochastic A, so that results depend on the neighbours.
+
+    Returns:
+        (…, M, M).
+    """
+    if a.dtype in (torch.bfloat16, torch.float16):
+        raise ValueError(f"the iteration overflows in 16 bits: expected float32 or float64, found {a.dtype}")
+    with torch.autocast(a.device.type, enabled=False):
+        flat = a.reshape(-1, *a.shape[-2:])
+        column_sums = flat.abs().sum(-2)
+        if start == "batch":
+            norm: Tensor = column_sums.amax()
+        else:
+            norm = (column_sums.amax(-1) * flat.abs().sum(-1).amax(-1))[:, None, None]
+        z: Tensor = _Iterations.apply(flat, flat.mT / norm, iterations)
+        return z.view(a.shape)
+
+
+def pinv_residual(a: Tensor, z: Tensor) -> Tensor:
+    """‖A Z A − A‖ / ‖A‖ (Frobenius) of each matrix: zero for a pseudo-inverse. (…, M, M) twice -> (…)."""
+    with torch.autocast(a.device.type, enabled=False):
+        return torch.linalg.matrix_norm(a @ z @ a - a) / torch.linalg.matrix_norm(a)
+
+
+def _step(a: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Z' = ¼ Z (13 I − AZ (15 I − AZ (7 I − AZ))) as four products and no identity matrices; also the inner terms."""
+    az = torch.bmm(a, z)
+    inner = torch.baddbmm(az, az, az, beta=7, alpha=-1)
+    outer = torch.baddbmm(az, az, inner, beta=15, alpha=-1)
+    return torch.baddbmm(z, z, outer, beta=3.25, alpha=-0.25), az, inner, outer
+
+
+class _Iterations(torch.autograd.Function):
+    """Eq. 14, with a backward that keeps one matrix per iteration and computes the inner terms again."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, z: Tensor, iterations: int) -> Tensor:
+        steps = []
+        for _ in range(iterations):
+            steps.append(z)
+            z = _step(a, z)[0]
+        ctx.save_for_backward(a, *steps)
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_z: Tensor) -> tuple[Tensor, Tensor, None]:
+        a, *steps = ctx.saved_tensors
+        grad_a = torch.zeros_like(a)
+        for z in reversed(steps):
+            _, az, inner, outer = _step(a, z)
+            grad_outer = torch.bmm(z.mT, grad_z).mul_(-0.25)
+            grad_z = torch.baddbmm(grad_z, grad_z, outer.mT, beta=3.25, alpha=-0.25)
+            grad_inner = torch.bmm(az.mT, grad_outer).neg_()
+            grad_az = torch.baddbmm(grad_outer, grad_outer, inner.mT, beta=15, alpha=-1)
+            grad_az.add_(grad_inner, alpha=7).baddbmm_(grad_inner, az.mT, alpha=-1).baddbmm_(
+                az.mT, grad_inner, alpha=-1
+            )
+            grad_a.baddbmm_(grad_az, z.mT)
+            grad_z.baddbmm_(a.mT, grad_az)
+        return grad_a, grad_z, None

@@ -1,0 +1,134 @@
+"""Slow, plain oracles in float64, written from the paper's equations; nothing here is shared with the modules.
+
+Shapes: B batch, H heads, N tokens, M landmarks, D head dim, K taps. Differentiable, so that gradients have an oracle too.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+def softmax_matrix(q: Tensor, k: Tensor) -> Tensor:
+    """S of eq. 2: (n, D), (m, D) -> (n, m), rows summing to one."""
+    return torch.softmax(q @ k.T / q.shape[-1] ** 0.5, dim=-1)
+
+
+def pseudo_inverse_steps(a: Tensor, iterations: int, norm: Tensor) -> Tensor:
+    """Eq. 14 from Z₀ = Aᵀ / norm: (m, m) -> (m, m)."""
+    eye = torch.eye(len(a), dtype=a.dtype)
+    z = a.T / norm
+    for _ in range(iterations):
+        az = a @ z
+        z = z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az))) / 4
+    return z
+
+
+def start_norm(a: Tensor) -> Tensor:
+    """‖A‖₁ ‖A‖∞ of one matrix."""
+    return a.abs().sum(0).max() * a.abs().sum(1).max()
+
+
+def segment_bounds(n: int, num_landmarks: int) -> list[tuple[int, int]]:
+    """Near-equal segments of n ≥ M tokens: segment j holds the tokens r with ⌊r·M/n⌋ = j."""
+    members = [[r for r in range(n) if r * num_landmarks // n == j] for j in range(num_landmarks)]
+    return [(group[0], group[-1] + 1) for group in members]
+
+
+def segment_means(x: Tensor, num_landmarks: int) -> Tensor:
+    """Eq. 16 over near-equal segments: (n, D) -> (M, D)."""
+    return torch.stack([x[a:b].mean(0) for a, b in segment_bounds(len(x), num_landmarks)])
+
+
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None) -> Tensor:
+    """Eq. 2 among the valid tokens of each row: (B, H, N, D) -> (B, H, N, D), zero elsewhere."""
+    return _per_row(lambda qs, ks, vs: softmax_matrix(qs, ks) @ vs, q, k, v, keep_BN)
+
+
+def nystrom_attention(
+    q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, num_landmarks: int, iterations: int | None = 6
+) -> Tensor:
+    """Eq. 15 among the valid tokens of each row, exact where a row has at most M of them.
+
+    Args:
+        iterations: of eq. 14; None takes `torch.linalg.pinv` (eq. 13).
+    """
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
+        if len(qs) <= num_landmarks:
+            return softmax_matrix(qs, ks) @ vs
+        ql, kl = segment_means(qs, num_landmarks), segment_means(ks, num_landmarks)
+        a = softmax_matrix(ql, kl)
+        z = torch.linalg.pinv(a) if iterations is None else pseudo_inverse_steps(a, iterations, start_norm(a))
+        return softmax_matrix(qs, kl) @ z @ softmax_matrix(ql, ks) @ vs
+
+    return _per_row(attend, q, k, v, keep_BN)
+
+
+def fixed_segment_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep_BN: Tensor | None = None,
+    *,
+    num_landmarks: int,
+    iterations: int = 6,
+    masked_tokens: Literal["zero", "included"] = "zero",
+) -> Tensor:
+    """The authors' attention: fixed segments over the padded length, one start value for the whole batch.
+
+    Args:
+        masked_tokens: how masked tokens enter the landmarks: as zeros (the authors), or as they are (transformers).
+    """
+    q, k, v = q.double(), k.double(), v.double()
+    B, H, N, _ = q.shape
+    keep = torch.ones(B, N, dtype=torch.bool) if keep_BN is None else keep_BN
+    length = N // num_landmarks
+    pairs = {}
+    for b in range(B):
+        for h in range(H):
+            weight = keep[b].double()[:, None] if masked_tokens == "zero" else torch.ones(N, 1).double()
+            ql = torch.stack([(q[b, h] * weight)[i : i + length].mean(0) for i in range(0, N, length)])
+            kl = torch.stack([(k[b, h] * weight)[i : i + length].mean(0) for i in range(0, N, length)])
+            pairs[b, h] = ql, kl, softmax_matrix(ql, kl)
+    norm = torch.stack([a.sum(0).max() for _, _, a in pairs.values()]).max()
+    out = torch.zeros_like(q)
+    for (b, h), (ql, kl, a) in pairs.items():
+        valid = keep[b]
+        z = pseudo_inverse_steps(a, iterations, norm)
+        context = softmax_matrix(ql, k[b, h][valid]) @ v[b, h][valid]
+        out[b, h, valid] = softmax_matrix(q[b, h][valid], kl) @ z @ context
+    return out
+
+
+def depthwise_convolution(v: Tensor, weight_H1K1: Tensor, keep_BN: Tensor | None = None) -> Tensor:
+    """The skip of Figure 4: out[n] = Σ_k w[h, k]·v[n + k − K//2], masked tokens as zeros; zero at masked positions."""
+    v, weight = v.double(), weight_H1K1.double()
+    N, K = v.shape[2], weight.shape[2]
+    keep = torch.ones(v.shape[0], N, dtype=torch.bool) if keep_BN is None else keep_BN
+    keep_B1N1 = keep[:, None, :, None]
+    v = torch.where(keep_B1N1, v, 0.0)
+    out = torch.zeros_like(v)
+    for tap in range(K):
+        shift = tap - K // 2
+        low, high = max(0, -shift), min(N, N - shift)
+        if low < high:
+            shifted = torch.zeros_like(v)
+            shifted[:, :, low:high] = v[:, :, low + shift : high + shift]
+            out = out + weight[None, :, 0, tap, :, None] * shifted
+    return torch.where(keep_B1N1, out, 0.0)
+
+
+def _per_row(attend, q, k, v, keep_BN):  # type: ignore[no-untyped-def]
+    q, k, v = q.double(), k.double(), v.double()
+    rows = []
+    for b in range(q.shape[0]):
+        valid = torch.ones(q.shape[2], dtype=torch.bool) if keep_BN is None else keep_BN[b]
+        heads = []
+        for h in range(q.shape[1]):
+            out = torch.zeros_like(q[b, h])
+            if valid.any():
+                out = out.index_put((valid.nonzero()[:, 0],), attend(q[b, h][valid], k[b, h][valid], v[b, h][valid]))
+            heads.append(out)
+        rows.append(torch.stack(heads))
+    return torch.stack(rows)

@@ -1,0 +1,37 @@
+"""What every command shares: flags by typer, logging, and how mistakes end."""
+
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from nystromformer.errors import UserError
+
+EXIT_MISTAKE = 2
+
+
+def run(*commands: Callable[..., Any]) -> None:
+    """Run a command, or one of several by name. A user's mistake prints one message and exits with status 2."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    for command in commands:
+        app.command()(_with_clear_errors(command))
+    app()
+
+
+def _with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except UserError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(EXIT_MISTAKE) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
+
+    return wrapped

@@ -1,0 +1,30 @@
+"""What a config.json may say, read and checked. Imports no torch, so that mistakes show at once."""
+
+from .attention import (
+    ATTENTIONS,
+    AttentionConfig,
+    AttentionName,
+    AttentionSpec,
+    NystromConfig,
+    SoftmaxConfig,
+    attention_config,
+)
+from .load import experiment_config, json_schema, load_config
+from .schema import ExperimentConfig, GpuConfig, ModelConfig, PretrainingConfig
+
+__all__ = [
+    "ATTENTIONS",
+    "AttentionConfig",
+    "AttentionName",
+    "AttentionSpec",
+    "NystromConfig",
+    "SoftmaxConfig",
+    "attention_config",
+    "ExperimentConfig",
+    "GpuConfig",
+    "ModelConfig",
+    "PretrainingConfig",
+    "experiment_config",
+    "json_schema",
+    "load_config",
+]

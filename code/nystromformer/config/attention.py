@@ -1,0 +1,108 @@
+"""What each attention may be told: a pydantic model per method, told apart by ``name``.
+
+Every parameter has a default, so that ``"attn_type": "nystrom"`` alone says enough.
+"""
+
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from .messages import describe_errors, quoted
+
+
+def _name_is_required(schema: dict[str, Any]) -> None:
+    # In Python the class says which attention it is; in JSON only the name does.
+    schema["required"] = ["name", *schema.get("required", [])]
+
+
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
+
+
+def _odd(value: int) -> int:
+    if value % 2 == 0:
+        raise ValueError("expected an odd number")
+    return value
+
+
+NumLandmarks = Annotated[int, Field(ge=1)]
+ConvKernelSize = Annotated[int, Field(ge=1, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(_odd)]
+
+
+class AttentionConfig(BaseModel):
+    """What every attention has in common."""
+
+    model_config = ConfigDict(**STRICT, json_schema_extra=_name_is_required)
+
+    name: str = Field(description="Which attention this is.")
+    conv_kernel_size: ConvKernelSize | None = Field(
+        default=None,
+        description="Taps of the depthwise convolution over the values that is added to the output, an odd number; "
+        "null for no convolution.",
+    )
+
+
+class SoftmaxConfig(AttentionConfig):
+    """Exact softmax attention, quadratic in the length."""
+
+    name: Literal["softmax"] = Field(default="softmax", description="Exact softmax attention.")
+
+
+class NystromConfig(AttentionConfig):
+    """Nyström attention (eq. 13-17 of the paper), linear in the length."""
+
+    name: Literal["nystrom"] = Field(default="nystrom", description="Nyström attention, eq. 13-17 of the paper.")
+    num_landmarks: NumLandmarks = Field(
+        default=64,
+        description="Landmarks M of each head; a row with at most this many valid tokens gets exact attention.",
+    )
+    pinv_iterations: int = Field(
+        default=6,
+        ge=1,
+        description="Iterations of eq. 14 for the pseudo-inverse; few of them also act as a regulariser.",
+    )
+    segments: Literal["valid", "padded", "padded_unmasked"] = Field(
+        default="valid",
+        description="What a landmark is the mean of. valid: near-equal segments of each row's own valid tokens; "
+        "padded: the authors' fixed segments over the padded length, masked tokens as zeros; "
+        "padded_unmasked: the fixed segments of transformers' module, masked tokens included.",
+    )
+    pinv_start: Literal["matrix", "batch"] = Field(
+        default="matrix",
+        description="How the start value of eq. 14 is normalised. matrix: each matrix by its own norms; "
+        "batch: all by the batch's largest norms, as the authors do.",
+    )
+
+
+# Both list the attentions; a test keeps them in step, because neither can be computed from the other for mypy.
+AttentionName = Literal["softmax", "nystrom"]
+AttentionSpec = Annotated[
+    SoftmaxConfig | NystromConfig, Field(discriminator="name", description="An attention and its parameters.")
+]
+
+ATTENTIONS: dict[str, type[AttentionConfig]] = {
+    cls.model_fields["name"].default: cls for cls in get_args(get_args(AttentionSpec)[0])
+}
+
+
+def attention_config(name: str, **parameters: object) -> AttentionConfig:
+    """The configuration of the attention called `name`.
+
+    Raises ValueError for an unknown name (listing the valid ones) and for unknown or impossible parameters
+    (listing each).
+    """
+    if name not in ATTENTIONS:
+        raise ValueError(_unknown_name(name))
+    cls = ATTENTIONS[name]
+    try:
+        return cls(**parameters)
+    except ValidationError as error:
+        problems = describe_errors(error, cls.model_json_schema())
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        raise ValueError(f"attention {quoted(name)} cannot be configured like this:{lines}") from None
+
+
+def _unknown_name(name: str) -> str:
+    nearest = get_close_matches(str(name).lower(), ATTENTIONS, n=1)
+    hint = f"; did you mean {quoted(nearest[0])}?" if nearest else ""
+    return f"unknown attention {quoted(name)}; valid names: {', '.join(ATTENTIONS)}{hint}"

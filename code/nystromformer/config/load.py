@@ -1,0 +1,88 @@
+"""Reading config.json: every mistake at once, in one UserError."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+
+from ..errors import UserError
+from .messages import Problem, describe_errors, quoted
+from .overrides import apply_overrides
+from .parse import parse_json
+from .schema import ExperimentConfig
+
+SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
+
+
+class _Untitled(GenerateJsonSchema):
+    # A title would only repeat the key.
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
+    """The experiment of the config.json at `path`, with "section.key=JSON" overrides written over it.
+
+    Raises UserError if the file cannot be read, is not JSON, or has any key missing, unknown, given twice or set to
+    an impossible value: all of these together, a line each.
+    """
+    try:
+        data, problems = parse_json(_read(path))
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+    if isinstance(data, dict):
+        problems += apply_overrides(data, overrides)
+    source = f"{path} with {', '.join(map(quoted, overrides))}" if overrides else str(path)
+    return _checked(data, source, problems)
+
+
+def experiment_config(data: object, source: str) -> ExperimentConfig:
+    """The experiment that already parsed `data` describes, such as a checkpoint's; `source` names it in messages.
+
+    Raises UserError with every mistake, a line each.
+    """
+    return _checked(data, source, [])
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of config.json, for editors."""
+    return deepcopy(_schema())
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    schema = ExperimentConfig.model_json_schema(schema_generator=_Untitled)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _checked(data: object, source: str, problems: Sequence[Problem]) -> ExperimentConfig:
+    found = list(problems)
+    try:
+        config = ExperimentConfig.model_validate(data)
+    except ValidationError as error:
+        found += describe_errors(error, _schema())
+    if not found:
+        return config
+    count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+    raise UserError(f"{source}: {count}" + "".join(f"\n  {problem}" for problem in found))
+
+
+def _read(path: Path) -> str:
+    """The text of the file; raises UserError if there is none."""
+    try:
+        # Editors on Windows may put a byte order mark first.
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        advice = "create it (copy nystrom-512/config.json, say), or name the experiment's folder with --model"
+        raise UserError(f"{path}: no such file; {advice}") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: a folder, where the file config.json was expected") from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}: line {line}: not UTF-8 text; save the file as UTF-8") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None

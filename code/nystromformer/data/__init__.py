@@ -1,0 +1,1 @@
+"""Corpora, tokenizers and datasets of fixed-length rows. Imports no torch."""

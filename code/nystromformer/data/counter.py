@@ -1,0 +1,63 @@
+"""Counter-based random numbers: a pure function of a key and a counter, with no state to keep or restore.
+
+What a training step sees is computed from (seed, step, row), so it does not depend on how many workers or processes
+prepare it, and a run resumes exactly.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bits = NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(x: Bits) -> Bits:
+    """The finaliser of splitmix64 (Steele, Lea and Flood 2014): a bijection that scatters every bit."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def random_bits(*key: int | NDArray[np.integer]) -> Bits:
+    """64 random bits for each element of the broadcast key.
+
+    >>> random_bits(seed, step, np.arange(4)).shape
+    (4,)
+    """
+    # On 1-d arrays, because numpy warns where a scalar wraps around, which is meant here.
+    state = np.zeros(1, dtype=np.uint64)
+    for part in key:
+        state = _mix(state + _GOLDEN + _mix(np.atleast_1d(np.asarray(part)).astype(np.uint64) * _GOLDEN + _GOLDEN))
+    return state
+
+
+def random_uniform(*key: int | NDArray[np.integer]) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1), one for each element of the broadcast key."""
+    return (random_bits(*key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def random_integer(*key: int) -> int:
+    """One non-negative integer below 2⁶³."""
+    return int(random_bits(*key)[0] >> np.uint64(1))
+
+
+def permute(indices: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64]:
+    """Where a random permutation of 0 … size-1 sends the given indices, without holding the permutation.
+
+    A Feistel network over the next power of four; what falls outside is sent on until it is inside (cycle walking).
+    """
+    half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
+    low = np.uint64((1 << half_bits) - 1)
+    values = indices.astype(np.uint64)
+    outside = np.ones(values.shape, dtype=bool)
+    while outside.any():
+        left, right = values[outside] >> np.uint64(half_bits), values[outside] & low
+        for turn in range(_ROUNDS):
+            left, right = right, left ^ (random_bits(*key, turn, right) & low)
+        values[outside] = (left << np.uint64(half_bits)) | right
+        outside = values >= np.uint64(size)
+    return values.astype(np.int64)
+
+
+_ROUNDS = 6

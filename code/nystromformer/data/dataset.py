@@ -1,0 +1,159 @@
+"""Reading a dataset folder: memory-mapped rows, its manifest and its tokenizer, checked before use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nystromformer.data.files import FileStamp, sha256_of
+from nystromformer.data.manifest import MANIFEST_FILE, SPLITS, Manifest, read_manifest
+from nystromformer.data.rows import little_endian, splits_file, tokens_file
+from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens
+from nystromformer.errors import UserError
+
+TOKENIZER_FOLDER = "tokenizer"
+
+
+class Rows:
+    """The rows of one split (R rows, N tokens), mapped into memory at first use and again in every process.
+
+    A pickle holds the paths, not the content.
+    """
+
+    def __init__(self, folder: Path, split: str, manifest: Manifest) -> None:
+        self._tokens_path = folder / tokens_file(split)
+        self._splits_path = folder / splits_file(split)
+        self._tokens_dtype = little_endian(manifest.tokens_dtype)
+        self._splits_dtype = little_endian(manifest.splits_dtype)
+        self._shape = (manifest.split(split).rows, manifest.length)
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    @cached_property
+    def tokens(self) -> np.memmap:
+        """Token ids, (R, N), read-only."""
+        return np.memmap(self._tokens_path, self._tokens_dtype, "r", shape=self._shape)
+
+    @cached_property
+    def splits(self) -> np.memmap:
+        """Index in its row of the second part's first token, (R,), read-only; 0 where there is no sentence order."""
+        return np.memmap(self._splits_path, self._splits_dtype, "r", shape=self._shape[:1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("tokens", "splits")}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An opened dataset folder."""
+
+    folder: Path
+    manifest: Manifest
+    train: Rows
+    validation: Rows
+
+    @property
+    def length(self) -> int:
+        """Tokens of a row."""
+        return self.manifest.length
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that the tokenizer knows, special ones included."""
+        return self.manifest.vocab_size
+
+    @property
+    def special(self) -> SpecialTokens:
+        """Ids of the special tokens."""
+        return self.manifest.special
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Folder that `AutoTokenizer.from_pretrained` and `load_tokenizer` take."""
+        return self.folder / TOKENIZER_FOLDER
+
+    @property
+    def fingerprint(self) -> str:
+        """Short text that is equal for equal rows and tokenizer."""
+        return self.manifest.fingerprint
+
+
+def open_dataset(folder: Path, verify: bool = False) -> Dataset:
+    """Open a dataset folder.
+
+    Args:
+        verify: also compare the SHA-256 of every file with the manifest's, which reads them whole. Sizes and the
+            tokenizer's hash are always compared.
+
+    Raises:
+        UserError: the folder or its manifest is missing, or a file does not match the manifest.
+    """
+    manifest = read_manifest(folder)
+    for split in SPLITS:
+        for name, size in _expected_sizes(manifest, split).items():
+            stamp = manifest.split(split).files.get(name)
+            if stamp is None or stamp.size != size:
+                raise UserError(
+                    f"{folder / MANIFEST_FILE}: the rows of {split} take {size} bytes in {name}, found "
+                    f"{stamp.size if stamp else 'no such file'} in its list of files. {_MAKE_AGAIN}"
+                )
+            _check_file(folder / name, stamp, verify)
+    _check_tokenizer(folder / TOKENIZER_FOLDER / TOKENIZER_FILE, manifest.tokenizer_sha256)
+    return Dataset(folder, manifest, Rows(folder, "train", manifest), Rows(folder, "validation", manifest))
+
+
+def check_fits(dataset: Dataset, max_seq_len: int, vocab_size: int) -> None:
+    """Check that a model can take a dataset's rows.
+
+    Raises:
+        UserError: rows are longer than `max_seq_len`, or there are more tokens than `vocab_size`.
+    """
+    problems = []
+    if dataset.length > max_seq_len:
+        problems.append(
+            f"its rows have {dataset.length} tokens, the model takes {max_seq_len}: set model.max_seq_len in "
+            f"config.json to {dataset.length} or more, or make the dataset with --length {max_seq_len}"
+        )
+    if dataset.vocab_size > vocab_size:
+        problems.append(
+            f"its tokenizer has {dataset.vocab_size} tokens, the model {vocab_size}: set model.vocab_size in "
+            f"config.json to {dataset.vocab_size} or more, or make the dataset with --vocab_size {vocab_size}"
+        )
+    if problems:
+        raise UserError(f"{dataset.folder}: the dataset does not fit the model: " + "; ".join(problems))
+
+
+def _expected_sizes(manifest: Manifest, split: str) -> dict[str, int]:
+    rows = manifest.split(split).rows
+    return {
+        tokens_file(split): rows * manifest.length * little_endian(manifest.tokens_dtype).itemsize,
+        splits_file(split): rows * little_endian(manifest.splits_dtype).itemsize,
+    }
+
+
+def _check_file(path: Path, stamp: FileStamp, verify: bool) -> None:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file, though the manifest beside it lists it. {_MAKE_AGAIN}")
+    size = path.stat().st_size
+    if size != stamp.size:
+        raise UserError(f"{path}: expected {stamp.size} bytes as in the manifest, found {size}. {_MAKE_AGAIN}")
+    if verify and (found := sha256_of(path)) != stamp.sha256:
+        raise UserError(f"{path}: expected SHA-256 {stamp.sha256} as in the manifest, found {found}. {_MAKE_AGAIN}")
+
+
+def _check_tokenizer(path: Path, expected: str) -> None:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; the dataset's tokenizer belongs there. {_MAKE_AGAIN}")
+    if (found := sha256_of(path)) != expected:
+        raise UserError(
+            f"{path}: another tokenizer than the rows were made with: expected SHA-256 {expected}, found {found}. "
+            f"Put the dataset's own tokenizer back, or make the dataset again."
+        )
+
+
+_MAKE_AGAIN = "Copy it again if it was copied, or run its preprocessing command again."

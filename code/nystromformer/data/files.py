@@ -1,0 +1,117 @@
+"""Files that appear under their name only when they are whole."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nystromformer.errors import UserError
+
+_CHUNK_BYTES = 1 << 20
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """Size in bytes and SHA-256 (hexadecimal) of a file's content."""
+
+    size: int
+    sha256: str
+
+
+class NewFile:
+    """Binary file written under a temporary name, then synced and renamed; hashed on the way.
+
+    A context manager: an exception inside it removes the temporary file and leaves whatever has the final name alone.
+    Folders above it are made. Raises UserError where the disk is full or the place cannot be written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._temporary = path.with_name(path.name + ".tmp")
+        self._hash = hashlib.sha256()
+        self._size = 0
+
+    def __enter__(self) -> NewFile:
+        with _writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._temporary.open("wb")
+        return self
+
+    def write(self, data: bytes) -> None:
+        with _writing(self.path):
+            self._file.write(data)
+        self._hash.update(data)
+        self._size += len(data)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None:
+            self._discard()
+            return
+        try:
+            with _writing(self.path):
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+                os.replace(self._temporary, self.path)
+                _sync_folder(self.path.parent)
+        except UserError:
+            self._discard()
+            raise
+
+    @property
+    def stamp(self) -> FileStamp:
+        """Size and hash of what was written so far."""
+        return FileStamp(self._size, self._hash.hexdigest())
+
+    def _discard(self) -> None:
+        # close() flushes what is buffered, which fails again on a full disk
+        with suppress(OSError):
+            self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> FileStamp:
+    """Write `value` as indented JSON, whole or not at all."""
+    with NewFile(path) as file:
+        file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+    return file.stamp
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's content, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _DISK_FULL:
+            raise UserError(
+                f"{path}: no space left on the device. Free some space or choose another folder; "
+                "started again, the same command continues where it stopped."
+            ) from error
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

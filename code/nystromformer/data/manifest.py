@@ -1,0 +1,133 @@
+"""The manifest of a dataset folder: what its files are, how they were made, and how to tell that they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nystromformer.data.files import FileStamp, write_json
+from nystromformer.data.tokenizer import SpecialTokens
+from nystromformer.errors import UserError
+
+MANIFEST_FILE = "manifest.json"
+FORMAT_VERSION = 1
+SPLITS = ("train", "validation")
+
+Dtype = Literal["uint16", "int32"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Corpus(_Record):
+    """A corpus of the mixture and its weight."""
+
+    name: str
+    weight: float = Field(gt=0)
+
+
+class SplitManifest(_Record):
+    """Counts and files of one split.
+
+    tokens: tokens of the documents, with the separators between them.
+    dropped_tokens: the last tokens, which filled no row.
+    sentence_order_rows: rows with a split point.
+    """
+
+    documents: int = Field(ge=1)
+    tokens: int = Field(ge=1)
+    rows: int = Field(ge=1)
+    sentence_order_rows: int = Field(ge=0)
+    dropped_tokens: int = Field(ge=0)
+    files: dict[str, FileStamp]
+
+
+class Manifest(_Record):
+    """What a dataset folder holds; written last, so that a folder with a manifest is complete.
+
+    length: tokens of a row, special tokens included.
+    tokens_dtype, splits_dtype: of `<split>.tokens.bin`, (rows, length), and `<split>.splits.bin`, (rows,): raw values,
+        little-endian.
+    parameters: of the command that made it, without paths of the machine.
+    """
+
+    format_version: int = FORMAT_VERSION
+    corpora: list[Corpus]
+    length: int = Field(ge=1)
+    vocab_size: int = Field(ge=1)
+    tokens_dtype: Dtype
+    splits_dtype: Dtype
+    special: SpecialTokens
+    tokenizer_sha256: str
+    train: SplitManifest
+    validation: SplitManifest
+    seed: int
+    code_version: str
+    parameters: dict[str, Any]
+
+    def split(self, name: str) -> SplitManifest:
+        """Counts and files of the split "train" or "validation"."""
+        return {"train": self.train, "validation": self.validation}[name]
+
+    def fill(self, split: str) -> float:
+        """Share of a split's row positions that hold text rather than `<s>` and `</s>` around it."""
+        rows = self.split(split)
+        return 1 - (2 * rows.rows + rows.sentence_order_rows) / (rows.rows * self.length)
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits that are equal for equal rows and tokenizer."""
+        hashes = [stamp.sha256 for name in SPLITS for _, stamp in sorted(self.split(name).files.items())]
+        identity = [self.length, self.tokens_dtype, self.splits_dtype, self.tokenizer_sha256, *hashes]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write a folder's manifest, which declares the folder complete."""
+    write_json(folder / MANIFEST_FILE, manifest.model_dump(mode="json"))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read a folder's manifest.
+
+    Raises:
+        UserError: the folder or the manifest is missing, or the manifest is not one that this version reads.
+    """
+    path = folder / MANIFEST_FILE
+    if not folder.is_dir():
+        raise UserError(f"{folder}: expected a dataset folder, found none. {_HOW_TO_MAKE}")
+    if not path.is_file():
+        raise UserError(
+            f"{path}: no such file. A finished dataset has a manifest, so the folder is unfinished or no dataset. "
+            f"{_HOW_TO_MAKE} An interrupted command continues when started again."
+        )
+    try:
+        record = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path}: expected JSON, found something else: {error}. {_HOW_TO_REPLACE}") from error
+    _check_format(path, record)
+    try:
+        return Manifest.model_validate_json(json.dumps(record))
+    except ValidationError as error:
+        problems = [f"  {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        raise UserError("\n".join([f"{path}: not a dataset's manifest:", *problems, _HOW_TO_REPLACE])) from error
+
+
+def _check_format(path: Path, record: Any) -> None:
+    version = record.get("format_version") if isinstance(record, dict) else None
+    if not isinstance(version, int):
+        raise UserError(f"{path}: expected a dataset's manifest with a format_version, found none. {_HOW_TO_REPLACE}")
+    if version > FORMAT_VERSION:
+        raise UserError(
+            f"{path}: expected format_version {FORMAT_VERSION} or older, found {version}: it was made by a newer "
+            "nystromformer. Update the package, or make the dataset again with this version."
+        )
+
+
+_HOW_TO_MAKE = "Make one with: python data-preprocessing/docstrings/preprocess.py --out FOLDER"
+_HOW_TO_REPLACE = "Make the dataset again: its preprocessing command with --overwrite."

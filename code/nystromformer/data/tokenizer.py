@@ -1,0 +1,118 @@
+"""Byte-level BPE tokenizers with RoBERTa's special tokens, in a folder that transformers loads too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from nystromformer.data.files import FileStamp, NewFile, write_json
+from nystromformer.errors import UserError
+
+TOKENIZER_FILE = "tokenizer.json"
+_CONFIG_FILE = "tokenizer_config.json"
+_BYTES = 256
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids of the special tokens: `<s>`, `<pad>`, `</s>`, `<unk>`, `<mask>`."""
+
+    bos: int
+    pad: int
+    eos: int
+    unk: int
+    mask: int
+
+
+SPECIAL_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+
+
+def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Train a byte-level BPE tokenizer; special tokens get the ids 0 to 4 in RoBERTa's order.
+
+    A space is put before every text, so that sentences encoded one by one decode to text with spaces between them.
+    Texts too few for `vocab_size` tokens give a smaller tokenizer.
+
+    Raises:
+        UserError: `vocab_size` has no room for the special tokens and the 256 bytes.
+    """
+    least = len(SPECIAL_TOKENS) + _BYTES
+    if vocab_size < least:
+        raise UserError(f"--vocab_size: expected at least {least} (special tokens and bytes), found {vocab_size}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=_added_tokens(),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sentences, trainer)
+    tokenizer.post_processor = _post_processor(tokenizer)
+    return tokenizer
+
+
+def _added_tokens() -> list[AddedToken]:
+    # "a <mask>" shall not leave a lone space token before the mask
+    return [AddedToken(token, special=True, lstrip=token == "<mask>") for token in SPECIAL_TOKENS.values()]
+
+
+def _post_processor(tokenizer: Tokenizer) -> processors.PostProcessor:
+    """`<s> A </s>` and `<s> A </s> B </s>`, the form of a dataset's rows."""
+    template = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> $B </s>",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")],
+    )
+    return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, FileStamp]:
+    """Write a folder that `AutoTokenizer.from_pretrained` loads; returns the stamps by file name."""
+    with NewFile(folder / TOKENIZER_FILE) as file:
+        file.write(tokenizer.to_str(pretty=True).encode())
+    tokens = {f"{role}_token": token for role, token in SPECIAL_TOKENS.items()}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **tokens,
+        "cls_token": tokens["bos_token"],
+        "sep_token": tokens["eos_token"],
+        "clean_up_tokenization_spaces": False,
+    }
+    return {TOKENIZER_FILE: file.stamp, _CONFIG_FILE: write_json(folder / _CONFIG_FILE, config)}
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Load a folder's `tokenizer.json`.
+
+    Raises:
+        UserError: the file is missing or not a tokenizer.
+    """
+    path = folder / TOKENIZER_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+        return Tokenizer.from_str(text)
+    except OSError as error:
+        raise UserError(f"{path}: the tokenizer cannot be read: {error.strerror}") from error
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(f"{path}: expected a tokenizer as the tokenizers library saves it: {error}") from error
+
+
+def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
+    """Ids of the special tokens.
+
+    Raises:
+        UserError: the tokenizer has no such token.
+    """
+    ids: dict[str, int] = {}
+    for role, token in SPECIAL_TOKENS.items():
+        index = tokenizer.token_to_id(token)
+        if index is None:
+            raise UserError(f"the tokenizer has no {token}: expected RoBERTa's {', '.join(SPECIAL_TOKENS.values())}")
+        ids[role] = index
+    return SpecialTokens(**ids)

@@ -1,0 +1,16 @@
+"""The encoder, its heads, and whole models."""
+
+from nystromformer.model.build import PretrainingModel, PretrainingOutput, count_parameters
+from nystromformer.model.encoder import Encoder
+from nystromformer.model.heads import CandidateHead, ClassificationHead, MaskedLMHead, TwoTowerHead
+
+__all__ = [
+    "CandidateHead",
+    "ClassificationHead",
+    "Encoder",
+    "MaskedLMHead",
+    "PretrainingModel",
+    "PretrainingOutput",
+    "TwoTowerHead",
+    "count_parameters",
+]

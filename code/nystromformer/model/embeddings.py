@@ -1,0 +1,49 @@
+"""Token, position and sentence-type embeddings.
+
+Shapes: B batch, N tokens, E width.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.config import ModelConfig
+
+
+class Embeddings(nn.Module):
+    """Sum of the three embeddings, normalised where `embedding_norm` says so; (B, N) int64 -> (B, N, E).
+
+    Positions start at `position_offset` (RoBERTa's 2: its first two rows are never used), whatever the padding.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        width = config.embedding_dim
+        self.max_seq_len = config.max_seq_len
+        self.position_offset = config.position_offset
+        self.word = nn.Embedding(config.vocab_size, width)
+        self.position = nn.Embedding(config.max_seq_len + config.position_offset, width)
+        self.sentence_type = nn.Embedding(config.num_sen_type, width)
+        self.norm = nn.LayerNorm(width, config.layer_norm_eps) if config.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout_prob)
+        self.projection = (
+            nn.Identity() if width == config.transformer_dim else nn.Linear(width, config.transformer_dim)
+        )
+
+    def forward(self, tokens_BN: Tensor, types_BN: Tensor | None = None) -> Tensor:
+        """Embed.
+
+        Args:
+            tokens_BN: token ids.
+            types_BN: sentence types; None means type 0 everywhere.
+
+        Raises:
+            ValueError: more tokens than the position table has rows.
+        """
+        length = tokens_BN.shape[1]
+        if not torch.compiler.is_exporting() and length > self.max_seq_len:
+            raise ValueError(f"expected at most max_seq_len = {self.max_seq_len} tokens, found {length}")
+        x_BNE = self.word(tokens_BN)
+        x_BNE = x_BNE + self.position.weight[self.position_offset : self.position_offset + length]
+        x_BNE = x_BNE + (self.sentence_type.weight[0] if types_BN is None else self.sentence_type(types_BN))
+        embedded: Tensor = self.projection(self.dropout(self.norm(x_BNE)))
+        return embedded

@@ -1,0 +1,69 @@
+"""The encoder: embeddings and layers, one mask for all of them.
+
+Shapes: B batch, N tokens, E width.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.attention import AttentionMask
+from nystromformer.config import ModelConfig
+from nystromformer.model.embeddings import Embeddings
+from nystromformer.model.layers import Layer
+
+_INIT_STD = 0.02  # BERT's
+
+
+class Encoder(nn.Module):
+    """A BERT-style encoder over any of the attentions; `encoder(tokens_BN, mask) -> hidden_BNE`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.pooling = config.pooling
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(Layer(config, attention) for attention in config.attentions)
+        self.final_norm = (
+            nn.LayerNorm(config.transformer_dim, config.layer_norm_eps) if config.norm == "pre" else nn.Identity()
+        )
+        self.apply(initialize)
+
+    def forward(
+        self, tokens_BN: Tensor, mask: Tensor | AttentionMask | None = None, types_BN: Tensor | None = None
+    ) -> Tensor:
+        """Encode.
+
+        Args:
+            tokens_BN: token ids, int64.
+            mask: None, bool (B, N) with True = keep, or an AttentionMask.
+            types_BN: sentence types, int64; None means type 0.
+
+        Returns:
+            (B, N, E). What stands at masked positions has no meaning.
+
+        Raises:
+            ValueError: input longer than `max_seq_len`, or a mask that does not fit.
+        """
+        shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
+        x_BNE = self.embeddings(tokens_BN, types_BN)
+        for layer in self.layers:
+            x_BNE = layer(x_BNE, shared)
+        out: Tensor = self.final_norm(x_BNE)
+        return out
+
+    def pool(self, hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
+        """One vector per row: its first token, or the mean of its valid tokens, as `pooling` says; (B, E)."""
+        if self.pooling == "first":
+            return hidden_BNE[:, 0]
+        if mask is None:
+            return hidden_BNE.mean(1)
+        keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
+        total_BE = torch.where(keep_BN[:, :, None], hidden_BNE, 0.0).sum(1)
+        return total_BE / keep_BN.sum(1, keepdim=True).clamp(min=1)
+
+
+def initialize(module: nn.Module) -> None:
+    """BERT's initialisation: normal weights of standard deviation 0.02, biases zero."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=_INIT_STD)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,94 @@
+"""What stands on top of an encoder.
+
+Shapes: B batch, N tokens, E width, K masked positions, V vocabulary, C classes or candidates.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.config import ModelConfig
+from nystromformer.model.encoder import initialize
+from nystromformer.model.layers import activation
+
+
+class MaskedLMHead(nn.Module):
+    """Vocabulary logits at given positions only; the output matrix is the word embedding (tied).
+
+    At 15 % masking this is a seventh of the logits, which dominate a small model's step.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.transform = nn.Linear(config.transformer_dim, config.embedding_dim)
+        self.activation = activation(config.activation)
+        self.norm = nn.LayerNorm(config.embedding_dim, config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.apply(initialize)
+
+    def forward(self, hidden_BNE: Tensor, positions_BK: Tensor, word_VE: Tensor) -> Tensor:
+        """Logits (B, K, V).
+
+        Args:
+            hidden_BNE: the encoder's output.
+            positions_BK: int64 positions within the rows; padded entries may name any position.
+            word_VE: the word embedding's weight.
+        """
+        x_BKE = self.norm(self.activation(self.transform(at_positions(hidden_BNE, positions_BK))))
+        return nn.functional.linear(x_BKE, word_VE, self.bias)
+
+
+class ClassificationHead(nn.Module):
+    """Dense, tanh, dropout, linear over a pooled vector: (B, E) -> (B, C). One class is a regression."""
+
+    def __init__(self, width: int, num_classes: int, dropout_prob: float = 0.0) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout_prob)
+        self.classifier = nn.Linear(width, num_classes)
+        self.apply(initialize)
+
+    def forward(self, pooled_BE: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(self.dropout(torch.tanh(self.dense(pooled_BE))))
+        return logits
+
+
+class TwoTowerHead(nn.Module):
+    """An MLP over [x0, x1, x0·x1, x0 − x1] of two rows' vectors (the authors' LRA retrieval): 2B rows -> (B, C).
+
+    The encoder sees both towers in one call: rows 0 … B-1 are the first documents, B … 2B-1 the second.
+    """
+
+    def __init__(self, width: int, hidden: int, num_classes: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(4 * width, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
+        self.apply(initialize)
+
+    def forward(self, pooled_2BE: Tensor) -> Tensor:
+        if pooled_2BE.shape[0] % 2:
+            raise ValueError(f"expected the rows of both towers, an even number, found {pooled_2BE.shape[0]}")
+        x0_BE, x1_BE = pooled_2BE.chunk(2)
+        logits: Tensor = self.mlp(torch.cat([x0_BE, x1_BE, x0_BE * x1_BE, x0_BE - x1_BE], dim=-1))
+        return logits
+
+
+class CandidateHead(nn.Module):
+    """A score per candidate from the token that stands for it (WikiHop): (B, N, E), (B, C) -> (B, C).
+
+    Padded candidates (position -1) score -inf.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(width, 1)
+        self.apply(initialize)
+
+    def forward(self, hidden_BNE: Tensor, positions_BC: Tensor) -> Tensor:
+        scores_BC = self.score(at_positions(hidden_BNE, positions_BC.clamp(min=0)))[..., 0]
+        return torch.where(positions_BC >= 0, scores_BC, float("-inf"))
+
+
+def at_positions(hidden_BNE: Tensor, positions_BK: Tensor) -> Tensor:
+    """(B, K, E): the hidden vectors at the given positions of each row."""
+    B, N, E = hidden_BNE.shape
+    rows = positions_BK + torch.arange(B, device=hidden_BNE.device)[:, None] * N
+    return hidden_BNE.reshape(B * N, E).index_select(0, rows.flatten()).view(B, -1, E)

@@ -1,0 +1,95 @@
+"""The encoder layer: self-attention and feed-forward, normalised before or after.
+
+Shapes: B batch, H heads, N tokens, D head dim, E width.
+"""
+
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from nystromformer.attention import AttentionMask, create_attention
+from nystromformer.config import AttentionConfig, ModelConfig
+
+
+class SelfAttention(nn.Module):
+    """Projections around an attention. One that shares queries and keys gets no key projection."""
+
+    def __init__(self, config: ModelConfig, attention: AttentionConfig) -> None:
+        super().__init__()
+        width, inner = config.transformer_dim, config.num_head * config.head_dim
+        self.num_heads = config.num_head
+        self.core = create_attention(attention, num_heads=config.num_head, head_dim=config.head_dim)
+        self.query = nn.Linear(width, inner)
+        self.key = None if self.core.needs.shared_query_key else nn.Linear(width, inner)
+        self.value = nn.Linear(width, inner)
+        self.output = nn.Linear(inner, width)
+        self.recompute = config.attention_grad_checkpointing
+
+    def forward(self, x_BNE: Tensor, mask: AttentionMask | None) -> Tensor:
+        q_BHND = self._split(self.query(x_BNE))
+        k_BHND = q_BHND if self.key is None else self._split(self.key(x_BNE))
+        v_BHND = self._split(self.value(x_BNE))
+        if self.recompute and self.training:
+            # Without random numbers in the attention there is no generator state to keep for the second run.
+            keep_state = self.core.needs.random_numbers
+            out_BHND = checkpoint(
+                self.core, q_BHND, k_BHND, v_BHND, mask, use_reentrant=False, preserve_rng_state=keep_state
+            )
+        else:
+            out_BHND = self.core(q_BHND, k_BHND, v_BHND, mask)
+        out: Tensor = self.output(out_BHND.transpose(1, 2).flatten(2))
+        return out
+
+    def _split(self, x_BNE: Tensor) -> Tensor:
+        return x_BNE.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a GELU between; the GELU is computed again in the backward where asked."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.transformer_dim, config.transformer_hidden_dim)
+        self.down = nn.Linear(config.transformer_hidden_dim, config.transformer_dim)
+        self.activation = activation(config.activation)
+        self.recompute = config.gelu_grad_checkpointing
+
+    def forward(self, x_BNE: Tensor) -> Tensor:
+        hidden = self.up(x_BNE)
+        if self.recompute and self.training:
+            out: Tensor = checkpoint(self._second_half, hidden, use_reentrant=False, preserve_rng_state=False)
+            return out
+        return self._second_half(hidden)
+
+    def _second_half(self, hidden: Tensor) -> Tensor:
+        out: Tensor = self.down(self.activation(hidden))
+        return out
+
+
+class Layer(nn.Module):
+    """x + attention, x + feed-forward; layer norm after each sum ("post", BERT) or before each branch ("pre")."""
+
+    def __init__(self, config: ModelConfig, attention: AttentionConfig) -> None:
+        super().__init__()
+        self.pre_norm = config.norm == "pre"
+        self.attention = SelfAttention(config, attention)
+        self.attention_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.dropout_prob)
+
+    def forward(self, x_BNE: Tensor, mask: AttentionMask | None) -> Tensor:
+        if self.pre_norm:
+            x_BNE = x_BNE + self.dropout(self.attention(self.attention_norm(x_BNE), mask))
+            out: Tensor = x_BNE + self.dropout(self.feed_forward(self.feed_forward_norm(x_BNE)))
+            return out
+        x_BNE = self.attention_norm(x_BNE + self.dropout(self.attention(x_BNE, mask)))
+        out = self.feed_forward_norm(x_BNE + self.dropout(self.feed_forward(x_BNE)))
+        return out
+
+
+def activation(name: str) -> partial[Tensor]:
+    """GELU, exact ("gelu") or with the tanh approximation ("gelu_tanh")."""
+    return partial(F.gelu, approximate="tanh" if name == "gelu_tanh" else "none")

@@ -1,0 +1,119 @@
+"""An experiment folder: its config.json, and where its files are in and outside a container."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nystromformer
+from nystromformer.config import ExperimentConfig, load_config
+from nystromformer.data.dataset import Dataset, check_fits, open_dataset
+from nystromformer.errors import UserError
+
+CONTAINER_MODEL = Path("/model")
+
+# What may change between two starts of one run. Everything else decides what the model is or which rows it sees.
+_FREE = {
+    "model": {"mixed_precision", "attention_grad_checkpointing", "gelu_grad_checkpointing", "dropout_prob"},
+    "pretraining_setting": {
+        "learning_rate",
+        "warmup",
+        "batches_per_report",
+        "epoch",
+        "validate_batches_per_epoch",
+        "weight_decay",
+        "adam_beta1",
+        "adam_beta2",
+        "adam_eps",
+        "max_grad_norm",
+        "keep_checkpoints",
+        "minutes_per_checkpoint",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A folder with a config.json."""
+
+    folder: Path
+    config: ExperimentConfig
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints and logs are."""
+        return self.path(self.config.model_checkpoints)
+
+    def path(self, name: str) -> Path:
+        """A path of config.json: what is under the container's /model is in the experiment folder."""
+        path = Path(name)
+        return self.folder / path.relative_to(CONTAINER_MODEL) if path.is_relative_to(CONTAINER_MODEL) else path
+
+    def dataset(self, folder: Path | None, verify: bool = False) -> Dataset:
+        """The dataset in `folder`, or else in config.json's `data_folder`, checked to fit the model.
+
+        Raises:
+            UserError: no dataset there, a damaged one, or one that does not fit.
+        """
+        dataset = open_dataset(folder or self.path(self.config.data_folder), verify=verify)
+        model = self.config.model
+        check_fits(dataset, max_seq_len=model.max_seq_len, vocab_size=model.vocab_size)
+        return dataset
+
+
+def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Read `folder/config.json`, with `section.key=value` overrides.
+
+    Raises:
+        UserError: all that is wrong with it.
+    """
+    return Experiment(folder, load_config(folder / "config.json", overrides))
+
+
+def checkpoint_facts(config: ExperimentConfig, dataset: Dataset) -> dict[str, Any]:
+    """What every checkpoint says about where it comes from."""
+    return {
+        "version": nystromformer.__version__,
+        "config": config.model_dump(mode="json", by_alias=True),
+        "dataset": dataset.fingerprint,
+        "tokenizer": dataset.manifest.tokenizer_sha256,
+    }
+
+
+def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: Path) -> None:
+    """Refuse weights that were trained with another tokenizer.
+
+    Raises:
+        UserError: the two differ.
+    """
+    found = dataset.manifest.tokenizer_sha256
+    if content["tokenizer"] != found:
+        raise UserError(
+            f"{source}: trained with another tokenizer (sha256 {content['tokenizer'][:12]}…) than the dataset's "
+            f"({found[:12]}…): its token ids mean other words. Use the dataset that it was trained on, or one made "
+            "with the same tokenizer."
+        )
+
+
+def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source: Path) -> list[str]:
+    """Refuse to go on with another model or other rows than the checkpoint's; returns the other differences.
+
+    Raises:
+        UserError: lists each difference that matters.
+    """
+    serious, harmless = [], []
+    for section, free in _FREE.items():
+        before, now = content["config"][section], facts["config"][section]
+        for key in sorted(before.keys() | now.keys()):
+            if before.get(key) != now.get(key):
+                line = f"{section}.{key}: {before.get(key)!r} in the checkpoint, {now.get(key)!r} now"
+                (harmless if key in free else serious).append(line)
+    if content["dataset"] != facts["dataset"]:
+        serious.append(f"dataset: {content['dataset'][:12]} in the checkpoint, {facts['dataset'][:12]} now")
+    if serious:
+        lines = "".join(f"\n  {line}" for line in serious)
+        raise UserError(
+            f"{source}: the run cannot go on, because what it trains or what it reads has changed:{lines}\n"
+            "Restore these, or start in a new folder (with from_cp to begin from these weights)."
+        )
+    return harmless

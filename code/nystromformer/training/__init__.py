@@ -1,0 +1,7 @@
+"""The training loop, checkpoints and logs; knows no task."""
+
+from nystromformer.training.device import choose_device
+from nystromformer.training.loop import Trainer
+from nystromformer.training.settings import Device, Step, Task, TrainingSettings
+
+__all__ = ["Device", "Step", "Task", "Trainer", "TrainingSettings", "choose_device"]

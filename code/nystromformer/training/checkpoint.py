@@ -1,0 +1,196 @@
+"""Checkpoints: `cp-NNNN.cp` (everything) and `cp-NNNN.model` (weights) of each epoch, and the last few in between.
+
+A checkpoint is written under a temporary name, synced and renamed: whatever bears its name is whole.
+"""
+
+import errno
+import os
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.errors import UserError
+
+FORMAT = 1
+_NAME = re.compile(r"cp-(\d{4,})(?:-step-(\d+))?\.cp")
+_TEMPORARY = ".tmp"
+
+
+class UnreadableCheckpoint(UserError):
+    """A checkpoint file that is damaged: an earlier one may serve."""
+
+
+@dataclass(frozen=True, order=True)
+class Found:
+    """A `.cp` file of a run, ordered by how far the run had come."""
+
+    epoch: int
+    step: float
+    """The step of one written between epochs; inf for an epoch's end."""
+    path: Path
+
+
+def epoch_name(epoch: int) -> str:
+    """`cp-0099` for epoch 99 (epochs count from 0)."""
+    return f"cp-{epoch:04d}"
+
+
+def between_name(epoch: int, step: int) -> str:
+    """Name of a checkpoint written within an epoch, at a step."""
+    return f"{epoch_name(epoch)}-step-{step:08d}"
+
+
+def find_checkpoints(folder: Path) -> list[Found]:
+    """The folder's `.cp` files, oldest first."""
+    found = []
+    for path in folder.glob("cp-*.cp"):
+        match = _NAME.fullmatch(path.name)
+        if match:
+            found.append(Found(int(match[1]), float("inf") if match[2] is None else int(match[2]), path))
+    return sorted(found)
+
+
+def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
+    """Write atomically; what stood at `path` before stays whole until the new file is.
+
+    Raises:
+        UserError: the file cannot be written (a full disk, a missing permission); nothing is left behind.
+    """
+    temporary = path.with_name(path.name + _TEMPORARY)
+    try:
+        with temporary.open("wb") as file:
+            torch.save(dict(content), file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except (OSError, RuntimeError) as error:
+        temporary.unlink(missing_ok=True)
+        reason = "no space left on the device" if _is_full(error) else str(error).splitlines()[0]
+        raise UserError(
+            f"{path}: the checkpoint could not be written: {reason}. The checkpoints before it are whole: make room and "
+            "start the same command again to go on from the last one."
+        ) from error
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a `.cp` or `.model` file; only tensors and plain data are ever loaded.
+
+    Raises:
+        UnreadableCheckpoint: truncated or damaged.
+        UserError: missing, not of this project, of a newer format, or a pickle with code in it (refused).
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint")
+    _check_archive(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. Only "
+            f"checkpoints that this project writes are loaded. ({str(error).splitlines()[0]})"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        raise UnreadableCheckpoint(f"{path}: damaged: {str(error).splitlines()[0]}") from error
+    if not isinstance(content, dict) or "format" not in content or "model" not in content:
+        raise UserError(f'{path}: not a checkpoint of this project: expected a dict with "format" and "model"')
+    if content["format"] != FORMAT:
+        raise UserError(f"{path}: checkpoint format {content['format']}, this version reads format {FORMAT}")
+    return content
+
+
+def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None:
+    """The newest readable `.cp` of a folder; None where there is none at all.
+
+    Args:
+        report: called with a sentence for each damaged file that is passed over.
+
+    Raises:
+        UserError: there are checkpoints and none can be read.
+    """
+    found = find_checkpoints(folder)
+    for candidate in reversed(found):
+        try:
+            return candidate.path, read_checkpoint(candidate.path)
+        except UnreadableCheckpoint as error:
+            report(f"{error}; going back to the checkpoint before it")
+    if found:
+        raise UserError(
+            f"{folder}: none of its {len(found)} checkpoints can be read. Move them away to start from the beginning."
+        )
+    return None
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Load weights that fit exactly.
+
+    Raises:
+        UserError: lists every missing, unexpected and differently shaped weight.
+    """
+    expected = model.state_dict()
+    problems = [f"{name}: missing from the checkpoint" for name in expected if name not in weights]
+    problems += [f"{name}: not in the model" for name in weights if name not in expected]
+    problems += [
+        f"{name}: the model has {tuple(expected[name].shape)}, the checkpoint {tuple(weights[name].shape)}"
+        for name in expected
+        if name in weights and weights[name].shape != expected[name].shape
+    ]
+    if problems:
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        raise UserError(f"{source}: of another architecture than the model in config.json:{lines}")
+    model.load_state_dict(dict(weights))
+
+
+def remove_old(folder: Path, keep: int) -> None:
+    """Keep each epoch's checkpoint and the last `keep` of those written in between."""
+    between = [found for found in find_checkpoints(folder) if found.step != float("inf")]
+    for found in between[: max(0, len(between) - keep)]:
+        found.path.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a killed run left half written. Only with the folder's lock held."""
+    for path in folder.glob(f"cp-*{_TEMPORARY}"):
+        path.unlink(missing_ok=True)
+
+
+def _check_archive(path: Path) -> None:
+    """torch.load would give a legacy pickle a chance and does not name a damaged member."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except zipfile.BadZipFile as error:
+        if path.stat().st_size and path.open("rb").read(2) == b"\x80\x02":
+            raise UserError(
+                f"{path}: refused: a bare pickle, which could run code when loaded; expected a file that torch.save "
+                "wrote (a zip archive)"
+            ) from error
+        raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
+    except (OSError, EOFError, zipfile.LargeZipFile, RuntimeError) as error:
+        raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
+    if damaged is not None:
+        raise UnreadableCheckpoint(f"{path}: damaged at {damaged}")
+
+
+def _is_full(error: BaseException) -> bool:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""Choosing the device and the precision."""
+
+from pathlib import Path
+
+import torch
+
+from nystromformer.errors import UserError
+from nystromformer.training.settings import Device
+
+_NAMED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def choose_device(name: str, mixed_precision: bool | str) -> Device:
+    """The device and precision of a run.
+
+    Args:
+        name: "auto" (a GPU where there is one), or a name torch knows ("cpu", "cuda", "cuda:1").
+        mixed_precision: false: float32. true: the best the device has: bfloat16 on a GPU or CPU with instructions for
+            it, float16 on an older GPU, float32 on other CPUs. "bf16", "fp16": that one.
+
+    Raises:
+        UserError: a device that is not there.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UserError(f"--device {name}: expected auto, cpu, cuda or cuda:N ({str(error).splitlines()[0]})") from error
+    if device.type == "cuda":
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= found:
+            raise UserError(f"--device {name}: this machine has {found} CUDA devices; use --device cpu or auto")
+    elif device.type != "cpu":
+        raise UserError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
+    if isinstance(mixed_precision, str):
+        return Device(device, _NAMED[mixed_precision])
+    return Device(device, _best_precision(device) if mixed_precision else None)
+
+
+def _best_precision(device: torch.device) -> torch.dtype | None:
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    return torch.bfloat16 if _cpu_has_bf16() else None
+
+
+def _cpu_has_bf16() -> bool:
+    """Without such instructions bfloat16 on a CPU is emulated, and slower than float32."""
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text() if info.exists() else ""
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def memory_in_mib(device: torch.device) -> float:
+    """The most memory in use so far: of the GPU's allocator, or this process's resident set."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    import resource  # not on every platform
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

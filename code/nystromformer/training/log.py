@@ -1,0 +1,116 @@
+"""The record of a run: one JSON object a line, TensorBoard, and lines or a bar for people."""
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+
+
+class RunLog:
+    """Writes `log.jsonl` and TensorBoard files, and shows progress.
+
+    Args:
+        folder: where the files go.
+        step: the step that the run goes on from; later lines of an earlier attempt are dropped, because their steps
+            are run again.
+        num_steps: of the whole run.
+    """
+
+    def __init__(self, folder: Path, step: int, num_steps: int) -> None:
+        self.path = folder / "log.jsonl"
+        _drop_after(self.path, step)
+        self._file = self.path.open("a", encoding="utf-8")
+        # Imported here: it takes a second, and nothing else of the package needs it.
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        self._bar = tqdm(total=num_steps, initial=step, unit="step", disable=not sys.stderr.isatty(), dynamic_ncols=True)
+        self._num_steps = num_steps
+        self._started = time.monotonic()
+        self._first_step = step
+
+    def advance(self) -> None:
+        self._bar.update()
+
+    def event(self, kind: str, step: int, **values: Any) -> None:
+        """A line of the record without numbers to plot."""
+        self._write({"type": kind, "step": step, **values})
+
+    def train(self, step: int, epoch: int, metrics: dict[str, float], speed: dict[str, float]) -> None:
+        self._write({"type": "train", "step": step, "epoch": epoch, **metrics, **speed})
+        self._plot("train", step, {**metrics, **speed})
+        text = f"{describe(metrics)}, {speed['tokens_per_second']:,.0f} tokens/s, {speed['memory_mib']:,.0f} MiB"
+        if self._bar.disable:
+            logger.info("step %d/%d: %s, %s left", step, self._num_steps, text, self._time_left(step))
+        else:
+            self._bar.set_postfix_str(text)
+
+    def validation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        self._write({"type": "validation", "step": step, "epoch": epoch, **metrics})
+        self._plot("validation", step, metrics)
+        self.say(f"epoch {epoch}, step {step}/{self._num_steps}: validation {describe(metrics)}")
+
+    def say(self, text: str) -> None:
+        """A line for people, above the bar where there is one."""
+        if self._bar.disable:
+            logger.info(text)
+        else:
+            self._bar.write(text, file=sys.stderr)
+
+    def flush(self) -> None:
+        """Make sure of what was written: a checkpoint is about to say that these steps are done."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._board.flush()
+
+    def close(self) -> None:
+        self._bar.close()
+        self._board.close()
+        self._file.close()
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._file.write(json.dumps({**record, "time": round(time.time(), 3)}) + "\n")
+        self._file.flush()
+
+    def _plot(self, prefix: str, step: int, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._board.add_scalar(f"{prefix}/{name}", value, step)
+
+    def _time_left(self, step: int) -> str:
+        seconds = (time.monotonic() - self._started) / max(1, step - self._first_step) * (self._num_steps - step)
+        return tqdm.format_interval(seconds)
+
+
+def describe(metrics: dict[str, float]) -> str:
+    """`loss 5.012, mlm_accuracy 21.3 %` for people."""
+    return ", ".join(
+        f"{name} {100 * value:.1f} %" if name.endswith("accuracy") else f"{name} {value:.4g}"
+        for name, value in metrics.items()
+    )
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a `log.jsonl`; a last line cut short by a kill is left out."""
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
+
+
+def _drop_after(path: Path, step: int) -> None:
+    if not path.exists():
+        return
+    kept = [record for record in read_log(path) if record.get("step", 0) <= step]
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+    temporary.replace(path)

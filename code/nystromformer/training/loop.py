@@ -1,0 +1,237 @@
+"""The training loop: plain PyTorch, for any task."""
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nystromformer.errors import UserError
+from nystromformer.training.checkpoint import (
+    FORMAT,
+    between_name,
+    epoch_name,
+    load_weights,
+    remove_leftovers,
+    remove_old,
+    write_checkpoint,
+)
+from nystromformer.training.device import memory_in_mib
+from nystromformer.training.log import RunLog
+from nystromformer.training.optim import build_optimizer, learning_rate
+from nystromformer.training.settings import Batch, Device, Progress, Step, Task, TrainingSettings
+from nystromformer.training.stop import StopSignal
+
+logger = logging.getLogger(__name__)
+
+
+class Trainer:
+    """Trains a task in a folder, from a checkpoint's content where there is one.
+
+    Args:
+        task: model, data and loss.
+        settings: of the run.
+        folder: where checkpoints and logs go; the caller holds its lock.
+        device: where to compute; the task's model is on it already.
+        extra: plain data that every checkpoint carries (config, dataset).
+    """
+
+    def __init__(
+        self, task: Task, settings: TrainingSettings, folder: Path, device: Device, extra: Mapping[str, Any]
+    ) -> None:
+        self.task = task
+        self.settings = settings
+        self.folder = folder
+        self.device = device
+        self.extra = dict(extra)
+        self.optimizer = build_optimizer(task.model, settings)
+        # float16 gradients underflow without a scale; bfloat16 and float32 need none.
+        scaled = device.autocast_dtype == torch.float16
+        self.scaler = torch.amp.GradScaler(device.device.type, enabled=scaled)
+        self.progress = Progress()
+        self._saved_at = time.monotonic()
+
+    def resume(self, content: Mapping[str, Any], source: Path) -> None:
+        """Go on from the content of a `.cp` checkpoint.
+
+        Raises:
+            UserError: weights that do not fit (lists all), or a checkpoint of weights alone.
+        """
+        if "optimizer" not in content:
+            raise UserError(f"{source}: holds weights only; a run resumes from a .cp file")
+        load_weights(self.task.model, content["model"], source)
+        self.optimizer.load_state_dict(content["optimizer"])
+        if content["scaler"]:
+            self.scaler.load_state_dict(content["scaler"])
+        self.progress = Progress(**content["progress"])
+
+    def run(self) -> Signals | None:
+        """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
+
+        Raises:
+            UserError: the loss is not finite, or a checkpoint cannot be written.
+        """
+        remove_leftovers(self.folder)
+        first, last = self.progress.step, self.settings.num_steps
+        with ExitStack() as stack:
+            log = RunLog(self.folder, first, last)
+            stack.callback(log.close)
+            stop = stack.enter_context(StopSignal())
+            log.event("start", first, device=str(self.device), version=self.extra.get("version"))
+            started, tokens_before = time.monotonic(), self.progress.tokens
+            for step in self.task.steps(first, last):
+                gradient_norm = self._step(step)
+                log.advance()
+                if self._is_report_due():
+                    seconds = time.monotonic() - started
+                    self._report(log, gradient_norm, (self.progress.tokens - tokens_before) / seconds)
+                    started, tokens_before = time.monotonic(), self.progress.tokens
+                if self.progress.step % self.settings.steps_per_epoch == 0 or self.progress.step == last:
+                    self._end_epoch(log)
+                    started, tokens_before = time.monotonic(), self.progress.tokens
+                elif stop.received or self._is_checkpoint_due():
+                    self._save_between(log)
+                if stop.received:
+                    log.say(f"stopped by {stop.received.name} after step {self.progress.step}; its checkpoint is written")
+                    return stop.received
+        return None
+
+    def _step(self, step: Step) -> Tensor:
+        """One optimizer step over a global batch; returns the gradient's norm before clipping."""
+        self.task.model.train()
+        number = self.progress.step
+        rate = learning_rate(number, self.settings)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        step_sums: Tensor | None = None
+        for index, batch in enumerate(step.micro_batches):
+            # Dropout, too, is a function of (seed, step, micro-batch): nothing of the generator needs saving.
+            torch.manual_seed(_dropout_seed(self.settings.seed, number, index))
+            with self.device.autocast():
+                loss, sums = self.task.loss(to_device(batch, self.device.device))
+            self.scaler.scale(loss).backward()
+            step_sums = sums if step_sums is None else step_sums + sums
+        assert step_sums is not None, "a step has at least one micro-batch"
+        self.scaler.unscale_(self.optimizer)
+        limit = math.inf if self.settings.max_grad_norm is None else self.settings.max_grad_norm
+        gradient_norm = torch.nn.utils.clip_grad_norm_(self.task.model.parameters(), limit)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self._add_sums(step_sums)
+        self.progress.step += 1
+        self.progress.tokens += step.tokens
+        return gradient_norm
+
+    def _add_sums(self, sums: Tensor) -> None:
+        """Sums stay on the device until somebody reads them, so that no step waits for it."""
+        self._pending = sums.double() if self._pending is None else self._pending + sums.double()
+
+    _pending: Tensor | None = None
+
+    def _collect_sums(self) -> list[float]:
+        if self._pending is not None:
+            new = self._pending.tolist()
+            old = self.progress.sums or [0.0] * len(new)
+            self.progress.sums = [a + b for a, b in zip(old, new, strict=True)]
+            self._pending = None
+        return self.progress.sums
+
+    def _is_report_due(self) -> bool:
+        return self.progress.step - self.progress.reported_at >= self.settings.steps_per_report
+
+    def _is_checkpoint_due(self) -> bool:
+        return time.monotonic() - self._saved_at >= 60 * self.settings.minutes_per_checkpoint
+
+    def _report(self, log: RunLog, gradient_norm: Tensor, tokens_per_second: float) -> None:
+        metrics = self.task.metrics(self._collect_sums())
+        self._check_finite(metrics)
+        rate = learning_rate(self.progress.step - 1, self.settings)
+        speed = {
+            "learning_rate": rate,
+            "gradient_norm": float(gradient_norm),
+            "tokens_per_second": tokens_per_second,
+            "memory_mib": memory_in_mib(self.device.device),
+        }
+        log.train(self.progress.step, self._epoch, metrics, speed)
+        self.progress.sums, self.progress.reported_at = [], self.progress.step
+
+    def _end_epoch(self, log: RunLog) -> None:
+        self._check_finite(self.task.metrics(self._collect_sums()) if self._has_sums() else {})
+        metrics = self.validate()
+        log.validation(self.progress.step, self._epoch, metrics)
+        log.flush()
+        name = epoch_name(self._epoch)
+        # Weights first: where there is an epoch's .cp, there is its .model.
+        write_checkpoint(self._content(with_state=False), self.folder / f"{name}.model")
+        write_checkpoint(self._content(with_state=True), self.folder / f"{name}.cp")
+        self._saved_at = time.monotonic()
+        remove_old(self.folder, self.settings.keep_checkpoints)
+
+    def _save_between(self, log: RunLog) -> None:
+        if self._has_sums():
+            self._check_finite(self.task.metrics(self._collect_sums()))
+        log.flush()
+        name = between_name(self._epoch, self.progress.step)
+        write_checkpoint(self._content(with_state=True), self.folder / f"{name}.cp")
+        self._saved_at = time.monotonic()
+        remove_old(self.folder, self.settings.keep_checkpoints)
+
+    def validate(self) -> dict[str, float]:
+        """The task's validation, without gradients and dropout."""
+        self.task.model.eval()
+        with torch.no_grad(), self.device.autocast():
+            return self.task.validate()
+
+    def _content(self, with_state: bool) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            **self.extra,
+            "step": self.progress.step,
+            "epoch": self._epoch,
+            "model": self.task.model.state_dict(),
+        }
+        if with_state:
+            content["optimizer"] = self.optimizer.state_dict()
+            content["scaler"] = self.scaler.state_dict()
+            content["progress"] = self.progress.as_data()
+        return content
+
+    @property
+    def _epoch(self) -> int:
+        """The epoch that the last step belonged to, from 0."""
+        return (self.progress.step - 1) // self.settings.steps_per_epoch
+
+    def _has_sums(self) -> bool:
+        return self._pending is not None or bool(self.progress.sums)
+
+    def _check_finite(self, metrics: Mapping[str, float]) -> None:
+        broken = [name for name, value in metrics.items() if not math.isfinite(value)]
+        if broken:
+            raise UserError(
+                f"{', '.join(broken)} is not a finite number at step {self.progress.step}: the run has diverged. Lower "
+                "learning_rate, lengthen warmup or set max_grad_norm, and start again; the checkpoints written so far "
+                "are kept."
+            )
+
+
+def to_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    """The batch on the device; the copy does not wait where the memory is pinned."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def micro_batches(count: int, size: int) -> Iterator[slice]:
+    """Slices of `size` rows out of `count`."""
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
+    # Any injective map of small numbers does; torch's generator scatters the bits.
+    return (seed * 1_000_003 + step) * 4096 + micro_batch

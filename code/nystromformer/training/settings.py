@@ -1,0 +1,92 @@
+"""What a training run needs to know, and what it asks of the task."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+Batch = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """One run of the loop."""
+
+    num_steps: int
+    steps_per_epoch: int
+    steps_per_report: int
+    learning_rate: float
+    warmup_steps: int
+    weight_decay: float
+    betas: tuple[float, float]
+    eps: float
+    max_grad_norm: float | None
+    seed: int
+    minutes_per_checkpoint: float
+    keep_checkpoints: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step's global batch, cut into micro-batches whose losses add up to the batch's."""
+
+    micro_batches: Sequence[Batch]
+    tokens: int
+    """Valid tokens of the batch, for the speed that is shown."""
+
+    def pin_memory(self) -> "Step":
+        """The step in page-locked memory; torch's DataLoader calls this."""
+        return Step([{name: x.pin_memory() for name, x in batch.items()} for batch in self.micro_batches], self.tokens)
+
+
+class Task(Protocol):
+    """What the loop trains. The loop knows no more of it than this."""
+
+    model: nn.Module
+
+    def steps(self, first: int, last: int) -> Iterator[Step]:
+        """The global batches of steps first … last-1; a pure function of the step's number."""
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """A micro-batch's share of the global batch's loss, and its sums (1-D, detached) for `metrics`."""
+
+    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        """Names and values, "loss" among them, from sums added over micro-batches and steps."""
+
+    def validate(self) -> dict[str, float]:
+        """Metrics on held-out data, the same data every time."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where and in which precision a run computes."""
+
+    device: torch.device
+    autocast_dtype: torch.dtype | None
+    """None: float32 throughout."""
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
+
+    def __str__(self) -> str:
+        precision = "float32" if self.autocast_dtype is None else f"{str(self.autocast_dtype).removeprefix('torch.')} autocast"
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return f"{name}, {precision}"
+
+
+@dataclass
+class Progress:
+    """Where a run stands; what a checkpoint remembers beside weights and optimizer."""
+
+    step: int = 0
+    sums: list[float] = field(default_factory=list)
+    """Metric sums since the last report."""
+    reported_at: int = 0
+    """The step of the last report."""
+    tokens: int = 0
+    """Tokens seen since the start."""
+
+    def as_data(self) -> dict[str, Any]:
+        return {"step": self.step, "sums": self.sums, "reported_at": self.reported_at, "tokens": self.tokens}

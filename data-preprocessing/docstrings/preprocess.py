@@ -1,0 +1,48 @@
+"""Make a pretraining dataset of the English docstrings of the installed Python packages."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer.data.build import BuildSettings, build_dataset
+from nystromformer.data.docstring_corpus import DocstringSettings, write_docstring_corpus
+from nystromformer.errors import UserError
+
+HERE = Path(__file__).resolve().parent
+
+
+def main(
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Dataset folder; ../<length>-docstrings if not given.")
+    ] = None,
+    length: Annotated[int, typer.Option("--length", help="Tokens of a row.")] = 256,
+    vocab_size: Annotated[int, typer.Option("--vocab_size", help="Tokens of the tokenizer that is trained.")] = 4096,
+    seed: Annotated[int, typer.Option("--seed", help="Of the split by package, and of the sample for a limit.")] = 0,
+    min_words: Annotated[int, typer.Option("--min_words", help="Drop modules with fewer words.")] = 20,
+    limit_mb: Annotated[float | None, typer.Option("--limit_mb", help="Stop after so many MB of text.")] = None,
+    source: Annotated[
+        list[Path] | None, typer.Option("--source", help="Folder to search instead of the installed packages; repeat.")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that read; changes no result.")] = (
+        os.cpu_count() or 1
+    ),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run with other parameters.")] = False,
+) -> None:
+    """Make a pretraining dataset of the English docstrings of the installed Python packages."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    try:
+        corpus = DocstringSettings(tuple(source or ()), seed, min_words, limit_mb)
+        settings = BuildSettings("docstrings", corpus.parameters(), seed, length, vocab_size)
+        folder = out or HERE.parent / f"{length}-docstrings"
+        build_dataset(folder, settings, lambda at: write_docstring_corpus(at, corpus, workers), overwrite)
+    except UserError as error:
+        logging.getLogger("preprocess").error("error: %s", error)
+        raise typer.Exit(2) from None
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,71 @@
+"""Which attentions the shared suite runs, each with its own oracle."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nystromformer.attention import Attention, create_attention, reference
+
+HEADS, DIM = 2, 8
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    name: str
+    oracle: Callable[..., Tensor]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    oracle_parameters: dict[str, Any] = field(default_factory=dict)
+
+    def build(self, dtype: torch.dtype = torch.float32) -> Attention:
+        torch.manual_seed(1)
+        return create_attention(self.name, num_heads=HEADS, head_dim=DIM, **self.parameters).to(dtype)
+
+    def expected(self, module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+        """The oracle's output in float64, with the module's own convolution where it has one."""
+        out = self.oracle(q, k, v, keep, **self.oracle_parameters)
+        if module.skip is not None:
+            out = out + reference.depthwise_convolution(v, module.skip.weight, keep)
+        return out
+
+
+CASES = [
+    Case("softmax", "softmax", reference.softmax_attention),
+    Case("softmax+conv", "softmax", reference.softmax_attention, {"conv_kernel_size": 3}),
+    Case("nystrom", "nystrom", reference.nystrom_attention, {"num_landmarks": 8}, {"num_landmarks": 8}),
+    Case(
+        "nystrom+conv",
+        "nystrom",
+        reference.nystrom_attention,
+        {"num_landmarks": 8, "conv_kernel_size": 5},
+        {"num_landmarks": 8},
+    ),
+    Case(
+        "nystrom-3-iterations",
+        "nystrom",
+        reference.nystrom_attention,
+        {"num_landmarks": 5, "pinv_iterations": 3},
+        {"num_landmarks": 5, "iterations": 3},
+    ),
+]
+
+
+def qkv(batch: int, length: int, seed: int = 0, dtype: torch.dtype = torch.float32, scale: float = 1.5) -> list[Tensor]:
+    """Queries, keys and values with gradients, in the layout in which projections give them."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (batch, length, HEADS, DIM)
+    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64) * scale for _ in range(3)]
+    return [x.to(dtype).transpose(1, 2).requires_grad_() for x in tensors]
+
+
+def suffix_mask(length: int, *lengths: int) -> Tensor:
+    """Rows whose first tokens count."""
+    return torch.arange(length)[None] < torch.tensor(lengths)[:, None]
+
+
+def random_mask(batch: int, length: int, seed: int = 0, share: float = 0.7) -> Tensor:
+    """Rows with holes anywhere."""
+    return torch.rand(batch, length, generator=torch.Generator().manual_seed(seed)) < share

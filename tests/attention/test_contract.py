@@ -1,0 +1,261 @@
+"""What every attention keeps, tested by one suite over all of them."""
+
+import shutil
+
+import pytest
+import torch
+from cases import CASES, DIM, HEADS, Case, qkv, random_mask, suffix_mask
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from nystromformer.attention import MODULES, Attention, AttentionMask, create_attention
+from nystromformer.config import ATTENTIONS
+
+LENGTHS = [1, 2, 7, 8, 9, 24, 63, 100]
+HUGE = 1e30
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+
+
+def holding(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "case", [case for case in CASES if getattr(case.build().holds, name)], ids=lambda case: case.id
+    )
+
+
+def masks(batch: int, length: int) -> dict[str, Tensor | None]:
+    lengths = [max(0, length - 3 * row) for row in range(batch)]
+    holes = random_mask(batch, length, seed=length)
+    holes[-1] = False
+    return {"none": None, "suffix": suffix_mask(length, *lengths), "holes": holes}
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return ((found.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-30)).item()
+
+
+@every_case
+@pytest.mark.parametrize("kind", ["none", "suffix", "holes"])
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-5)], ids=["f64", "f32"])
+def test_outputs_and_gradients_are_the_oracles(
+    case: Case, kind: str, length: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    # float32: 6 iterations of eq. 14 in float32 lose up to 1e-5 on these inputs in the oracle's formulation too.
+    module = case.build(dtype)
+    q, k, v = qkv(3, length, seed=length, dtype=dtype)
+    keep = masks(3, length)[kind]
+    out = module(q, k, v, keep)
+    expected = case.expected(module, q, k, v, keep)
+    assert relative_error(out, expected) < tolerance
+    inputs = [q, k, v, *module.parameters()]
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(9)).to(dtype)
+    found = torch.autograd.grad(out, inputs, upstream)
+    wanted = torch.autograd.grad(expected, inputs, upstream.double(), materialize_grads=True)
+    # One scale for all: with a single token the gradients of q and k are differences that cancel to zero.
+    scale = max(b.abs().max().item() for b in wanted)
+    for a, b in zip(found, wanted, strict=True):
+        assert (a.double() - b.double()).abs().max().item() < tolerance * scale
+
+
+@holding("padding")
+@pytest.mark.parametrize("extra", [1, 7, 100])
+@pytest.mark.parametrize("length", [1, 6, 8, 9, 40])
+@pytest.mark.parametrize("content", [0.0, HUGE, -HUGE], ids=["zeros", "huge", "negative"])
+def test_padding_changes_nothing(case: Case, extra: int, length: int, content: float) -> None:
+    module = case.build()
+    short = qkv(2, length, seed=3)
+    long = [torch.cat([x.detach(), torch.full((2, HEADS, extra, DIM), content)], 2).requires_grad_() for x in short]
+    out = module(*long, suffix_mask(length + extra, length, length))
+    assert torch.equal(out[:, :, length:], torch.zeros(2, HEADS, extra, DIM))
+    torch.testing.assert_close(out[:, :, :length], module(*short), rtol=1e-4, atol=1e-5)
+    gradients = torch.autograd.grad(out.square().sum(), long)
+    for gradient in gradients:
+        assert torch.isfinite(gradient).all()
+        assert torch.equal(gradient[:, :, length:], torch.zeros(2, HEADS, extra, DIM))
+
+
+@every_case
+def test_masked_content_never_matters(case: Case) -> None:
+    module = case.build()
+    keep = random_mask(3, 50)
+    x = qkv(3, 50)
+    out = module(*x, keep)
+    for value in (0.0, HUGE, -HUGE):
+        filled = [torch.where(keep[:, None, :, None], a, value) for a in x]
+        assert torch.equal(module(*filled, keep), out)
+
+
+@every_case
+@pytest.mark.parametrize("length", [1, 5, 30])
+def test_a_fully_masked_row_is_zero_with_finite_gradients(case: Case, length: int) -> None:
+    module = case.build()
+    x = qkv(2, length)
+    out = module(*x, suffix_mask(length, 0, length))
+    assert torch.equal(out[0], torch.zeros_like(out[0]))
+    assert out[1].abs().sum() > 0
+    for gradient in torch.autograd.grad(out.sum(), [*x, *module.parameters()]):
+        assert torch.isfinite(gradient).all()
+
+
+@holding("batch")
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_a_row_does_not_depend_on_its_neighbours(case: Case, masked: bool) -> None:
+    module = case.build()
+    x = qkv(4, 37)
+    keep = suffix_mask(37, 37, 20, 8, 3) if masked else None
+    together = module(*x, keep)
+    for row in range(4):
+        alone = module(*(a[row : row + 1] for a in x), None if keep is None else keep[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-4, atol=1e-5)
+
+
+@every_case
+def test_memory_layout_does_not_matter(case: Case) -> None:
+    module = case.build()
+    q, k, v = (x.detach() for x in qkv(2, 33))
+    keep = random_mask(2, 33)
+    wide = [torch.randn(2, HEADS, 33, 2 * DIM) for _ in range(3)]
+    strided = []
+    for target, source in zip(wide, (q, k, v), strict=True):
+        target[..., ::2] = source
+        strided.append(target[..., ::2])
+    for mask in (None, keep):
+        expected = module(q.contiguous(), k.contiguous(), v.contiguous(), mask)
+        torch.testing.assert_close(module(q, k, v, mask), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(module(*strided, mask), expected, rtol=1e-4, atol=1e-5)
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_low_precision_stays_finite_and_close(case: Case, dtype: torch.dtype, masked: bool) -> None:
+    module = case.build()
+    x = qkv(2, 60, scale=1.0)
+    keep = random_mask(2, 60) if masked else None
+    expected = module(*x, keep)
+    with torch.autocast("cpu", dtype=dtype):
+        out = module(*(a.to(dtype) for a in x), keep)
+    assert out.dtype == dtype
+    # The budget: rounding only the inputs and the output to 16 bits already costs this much.
+    budget = (module(*(a.to(dtype).float() for a in x), keep).to(dtype).float() - expected).abs().max().item()
+    assert (out.float() - expected).abs().max().item() < 8 * budget
+    for gradient in torch.autograd.grad(out.float().square().sum(), [*x, *module.parameters()]):
+        assert torch.isfinite(gradient).all()
+
+
+class _TwoLayers(nn.Module):
+    """Two attentions that share one mask, as an encoder's layers do."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.first, self.second = case.build(), case.build()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+        mask = None if keep is None else AttentionMask(keep)
+        out: Tensor = self.second(q, k, self.first(q, k, v, mask), mask)
+        return out
+
+
+@holding("compile")
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_compiles_as_one_graph(case: Case, masked: bool) -> None:
+    torch._dynamo.reset()
+    module = _TwoLayers(case)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    for length in (33, 50):
+        x = qkv(2, length)
+        keep = random_mask(2, length) if masked else None
+        out, expected = compiled(*x, keep), module(*x, keep)
+        torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+        found, wanted = torch.autograd.grad(out.sum(), x), torch.autograd.grad(expected.sum(), x)
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="inductor calls a C++ compiler")
+def test_inductor_compiles_nystrom() -> None:
+    torch._dynamo.reset()
+    module = create_attention("nystrom", num_heads=HEADS, head_dim=DIM, num_landmarks=8, conv_kernel_size=3)
+    x = qkv(2, 40)
+    keep = random_mask(2, 40)
+    out = torch.compile(module, fullgraph=True)(*x, keep)
+    torch.testing.assert_close(out, module(*x, keep), rtol=1e-4, atol=1e-5)
+
+
+@holding("export")
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_one_exported_program_serves_every_length(case: Case, masked: bool) -> None:
+    module = case.build().eval()
+    example = [x.detach() for x in qkv(2, 50)]
+    rows, tokens = torch.export.Dim("rows", min=1, max=64), torch.export.Dim("tokens", min=2, max=8192)
+    shape = {0: rows, 2: tokens}
+    program = torch.export.export(
+        module,
+        (*example, random_mask(2, 50) if masked else None),
+        dynamic_shapes=(shape, shape, shape, {0: rows, 1: tokens} if masked else None),
+    ).module()
+    for batch, length in [(1, 2), (3, 7), (1, 8), (2, 9), (1, 64), (2, 501), (1, 8192)]:
+        x = [a.detach() for a in qkv(batch, length)]
+        keep = random_mask(batch, length) if masked else None
+        torch.testing.assert_close(program(*x, keep), module(*x, keep), rtol=1e-4, atol=1e-5)
+
+
+@every_case
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_batch_length_and_mask(case: Case, data: st.DataObject) -> None:
+    batch = data.draw(st.integers(1, 4), label="batch")
+    length = data.draw(st.integers(1, 70), label="length")
+    rows = st.lists(st.booleans(), min_size=length, max_size=length)
+    keep = torch.tensor(data.draw(st.lists(rows, min_size=batch, max_size=batch), label="mask"))
+    module = case.build(torch.float64)
+    q, k, v = qkv(batch, length, seed=data.draw(st.integers(0, 99), label="seed"), dtype=torch.float64)
+    out = module(q, k, v, keep)
+    expected = case.expected(module, q, k, v, keep)
+    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-9)
+
+
+@every_case
+def test_what_does_not_fit_is_refused_with_a_reason(case: Case) -> None:
+    module = case.build()
+    q, k, v = qkv(2, 10)
+    for mask, words in [
+        (torch.zeros(2, 1, 1, 10), "per token"),
+        (torch.ones(10, 10, dtype=torch.bool), "scores are never formed"),
+        (torch.ones(2, 10), "bool"),
+        (torch.ones(2, 9, dtype=torch.bool), r"\(2, 10\), found \(2, 9\)"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            module(q, k, v, mask)
+    with pytest.raises(ValueError, match="hide the future"):
+        module(q, k, v, is_causal=True)
+    with pytest.raises(ValueError, match="k must have q's shape"):
+        module(q, k[:, :, :5], v)
+    with pytest.raises(ValueError, match="v must have q's dtype"):
+        module(q, k, v.double())
+    with pytest.raises(ValueError, match="q must have the shape"):
+        module(q[0], k[0], v[0])
+
+
+def test_registry_and_config_are_in_step() -> None:
+    assert set(MODULES) == set(ATTENTIONS.values())
+    assert {case.name for case in CASES} == set(ATTENTIONS), "every attention runs through this suite"
+    for name, config in ATTENTIONS.items():
+        module = create_attention(name, num_heads=HEADS, head_dim=DIM)
+        assert isinstance(module, Attention)
+        for key, field in config.model_fields.items():
+            if key not in ("name", "conv_kernel_size"):
+                assert getattr(module, key) == field.default, f"{name}.{key}"
+
+
+def test_unknown_names_list_the_valid_ones() -> None:
+    with pytest.raises(ValueError, match=r"(?s)nystrm.*softmax.*nystrom|nystrm.*nystrom.*softmax"):
+        create_attention("nystrm", num_heads=2, head_dim=8)
+    with pytest.raises(ValueError, match="num_landmarks"):
+        create_attention("nystrom", num_heads=2, head_dim=8, num_landmark=3)
+    with pytest.raises(ValueError, match="odd"):
+        create_attention("softmax", num_heads=2, head_dim=8, conv_kernel_size=4)
+    with pytest.raises(ValueError, match="num_heads"):
+        create_attention("softmax", num_heads=0, head_dim=8)

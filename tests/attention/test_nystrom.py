@@ -1,0 +1,218 @@
+"""What holds for Nyström attention alone."""
+
+import pytest
+import torch
+from cases import DIM, HEADS, qkv, random_mask, suffix_mask
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import NystromformerConfig
+from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
+
+from nystromformer.attention import NystromAttention, iterative_pinv, pinv_residual, reference
+from nystromformer.attention.landmarks import Segments, segment_means
+
+
+def well_conditioned(seed: int, size: int = 16) -> Tensor:
+    """A row-stochastic matrix near the identity."""
+    noise = torch.rand(size, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.softmax(3 * torch.eye(size, dtype=torch.float64) + noise, -1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_eq_14_converges_to_the_pseudo_inverse_in_third_order(seed: int) -> None:
+    a = well_conditioned(seed)
+    exact = torch.linalg.pinv(a)
+    torch.testing.assert_close(iterative_pinv(a[None], 20)[0], exact, rtol=1e-10, atol=1e-10)
+    # Eq. 14 takes the residual R = I - AZ to R³(1 + 3R)/4... of third order: |R'| <= |R|³ once |R| < 1.
+    eye = torch.eye(len(a), dtype=torch.float64)
+    norms = [torch.linalg.matrix_norm(eye - a @ iterative_pinv(a[None], n)[0], 2).item() for n in range(1, 12)]
+    checked = 0
+    for before, after in zip(norms, norms[1:], strict=False):
+        if 1e-4 < before < 0.5:
+            assert after <= 1.01 * before**3
+            checked += 1
+    assert checked >= 1
+
+
+def test_the_inverse_of_a_rank_deficient_matrix_is_the_pseudo_inverse() -> None:
+    a = well_conditioned(0)
+    a[3] = a[4]
+    z = iterative_pinv(a[None], 30)[0]
+    torch.testing.assert_close(z, torch.linalg.pinv(a), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("start", ["matrix", "batch"])
+def test_the_inverses_gradient_is_that_of_the_iterations(start: str) -> None:
+    # No two sums alike: at a tie the largest of them has no derivative for finite differences to find.
+    a = torch.rand(3, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: iterative_pinv(x, 4, start), a)  # type: ignore[arg-type]
+
+
+def test_residual_falls_with_the_iterations() -> None:
+    q, k, _ = qkv(2, 64)
+    residuals = [NystromAttention(HEADS, DIM, 8, pinv_iterations=n).residual(q, k) for n in (1, 6, 20)]
+    assert residuals[0].shape == (2, HEADS)
+    assert (residuals[1] < residuals[0]).all()
+    assert (residuals[2] < 1e-4).all()
+    a = well_conditioned(1)
+    torch.testing.assert_close(pinv_residual(a, torch.linalg.pinv(a)), torch.tensor(0.0).double(), rtol=0, atol=1e-12)
+
+
+def test_lemma_2_landmarks_that_are_the_tokens_give_true_attention() -> None:
+    # Fixed segments of one token each are the tokens; the factors' product is then S S⁺ S = S (Lemma 2).
+    q, k, v = qkv(1, 12, dtype=torch.float64, scale=2.0)
+    attention = NystromAttention(HEADS, DIM, 12, segments="padded", pinv_iterations=40).double()
+    queries, inverse, keys = attention.factors(q, k)
+    expected = reference.softmax_attention(q, k, v)
+    torch.testing.assert_close(queries @ inverse @ keys @ v, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_svd_form_and_many_iterations_agree() -> None:
+    q, k, v = qkv(1, 48, dtype=torch.float64, scale=2.5)
+    many = NystromAttention(HEADS, DIM, 6, pinv_iterations=30).double()(q, k, v)
+    svd = reference.nystrom_attention(q, k, v, num_landmarks=6, iterations=None)
+    torch.testing.assert_close(many, svd, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("length", [1, 5, 8])
+def test_rows_of_at_most_m_tokens_get_exact_attention_inside_any_batch(length: int) -> None:
+    q, k, v = qkv(2, 40, dtype=torch.float64)
+    keep = suffix_mask(40, length, 40)
+    out = NystromAttention(HEADS, DIM, 8).double()(q, k, v, keep)
+    expected = reference.softmax_attention(q, k, v, keep)
+    torch.testing.assert_close(out[0], expected[0], rtol=1e-10, atol=1e-10)
+    assert (out[1] - expected[1]).abs().max() > 1e-3, "a longer row is approximated"
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize("length", [5, 8, 40, 43])
+def test_the_factors_multiply_to_the_output(length: int, masked: bool) -> None:
+    q, k, v = qkv(3, length, dtype=torch.float64)
+    keep = random_mask(3, length) if masked else None
+    if keep is not None:
+        keep[0] = False
+    attention = NystromAttention(HEADS, DIM, 8).double()
+    factors = attention.factors(q, k, keep)
+    assert [tuple(f.shape) for f in factors] == [(3, HEADS, length, 8), (3, HEADS, 8, 8), (3, HEADS, 8, length)]
+    product = factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN @ v
+    torch.testing.assert_close(product, attention(q, k, v, keep), rtol=1e-8, atol=1e-9)
+
+
+def test_segments_are_near_equal_and_skip_padding() -> None:
+    keep = random_mask(5, 61, seed=4)
+    keep[0], keep[1] = True, False
+    segments = Segments.of_mask(keep, keep.sum(1), 8)
+    counts = segments.counts_BM
+    assert torch.equal(counts.sum(1), keep.sum(1))
+    for row in (0, 2, 3, 4):
+        assert counts[row].max() - counts[row].min() <= 1
+    x = torch.randn(5, HEADS, 61, DIM, dtype=torch.float64)
+    expected = reference.segment_means(x[2, 0][keep[2]], 8)
+    torch.testing.assert_close(segment_means(x, segments)[2, 0], expected)
+
+
+def hugging_face(num_landmarks: int, length: int) -> NystromformerSelfAttention:
+    torch.manual_seed(0)
+    config = NystromformerConfig(
+        hidden_size=HEADS * DIM,
+        num_attention_heads=HEADS,
+        num_landmarks=num_landmarks,
+        segment_means_seq_len=length,
+        conv_kernel_size=5,
+        attention_probs_dropout_prob=0.0,
+    )
+    module = NystromformerSelfAttention(config).double().eval()
+    # Weights of size one, so that scores are far from uniform.
+    for linear in (module.query, module.key, module.value):
+        torch.nn.init.normal_(linear.weight, std=0.6)
+    return module
+
+
+def ours_like(peer: NystromformerSelfAttention, x: Tensor, mask: Tensor | None, segments: str) -> Tensor:
+    module = NystromAttention(
+        HEADS, DIM, peer.num_landmarks, conv_kernel_size=5, segments=segments, pinv_start="batch"  # type: ignore[arg-type]
+    ).double()
+    assert module.skip is not None
+    with torch.no_grad():
+        module.skip.weight.copy_(peer.conv.weight)
+    q, k, v = (
+        projection(x).unflatten(2, (HEADS, DIM)).transpose(1, 2) for projection in (peer.query, peer.key, peer.value)
+    )
+    out: Tensor = module(q, k, v, mask).transpose(1, 2).flatten(2)
+    return out
+
+
+@pytest.mark.parametrize("segments", ["padded", "padded_unmasked"])
+@pytest.mark.parametrize("length", [8, 32, 64])
+def test_compatibility_options_reproduce_transformers(segments: str, length: int) -> None:
+    peer = hugging_face(8, length)
+    x = torch.randn(3, length, HEADS * DIM, dtype=torch.float64)
+    torch.testing.assert_close(ours_like(peer, x, None, segments), peer(x)[0], rtol=1e-8, atol=1e-9)
+
+
+def test_padded_unmasked_reproduces_transformers_with_its_4d_mask() -> None:
+    peer = hugging_face(8, 32)
+    torch.nn.init.zeros_(peer.conv.weight)  # its convolution sees the padding, ours never does
+    x = torch.randn(3, 32, HEADS * DIM, dtype=torch.float64)
+    keep = suffix_mask(32, 32, 20, 9)
+    additive = torch.zeros(3, 1, 1, 32, dtype=torch.float64).masked_fill(~keep[:, None, None], -1e9)
+    expected = peer(x, attention_mask=additive)[0]
+    out = ours_like(peer, x, keep, "padded_unmasked")
+    torch.testing.assert_close(out[keep], expected[keep], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("masked_tokens", ["zero", "included"])
+def test_fixed_segments_agree_with_their_oracle(masked_tokens: str) -> None:
+    q, k, v = qkv(3, 32, dtype=torch.float64)
+    keep = random_mask(3, 32)
+    segments = "padded" if masked_tokens == "zero" else "padded_unmasked"
+    attention = NystromAttention(HEADS, DIM, 8, segments=segments, pinv_start="batch").double()  # type: ignore[arg-type]
+    expected = reference.fixed_segment_attention(q, k, v, keep, num_landmarks=8, masked_tokens=masked_tokens)  # type: ignore[arg-type]
+    torch.testing.assert_close(attention(q, k, v, keep), expected, rtol=1e-9, atol=1e-10)
+    assert not attention.holds.padding
+    assert not attention.holds.batch
+
+
+def test_fixed_segments_refuse_a_length_that_does_not_divide() -> None:
+    with pytest.raises(ValueError, match="multiple of it, found 30"):
+        NystromAttention(HEADS, DIM, 8, segments="padded")(*qkv(1, 30))
+
+
+class _Largest(TorchDispatchMode):
+    """Records the largest tensor that any operation made."""
+
+    numel = 0
+    shape: tuple[int, ...] = ()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        for out in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(out, Tensor) and out.numel() > self.numel:
+                self.numel, self.shape = out.numel(), tuple(out.shape)
+        return result
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_no_tokens_by_landmarks_matrix_is_made(masked: bool) -> None:
+    # With D = 8 and M = 64, an N x M matrix per head would be eight times the size of Q.
+    length = 32768
+    q, k, v = qkv(1, length)
+    attention = NystromAttention(HEADS, DIM, 64, conv_kernel_size=33)
+    with _Largest() as largest:
+        attention(q, k, v, random_mask(1, length) if masked else None).sum().backward()
+    assert largest.numel < 2.5 * q.numel() < length * 64, largest.shape
+
+
+@pytest.mark.parametrize("length", [1, 20, 300, 4096])
+@pytest.mark.parametrize("taps", [1, 5, 33])
+def test_the_cpu_convolution_and_its_gradients_agree_with_the_oracle(length: int, taps: int) -> None:
+    attention = NystromAttention(HEADS, DIM, conv_kernel_size=taps)
+    skip = attention.skip
+    assert skip is not None
+    v = qkv(2, length)[2]
+    out, expected = skip(v), reference.depthwise_convolution(v, skip.weight)
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+    found = torch.autograd.grad(out, (v, skip.weight), upstream)
+    wanted = torch.autograd.grad(expected, (v, skip.weight), upstream.double())
+    for a, b in zip((out, *found), (expected, *wanted), strict=True):
+        assert (a - b).abs().max() < 2e-6 * max(1.0, b.abs().max().item())

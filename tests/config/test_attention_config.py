@@ -1,0 +1,86 @@
+"""The attentions' configurations: names, parameters and their errors."""
+
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from nystromformer.config import ATTENTIONS, AttentionConfig, AttentionName, NystromConfig, SoftmaxConfig
+from nystromformer.config.attention import AttentionSpec, attention_config
+
+
+def test_names_unions_and_classes_are_in_step() -> None:
+    assert list(ATTENTIONS) == list(get_args(AttentionName))
+    assert list(ATTENTIONS.values()) == list(get_args(get_args(AttentionSpec)[0]))
+    assert all(issubclass(cls, AttentionConfig) for cls in ATTENTIONS.values())
+
+
+@pytest.mark.parametrize("name", list(ATTENTIONS))
+def test_every_attention_stands_on_its_name_alone(name: str) -> None:
+    config = attention_config(name)
+    assert type(config) is ATTENTIONS[name]
+    assert config.name == name
+
+
+@pytest.mark.parametrize("name", list(ATTENTIONS))
+def test_every_parameter_has_a_sentence(name: str) -> None:
+    for key, field in ATTENTIONS[name].model_fields.items():
+        assert field.description, key
+        assert field.description.endswith("."), key
+
+
+def test_parameters_reach_the_config() -> None:
+    config = attention_config("nystrom", num_landmarks=32, conv_kernel_size=33, segments="padded", pinv_start="batch")
+    assert config == NystromConfig(num_landmarks=32, conv_kernel_size=33, segments="padded", pinv_start="batch")
+    assert attention_config("softmax") == SoftmaxConfig(conv_kernel_size=None)
+
+
+def test_unknown_name_lists_the_valid_ones_and_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r'"nystrm"; valid names: softmax, nystrom; did you mean "nystrom"\?'):
+        attention_config("nystrm")
+
+
+def test_unknown_name_without_a_near_one_suggests_nothing() -> None:
+    with pytest.raises(ValueError, match=r"valid names: softmax, nystrom$"):
+        attention_config("")
+
+
+def test_bad_parameters_are_all_listed() -> None:
+    with pytest.raises(ValueError, match="cannot be configured") as caught:
+        attention_config("nystrom", num_landmark=3, pinv_iterations="2", conv_kernel_size=4, segments="valdi")
+    assert str(caught.value).splitlines()[1:] == [
+        "  conv_kernel_size: expected an odd integer of at least 1 or null, found 4",
+        '  pinv_iterations: expected an integer of at least 1, found "2"',
+        '  segments: expected "valid", "padded" or "padded_unmasked", found "valdi"; did you mean "valid"?',
+        "  num_landmark: unknown key; did you mean num_landmarks?",
+    ]
+
+
+def test_a_parameter_of_another_attention_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_landmarks: unknown key; valid ones: name, conv_kernel_size"):
+        attention_config("softmax", num_landmarks=64)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_landmarks", 0),
+        ("num_landmarks", True),
+        ("num_landmarks", 64.0),
+        ("num_landmarks", None),
+        ("pinv_iterations", 0),
+        ("conv_kernel_size", 2),
+        ("conv_kernel_size", -1),
+        ("conv_kernel_size", 0),
+        ("segments", "all"),
+        ("pinv_start", None),
+    ],
+)
+def test_impossible_values_are_refused(key: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"\n  {key}: expected .*, found "):
+        attention_config("nystrom", **{key: value})
+
+
+def test_configs_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        NystromConfig().num_landmarks = 3

@@ -1,0 +1,261 @@
+"""Reading config.json: bad files, all errors at once, overrides."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nystromformer.config import experiment_config, load_config
+from nystromformer.errors import UserError
+
+Data = dict[str, Any]
+WriteConfig = Callable[[object], Path]
+
+
+def refusal(path: Path, *overrides: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load_config(path, overrides)
+    message = str(caught.value)
+    assert message.startswith(str(path)), message
+    return message
+
+
+def problems(path: Path, *overrides: str) -> list[str]:
+    return [line.removeprefix("  ") for line in refusal(path, *overrides).splitlines()[1:]]
+
+
+def test_reads_what_was_written(valid: Data, write_config: WriteConfig) -> None:
+    assert load_config(write_config(valid)) == experiment_config(valid, "here")
+
+
+def test_byte_order_mark_is_no_mistake(valid: Data, write_config: WriteConfig) -> None:
+    load_config(write_config("\ufeff" + json.dumps(valid)))
+
+
+class TestFile:
+    def test_missing(self, tmp_path: Path) -> None:
+        message = refusal(tmp_path / "config.json")
+        assert "no such file" in message
+        assert "copy nystrom-512/config.json" in message
+        assert "--model" in message
+
+    def test_folder(self, tmp_path: Path) -> None:
+        assert "a folder" in refusal(tmp_path)
+
+    def test_inside_a_file(self, write_config: WriteConfig) -> None:
+        assert "Not a directory" in refusal(write_config("{}") / "config.json")
+
+    def test_not_utf8(self, write_config: WriteConfig) -> None:
+        assert "line 2: not UTF-8" in refusal(write_config(b'{\n"data_folder": "\xfc"}'))
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("", "not JSON: empty"),
+            (" \n", "not JSON: empty"),
+            ("{", "line 1, column 2: expecting property name"),
+            ('{\n  "model": 1\n  "a": 2}', "line 3, column 3: expecting ',' delimiter, found '\"a\": 2}'"),
+            ('{"a": 1,\n}', "no comma may stand before a closing bracket"),
+            ('{"a": [1, ]}', "no comma may stand before a closing bracket"),
+            ("{'a': 1}", "line 1, column 2: strings and keys stand in double quotes"),
+            ('{"a": True}', "line 1, column 7: write true, false and null"),
+            ('{\n  // why\n  "a": 1}', "line 2, column 3: JSON has no comments"),
+            ("{} x", "line 1, column 4: extra data"),
+            ("[" * 100_000, "nested too deeply"),
+            ('{"a":' + "[" * 200 + "]" * 200 + "}", "nested too deeply"),
+            ('{"a": ' + "1" * 5000 + "}", "a number has thousands of digits"),
+        ],
+    )
+    def test_not_json(self, write_config: WriteConfig, text: str, expected: str) -> None:
+        assert expected in refusal(write_config(text))
+
+    @pytest.mark.parametrize("text", ["[1]", "3", '"model"', "null", "NaN"])
+    def test_not_an_object(self, write_config: WriteConfig, text: str) -> None:
+        (problem,) = problems(write_config(text))
+        assert problem.startswith("at the top level: expected an object {...}, found ")
+
+
+class TestDuplicates:
+    def test_at_any_depth_with_values(self, valid: Data, write_config: WriteConfig) -> None:
+        text = json.dumps(valid)
+        text = text.replace('"epoch": 3', '"epoch": 3, "epoch": 4')
+        text = text.replace('"softmax"', '["softmax", {"name": "softmax", "name": "nystrom", "num_landmarks": 8}]')
+        text = text[:-1] + ', "data_folder": "/a", "data_folder": "/a", "data_folder": "/b"}'
+        assert problems(write_config(text)) == [
+            'model.attn_type[1].name: given 2 times ("softmax", "nystrom"); keep one',
+            "pretraining_setting.epoch: given 2 times (3, 4); keep one",
+            'data_folder: given 3 times ("/a", "/a", "/b"); keep one',
+        ]
+
+    def test_inside_a_section_that_is_itself_shadowed(self, valid: Data, write_config: WriteConfig) -> None:
+        text = '{"gpu_setting": {"inst_per_gpu": 1, "inst_per_gpu": 2},' + json.dumps(valid)[1:]
+        paths = [problem.split(":")[0] for problem in problems(write_config(text))]
+        assert paths == ["gpu_setting.inst_per_gpu", "gpu_setting"]
+
+    def test_beside_other_mistakes(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["model"]["num_layers"] = 0
+        text = json.dumps(valid).replace('"epoch": 3', '"epoch": 3, "epoch": 4')
+        paths = [problem.split(":")[0] for problem in problems(write_config(text))]
+        assert paths == ["pretraining_setting.epoch", "model.num_layers"]
+
+
+class TestKeys:
+    def test_unknown_names_the_nearest(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["model"]["num_layer"] = 2
+        assert problems(write_config(valid)) == ["model.num_layer: unknown key; did you mean num_layers?"]
+
+    def test_unknown_without_a_near_one_lists_the_valid(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["gpu_setting"]["zzz"] = 2
+        assert problems(write_config(valid)) == ["gpu_setting.zzz: unknown key; valid ones: inst_per_gpu"]
+
+    def test_in_the_wrong_section(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["model"].update(batch_size=3, data_folder="/x")
+        valid["num_head"] = 3
+        assert problems(write_config(valid)) == [
+            "model.batch_size: unknown key here; it belongs in pretraining_setting",
+            "model.data_folder: unknown key here; it belongs at the top level",
+            "num_head: unknown key here; it belongs in model",
+        ]
+
+    def test_missing_are_named_with_what_they_mean(self, valid: Data, write_config: WriteConfig) -> None:
+        del valid["model"]["vocab_size"], valid["gpu_setting"]
+        meaning = "tokens in the vocabulary; the tokenizer must have no more"
+        assert problems(write_config(valid)) == [
+            f"model.vocab_size: missing; expected an integer of at least 1 ({meaning})",
+            "gpu_setting: missing; expected an object {...} (how the batch is cut for the devices)",
+        ]
+
+    def test_seq_len_is_refused_with_the_reason(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["model"]["seq_len"] = 64
+        (problem,) = problems(write_config(valid))
+        assert problem.startswith("model.seq_len: refused: the length comes from the input")
+
+    def test_python_name_of_the_schema_key_is_unknown(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["schema_url"] = "x"
+        assert problems(write_config(valid)) == ["schema_url: unknown key; did you mean $schema?"]
+
+    def test_odd_characters_stay_on_one_printable_line(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["a\nb \ud800"] = "\ud800"
+        (problem,) = problems(write_config(valid))
+        assert problem.startswith('["a\\nb \\ud800"]: unknown key')
+        del valid["a\nb \ud800"]
+        valid["data_folder"] = "\ud800\x9b"
+        (problem,) = problems(write_config(valid))
+        assert problem.endswith('found "\\ud800\\x9b"')
+
+
+class TestPerLayer:
+    def test_paths_have_no_union_tags(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["model"]["attn_type"] = [
+            {"name": "nystrom", "num_landmark": 3, "nystrom": 1, "pinv_iterations": 0},
+            {"name": "Nystrom"},
+            {"num_landmarks": 3},
+            5,
+            "softmx",
+            {"name": "softmax", "num_landmarks": 3},
+            {"name": []},
+        ]
+        names = 'expected "nystrom" or "softmax"'
+        valid_keys = "name, conv_kernel_size, num_landmarks, pinv_iterations, segments, pinv_start"
+        assert problems(write_config(valid)) == [
+            "model.attn_type[0].pinv_iterations: expected an integer of at least 1, found 0",
+            "model.attn_type[0].num_landmark: unknown key; did you mean num_landmarks?",
+            f"model.attn_type[0].nystrom: unknown key; valid ones: {valid_keys}",
+            f'model.attn_type[1].name: {names}, found "Nystrom"; did you mean "nystrom"?',
+            f"model.attn_type[2].name: missing; {names}",
+            'model.attn_type[3]: expected "softmax" or "nystrom" or an object {"name": ..., its parameters}, found 5',
+            'model.attn_type[4]: expected "softmax" or "nystrom", found "softmx"; did you mean "softmax"?',
+            "model.attn_type[5].num_landmarks: unknown key; valid ones: name, conv_kernel_size",
+            f"model.attn_type[6].name: {names}, found []",
+        ]
+
+    def test_object_for_all_layers(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["model"]["attn_type"] = {"name": "nystrom", "num_landmarks": "8"}
+        expected = 'model.attn_type.num_landmarks: expected an integer of at least 1, found "8"'
+        assert problems(write_config(valid)) == [expected]
+
+
+def test_all_mistakes_at_once(valid: Data, write_config: WriteConfig) -> None:
+    valid["model"].update(num_head="3", layers=2)
+    del valid["model"]["vocab_size"]
+    valid["pretraining_setting"]["objectives"] = ["mlm", "spo"]
+    valid["gpu_setting"]["inst_per_gpu"] = 0
+    message = refusal(write_config(valid), "pretraining_setting.epochs=3")
+    assert message.splitlines()[0].endswith(": 6 problems")
+    assert [line.split(":")[0].strip() for line in message.splitlines()[1:]] == [
+        "model.vocab_size",
+        "model.num_head",
+        "model.layers",
+        "pretraining_setting.objectives[1]",
+        "pretraining_setting.epochs",
+        "gpu_setting.inst_per_gpu",
+    ]
+    assert "pydantic" not in message
+
+
+class TestOverrides:
+    def test_json_and_plain_strings(self, valid: Data, write_config: WriteConfig) -> None:
+        overrides = [
+            "model.attn_type=nystrom",
+            "model.num_landmarks=8",
+            "model.embedding_norm=false",
+            "pretraining_setting.learning_rate=2e-4",
+            'pretraining_setting.objectives=["mlm", "sop"]',
+            "data_folder=/a=b",
+            "from_cp=null",
+        ]
+        config = load_config(write_config(valid), overrides)
+        assert [layer.name for layer in config.model.attentions] == ["nystrom", "nystrom"]
+        assert (config.model.num_landmarks, config.model.embedding_norm) == (8, False)
+        assert config.pretraining_setting.learning_rate == 2e-4
+        assert config.pretraining_setting.objectives == ("mlm", "sop")
+        assert (config.data_folder, config.from_cp) == ("/a=b", None)
+
+    def test_inside_a_list(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["model"]["attn_type"] = ["softmax", {"name": "nystrom", "num_landmarks": 4}]
+        config = load_config(write_config(valid), ["model.attn_type[1].num_landmarks=5"])
+        assert config.model.attentions[1].num_landmarks == 5  # type: ignore[attr-defined]
+
+    def test_may_supply_what_the_file_lacks(self, valid: Data, write_config: WriteConfig) -> None:
+        del valid["gpu_setting"]
+        assert load_config(write_config(valid), ["gpu_setting.inst_per_gpu=2"]).gpu_setting.inst_per_gpu == 2
+
+    def test_mend_what_the_file_has_wrong(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["model"]["num_layers"] = "2"
+        assert load_config(write_config(valid), ["model.num_layers=2"]).model.num_layers == 2
+
+    @pytest.mark.parametrize(
+        ("override", "expected"),
+        [
+            ("model.num_layers", 'override "model.num_layers": expected section.key=value'),
+            ("=3", 'override "=3": expected section.key=value'),
+            ("", 'override "": expected section.key=value'),
+            ("model..num_layers=3", "expected section.key=value"),
+            ("model.num_layer=3", "model.num_layer: unknown key; did you mean num_layers?"),
+            ("modle.num_layers=3", "modle: unknown key; did you mean model?"),
+            ("model.num_layers=3x", 'model.num_layers: expected an integer of at least 1, found "3x"'),
+            ("model.num_layers=", 'model.num_layers: expected an integer of at least 1, found ""'),
+            ("model.dropout_prob=NaN", "model.dropout_prob: expected a number of at least 0 and below 1, found NaN"),
+            ("model.attn_type.name=nystrom", 'cannot be overridden: model.attn_type is "softmax", not an object'),
+            ("model.num_head[0]=3", "model.num_head[0]: cannot be overridden: model.num_head is 3, not a list"),
+            ("pretraining_setting.objectives[0]=sop", "objectives has 0 items"),
+            ('model.attn_type={"name": "softmax", "name": "nystrom"}', "model.attn_type.name: given 2 times"),
+        ],
+    )
+    def test_mistakes(self, valid: Data, write_config: WriteConfig, override: str, expected: str) -> None:
+        message = refusal(write_config(valid), override)
+        assert expected in message
+        # The file alone is right: the message must show where the value came from.
+        assert json.dumps(override) in message.splitlines()[0]
+
+    def test_twice_is_a_mistake(self, valid: Data, write_config: WriteConfig) -> None:
+        found = problems(write_config(valid), "model.num_layers=2", "model.num_layers=3")
+        assert found == ["model.num_layers: overridden twice; keep one"]
+
+
+def test_data_with_keys_that_are_no_strings(valid: Data) -> None:
+    data: dict[object, object] = {**valid, 1: 2}
+    with pytest.raises(UserError, match=r"here: 1 problem\n.*1.*: unknown key"):
+        experiment_config(data, "here")

@@ -1,0 +1,84 @@
+"""The configs that the repository ships, the JSON schema for editors, and what importing them costs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nystromformer.config import ATTENTIONS, json_schema, load_config
+from nystromformer.config.load import SCHEMA_FILE
+
+ROOT = Path(__file__).parents[2]
+# By the attention's name: people keep experiments of their own beside these.
+SHIPPED = sorted(path.parent.name for name in ATTENTIONS for path in ROOT.glob(f"{name}-*/config.json"))
+
+
+def test_the_experiments_are_shipped() -> None:
+    assert {"nystrom-512", "softmax-512", "nystrom-small", "softmax-small", "nystrom-demo"} <= set(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_configs_load(name: str) -> None:
+    path = ROOT / name / "config.json"
+    config = load_config(path)
+    assert name.startswith(config.model.attentions[0].name)
+    assert config.schema_url is not None
+    assert (path.parent / config.schema_url).resolve() == SCHEMA_FILE
+
+
+@pytest.mark.parametrize("size", ["512", "small"])
+def test_competitors_differ_in_the_attention_alone(size: str) -> None:
+    nystrom, softmax = (load_config(ROOT / f"{name}-{size}" / "config.json") for name in ("nystrom", "softmax"))
+    attention = {"attn_type", "num_landmarks", "conv_kernel_size"}
+    assert nystrom.model_dump(exclude={"model": attention}) == softmax.model_dump(exclude={"model": attention})
+    assert {(layer.num_landmarks, layer.conv_kernel_size) for layer in nystrom.model.attentions} == {(64, 33)}  # type: ignore[attr-defined]
+    assert {layer.conv_kernel_size for layer in softmax.model.attentions} == {None}
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "shape"),
+    [("nystrom-512", 500_000, (12, 768, 3072, 12, 64)), ("nystrom-small", 100_000, (4, 512, 2048, 8, 64))],
+)
+def test_the_papers_numbers(name: str, steps: int, shape: tuple[int, ...]) -> None:
+    config = load_config(ROOT / name / "config.json")
+    model, setting = config.model, config.pretraining_setting
+    widths = (model.num_layers, model.transformer_dim, model.transformer_hidden_dim, model.num_head, model.head_dim)
+    assert widths == shape
+    assert (setting.num_steps, setting.warmup_steps) == (steps, 10_000)
+    assert (setting.batch_size, setting.learning_rate, setting.objectives) == (256, 1e-4, ("mlm", "sop"))
+
+
+def test_demo_turns_into_softmax_by_overrides() -> None:
+    overrides = ["model.attn_type=softmax", "model.num_landmarks=null", "model.conv_kernel_size=null"]
+    config = load_config(ROOT / "nystrom-demo" / "config.json", overrides)
+    assert {layer.name for layer in config.model.attentions} == {"softmax"}
+
+
+def test_schema_file_is_current() -> None:
+    text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == text, "run: python -m nystromformer.config"
+
+
+def test_schema_has_a_description_for_every_key_and_takes_no_others() -> None:
+    schema = json_schema()
+    objects: list[dict[str, Any]] = [schema, *schema["$defs"].values()]
+    assert len(objects) == 4 + len(ATTENTIONS)
+    for node in objects:
+        assert node["additionalProperties"] is False
+        for key, field in node["properties"].items():
+            assert field.get("description"), key
+
+
+def test_schema_tells_attentions_apart() -> None:
+    for name, cls in ATTENTIONS.items():
+        node = json_schema()["$defs"][cls.__name__]
+        assert node["properties"]["name"]["const"] == name
+        assert "name" in node["required"]
+
+
+def test_importing_the_config_imports_no_torch() -> None:
+    code = "import sys, nystromformer.config; assert 'pydantic' in sys.modules; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
