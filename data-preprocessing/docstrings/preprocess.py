@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nystromformer.data.build import BuildSettings, build_dataset
+from nystromformer.data.build import build_dataset
 from nystromformer.data.docstring_corpus import DocstringSettings, write_docstring_corpus
 from nystromformer.errors import UserError
 
@@ -36,7 +36,7 @@ def main(
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     try:
         corpus = DocstringSettings(tuple(source or ()), seed, min_words, limit_mb)
-        settings = BuildSettings("docstrings", corpus.parameters(), seed, length, vocab_size)
+        settings = corpus.build_settings(length, vocab_size)
         folder = out or HERE.parent / f"{length}-docstrings"
         build_dataset(folder, settings, lambda at: write_docstring_corpus(at, corpus, workers), overwrite)
     except UserError as error:

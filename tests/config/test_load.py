@@ -256,6 +256,6 @@ class TestOverrides:
 
 
 def test_data_with_keys_that_are_no_strings(valid: Data) -> None:
-    data: dict[object, object] = {**valid, 1: 2}
+    data: dict[Any, Any] = {**valid, 1: 2}
     with pytest.raises(UserError, match=r"here: 1 problem\n.*1.*: unknown key"):
         experiment_config(data, "here")

@@ -38,13 +38,15 @@ _RESERVED = (MANIFEST_FILE, TOKENIZER_FOLDER, "corpus", *map(tokens_file, SPLITS
 class BuildSettings:
     """What decides the rows that a corpus gives.
 
-    corpus: its name; parameters: what decides its text, without paths of the machine.
+    corpus: its name; parameters: what decides its text, as the manifest shall say it: without paths of the machine.
+    origin: where the text comes from on this machine, by which a folder tells one run from another.
     length: tokens of a row; vocab_size: tokens of the tokenizer that is trained on the train split.
     """
 
     corpus: str
     parameters: dict[str, Any]
     seed: int
+    origin: tuple[str, ...] = ()
     length: int = 256
     vocab_size: int = 4096
 

@@ -100,11 +100,11 @@ def _refuse_surrogates(document: Document) -> None:
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 # an end mark with its closing quotes and brackets, then what may open a sentence
-_END = re.compile(r"""(?<=\S)[.!?][)\]"'’”*`]*\s+(?=["'“‘(\[*`:]*[A-Z0-9])""")
+_END = re.compile(r"""[.!?][)\]"'’”*`]*\s+(?=["'“‘(\[*`:]*[A-Z0-9])""")
 _LAST_WORD = re.compile(r"[\w.]+(?=[.!?]\W*$)")
 _ABBREVIATIONS = frozenset(
-    """e.g i.e eg ie cf vs al resp approx ca Dr Mr Mrs Ms Prof St Jr Sr Inc Ltd Co Corp Fig Figs Eq Eqs Sec Ch Vol vol No
-    pp p Ref Refs Sen Gen Rep Gov Col Capt Lt Mt Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec""".split()  # noqa: SIM905
+    """e.g i.e eg ie cf vs al resp approx ca Dr Mr Mrs Ms Prof St Jr Sr Inc Ltd Co Corp Fig Figs Eq Eqs Sec Ch Vol vol
+    No pp p Ref Refs Sen Gen Rep Gov Col Capt Lt Mt Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec""".split()  # noqa: SIM905
 )
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from nystromformer.data.build import BuildSettings
 from nystromformer.data.corpus import Document, choose_validation_groups, write_documents
 from nystromformer.data.docstrings import Module, find_sources, installed_sources, read_modules, text_digest
 from nystromformer.data.stages import StageOutput
@@ -38,10 +38,21 @@ class DocstringSettings:
         if self.min_words < 1:
             raise UserError(f"--min_words: expected at least 1, found {self.min_words}")
 
-    def parameters(self) -> dict[str, Any]:
-        """What a manifest says of the settings: folders by name, without the machine's paths."""
-        names = [folder.resolve().name for folder in self.sources]
-        return {"sources": names, "min_words": self.min_words, "limit_mb": self.limit_mb}
+    def build_settings(self, length: int, vocab_size: int) -> BuildSettings:
+        """Settings of the dataset that this corpus gives."""
+        folders = [folder.resolve() for folder in self.sources]
+        return BuildSettings(
+            corpus="docstrings",
+            parameters={
+                "sources": [folder.name for folder in folders],
+                "min_words": self.min_words,
+                "limit_mb": self.limit_mb,
+            },
+            seed=self.seed,
+            origin=tuple(map(str, folders)),
+            length=length,
+            vocab_size=vocab_size,
+        )
 
 
 def write_docstring_corpus(folder: Path, settings: DocstringSettings, workers: int) -> StageOutput:
@@ -60,6 +71,7 @@ def write_docstring_corpus(folder: Path, settings: DocstringSettings, workers: i
     output.result = {
         "documents": {split: len(documents) for split, documents in splits.items()},
         "words": {split: sum(document.words for document in documents) for split, documents in splits.items()},
+        "modules_read": len(modules),
         "groups": {split: len({document.group for document in documents}) for split, documents in splits.items()},
         "validation_groups": sorted({document.group for document in splits["validation"]}),
         "dropped": dict(sorted(dropped.items())),

@@ -1,0 +1,103 @@
+"""`data-preprocessing/docstrings/preprocess.py`, run as users run it."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nystromformer.data.dataset import open_dataset
+
+SCRIPT = Path(__file__).parents[2] / "data-preprocessing" / "docstrings" / "preprocess.py"
+WORDS = [
+    "the",
+    "model",
+    "reads",
+    "text",
+    "and",
+    "returns",
+    "some",
+    "value",
+    "of",
+    "each",
+    "row",
+    "before",
+    "its",
+    "input",
+]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    for number in range(30):
+        draw = random.Random(number)
+        docs = [" ".join(draw.choices(WORDS, k=10)).capitalize() + f" {number}." for _ in range(12)]
+        body = "\n".join(f'def f{n}():\n    """{doc}"""' for n, doc in enumerate(docs))
+        (root / f"package{number}").mkdir()
+        (root / f"package{number}" / "__init__.py").write_text(body)
+    return root
+
+
+def command(tree: Path, out: Path, *flags: str) -> list[str]:
+    given = ["--source", str(tree), "--out", str(out), "--length", "32", "--vocab_size", "300", *flags]
+    return [sys.executable, str(SCRIPT), *given]
+
+
+def run(tree: Path, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(tree, out, *flags), capture_output=True, text=True, check=False)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_from_beginning_to_end(tree: Path, tmp_path: Path) -> None:
+    first = run(tree, tmp_path / "a", "--workers", "1")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == ""
+    dataset = open_dataset(tmp_path / "a", verify=True)
+    assert f"{len(dataset.train)} rows of 32" in first.stderr
+    assert dataset.fingerprint in first.stderr
+    before = contents(tmp_path / "a")
+
+    assert run(tree, tmp_path / "b", "--workers", "3").returncode == 0
+    assert contents(tmp_path / "b") == before
+
+    again = run(tree, tmp_path / "a")
+    assert (again.returncode, "finished already, nothing to do" in again.stderr) == (0, True)
+
+    other = run(tree, tmp_path / "a", "--seed", "1")
+    assert other.returncode == 2
+    assert "seed: found 0, expected 1" in other.stderr
+    assert "Traceback" not in other.stderr
+    assert contents(tmp_path / "a") == before
+
+    assert run(tree, tmp_path / "a", "--seed", "1", "--overwrite").returncode == 0
+    assert open_dataset(tmp_path / "a", verify=True).manifest.seed == 1
+
+
+@pytest.mark.parametrize("flags", [("--length", "3"), ("--vocab_size", "5"), ("--limit_mb", "0"), ("--workers", "0")])
+def test_bad_flags_exit_with_status_2(tree: Path, tmp_path: Path, flags: tuple[str, str]) -> None:
+    refused = run(tree, tmp_path, *flags)
+    assert refused.returncode == 2
+    assert flags[0] in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("moment", ["stages/run.json", "stages/corpus.json", "stages/tokenizer.json"])
+def test_a_killed_run_continues(tree: Path, tmp_path: Path, moment: str) -> None:
+    killed = subprocess.Popen(command(tree, tmp_path / "a", "--workers", "2"), stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "a" / moment).exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert (tmp_path / "a" / moment).exists()
+    assert run(tree, tmp_path / "a").returncode == 0
+    assert run(tree, tmp_path / "b", "--workers", "1").returncode == 0
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")

@@ -1,0 +1,105 @@
+"""Byte-level BPE tokenizers: special tokens, round trips, transformers, determinism."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer
+
+from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
+from nystromformer.errors import UserError
+
+SENTENCES = [f"The quick brown fox number {n} jumps over the lazy dog {n * 7919}." for n in range(300)]
+TEXTS = ["The fox isn't lazy, is it?", "unseen wörds: 中文 😀", "two  spaces\tand\nlines"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    save_tokenizer(train_tokenizer(SENTENCES, 400), folder)
+    return folder
+
+
+def test_special_tokens_have_robertas_ids(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    special = special_tokens(tokenizer)
+    assert (special.bos, special.pad, special.eos, special.unk, special.mask) == (0, 1, 2, 3, 4)
+    assert tokenizer.get_vocab_size() == 400
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_round_trip(folder: Path, text: str) -> None:
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.decode(tokenizer.encode(text).ids) == " " + text
+
+
+def test_transformers_loads_the_folder(folder: Path) -> None:
+    ours, theirs = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    ids = (theirs.bos_token_id, theirs.pad_token_id, theirs.eos_token_id, theirs.unk_token_id, theirs.mask_token_id)
+    assert ids == (0, 1, 2, 3, 4)
+    assert (theirs.cls_token_id, theirs.sep_token_id, len(theirs)) == (0, 2, 400)
+    for text in TEXTS:
+        assert theirs(text)["input_ids"] == ours.encode(text).ids
+        assert theirs.decode(theirs(text)["input_ids"], skip_special_tokens=True) == " " + text
+    batch = theirs(["The fox", "The"], padding=True)
+    assert batch["input_ids"][1][-1] == 1
+    assert batch["attention_mask"][1][-1] == 0
+
+
+def test_pairs_have_the_form_of_rows(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    first, second = (tokenizer.encode(text, add_special_tokens=False).ids for text in ("The fox", "The dog"))
+    assert tokenizer.encode("The fox", "The dog").ids == [0, *first, 2, *second, 2]
+
+
+def test_a_mask_takes_the_space_before_it(folder: Path) -> None:
+    tokenizer = load_tokenizer(folder)
+    around = [tokenizer.encode(text, add_special_tokens=False).ids for text in ("The", "fox")]
+    assert tokenizer.encode("The <mask> fox", add_special_tokens=False).ids == [*around[0], 4, *around[1]]
+
+
+def test_too_little_text_gives_a_smaller_tokenizer() -> None:
+    assert 261 <= train_tokenizer(["a b"], 400).get_vocab_size() < 300
+
+
+def test_too_small_a_vocabulary_is_refused() -> None:
+    with pytest.raises(UserError, match=r"--vocab_size: expected at least 261.*found 260"):
+        train_tokenizer(SENTENCES, 260)
+
+
+TRAIN = """
+import sys
+from nystromformer.data.tokenizer import train_tokenizer
+# every letter pair is as frequent as any other: only ties
+words = [a + b + c for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
+sys.stdout.write(train_tokenizer(words * 3, 600).to_str())
+"""
+
+
+def test_training_is_deterministic_whatever_the_number_of_threads() -> None:
+    digests = set()
+    for threads in ("1", "1", "4"):
+        environment = {**os.environ, "RAYON_NUM_THREADS": threads}
+        run = subprocess.run([sys.executable, "-c", TRAIN], env=environment, capture_output=True, check=True)
+        digests.add(hashlib.sha256(run.stdout).hexdigest())
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read: No such file"), (b"{", "expected a tokenizer"), (b"\xff", "expected a tokenizer")],
+)
+def test_a_broken_tokenizer_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(UserError, match=rf"tokenizer\.json: .*{message}"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_tokenizer_without_special_tokens_is_refused() -> None:
+    with pytest.raises(UserError, match="no <s>"):
+        special_tokens(Tokenizer(models.BPE()))
