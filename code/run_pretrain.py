@@ -27,7 +27,9 @@ def pretrain(
     from nystromformer.tasks.pretrain import pretrain as run
     from nystromformer.training import choose_device
 
-    stopped_by = run(experiment, dataset, choose_device(device, experiment.config.model.mixed_precision), workers, verify)
+    stopped_by = run(
+        experiment, dataset, choose_device(device, experiment.config.model.mixed_precision), workers, verify
+    )
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)
 

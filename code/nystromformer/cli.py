@@ -13,13 +13,25 @@ from nystromformer.errors import UserError
 EXIT_MISTAKE = 2
 
 
-def run(*commands: Callable[..., Any]) -> None:
-    """Run a command, or one of several by name. A user's mistake prints one message and exits with status 2."""
+def run(command: Callable[..., Any]) -> None:
+    """Run a command. A user's mistake prints one message and exits with status 2."""
+    _app(command)()
+
+
+def run_one_of(*commands: Callable[..., Any]) -> None:
+    """Run the command that the first argument names."""
+    app = _app(*commands)
+    # With a callback typer wants the name even of a single command.
+    app.callback()(lambda: None)
+    app()
+
+
+def _app(*commands: Callable[..., Any]) -> typer.Typer:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     for command in commands:
         app.command()(_with_clear_errors(command))
-    app()
+    return app
 
 
 def _with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:

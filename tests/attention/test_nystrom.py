@@ -1,5 +1,7 @@
 """What holds for Nyström attention alone."""
 
+import itertools
+
 import pytest
 import torch
 from cases import DIM, HEADS, qkv, random_mask, suffix_mask
@@ -27,7 +29,7 @@ def test_eq_14_converges_to_the_pseudo_inverse_in_third_order(seed: int) -> None
     eye = torch.eye(len(a), dtype=torch.float64)
     norms = [torch.linalg.matrix_norm(eye - a @ iterative_pinv(a[None], n)[0], 2).item() for n in range(1, 12)]
     checked = 0
-    for before, after in zip(norms, norms[1:], strict=False):
+    for before, after in itertools.pairwise(norms):
         if 1e-4 < before < 0.5:
             assert after <= 1.01 * before**3
             checked += 1
@@ -130,7 +132,12 @@ def hugging_face(num_landmarks: int, length: int) -> NystromformerSelfAttention:
 
 def ours_like(peer: NystromformerSelfAttention, x: Tensor, mask: Tensor | None, segments: str) -> Tensor:
     module = NystromAttention(
-        HEADS, DIM, peer.num_landmarks, conv_kernel_size=5, segments=segments, pinv_start="batch"  # type: ignore[arg-type]
+        HEADS,
+        DIM,
+        peer.num_landmarks,
+        conv_kernel_size=5,
+        segments=segments,
+        pinv_start="batch",  # type: ignore[arg-type]
     ).double()
     assert module.skip is not None
     with torch.no_grad():

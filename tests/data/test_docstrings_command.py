@@ -1,10 +1,12 @@
 """`data-preprocessing/docstrings/preprocess.py`, run as users run it."""
 
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,13 +93,29 @@ def test_bad_flags_exit_with_status_2(tree: Path, tmp_path: Path, flags: tuple[s
 
 @pytest.mark.parametrize("moment", ["stages/run.json", "stages/corpus.json", "stages/tokenizer.json"])
 def test_a_killed_run_continues(tree: Path, tmp_path: Path, moment: str) -> None:
-    killed = subprocess.Popen(command(tree, tmp_path / "a", "--workers", "2"), stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "a" / moment).exists() and time.monotonic() < deadline:
-        time.sleep(0.001)
+    killed = subprocess.Popen(
+        command(tree, tmp_path / "a", "--workers", "2"), stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    wait_for((tmp_path / "a" / moment).exists)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    assert (tmp_path / "a" / moment).exists()
+    wait_for(lambda: not group_lives(killed.pid))
     assert run(tree, tmp_path / "a").returncode == 0
     assert run(tree, tmp_path / "b", "--workers", "1").returncode == 0
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def group_lives(group: int) -> bool:
+    """Whether a worker is left of a process that led its own group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

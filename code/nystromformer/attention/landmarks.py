@@ -6,9 +6,21 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class ShortRows(NamedTuple):
+    """What rows with at most M valid tokens need; whether there are any is known as data only."""
+
+    rows_B: Tensor
+    """(B,) bool: which rows are short."""
+    bias_B11M: Tensor
+    """(B, 1, 1, M) float32: -inf for empty segments (never for all of a row), else zero."""
+    first_BM: Tensor
+    """(B, M) int64: positions of a row's first M valid tokens, zero where it has fewer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +36,8 @@ class Segments:
     """(B·N,) int64: row of a (B·(M+1), …) table to which each token adds; a row's last entry collects masked tokens."""
     counts_BM: Tensor
     """(B, M) int64: tokens of each segment."""
-    short_B: Tensor | None
-    """(B,) bool: rows with at most M valid tokens; None where no row can be that short."""
-    bias_B11M: Tensor | None
-    """(B, 1, 1, M) float32: -inf for empty segments (never for all of a row), else zero; None where none is empty."""
-    first_BM: Tensor | None
-    """(B, M) int64: positions of a row's first M valid tokens, zero where it has fewer; None with `short_B`."""
+    short: ShortRows | None
+    """None where no row can have fewer valid tokens than landmarks."""
 
     @staticmethod
     def of_length(batch: int, length: int, num_landmarks: int, device: torch.device) -> Segments:
@@ -39,9 +47,7 @@ class Segments:
         return Segments(
             rows_of_tokens=_table_rows(ids_N.expand(batch, length), num_landmarks),
             counts_BM=counts_M.expand(batch, num_landmarks),
-            short_B=None,
-            bias_B11M=None,
-            first_BM=None,
+            short=None,
         )
 
     @staticmethod
@@ -58,9 +64,11 @@ class Segments:
         return Segments(
             rows_of_tokens=_table_rows(ids_BN, num_landmarks),
             counts_BM=counts_BM,
-            short_B=lengths_B <= num_landmarks,
-            bias_B11M=bias_BM[:, None, None, :],
-            first_BM=_first_positions(keep_BN, rank_BN, num_landmarks),
+            short=ShortRows(
+                rows_B=lengths_B <= num_landmarks,
+                bias_B11M=bias_BM[:, None, None, :],
+                first_BM=_first_positions(keep_BN, rank_BN, num_landmarks),
+            ),
         )
 
 
@@ -110,6 +118,6 @@ def _first_positions(keep_BN: Tensor, rank_BN: Tensor, num_landmarks: int) -> Te
     B, N = keep_BN.shape
     slot_BN = torch.where(keep_BN & (rank_BN < num_landmarks), rank_BN, num_landmarks)
     positions_BN = torch.arange(N, device=keep_BN.device).expand(B, N)
-    return torch.zeros(B, num_landmarks + 1, dtype=torch.int64, device=keep_BN.device).scatter(1, slot_BN, positions_BN)[
-        :, :num_landmarks
-    ]
+    return torch.zeros(B, num_landmarks + 1, dtype=torch.int64, device=keep_BN.device).scatter(
+        1, slot_BN, positions_BN
+    )[:, :num_landmarks]

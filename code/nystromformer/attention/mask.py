@@ -87,6 +87,10 @@ _WHY_PER_TOKEN = (
 
 def _check(keep_BN: Tensor) -> None:
     if keep_BN.ndim != 2:
-        raise ValueError(f"mask must be 2-D (batch, tokens), found {keep_BN.ndim}-D {tuple(keep_BN.shape)}" + _WHY_PER_TOKEN)
+        raise ValueError(
+            f"mask must be 2-D (batch, tokens), found {keep_BN.ndim}-D {tuple(keep_BN.shape)}" + _WHY_PER_TOKEN
+        )
     if keep_BN.dtype != torch.bool:
-        raise ValueError(f"mask must be bool with True = keep, found {keep_BN.dtype}; for a mask of ones and zeros pass mask.bool()")
+        raise ValueError(
+            f"mask must be bool with True = keep, found {keep_BN.dtype}; for a mask of ones and zeros pass mask.bool()"
+        )

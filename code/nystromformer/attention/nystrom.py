@@ -72,9 +72,7 @@ class NystromAttention(Attention):
     @property
     def holds(self) -> Holds:
         fixed = self.segments != "valid"
-        return Holds(
-            padding=not fixed, any_length=not fixed, export=not fixed, batch=self.pinv_start == "matrix"
-        )
+        return Holds(padding=not fixed, any_length=not fixed, export=not fixed, batch=self.pinv_start == "matrix")
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         if mask is None and is_exporting():
@@ -90,14 +88,11 @@ class NystromAttention(Attention):
             values_BHMD = inverse_BHMM @ context_BHMD.to(inverse_BHMM.dtype)
         values_BHMD = values_BHMD.to(q.dtype)
         landmark_bias = None
-        segments = landmarks.segments
-        if segments is not None and segments.short_B is not None:
-            assert segments.first_BM is not None and segments.bias_B11M is not None
+        short = None if landmarks.segments is None else landmarks.segments.short
+        if short is not None:
             # The landmarks of a short row are its tokens: with V's tokens as values the last product is softmax(QKᵀ)V.
-            values_BHMD = torch.where(
-                segments.short_B[:, None, None, None], tokens_at(v, segments.first_BM), values_BHMD
-            )
-            landmark_bias = segments.bias_B11M.to(q.dtype)
+            values_BHMD = torch.where(short.rows_B[:, None, None, None], tokens_at(v, short.first_BM), values_BHMD)
+            landmark_bias = short.bias_B11M.to(q.dtype)
         return F.scaled_dot_product_attention(q, landmarks.k_BHMD.to(q.dtype), values_BHMD, attn_mask=landmark_bias)
 
     def factors(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Factors:
@@ -118,15 +113,16 @@ class NystromAttention(Attention):
             if self.zeroes_masked_query_key:
                 q, k = q * keep_B1N1, k * keep_B1N1
             landmarks = self._landmarks(q, k, mask)
-            segments = landmarks.segments
-            landmark_bias = None if segments is None else segments.bias_B11M
             _, inverse_BHMM = self._inverse(landmarks)
             keys_BHMN = self._softmax(landmarks.q_BHMD, k, mask.bias(q.dtype)) * keep_B1N1.mT
-            if segments is not None:
-                assert segments.short_B is not None and segments.first_BM is not None
-                short_B111 = segments.short_B[:, None, None, None]
+            segments = landmarks.segments
+            landmark_bias = None
+            if segments is not None and segments.short is not None:
+                short = segments.short
+                landmark_bias = short.bias_B11M
+                short_B111 = short.rows_B[:, None, None, None]
                 tokens_N = torch.arange(q.shape[2], device=q.device)
-                selection_BMN = (segments.first_BM[:, :, None] == tokens_N).to(q.dtype)
+                selection_BMN = (short.first_BM[:, :, None] == tokens_N).to(q.dtype)
                 selection_BMN = selection_BMN * (segments.counts_BM > 0)[:, :, None]
                 identity_MM = torch.eye(self.num_landmarks, dtype=q.dtype, device=q.device)
                 keys_BHMN = torch.where(short_B111, selection_BMN[:, None], keys_BHMN)
@@ -175,7 +171,8 @@ class NystromAttention(Attention):
 
     def _inverse(self, landmarks: _Landmarks) -> tuple[Tensor, Tensor]:
         """A = softmax(Q̃K̃ᵀ/√D) and its iterative inverse, both (B, H, M, M)."""
-        bias = None if landmarks.segments is None else landmarks.segments.bias_B11M
+        short = None if landmarks.segments is None else landmarks.segments.short
+        bias = None if short is None else short.bias_B11M
         a_BHMM = self._softmax(landmarks.q_BHMD, landmarks.k_BHMD, bias)
         return a_BHMM, iterative_pinv(a_BHMM, self.pinv_iterations, self.pinv_start)
 

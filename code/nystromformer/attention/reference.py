@@ -1,6 +1,7 @@
 """Slow, plain oracles in float64, written from the paper's equations; nothing here is shared with the modules.
 
-Shapes: B batch, H heads, N tokens, M landmarks, D head dim, K taps. Differentiable, so that gradients have an oracle too.
+Shapes: B batch, H heads, N tokens, M landmarks, D head dim, K taps.
+Differentiable, so that gradients have an oracle too.
 """
 
 from typing import Literal

@@ -25,9 +25,7 @@ class Embeddings(nn.Module):
         self.sentence_type = nn.Embedding(config.num_sen_type, width)
         self.norm = nn.LayerNorm(width, config.layer_norm_eps) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout_prob)
-        self.projection = (
-            nn.Identity() if width == config.transformer_dim else nn.Linear(width, config.transformer_dim)
-        )
+        self.projection = nn.Identity() if width == config.transformer_dim else nn.Linear(width, config.transformer_dim)
 
     def forward(self, tokens_BN: Tensor, types_BN: Tensor | None = None) -> Tensor:
         """Embed.

@@ -43,7 +43,8 @@ class SelfAttention(nn.Module):
         return out
 
     def _split(self, x_BNE: Tensor) -> Tensor:
-        return x_BNE.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+        B, N, E = x_BNE.shape
+        return x_BNE.view(B, N, self.num_heads, E // self.num_heads).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -84,9 +85,9 @@ class Layer(nn.Module):
         if self.pre_norm:
             x_BNE = x_BNE + self.dropout(self.attention(self.attention_norm(x_BNE), mask))
             out: Tensor = x_BNE + self.dropout(self.feed_forward(self.feed_forward_norm(x_BNE)))
-            return out
-        x_BNE = self.attention_norm(x_BNE + self.dropout(self.attention(x_BNE, mask)))
-        out = self.feed_forward_norm(x_BNE + self.dropout(self.feed_forward(x_BNE)))
+        else:
+            x_BNE = self.attention_norm(x_BNE + self.dropout(self.attention(x_BNE, mask)))
+            out = self.feed_forward_norm(x_BNE + self.dropout(self.feed_forward(x_BNE)))
         return out
 
 

@@ -101,7 +101,8 @@ def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source
     Raises:
         UserError: lists each difference that matters.
     """
-    serious, harmless = [], []
+    serious: list[str] = []
+    harmless: list[str] = []
     for section, free in _FREE.items():
         before, now = content["config"][section], facts["config"][section]
         for key in sorted(before.keys() | now.keys()):

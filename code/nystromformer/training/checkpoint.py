@@ -75,8 +75,8 @@ def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
         temporary.unlink(missing_ok=True)
         reason = "no space left on the device" if _is_full(error) else str(error).splitlines()[0]
         raise UserError(
-            f"{path}: the checkpoint could not be written: {reason}. The checkpoints before it are whole: make room and "
-            "start the same command again to go on from the last one."
+            f"{path}: the checkpoint could not be written: {reason}. The checkpoints before it are whole: make room "
+            "and start the same command again to go on from the last one."
         ) from error
 
 

@@ -26,7 +26,9 @@ def choose_device(name: str, mixed_precision: bool | str) -> Device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UserError(f"--device {name}: expected auto, cpu, cuda or cuda:N ({str(error).splitlines()[0]})") from error
+        raise UserError(
+            f"--device {name}: expected auto, cpu, cuda or cuda:N ({str(error).splitlines()[0]})"
+        ) from error
     if device.type == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= found:

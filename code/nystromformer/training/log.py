@@ -31,7 +31,9 @@ class RunLog:
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
-        self._bar = tqdm(total=num_steps, initial=step, unit="step", disable=not sys.stderr.isatty(), dynamic_ncols=True)
+        self._bar = tqdm(
+            total=num_steps, initial=step, unit="step", disable=not sys.stderr.isatty(), dynamic_ncols=True
+        )
         self._num_steps = num_steps
         self._started = time.monotonic()
         self._first_step = step
@@ -85,7 +87,7 @@ class RunLog:
 
     def _time_left(self, step: int) -> str:
         seconds = (time.monotonic() - self._started) / max(1, step - self._first_step) * (self._num_steps - step)
-        return tqdm.format_interval(seconds)
+        return str(tqdm.format_interval(seconds))
 
 
 def describe(metrics: dict[str, float]) -> str:

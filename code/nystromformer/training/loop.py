@@ -98,7 +98,9 @@ class Trainer:
                 elif stop.received or self._is_checkpoint_due():
                     self._save_between(log)
                 if stop.received:
-                    log.say(f"stopped by {stop.received.name} after step {self.progress.step}; its checkpoint is written")
+                    log.say(
+                        f"stopped by {stop.received.name} after step {self.progress.step}; its checkpoint is written"
+                    )
                     return stop.received
         return None
 
@@ -116,7 +118,7 @@ class Trainer:
             torch.manual_seed(_dropout_seed(self.settings.seed, number, index))
             with self.device.autocast():
                 loss, sums = self.task.loss(to_device(batch, self.device.device))
-            self.scaler.scale(loss).backward()
+            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
             step_sums = sums if step_sums is None else step_sums + sums
         assert step_sums is not None, "a step has at least one micro-batch"
         self.scaler.unscale_(self.optimizer)

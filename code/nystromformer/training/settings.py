@@ -44,7 +44,9 @@ class Step:
 class Task(Protocol):
     """What the loop trains. The loop knows no more of it than this."""
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """What is trained."""
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
         """The global batches of steps first … last-1; a pure function of the step's number."""
@@ -71,7 +73,9 @@ class Device:
         return torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
     def __str__(self) -> str:
-        precision = "float32" if self.autocast_dtype is None else f"{str(self.autocast_dtype).removeprefix('torch.')} autocast"
+        precision = (
+            "float32" if self.autocast_dtype is None else f"{str(self.autocast_dtype).removeprefix('torch.')} autocast"
+        )
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         return f"{name}, {precision}"
 

@@ -1,0 +1,58 @@
+# `make demo` and `make test` set up what is missing: a virtual environment in .venv, with the pinned requirements and
+# this package. They need Python >= 3.11 and a package index.
+#   PYTHON           the interpreter that .venv is made with
+#   TORCH_INDEX_URL  an index that torch comes from (its CPU or CUDA builds); empty: pip's own
+#   DEMO_FLAGS       flags of code/run_demo.py, such as --quick
+#   PYTEST_FLAGS     flags of pytest
+
+PYTHON ?= python3
+TORCH_INDEX_URL ?=
+DEMO_FLAGS ?=
+PYTEST_FLAGS ?= -n 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime-installed
+DEV := $(VENV)/.dev-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format clean distclean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(RUNTIME) ## docstrings of this machine -> a trained Nyströmformer, a picture and a report (about 6 minutes)
+	$(BIN)/python code/run_demo.py $(DEMO_FLAGS)
+
+test: $(DEV) ## run the tests
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(DEV) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(DEV) ## format the code
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+clean: ## remove what demo, test and lint left, but not .venv
+	rm -rf demo demo-quick .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find code tests data-preprocessing -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv too
+	rm -rf $(VENV) code/*.egg-info
+
+$(RUNTIME): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is older than Python 3.11; name another: make PYTHON=python3.12" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(if $(TORCH_INDEX_URL),$(BIN)/python -m pip install --quiet --index-url $(TORCH_INDEX_URL) \
+		$$(grep '^torch==' requirements.txt))
+	$(BIN)/python -m pip install --quiet -r requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+$(DEV): requirements-dev.txt $(RUNTIME)
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	touch $@

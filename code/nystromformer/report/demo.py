@@ -1,0 +1,176 @@
+"""The demonstration: from the docstrings of this machine to two trained encoders, a picture and a page."""
+
+import json
+import logging
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nystromformer.config import load_config
+from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.report.curves import draw_curves, read_run
+from nystromformer.report.page import write_page
+from nystromformer.tasks.experiment import open_experiment
+from nystromformer.tasks.guess import Guess, top_guesses
+from nystromformer.tasks.validate import RESULTS, Validation, choose_checkpoints, load_checkpoint, read_validation
+from nystromformer.training import choose_device
+
+logger = logging.getLogger(__name__)
+
+ROOT = Path(__file__).resolve().parents[3]
+SENTENCES = (
+    "Return a new array with the same shape and <mask> as a given array.",
+    "If True, the input is <mask> in place.",
+    "Raises a ValueError if the <mask> is not valid.",
+)
+GOAL = 3.0
+"""The demo's aim: this many times the accuracy of always guessing the most frequent token."""
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """What a demo run costs."""
+
+    folder: Path
+    quick: bool = False
+    """A few steps on little text: shows that everything runs, learns nothing."""
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo ends with."""
+
+    summary: str
+    picture: Path
+    page: Path
+
+
+def run_demo(settings: DemoSettings) -> DemoResult:
+    """Prepare text, train, validate, draw; every part that is done already is kept.
+
+    Raises:
+        UserError: a part failed, or the folder holds a demo with other settings.
+    """
+    started = time.monotonic()
+    folder = settings.folder
+    runs = _write_configs(settings)
+    dataset = folder / "dataset"
+    model = open_experiment(runs[0]).config.model
+    flags = ["--length", str(model.max_seq_len), "--vocab_size", str(model.vocab_size)]
+    if settings.quick:
+        flags += ["--limit_mb", "1"]
+    _command("data-preprocessing/docstrings/preprocess.py", "--out", dataset, *flags)
+    for run in runs:
+        _command("code/run_pretrain.py", "--model", run, "--dataset", dataset)
+    for run in runs:
+        _command("code/run_validation.py", "--model", run, "--dataset", dataset, "--baselines")
+    return _report(settings, runs, time.monotonic() - started)
+
+
+def _write_configs(settings: DemoSettings) -> list[Path]:
+    """The experiment folders: the shipped nystrom-demo, and the same with softmax attention."""
+    shipped = ROOT / "nystrom-demo" / "config.json"
+    config = json.loads(shipped.read_text(encoding="utf-8"))
+    config.pop("$schema", None)
+    if settings.quick:
+        config["pretraining_setting"] |= {"epoch": 1, "batches_per_epoch": 20, "validate_batches_per_epoch": 1}
+    softmax = json.loads(json.dumps(config))
+    softmax["model"] |= {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None}
+    folders = []
+    for name, content in (("nystrom-demo", config), ("softmax-demo", softmax)):
+        path = settings.folder / name / "config.json"
+        _write_once(path, content)
+        load_config(path)
+        folders.append(path.parent)
+    return folders
+
+
+def _write_once(path: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=2) + "\n"
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise UserError(
+            f"{path}: differs from what this demo would write, so it belongs to another demo or was edited. Remove it "
+            "with `make clean`, or use another folder with --out."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _command(*words: str | Path) -> None:
+    """Run one of the project's own commands, as a user would."""
+    script, *flags = (str(word) for word in words)
+    logger.info("$ python %s", shlex.join([script, *flags]))
+    done = subprocess.run([sys.executable, str(ROOT / script), *flags], check=False)
+    if done.returncode:
+        raise UserError(
+            f"{script} ended with status {done.returncode}; what it says above is the reason. Run the same demo again "
+            "to go on from there."
+        )
+
+
+def _report(settings: DemoSettings, runs: list[Path], seconds: float) -> DemoResult:
+    results = {run.name: read_validation(run / "model" / RESULTS) for run in runs}
+    baselines = results["nystrom-demo"].baselines
+    picture, page = settings.folder / "curves.png", settings.folder / "report.html"
+    draw_curves([read_run(run) for run in runs], picture, baselines)
+    guesses = _guesses(runs[0], settings.folder / "dataset")
+    rows = _results(results, baselines)
+    write_page(page, picture, rows, _facts(runs[0], results["nystrom-demo"], seconds), guesses)
+    return DemoResult(_summary(rows, guesses, results["nystrom-demo"], settings.quick), picture, page)
+
+
+def _guesses(run: Path, dataset_folder: Path) -> dict[str, list[Guess]]:
+    experiment = open_experiment(run)
+    dataset = experiment.dataset(dataset_folder)
+    device = choose_device("cpu", mixed_precision=False)
+    model, _ = load_checkpoint(experiment, choose_checkpoints(experiment.checkpoints, "last")[0], device)
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    return {sentence: top_guesses(model, tokenizer, dataset.special, sentence) for sentence in SENTENCES}
+
+
+def _results(results: dict[str, Validation], baselines: dict[str, float]) -> list[list[str]]:
+    frequent = baselines["most_frequent_token"]
+    rows = [["", "masked tokens right", "times the most frequent token", "loss"]]
+    for name, result in results.items():
+        metrics = result.scores[-1].metrics
+        accuracy = metrics["mlm_accuracy"]
+        rows.append([name, f"{100 * accuracy:.2f} %", f"{accuracy / frequent:.2f}", f"{metrics['loss']:.3f}"])
+    for name, accuracy in baselines.items():
+        rows.append([name.replace("_", " "), f"{100 * accuracy:.2f} %", f"{accuracy / frequent:.2f}", ""])
+    return rows
+
+
+def _facts(run: Path, result: Validation, seconds: float) -> dict[str, str]:
+    config = open_experiment(run).config
+    model, setting = config.model, config.pretraining_setting
+    return {
+        "encoder": f"{model.num_layers} layers, width {model.transformer_dim}, {model.num_head} heads",
+        "attention": f"{model.num_landmarks} landmarks, convolution over {model.conv_kernel_size} tokens",
+        "training": f"{setting.num_steps} steps of {setting.batch_size} rows of {model.max_seq_len} tokens",
+        "validation": f"{result.rows} rows of packages that are not in the training text",
+        "this command": f"{seconds:.0f} s (parts that were done before are not done again)",
+    }
+
+
+def _summary(rows: list[list[str]], guesses: dict[str, list[Guess]], result: Validation, quick: bool) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["", *["  ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows], ""]
+    for sentence, found in guesses.items():
+        lines.append(f"{sentence}\n    " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in found))
+    accuracy = result.scores[-1].metrics["mlm_accuracy"]
+    times, bigram = accuracy / result.baselines["most_frequent_token"], result.baselines["bigram_table"]
+    if quick:
+        lines += ["", "A quick run: too few steps to learn from. `make demo` is the real one."]
+    else:
+        reached = "reached" if times >= GOAL and accuracy > bigram else "missed"
+        lines += [
+            "",
+            f"Goal ({GOAL:.0f} times the most frequent token, and above the bigram table): {reached}, with "
+            f"{times:.2f} times and {100 * accuracy:.2f} % against {100 * bigram:.2f} %.",
+        ]
+    return "\n".join(lines)

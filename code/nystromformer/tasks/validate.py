@@ -1,0 +1,161 @@
+"""Scoring the checkpoints of an experiment folder on the validation rows."""
+
+import json
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nystromformer.errors import UserError
+from nystromformer.model import PretrainingModel
+from nystromformer.tasks.baselines import baseline_accuracies
+from nystromformer.tasks.experiment import Experiment, check_same_tokenizer
+from nystromformer.tasks.pretrain import PretrainingTask
+from nystromformer.training import Device
+from nystromformer.training.checkpoint import load_weights, read_checkpoint
+
+logger = logging.getLogger(__name__)
+
+RESULTS = "validation.json"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One checkpoint's metrics."""
+
+    checkpoint: str
+    step: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What `run_validation.py` found."""
+
+    rows: int
+    scores: list[Score]
+    baselines: dict[str, float]
+
+
+def checkpoint_files(folder: Path) -> dict[int, Path]:
+    """The weights of each epoch, `cp-NNNN.model` or else `cp-NNNN.cp`."""
+    found: dict[int, Path] = {}
+    for path in sorted(folder.glob("cp-*")):
+        match = re.fullmatch(r"cp-(\d{4,})\.(model|cp)", path.name)
+        if match and (match[2] == "model" or int(match[1]) not in found):
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
+def choose_checkpoints(folder: Path, wanted: str) -> list[Path]:
+    """The files of "last", "all" or a number.
+
+    Raises:
+        UserError: nothing there, or another word; lists the numbers that exist.
+    """
+    found = checkpoint_files(folder)
+    if not found:
+        raise UserError(f"{folder}: no checkpoint of a finished epoch (cp-NNNN.model) is there; pretrain first")
+    if wanted == "last":
+        return [list(found.values())[-1]]
+    if wanted == "all":
+        return list(found.values())
+    if wanted.isdecimal() and int(wanted) in found:
+        return [found[int(wanted)]]
+    numbers = ", ".join(map(str, found))
+    raise UserError(f"{folder}: expected --checkpoint last, all or one of {numbers}; found {wanted!r}")
+
+
+def load_checkpoint(experiment: Experiment, path: Path, device: Device) -> tuple[PretrainingModel, dict[str, Any]]:
+    """The model of config.json with a checkpoint's weights, and the checkpoint.
+
+    Raises:
+        UserError: unreadable, or of another architecture (lists all that differs).
+    """
+    content = read_checkpoint(path)
+    model = PretrainingModel(experiment.config.model, experiment.config.pretraining_setting.objectives)
+    load_weights(model, content["model"], path)
+    return model.to(device.device).eval(), content
+
+
+def validate(
+    experiment: Experiment,
+    dataset_folder: Path | None,
+    device: Device,
+    wanted: str = "last",
+    num_rows: int | None = None,
+    baselines: bool = False,
+    verify: bool = False,
+) -> Validation:
+    """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`.
+
+    Args:
+        wanted: "last", "all", or an epoch's number.
+        num_rows: how many validation rows; None for all.
+        baselines: also score the most frequent token and the bigram table.
+
+    Raises:
+        UserError: no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
+    """
+    dataset = experiment.dataset(dataset_folder, verify)
+    scores = []
+    for path in choose_checkpoints(experiment.checkpoints, wanted):
+        model, content = load_checkpoint(experiment, path, device)
+        check_same_tokenizer(content, dataset, path)
+        task = PretrainingTask(model, experiment.config, dataset, device)
+        with torch.no_grad(), device.autocast():
+            scores.append(Score(path.stem, content["step"], task.score(num_rows)))
+        logger.info("%s scored", path.name)
+    preparation = PretrainingTask(model, experiment.config, dataset, device).preparation
+    rows = len(dataset.validation) if num_rows is None else min(num_rows, len(dataset.validation))
+    result = Validation(rows, scores, baseline_accuracies(dataset, preparation, num_rows) if baselines else {})
+    write_validation(result, experiment.checkpoints / RESULTS)
+    return result
+
+
+def write_validation(result: Validation, path: Path) -> None:
+    """Write as JSON, under a temporary name first."""
+    data = {
+        "rows": result.rows,
+        "baselines": result.baselines,
+        "scores": [{"checkpoint": s.checkpoint, "step": s.step, **s.metrics} for s in result.scores],
+    }
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_validation(path: Path) -> Validation:
+    """Read what `write_validation` wrote.
+
+    Raises:
+        UserError: not there.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; run code/run_validation.py for this folder first")
+    data = json.loads(path.read_text(encoding="utf-8"))
+    scores = [
+        Score(s["checkpoint"], s["step"], {k: v for k, v in s.items() if k not in ("checkpoint", "step")})
+        for s in data["scores"]
+    ]
+    return Validation(data["rows"], scores, data["baselines"])
+
+
+def table(result: Validation) -> str:
+    """The scores for a terminal, one checkpoint a line."""
+    names = list(result.scores[0].metrics)
+    lines = ["  ".join([f"{'':24}", f"{'step':>8}", *(f"{name:>13}" for name in names)])]
+    for score in result.scores:
+        values = [_shown(name, value) for name, value in score.metrics.items()]
+        lines.append("  ".join([f"{score.checkpoint:24}", f"{score.step:>8}", *values]))
+    for name, accuracy in result.baselines.items():
+        blanks = [_shown(column, accuracy) if column == "mlm_accuracy" else " " * 13 for column in names]
+        lines.append("  ".join([f"{name.replace('_', ' '):24}", f"{'':>8}", *blanks]).rstrip())
+    return "\n".join(lines) + f"\n{result.rows} validation rows, the same masks every time"
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{100 * value:>11.2f} %" if name.endswith("accuracy") else f"{value:>13.4f}"

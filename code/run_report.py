@@ -1,0 +1,23 @@
+"""Pictures and tables of finished and running experiments."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer import cli
+
+
+def pretraining(
+    runs: Annotated[list[Path], typer.Argument(help="Experiment folders, such as nystrom-512 softmax-512.")],
+    out: Annotated[Path, typer.Option("--out", help="The picture.")] = Path("pretraining.png"),
+) -> None:
+    """Draw loss, masked-token and sentence-order accuracy over the steps of any runs (the paper's Figures 5 and 6)."""
+    from nystromformer.report.curves import draw_curves, read_run
+
+    draw_curves([read_run(run) for run in runs], out)
+    typer.echo(f"picture: {out}")
+
+
+if __name__ == "__main__":
+    cli.run_one_of(pretraining)

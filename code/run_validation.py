@@ -1,0 +1,37 @@
+"""Score the checkpoints of an experiment folder on the validation rows, with the same masks every time."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer import cli
+
+
+def validation(
+    model: Annotated[Path, typer.Option("--model", help="Experiment folder with a config.json.")] = Path("/model"),
+    dataset: Annotated[Path | None, typer.Option("--dataset", help="Dataset folder; default: data_folder.")] = None,
+    checkpoint: Annotated[str, typer.Option("--checkpoint", help="last, all, or an epoch's number.")] = "last",
+    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Validation rows; default: all.")] = None,
+    baselines: Annotated[bool, typer.Option("--baselines", help="Also score guessers without a network.")] = False,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
+    verify: Annotated[bool, typer.Option("--verify", help="Check the dataset's sha256 first.")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="section.key=value instead of config.json's; repeatable.")
+    ] = None,
+) -> None:
+    """Score checkpoints; prints a table and writes validation.json beside them."""
+    from nystromformer.tasks.experiment import open_experiment
+
+    experiment = open_experiment(model, overrides or [])
+
+    # After the config was checked: importing torch takes seconds.
+    from nystromformer.tasks.validate import table, validate
+    from nystromformer.training import choose_device
+
+    chosen = choose_device(device, experiment.config.model.mixed_precision)
+    typer.echo(table(validate(experiment, dataset, chosen, checkpoint, rows, baselines, verify)))
+
+
+if __name__ == "__main__":
+    cli.run(validation)
