@@ -1,8 +1,19 @@
 """What all tests share."""
 
 import os
+from pathlib import Path
 
 # Two test processes share the cores: more threads than that only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def dataset_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small dataset; read-only by agreement."""
+    from small import write_dataset
+
+    return write_dataset(tmp_path_factory.mktemp("dataset"))

@@ -1,5 +1,6 @@
 """What every command shares: flags by typer, logging, and how mistakes end."""
 
+import errno
 import functools
 import logging
 import sys
@@ -28,6 +29,7 @@ def run_one_of(*commands: Callable[..., Any]) -> None:
 
 def _app(*commands: Callable[..., Any]) -> typer.Typer:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     for command in commands:
         app.command()(_with_clear_errors(command))
@@ -41,6 +43,11 @@ def _with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             return command(*args, **kwargs)
         except UserError as error:
             typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(EXIT_MISTAKE) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            typer.echo(f"error: {error.filename or 'writing'}: no space left on the device; make room", err=True)
             raise typer.Exit(EXIT_MISTAKE) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from cases import CASES, DIM, HEADS, Case, qkv, random_mask, suffix_mask
+from attention_cases import CASES, DIM, HEADS, Case, qkv, random_mask, suffix_mask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from cases import DIM, HEADS, qkv, random_mask, suffix_mask
+from attention_cases import DIM, HEADS, qkv, random_mask, suffix_mask
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import NystromformerConfig

@@ -257,7 +257,8 @@ def test_the_number_of_workers_changes_nothing(tree: Path) -> None:
     assert read_modules(files, 0, None, 3) == alone
     limited = read_modules(files, 0, 0.005, 1)
     assert read_modules(files, 0, 0.005, 2) == limited
-    assert len({module.group for module in limited}) > 2
+    # a sample of all packages, not the first three
+    assert len({module.group for module in limited}) > 4
     assert len(limited) < len(alone)
 
 

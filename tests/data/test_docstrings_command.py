@@ -1,12 +1,12 @@
 """`data-preprocessing/docstrings/preprocess.py`, run as users run it."""
 
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -93,16 +93,24 @@ def test_bad_flags_exit_with_status_2(tree: Path, tmp_path: Path, flags: tuple[s
 
 @pytest.mark.parametrize("moment", ["stages/run.json", "stages/corpus.json", "stages/tokenizer.json"])
 def test_a_killed_run_continues(tree: Path, tmp_path: Path, moment: str) -> None:
-    killed = subprocess.Popen(
-        command(tree, tmp_path / "a", "--workers", "2"), stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    killed = subprocess.Popen(command(tree, tmp_path / "a", "--workers", "2"), stderr=subprocess.DEVNULL)
     wait_for((tmp_path / "a" / moment).exists)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    wait_for(lambda: not group_lives(killed.pid))
     assert run(tree, tmp_path / "a").returncode == 0
     assert run(tree, tmp_path / "b", "--workers", "1").returncode == 0
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_a_killed_run_leaves_no_workers(tree: Path, tmp_path: Path) -> None:
+    flags = ("--workers", "2")
+    killed = subprocess.Popen(command(tree, tmp_path, *flags), stderr=subprocess.DEVNULL, start_new_session=True)
+    # itself, the tracker of its semaphores, and a worker
+    wait_for(lambda: processes_of(killed.pid) >= 3)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    wait_for(lambda: processes_of(killed.pid) == 0)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
@@ -112,10 +120,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.002)
 
 
-def group_lives(group: int) -> bool:
-    """Whether a worker is left of a process that led its own group."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def processes_of(session: int) -> int:
+    """Number of living processes in a session."""
+    count = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # after the name in parentheses: state, parent, group, session
+            state, _, _, found = stat.read_text().rpartition(")")[2].split()[:4]
+            count += int(found) == session and state != "Z"
+    return count

@@ -76,6 +76,10 @@ def test_what_is_written_is_read(made: Path) -> None:
         assert dataset.manifest.fill(split) > 0.9
 
 
+def test_nothing_temporary_is_left(made: Path) -> None:
+    assert not list(made.rglob("*.tmp"))
+
+
 def test_the_manifest_tells_how_it_was_made_without_paths(made: Path) -> None:
     text = (made / "manifest.json").read_text()
     record = json.loads(text)
@@ -102,7 +106,7 @@ def test_a_pickle_maps_the_files_again(made: Path) -> None:
     dataset = open_dataset(made)
     total = int(dataset.train.tokens.sum())
     pickled = pickle.dumps(dataset)
-    assert len(pickled) < 8000
+    assert dataset.train.tokens.tobytes() not in pickled
     again: Dataset = pickle.loads(pickled)  # noqa: S301
     assert isinstance(again.train.tokens, np.memmap)
     assert int(again.train.tokens.sum()) == total
@@ -217,6 +221,17 @@ def test_a_lost_file_is_made_again(made: Path, folder: Path, name: str) -> None:
     (folder / name).unlink()
     build_dataset(folder, SETTINGS, make_corpus)
     assert contents(folder) == contents(made)
+
+
+def test_a_folder_that_is_being_mended_has_no_manifest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    (folder / "validation.splits.bin").unlink()
+    monkeypatch.setattr(build, "write_rows", stop)
+    with pytest.raises(KeyboardInterrupt):
+        build_dataset(folder, SETTINGS, no_corpus)
+    assert not (folder / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def _facts(run: Path, result: Validation, seconds: float) -> dict[str, str]:
 
 def _summary(rows: list[list[str]], guesses: dict[str, list[Guess]], result: Validation, quick: bool) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["", *["  ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows], ""]
+    lines = ["", *("  ".join([f"{row[0]:{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows), ""]
     for sentence, found in guesses.items():
         lines.append(f"{sentence}\n    " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in found))
     accuracy = result.scores[-1].metrics["mlm_accuracy"]

@@ -113,7 +113,7 @@ def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None
         report: called with a sentence for each damaged file that is passed over.
 
     Raises:
-        UserError: there are checkpoints and none can be read.
+        UserError: there are checkpoints and none can be read, or weights alone, which a new run would overwrite.
     """
     found = find_checkpoints(folder)
     for candidate in reversed(found):
@@ -124,6 +124,12 @@ def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None
     if found:
         raise UserError(
             f"{folder}: none of its {len(found)} checkpoints can be read. Move them away to start from the beginning."
+        )
+    weights = sorted(folder.glob("cp-*.model"))
+    if weights:
+        raise UserError(
+            f"{folder}: holds weights ({weights[-1].name}) but no .cp to resume from; a new run would overwrite them. "
+            "Put the .cp back, or start in another folder (with from_cp to begin from these weights)."
         )
     return None
 

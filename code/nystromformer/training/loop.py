@@ -70,6 +70,9 @@ class Trainer:
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.progress = Progress(**content["progress"])
+        # A kill may have come between the two files of an epoch's end.
+        if source.name == f"{epoch_name(self._epoch)}.cp" and not source.with_suffix(".model").exists():
+            self._write_weights()
 
     def run(self) -> Signals | None:
         """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
@@ -169,12 +172,13 @@ class Trainer:
         metrics = self.validate()
         log.validation(self.progress.step, self._epoch, metrics)
         log.flush()
-        name = epoch_name(self._epoch)
-        # Weights first: where there is an epoch's .cp, there is its .model.
-        write_checkpoint(self._content(with_state=False), self.folder / f"{name}.model")
-        write_checkpoint(self._content(with_state=True), self.folder / f"{name}.cp")
+        write_checkpoint(self._content(with_state=True), self.folder / f"{epoch_name(self._epoch)}.cp")
+        self._write_weights()
         self._saved_at = time.monotonic()
         remove_old(self.folder, self.settings.keep_checkpoints)
+
+    def _write_weights(self) -> None:
+        write_checkpoint(self._content(with_state=False), self.folder / f"{epoch_name(self._epoch)}.model")
 
     def _save_between(self, log: RunLog) -> None:
         if self._has_sums():

@@ -1,0 +1,196 @@
+"""The encoder against transformers' BERT, RoBERTa positions and Nyströmformer, and its own contract."""
+
+import pytest
+import torch
+from small import LENGTH, VOCABULARY, small_config
+from torch import Tensor
+from transformers import BertConfig, BertModel, NystromformerConfig, NystromformerForMaskedLM
+
+from nystromformer.model import (
+    CandidateHead,
+    ClassificationHead,
+    Encoder,
+    MaskedLMHead,
+    PretrainingModel,
+    TwoTowerHead,
+    count_parameters,
+)
+
+PARTS = {
+    "attention.query": "attention.self.query",
+    "attention.key": "attention.self.key",
+    "attention.value": "attention.self.value",
+    "attention.output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "feed_forward.up": "intermediate.dense",
+    "feed_forward.down": "output.dense",
+    "feed_forward_norm": "output.LayerNorm",
+}
+
+
+def tokens(batch: int = 2, length: int = LENGTH, seed: int = 0) -> Tensor:
+    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def config(**changes: object):  # type: ignore[no-untyped-def]
+    return small_config(**{f"model__{key}": value for key, value in changes.items()}).model
+
+
+def copy_from(encoder: Encoder, peer: torch.nn.Module) -> None:
+    """Take the weights of a transformers encoder."""
+    theirs = dict(peer.named_parameters())
+    ours = dict(encoder.named_parameters())
+    names = {
+        "embeddings.word.weight": "embeddings.word_embeddings.weight",
+        "embeddings.position.weight": "embeddings.position_embeddings.weight",
+        "embeddings.sentence_type.weight": "embeddings.token_type_embeddings.weight",
+        "embeddings.norm.weight": "embeddings.LayerNorm.weight",
+        "embeddings.norm.bias": "embeddings.LayerNorm.bias",
+    }
+    for layer in range(len(encoder.layers)):
+        for mine, other in PARTS.items():
+            for kind in ("weight", "bias"):
+                names[f"layers.{layer}.{mine}.{kind}"] = f"encoder.layer.{layer}.{other}.{kind}"
+        skip = f"layers.{layer}.attention.core.skip.weight"
+        if skip in ours:
+            names[skip] = f"encoder.layer.{layer}.attention.self.conv.weight"
+    assert set(names) == set(ours)
+    with torch.no_grad():
+        for mine, other in names.items():
+            ours[mine].copy_(theirs[other])
+
+
+def test_with_softmax_it_is_bert() -> None:
+    torch.manual_seed(0)
+    peer = BertModel(
+        BertConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=LENGTH,
+            type_vocab_size=2,
+            initializer_range=0.5,
+        ),
+        add_pooling_layer=False,
+    ).eval()
+    options = {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None, "activation": "gelu"}
+    encoder = Encoder(config(**options, layer_norm_eps=1e-12, position_offset=0)).eval()
+    copy_from(encoder, peer)
+    keep = torch.arange(LENGTH)[None] < torch.tensor([LENGTH, 9])[:, None]
+    types = (torch.arange(LENGTH) > 6).long().expand(2, -1)
+    expected = peer(tokens(), attention_mask=keep.long(), token_type_ids=types).last_hidden_state
+    torch.testing.assert_close(encoder(tokens(), keep, types)[keep], expected[keep], rtol=1e-4, atol=1e-5)
+
+
+def test_with_the_compatibility_options_it_is_transformers_nystromformer() -> None:
+    torch.manual_seed(0)
+    peer = NystromformerForMaskedLM(
+        NystromformerConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=LENGTH,
+            type_vocab_size=2,
+            num_landmarks=8,
+            segment_means_seq_len=LENGTH,
+            conv_kernel_size=5,
+            layer_norm_eps=1e-5,
+            initializer_range=0.3,
+        )
+    ).eval()
+    attention = {"name": "nystrom", "segments": "padded_unmasked", "pinv_start": "batch"}
+    model = PretrainingModel(config(attn_type=attention, num_landmarks=8), ["mlm"]).eval()
+    copy_from(model.encoder, peer.nystromformer)
+    head = peer.cls.predictions
+    with torch.no_grad():
+        model.mlm.transform.load_state_dict(head.transform.dense.state_dict())
+        model.mlm.norm.load_state_dict(head.transform.LayerNorm.state_dict())
+        model.mlm.bias.copy_(head.bias)
+    positions = torch.tensor([[1, 5, 30], [2, 3, 31]])
+    logits = peer(tokens()).logits
+    expected = torch.stack([logits[row, positions[row]] for row in range(2)])
+    torch.testing.assert_close(model(tokens(), positions).mlm_BKV, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_padding_changes_no_valid_output(norm: str, pooling: str) -> None:
+    encoder = Encoder(config(norm=norm, pooling=pooling)).eval()
+    short = tokens(length=20)
+    padded = torch.cat([short, torch.ones(2, 12, dtype=torch.long)], 1)
+    keep = torch.arange(LENGTH).expand(2, -1) < 20
+    expected, found = encoder(short), encoder(padded, keep)
+    torch.testing.assert_close(found[:, :20], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(encoder.pool(found, keep), encoder.pool(expected), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"embedding_dim": 8},
+        {"embedding_norm": False, "norm": "pre", "activation": "gelu"},
+        {"attn_type": ["nystrom", "softmax"]},
+        {"num_sen_type": 1},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_options_build_and_train(changes: dict[str, object]) -> None:
+    model = PretrainingModel(config(**changes), ["mlm", "sop"])
+    out = model(tokens(), torch.tensor([[1, 2], [3, 4]]))
+    assert out.mlm_BKV.shape == (2, 2, VOCABULARY)
+    assert out.order_B2 is not None
+    (out.mlm_BKV.square().mean() + out.order_B2.square().mean()).backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("key", ["attention_grad_checkpointing", "gelu_grad_checkpointing"])
+def test_gradient_checkpointing_changes_memory_not_gradients(key: str) -> None:
+    saved, gradients = [], []
+    for value in (False, True):
+        torch.manual_seed(0)
+        encoder = Encoder(config(**{key: value}))
+        kept: list[int] = []
+        torch.manual_seed(1)
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: (kept.append(x.numel()), x)[1], lambda x: x):
+            out = encoder(tokens())
+        saved.append(sum(kept))
+        out.square().sum().backward()
+        gradients.append([p.grad.clone() for p in encoder.parameters() if p.grad is not None])
+    assert saved[1] < 0.95 * saved[0]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_mlm_logits_are_tied_and_at_the_given_positions_only() -> None:
+    model = PretrainingModel(config(), ["mlm"]).eval()
+    assert model.sentence_order is None
+    everywhere = torch.arange(LENGTH).expand(2, -1)
+    some = torch.tensor([[4, 1], [0, 31]])
+    whole, part = model(tokens(), everywhere).mlm_BKV, model(tokens(), some).mlm_BKV
+    torch.testing.assert_close(part, torch.stack([whole[row, some[row]] for row in range(2)]))
+    with torch.no_grad():
+        model.encoder.embeddings.word.weight[7] += 1.0
+    assert not torch.allclose(model(tokens(), some).mlm_BKV[..., 7], part[..., 7])
+    assert count_parameters(model) == sum(p.numel() for p in model.parameters())
+
+
+def test_input_longer_than_the_position_table_is_refused() -> None:
+    with pytest.raises(ValueError, match=f"at most max_seq_len = {LENGTH} tokens, found {LENGTH + 1}"):
+        Encoder(config())(tokens(length=LENGTH + 1))
+
+
+def test_heads() -> None:
+    x = torch.randn(4, 16)
+    assert ClassificationHead(16, 3)(x).shape == (4, 3)
+    assert ClassificationHead(16, 1)(x).shape == (4, 1), "a regression"
+    assert TwoTowerHead(16, 8, 2)(x).shape == (2, 2)
+    with pytest.raises(ValueError, match="even number, found 3"):
+        TwoTowerHead(16, 8, 2)(x[:3])
+    scores = CandidateHead(16)(torch.randn(2, 10, 16), torch.tensor([[1, 5, 9], [2, 3, -1]]))
+    assert torch.isfinite(scores[0]).all()
+    assert scores[1, 2] == float("-inf")
+    assert isinstance(MaskedLMHead(config()).bias, torch.nn.Parameter)

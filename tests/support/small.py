@@ -1,0 +1,125 @@
+"""Experiments small enough for tests, made by the project's own code."""
+
+import copy
+import json
+import random
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.data.build import BuildSettings, build_dataset
+from nystromformer.data.corpus import Document, write_documents
+from nystromformer.data.stages import StageOutput
+from nystromformer.tasks.experiment import Experiment
+from nystromformer.training import Device
+
+ROOT = Path(__file__).resolve().parents[2]
+LENGTH, VOCABULARY = 32, 300
+CPU = Device(torch.device("cpu"), None)
+
+SMALL: dict[str, Any] = {
+    "model": {
+        "mixed_precision": False,
+        "vocab_size": VOCABULARY,
+        "num_sen_type": 2,
+        "max_seq_len": LENGTH,
+        "embedding_dim": 16,
+        "transformer_dim": 16,
+        "transformer_hidden_dim": 32,
+        "num_layers": 2,
+        "dropout_prob": 0.1,
+        "num_head": 2,
+        "head_dim": 8,
+        "attn_type": "nystrom",
+        "num_landmarks": 8,
+        "conv_kernel_size": 5,
+    },
+    "pretraining_setting": {
+        "objectives": ["mlm", "sop"],
+        "batch_size": 8,
+        "learning_rate": 2e-3,
+        "warmup": 0.1,
+        "batches_per_report": 2,
+        "batches_per_epoch": 10,
+        "epoch": 3,
+        "validate_batches_per_epoch": 2,
+        "minutes_per_checkpoint": 1000,
+    },
+    "gpu_setting": {"inst_per_gpu": 4},
+}
+
+
+def small_data(**changes: Any) -> dict[str, Any]:
+    """A config as plain data; changes are `section__key=value`."""
+    data = copy.deepcopy(SMALL)
+    for name, value in changes.items():
+        section, key = name.split("__")
+        data[section][key] = value
+    return data
+
+
+def small_config(**changes: Any) -> ExperimentConfig:
+    return experiment_config(small_data(**changes), "test")
+
+
+def write_experiment(folder: Path, **changes: Any) -> Experiment:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(small_data(**changes)))
+    return Experiment(folder, small_config(**changes))
+
+
+def write_dataset(folder: Path, length: int = LENGTH, seed: int = 0) -> Path:
+    """About 150 training rows of made-up sentences in which each word depends on the one before."""
+
+    def corpus(at: Path) -> StageOutput:
+        output = StageOutput(result={"documents": {}, "dropped": {}})
+        (at / "corpus").mkdir(exist_ok=True)
+        for split, count in (("train", 40), ("validation", 10)):
+            documents = list(_documents(split, count, seed))
+            name = f"corpus/{split}.jsonl"
+            output.files[name] = write_documents(at / name, documents)
+            output.result["documents"][split] = len(documents)
+            output.result.setdefault("groups", {})[split] = [split]
+        output.result["validation_groups"] = ["validation"]
+        return output
+
+    build_dataset(folder, BuildSettings("made-up", {}, seed, length=length, vocab_size=VOCABULARY), corpus)
+    return folder
+
+
+def _documents(split: str, count: int, seed: int) -> Iterator[Document]:
+    randomness = random.Random(f"{split}{seed}")
+    words = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
+    for number in range(count):
+        sentences = []
+        for _ in range(randomness.randint(3, 9)):
+            first = randomness.randrange(len(words))
+            sentences.append(
+                " ".join(words[(first + 3 * i) % len(words)] for i in range(randomness.randint(3, 8))) + "."
+            )
+        yield Document(id=f"{split}-{number}", group=split, sentences=tuple(sentences))
+
+
+def command(script: str, *flags: object) -> list[str]:
+    return [sys.executable, str(ROOT / script), *map(str, flags)]
+
+
+def run_command(script: str, *flags: object) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own."""
+    return subprocess.run(command(script, *flags), capture_output=True, text=True, check=False, timeout=120)
+
+
+def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *flags: object) -> int:
+    """A command in this process, which has imported torch already; returns its exit status."""
+    monkeypatch.setattr(sys, "argv", [script, *map(str, flags)])
+    with pytest.raises(SystemExit) as exit_info:
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+    code = exit_info.value.code
+    return 0 if code is None else int(code)

@@ -1,0 +1,226 @@
+"""Shipped configs, validation, from_cp and what users see."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small import CPU, ROOT, VOCABULARY, run_here, small_config, write_experiment
+
+from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.data.dataset import open_dataset
+from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.model import PretrainingModel
+from nystromformer.report.curves import draw_curves, read_run
+from nystromformer.tasks.baselines import baseline_accuracies, count_guesses
+from nystromformer.tasks.experiment import Experiment
+from nystromformer.tasks.guess import top_guesses
+from nystromformer.tasks.pretrain import PretrainingTask, RowPreparation, pretrain, validation_steps
+from nystromformer.tasks.validate import read_validation, table, validate
+from nystromformer.training import choose_device
+from nystromformer.training.checkpoint import read_checkpoint
+
+SHIPPED = sorted(path.parent.name for path in ROOT.glob("*/config.json"))
+
+
+def shrunken(name: str) -> ExperimentConfig:
+    """A shipped config with its own structure, objectives and attention, at a small size."""
+    data = json.loads((ROOT / name / "config.json").read_text())
+    data["model"] |= {
+        "vocab_size": VOCABULARY,
+        "max_seq_len": 32,
+        "embedding_dim": 16,
+        "transformer_dim": 16,
+        "transformer_hidden_dim": 32,
+        "num_head": 2,
+        "head_dim": 8,
+    }
+    if data["model"].get("num_landmarks") is not None:
+        data["model"]["num_landmarks"] = 8
+    data["pretraining_setting"] |= {
+        "batch_size": 4,
+        "batches_per_epoch": 2,
+        "epoch": 1,
+        "validate_batches_per_epoch": 1,
+        "batches_per_report": 1,
+    }
+    data["gpu_setting"] = {"inst_per_gpu": 2}
+    return experiment_config(data, name)
+
+
+def test_the_papers_configs_are_shipped() -> None:
+    assert {"nystrom-512", "softmax-512", "nystrom-small", "softmax-small", "nystrom-demo"} <= set(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_config_trains_saves_and_reloads(name: str, tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = Experiment(tmp_path, shrunken(name))
+    assert pretrain(experiment, dataset_folder, CPU) is None
+    content = read_checkpoint(tmp_path / "model" / "cp-0000.model")
+    model = PretrainingModel(experiment.config.model, experiment.config.pretraining_setting.objectives)
+    model.load_state_dict(content["model"])
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    assert experiment_config(content["config"], "checkpoint") == experiment.config
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Experiment:
+    experiment = write_experiment(tmp_path_factory.mktemp("finished"), pretraining_setting__epoch=2)
+    pretrain(experiment, dataset_folder, CPU)
+    return experiment
+
+
+def test_validation_asks_the_same_every_time(finished: Experiment, dataset_folder: Path) -> None:
+    dataset = open_dataset(dataset_folder)
+    other = small_config(pretraining_setting__seed=7, gpu_setting__inst_per_gpu=2)
+
+    def asked(config: ExperimentConfig) -> tuple[torch.Tensor, torch.Tensor]:
+        steps = validation_steps(dataset.validation, RowPreparation(dataset, config), 10)
+        batches = [batch for step in steps for batch in step.micro_batches]
+        return torch.cat([b["tokens_BN"] for b in batches]), torch.cat([b["labels_BK"] for b in batches])
+
+    for a, b in zip(asked(finished.config), asked(other), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_validation_scores_checkpoints_and_guessers(finished: Experiment, dataset_folder: Path) -> None:
+    result = validate(finished, dataset_folder, CPU, "all", baselines=True)
+    assert [score.checkpoint for score in result.scores] == ["cp-0000", "cp-0001"]
+    assert result.scores[1].metrics["loss"] < result.scores[0].metrics["loss"]
+    assert 0 < result.baselines["most_frequent_token"] <= result.baselines["bigram_table"] <= 1
+    assert read_validation(finished.checkpoints / "validation.json") == result
+    shown = table(result)
+    assert "cp-0001" in shown
+    assert "bigram table" in shown
+    again = validate(finished, dataset_folder, CPU, "1")
+    assert again.scores == result.scores[1:]
+
+
+def test_validation_during_training_is_that_of_the_rows(finished: Experiment, dataset_folder: Path) -> None:
+    """The log's last validation is the score of the same weights on the same number of rows."""
+    last = [r for r in read_run(finished.folder).records if r["type"] == "validation"][-1]
+    rows = 2 * finished.config.pretraining_setting.batch_size
+    assert validate(finished, dataset_folder, CPU, "last", rows).scores[0].metrics["loss"] == pytest.approx(
+        last["loss"]
+    )
+
+
+def test_guesses_are_counts(dataset_folder: Path) -> None:
+    dataset = open_dataset(dataset_folder)
+    special = (0, 1, 2, 3, 4)
+    guesses = count_guesses(dataset.train, dataset.vocab_size, special)
+    tokens = np.asarray(dataset.train.tokens).astype(int)
+    counts = np.bincount(tokens.ravel(), minlength=dataset.vocab_size)
+    counts[:5] = 0
+    assert counts[guesses.most_frequent] == counts.max()
+    left = guesses.most_frequent
+    followers = tokens[:, 1:][tokens[:, :-1] == left]
+    followers = followers[followers >= 5]
+    assert (followers == guesses.after_V[left]).sum() == np.bincount(followers).max()
+    accuracies = baseline_accuracies(dataset, RowPreparation(dataset, small_config()))
+    assert accuracies["bigram_table"] > accuracies["most_frequent_token"]
+
+
+def test_the_objective_without_sentence_order(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path, pretraining_setting__objectives=["mlm"], pretraining_setting__epoch=1)
+    pretrain(experiment, dataset_folder, CPU)
+    assert not any("sop_accuracy" in record for record in read_run(tmp_path).records)
+    weights = read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"]
+    assert not any(name.startswith("sentence_order") for name in weights)
+
+
+def test_from_cp_starts_from_other_weights(
+    finished: Experiment, tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = finished.checkpoints / "cp-0001.model"
+    (tmp_path / "start.model").write_bytes(source.read_bytes())
+    write_experiment(tmp_path, pretraining_setting__epoch=1, pretraining_setting__learning_rate=1e-12)
+    data = json.loads((tmp_path / "config.json").read_text()) | {"from_cp": "/model/start.model"}
+    experiment = Experiment(tmp_path, experiment_config(data, "test"))
+    with caplog.at_level("INFO"):
+        pretrain(experiment, dataset_folder, CPU)
+    assert "weights from" in caplog.text
+    found, expected = (read_checkpoint(p)["model"] for p in (tmp_path / "model" / "cp-0000.model", source))
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6)
+
+
+def test_a_finished_run_says_so_and_changes_nothing(
+    finished: Experiment, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.checkpoints.glob("cp-*")}
+    with caplog.at_level("INFO"):
+        assert pretrain(finished, dataset_folder, CPU) is None
+    assert "done: 20 of 20 steps" in caplog.text
+    assert before == {path: path.stat().st_mtime_ns for path in finished.checkpoints.glob("cp-*")}
+
+
+def test_harmless_changes_are_named_and_taken(
+    tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretrain(write_experiment(tmp_path, pretraining_setting__epoch=1), dataset_folder, CPU)
+    changed = write_experiment(tmp_path, pretraining_setting__epoch=2, pretraining_setting__learning_rate=1e-4)
+    with caplog.at_level("INFO"):
+        pretrain(changed, dataset_folder, CPU)
+    assert "pretraining_setting.learning_rate: 0.002 in the checkpoint, 0.0001 now" in caplog.text
+    assert (tmp_path / "model" / "cp-0001.model").exists()
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_mixed_precision_trains_and_resumes_like_float32(tmp_path: Path, dataset_folder: Path, precision: str) -> None:
+    curves = []
+    for kind in (False, precision):
+        folder = tmp_path / str(kind)
+        for epochs in (1, 2):  # the second call resumes
+            changes = {"pretraining_setting__epoch": epochs, "model__mixed_precision": kind}
+            pretrain(write_experiment(folder, **changes), dataset_folder, choose_device("cpu", kind))
+        curves.append([r["loss"] for r in read_run(folder).records if r["type"] == "train"])
+    torch.testing.assert_close(torch.tensor(curves[1]), torch.tensor(curves[0]), rtol=0.01, atol=0)
+    state = read_checkpoint(tmp_path / precision / "model" / "cp-0000.cp")
+    assert bool(state["scaler"]) == (precision == "fp16")
+    assert all(x.dtype == torch.float32 for x in state["model"].values())
+
+
+def test_top_guesses_are_the_models(finished: Experiment, dataset_folder: Path) -> None:
+    dataset = open_dataset(dataset_folder)
+    model = PretrainingModel(finished.config.model, ["mlm"])
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    with torch.no_grad():
+        model.mlm.bias[42] = 100.0
+    found = top_guesses(model, tokenizer, dataset.special, "the landmark <mask> of a row", count=3)
+    assert len(found) == 3
+    assert found[0].token == tokenizer.decode([42]).strip()
+    assert found[0].probability > 0.99
+    with pytest.raises(UserError, match="expected one <mask>"):
+        top_guesses(model, tokenizer, dataset.special, "no mask")
+
+
+def test_curves_are_drawn_for_any_runs(
+    finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "pictures" / "curves.png"
+    assert (
+        run_here(monkeypatch, "code/run_report.py", "pretraining", finished.folder, finished.folder, "--out", out) == 0
+    )
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert str(out) in capsys.readouterr().out
+    assert run_here(monkeypatch, "code/run_report.py", "pretraining", tmp_path) == 2
+    assert "expected model/log.jsonl" in capsys.readouterr().err
+    draw_curves([read_run(finished.folder)], tmp_path / "one.png", {"most_frequent_token": 0.1})
+
+
+def test_counts_of_the_whole_batch_weigh_the_micro_batches(dataset_folder: Path) -> None:
+    dataset = open_dataset(dataset_folder)
+    config = small_config(gpu_setting__inst_per_gpu=2)
+    torch.manual_seed(0)
+    task = PretrainingTask(PretrainingModel(config.model, ["mlm", "sop"]).eval(), config, dataset, CPU)
+    step = next(task.steps(0, 1))
+    assert len(step.micro_batches) == 4
+    orders = torch.cat([batch["order_B"] for batch in step.micro_batches])
+    assert step.micro_batches[0]["sop_count"] == (orders >= 0).sum()
+    parts = [task.loss(batch) for batch in step.micro_batches]
+    total = torch.stack([loss for loss, _ in parts]).sum()
+    sums = torch.stack([s for _, s in parts]).sum(0)
+    assert total.item() == pytest.approx(task.metrics(sums.tolist())["loss"], rel=1e-5)

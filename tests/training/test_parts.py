@@ -1,0 +1,84 @@
+"""Schedule, optimizer groups, devices, the folder's lock and the log."""
+
+import math
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small import small_config
+from torch import nn
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.pretrain import training_settings
+from nystromformer.training.device import choose_device
+from nystromformer.training.folder import RunLock
+from nystromformer.training.log import RunLog, read_log
+from nystromformer.training.optim import build_optimizer, learning_rate
+from nystromformer.training.stop import StopSignal
+
+SETTINGS = replace(training_settings(small_config()), num_steps=100, warmup_steps=10, learning_rate=1.0)
+
+
+def test_the_rate_rises_to_the_peak_and_falls_to_zero() -> None:
+    rates = [learning_rate(step, SETTINGS) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == pytest.approx(1.0)
+    assert rates[10] == pytest.approx(1.0)
+    assert rates[55] == pytest.approx(0.5)
+    assert 0 < rates[99] < 0.02
+    assert max(rates) == pytest.approx(1.0)
+    assert learning_rate(0, replace(SETTINGS, warmup_steps=0)) == 1.0
+    assert math.isfinite(learning_rate(99, replace(SETTINGS, warmup_steps=100)))
+
+
+def test_norms_and_biases_do_not_decay() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Embedding(4, 3))
+    decayed, free = build_optimizer(model, SETTINGS).param_groups
+    assert {id(p) for p in decayed["params"]} == {id(model[0].weight), id(model[2].weight)}
+    assert {id(p) for p in free["params"]} == {id(model[0].bias), id(model[1].weight), id(model[1].bias)}
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.01, 0.0)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:7", "mps", "meta"])
+def test_devices_that_are_not_there(name: str) -> None:
+    with pytest.raises(UserError, match=f"--device {name}"):
+        choose_device(name, mixed_precision=False)
+
+
+def test_precision() -> None:
+    assert choose_device("cpu", mixed_precision=False).autocast_dtype is None
+    assert choose_device("cpu", "bf16").autocast_dtype == torch.bfloat16
+    assert choose_device("cpu", "fp16").autocast_dtype == torch.float16
+    assert str(choose_device("cpu", "bf16")) == "cpu, bfloat16 autocast"
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    with RunLock(tmp_path), pytest.raises(UserError, match=r"active here already \(process \d+\)"):
+        RunLock(tmp_path).__enter__()
+    with RunLock(tmp_path):
+        pass
+
+
+def test_the_first_signal_waits_and_the_second_acts() -> None:
+    with StopSignal() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.received == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_resumed_log_drops_the_steps_that_run_again(tmp_path: Path) -> None:
+    speed = {"tokens_per_second": 1.0, "memory_mib": 1.0}
+    log = RunLog(tmp_path, 0, 10)
+    for step in (2, 4, 6):
+        log.train(step, 0, {"loss": 1.0}, speed)
+    log.close()
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"type": "tr')  # cut short by a kill
+    log = RunLog(tmp_path, 4, 10)
+    log.train(6, 0, {"loss": 2.0}, speed)
+    log.close()
+    assert [(r["step"], r["loss"]) for r in read_log(tmp_path / "log.jsonl")] == [(2, 1.0), (4, 1.0), (6, 2.0)]

@@ -1,0 +1,220 @@
+"""Killed at any moment and started again, a run ends as if nothing had happened."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import CPU, LENGTH, command, small_config, write_experiment
+
+from nystromformer.data.dataset import open_dataset
+from nystromformer.model import PretrainingModel
+from nystromformer.tasks.experiment import checkpoint_facts
+from nystromformer.tasks.pretrain import PretrainingTask, pretrain, training_settings
+from nystromformer.training import Trainer
+from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
+from nystromformer.training.log import read_log
+
+STEPS = 40
+FREQUENT = {"pretraining_setting__epoch": 4, "pretraining_setting__minutes_per_checkpoint": 1e-6}
+
+
+def final_weights(folder: Path) -> dict[str, torch.Tensor]:
+    weights: dict[str, torch.Tensor] = read_checkpoint(folder / "model" / "cp-0003.model")["model"]
+    return weights
+
+
+def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    return [(r["step"], r["loss"]) for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "train"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    assert pretrain(write_experiment(folder, **FREQUENT), dataset_folder, CPU) is None
+    return folder
+
+
+def start(folder: Path, dataset_folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command("code/run_pretrain.py", "--model", folder, "--dataset", dataset_folder),
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / "stderr.txt").open("ab"),
+    )
+
+
+def wait_for_step(process: subprocess.Popen[bytes], folder: Path, step: int) -> None:
+    """Until the run's newest checkpoint is past the step, or the run is over."""
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        found = find_checkpoints(folder / "model")
+        if found and (10 * (found[-1].epoch + 1) if found[-1].step == float("inf") else found[-1].step) >= step:
+            return
+        time.sleep(0.002)
+    assert process.poll() is not None, (folder / "stderr.txt").read_text()
+
+
+def test_sigkill_at_any_moment_ends_in_the_same_bits(tmp_path: Path, dataset_folder: Path, uninterrupted: Path) -> None:
+    write_experiment(tmp_path, **FREQUENT)
+    for kill_after in (3, 17, 29):
+        process = start(tmp_path, dataset_folder)
+        wait_for_step(process, tmp_path, kill_after)
+        time.sleep(0.0137 * (kill_after % 3))
+        process.kill()
+        process.wait()
+        assert not (tmp_path / "model" / "cp-0003.model").exists(), "killed before the end"
+    process = start(tmp_path, dataset_folder)
+    assert process.wait(timeout=120) == 0, (tmp_path / "stderr.txt").read_text()
+    assert_same(final_weights(tmp_path), final_weights(uninterrupted))
+    assert losses(tmp_path) == losses(uninterrupted), "no line is lost or written twice"
+    assert "going on from" in (tmp_path / "stderr.txt").read_text()
+
+
+def test_sigterm_leaves_a_checkpoint_at_the_very_step(
+    tmp_path: Path, dataset_folder: Path, uninterrupted: Path
+) -> None:
+    write_experiment(tmp_path, pretraining_setting__epoch=4)  # no checkpoint by minutes
+    process = start(tmp_path, dataset_folder)
+    log = tmp_path / "model" / "log.jsonl"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and '"train"' in log.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    newest = find_checkpoints(tmp_path / "model")[-1]
+    content = read_checkpoint(newest.path)
+    assert 2 <= content["step"] < STEPS
+    assert f"stopped by SIGTERM after step {content['step']}" in (tmp_path / "stderr.txt").read_text()
+    assert start(tmp_path, dataset_folder).wait(timeout=120) == 0
+    assert_same(final_weights(tmp_path), final_weights(uninterrupted))
+
+
+class _StopAt:
+    """Ends the task's steps early, as a crash between two steps would."""
+
+    def __init__(self, task: PretrainingTask, last: int) -> None:
+        self._task, self._last = task, last
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def steps(self, first: int, last: int) -> Any:
+        return self._task.steps(first, min(last, self._last))
+
+
+def train(folder: Path, dataset_folder: Path, workers: int = 0, **changes: Any) -> PretrainingModel:
+    config = small_config(**changes)
+    dataset = open_dataset(dataset_folder)
+    torch.manual_seed(0)
+    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
+    folder.mkdir(exist_ok=True)
+    task = PretrainingTask(model, config, dataset, CPU, workers)
+    Trainer(task, training_settings(config), folder, CPU, checkpoint_facts(config, dataset)).run()
+    return model
+
+
+def test_accumulation_gives_the_same_steps(tmp_path: Path, dataset_folder: Path) -> None:
+    curves = []
+    for size in (16, 4):
+        changes = {"pretraining_setting__batch_size": 16, "gpu_setting__inst_per_gpu": size, "model__dropout_prob": 0.0}
+        train(tmp_path / str(size), dataset_folder, pretraining_setting__batches_per_report=1, **changes)
+        records = read_log(tmp_path / str(size) / "log.jsonl")
+        curves.append([(r["loss"], r["sop_loss"], r["gradient_norm"]) for r in records if r["type"] == "train"][:20])
+    assert len(curves[0]) == 20
+    torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
+
+
+def test_workers_change_nothing(tmp_path: Path, dataset_folder: Path) -> None:
+    alone = train(tmp_path / "0", dataset_folder, pretraining_setting__epoch=1)
+    helped = train(tmp_path / "2", dataset_folder, workers=2, pretraining_setting__epoch=1)
+    assert_same(alone.state_dict(), helped.state_dict())
+
+
+def test_a_seed_fixes_everything(tmp_path: Path, dataset_folder: Path) -> None:
+    first, again, other = (
+        train(
+            tmp_path / str(n), dataset_folder, pretraining_setting__epoch=1, pretraining_setting__seed=seed
+        ).state_dict()
+        for n, seed in enumerate((5, 5, 6))
+    )
+    assert_same(first, again)
+    assert not torch.equal(first["mlm.bias"], other["mlm.bias"])
+
+
+def test_dropout_and_learning_rate_go_on_where_they_stopped(tmp_path: Path, dataset_folder: Path) -> None:
+    """Stopped between two checkpoints in one process, resumed in another object."""
+    config = small_config(pretraining_setting__epoch=2, pretraining_setting__minutes_per_checkpoint=1e-6)
+    dataset = open_dataset(dataset_folder)
+    facts = checkpoint_facts(config, dataset)
+    whole = train(tmp_path / "whole", dataset_folder, pretraining_setting__epoch=2)
+
+    torch.manual_seed(0)
+    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
+    task = PretrainingTask(model, config, dataset, CPU)
+    (tmp_path / "parts").mkdir()
+    Trainer(_StopAt(task, 13), training_settings(config), tmp_path / "parts", CPU, facts).run()
+    newest = find_checkpoints(tmp_path / "parts")[-1]
+    assert newest.step == 13
+    torch.manual_seed(99)
+    fresh = PretrainingModel(config.model, config.pretraining_setting.objectives)
+    trainer = Trainer(
+        PretrainingTask(fresh, config, dataset, CPU), training_settings(config), tmp_path / "parts", CPU, facts
+    )
+    trainer.resume(read_checkpoint(newest.path), newest.path)
+    trainer.run()
+    assert_same(fresh.state_dict(), whole.state_dict())
+
+
+def test_checkpoints_that_are_kept(tmp_path: Path, dataset_folder: Path, uninterrupted: Path) -> None:
+    names = sorted(path.name for path in (uninterrupted / "model").glob("cp-*"))
+    epochs = [f"cp-{epoch:04d}.{kind}" for epoch in range(4) for kind in ("cp", "model")]
+    between = ["cp-0003-step-00000038.cp", "cp-0003-step-00000039.cp"]
+    assert names == sorted(epochs + between)
+    content = read_checkpoint(uninterrupted / "model" / "cp-0001.model")
+    assert content["step"] == 20
+    assert "optimizer" not in content
+    assert content["config"]["model"]["max_seq_len"] == LENGTH
+
+
+def test_an_epochs_weights_lost_to_a_kill_are_written_again(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path, pretraining_setting__epoch=2)
+    pretrain(experiment, dataset_folder, CPU)
+    expected = read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"]
+    for name in ("cp-0000.model", "cp-0001.model", "cp-0001.cp"):
+        (tmp_path / "model" / name).unlink()
+    pretrain(experiment, dataset_folder, CPU)
+    assert_same(read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"], expected)
+
+
+def test_tensorboard_and_log_hold_the_curves(uninterrupted: Path) -> None:
+    records = read_log(uninterrupted / "model" / "log.jsonl")
+    train_lines = [r for r in records if r["type"] == "train"]
+    assert [r["step"] for r in train_lines] == list(range(2, STEPS + 1, 2))
+    for key in (
+        "loss",
+        "mlm_accuracy",
+        "sop_accuracy",
+        "learning_rate",
+        "gradient_norm",
+        "tokens_per_second",
+        "memory_mib",
+    ):
+        assert key in train_lines[0]
+    assert [r["step"] for r in records if r["type"] == "validation"] == [10, 20, 30, 40]
+    assert list((uninterrupted / "model" / "tensorboard").glob("events.*"))
+    assert json.loads((uninterrupted / "model" / "log.jsonl").read_text().splitlines()[0])["type"] == "start"
+
+
+def test_the_loss_falls(uninterrupted: Path) -> None:
+    curve = [loss for _, loss in losses(uninterrupted)]
+    assert sum(curve[-3:]) < 0.9 * sum(curve[:3])
