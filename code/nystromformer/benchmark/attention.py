@@ -1,0 +1,208 @@
+"""The attention alone: time and memory over the length, beside its peers.
+
+Shapes: B batch, H heads, N tokens, D head dim.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.attention import AttentionMask, create_attention
+from nystromformer.benchmark.peers import (
+    MaterialisedNystrom,
+    NystromAttentionPackage,
+    Shape,
+    TransformersCore,
+    WrittenOutSoftmax,
+    fused_softmax,
+    installed,
+)
+from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_json
+
+logger = logging.getLogger(__name__)
+
+OURS, MASKED, BASE, CONTROL = "nystrom", "nystrom, padding mask", "authors' formulation", "elementwise control"
+_WRITTEN_OUT_LIMIT = 4096
+"""Past it the N x N matrices of the written-out softmax and their gradients take gigabytes."""
+_FUSED_LIMIT = 8192
+"""Past it one fused softmax step takes seconds on a CPU."""
+
+
+@dataclass(frozen=True)
+class AttentionBenchmark:
+    """What is measured."""
+
+    lengths: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384)
+    batch: int = 1
+    num_heads: int = 12
+    head_dim: int = 64
+    num_landmarks: int = 64
+    conv_kernel_size: int | None = 33
+    repeats: int = 15
+    threads: int = 2
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one length."""
+
+    length: int
+    method: str
+    forward: Timing
+    both: Timing
+    """Forward and backward."""
+    memory: float
+    """MiB at the peak of forward and backward."""
+
+
+def run_attention(settings: AttentionBenchmark) -> list[Row]:
+    """Measure every method at every length, all methods of a length side by side."""
+    torch.set_num_threads(settings.threads)
+    rows = []
+    for length in settings.lengths:
+        forwards, boths = _works(settings, length)
+        repeats = max(3, settings.repeats * 2048 // max(length, 2048))
+        with torch.no_grad():
+            forward = time_side_by_side(forwards, repeats)
+        both = time_side_by_side(boths, repeats)
+        for name, work in boths.items():
+            rows.append(Row(length, name, forward[name], both[name], peak_memory(work)))
+        logger.info("%d tokens measured, %d repeats", length, repeats)
+    return rows
+
+
+def _works(settings: AttentionBenchmark, length: int) -> tuple[dict[str, Work], dict[str, Work]]:
+    torch.manual_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    size = (settings.batch, length, settings.num_heads, settings.head_dim)
+    # In the layout in which an encoder's projections give them.
+    q, k, v = (torch.randn(size, device=device).transpose(1, 2).requires_grad_() for _ in range(3))
+    upstream = torch.randn(size, device=device).transpose(1, 2)
+    forwards: dict[str, Work] = {}
+    boths: dict[str, Work] = {}
+    for name, (call, parameters) in _methods(settings, length, device).items():
+        inputs = [q, k, v, *parameters]
+        forwards[name] = _forward(call, (q, k, v))
+        boths[name] = _forward_and_backward(call, (q, k, v), inputs, upstream)
+    forwards[CONTROL] = _forward(lambda q, k, v: q * k + v, (q, k, v))
+    boths[CONTROL] = _forward_and_backward(lambda q, k, v: q * k + v, (q, k, v), [q, k, v], upstream)
+    return forwards, boths
+
+
+def _methods(
+    settings: AttentionBenchmark, length: int, device: torch.device
+) -> dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], list[nn.Parameter]]]:
+    heads = {"num_heads": settings.num_heads, "head_dim": settings.head_dim}
+    ours = create_attention(
+        "nystrom", **heads, num_landmarks=settings.num_landmarks, conv_kernel_size=settings.conv_kernel_size
+    ).to(device)
+    keep_BN = (torch.arange(length, device=device) < length - length // 10).expand(settings.batch, -1)
+    shape = Shape(
+        **heads, num_landmarks=settings.num_landmarks, conv_kernel_size=settings.conv_kernel_size, length=length
+    )
+    modules: dict[str, nn.Module] = {BASE: MaterialisedNystrom(shape), "transformers": TransformersCore(shape)}
+    if installed("nystrom_attention"):
+        modules["nystrom-attention"] = NystromAttentionPackage(shape)
+    if length <= _WRITTEN_OUT_LIMIT:
+        modules["softmax, written out"] = WrittenOutSoftmax()
+    methods: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], list[nn.Parameter]]] = {
+        OURS: (ours, list(ours.parameters())),
+        # The mask is built in each call, as in an encoder of one layer.
+        MASKED: (lambda q, k, v: ours(q, k, v, AttentionMask(keep_BN)), list(ours.parameters())),
+    }
+    for name, module in modules.items():
+        module.to(device)
+        methods[name] = (module, [p for p in module.parameters() if p.requires_grad])
+    if length <= _FUSED_LIMIT:
+        methods["softmax (SDPA)"] = (fused_softmax, [])
+    return methods
+
+
+def _forward(call: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Work:
+    return lambda: call(*inputs)
+
+
+def _forward_and_backward(
+    call: Callable[..., Tensor], inputs: Sequence[Tensor], wanted: Sequence[Tensor], upstream: Tensor
+) -> Work:
+    def work() -> object:
+        out = call(*inputs)
+        return torch.autograd.grad(out, wanted, upstream.reshape(out.shape) if out.ndim == 4 else _flat(upstream))
+
+    return work
+
+
+def _flat(x_BHND: Tensor) -> Tensor:
+    return x_BHND.transpose(1, 2).flatten(2)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Times, memory, and ratios to the authors' formulation at the same length."""
+    lines = [
+        f"{'tokens':>7}  {'method':24} {'forward ms':>20} {'ratio':>6} {'fwd+bwd ms':>20} {'ratio':>6} {'MiB':>8} {'ratio':>6}"
+    ]
+    base = {row.length: row for row in rows if row.method == BASE}
+    for row in rows:
+        other = base[row.length]
+        lines.append(
+            f"{row.length:>7}  {row.method:24} {_shown(row.forward):>20} {row.forward.median / other.forward.median:>6.2f}"
+            f" {_shown(row.both):>20} {row.both.median / other.both.median:>6.2f}"
+            f" {row.memory:>8.1f} {row.memory / other.memory:>6.2f}"
+        )
+    return "\n".join([*lines, "", *_scaling(rows)])
+
+
+def _shown(timing: Timing) -> str:
+    return f"{timing.median:.2f} ({timing.low:.2f}-{timing.high:.2f})"
+
+
+def _scaling(rows: Sequence[Row]) -> list[str]:
+    """How time grows from the first to the last of the long lengths, relative to the length."""
+    long = sorted({row.length for row in rows if row.length >= 4096})
+    if len(long) < 2:
+        return []
+    first, last = long[0], long[-1]
+    found = {(row.method, row.length): row for row in rows}
+    lines = [f"time per token at {last} tokens over that at {first} (1 is proportional):"]
+    for method in (OURS, MASKED, CONTROL):
+        a, b = found[method, first], found[method, last]
+        forward, both = (y.median / x.median * first / last for x, y in ((a.forward, b.forward), (a.both, b.both)))
+        lines.append(f"  {method:24} forward {forward:.2f}, forward and backward {both:.2f}")
+    return lines
+
+
+def write_results(settings: AttentionBenchmark, rows: Sequence[Row], folder: Path) -> None:
+    """`attention.json`, `attention.txt` and `attention.png`."""
+    facts = machine_facts()
+    data: dict[str, Any] = {"machine": facts, "settings": asdict(settings), "rows": [asdict(row) for row in rows]}
+    write_json(data, folder / "attention.json")
+    header = ", ".join(f"{name} {value}" for name, value in facts.items())
+    (folder / "attention.txt").write_text(f"{header}\n{settings}\n\n{table(rows)}\n", encoding="utf-8")
+    _draw(rows, folder / "attention.png", header)
+
+
+def _draw(rows: Sequence[Row], path: Path, header: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = (("forward, ms", "forward"), ("forward and backward, ms", "both"), ("peak memory, MiB", "memory"))
+    for axis, (title, field) in zip(figure.subplots(1, 3), panels, strict=True):
+        for method in dict.fromkeys(row.method for row in rows):
+            mine = [row for row in rows if row.method == method]
+            values = [getattr(row, field) for row in mine]
+            heights = [value.median if isinstance(value, Timing) else value for value in values]
+            style = {"linewidth": 2.2} if method == OURS else {"linewidth": 1, "alpha": 0.8}
+            axis.loglog([row.length for row in mine], heights, "o-", markersize=3, label=method, base=2, **style)
+        axis.set_yscale("log", base=10)
+        axis.set(xlabel="tokens", title=title)
+        axis.grid(alpha=0.25)
+    figure.axes[0].legend(fontsize=8, frameon=False)
+    figure.suptitle(header, fontsize=8)
+    figure.savefig(path, dpi=110)

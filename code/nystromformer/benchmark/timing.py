@@ -1,0 +1,122 @@
+"""Timing side by side in one process, and the peak of memory."""
+
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds over the repeats."""
+
+    median: float
+    low: float
+    """The first quartile."""
+    high: float
+    """The third quartile."""
+
+
+def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) -> dict[str, Timing]:
+    """Run all in turn, again and again, so that whatever else the machine does falls on all of them alike."""
+    for work in works.values():
+        for _ in range(warmup):
+            work()
+    samples: dict[str, list[float]] = {name: [] for name in works}
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(repeats):
+            for name, work in works.items():
+                _wait()
+                begin = time.perf_counter()
+                work()
+                _wait()
+                samples[name].append(1e3 * (time.perf_counter() - begin))
+    finally:
+        gc.enable()
+    return {name: _summarise(values) for name, values in samples.items()}
+
+
+def peak_memory(work: Work) -> float:
+    """MiB that tensors take at the most while the work runs, beyond what was there before."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work()
+        torch.cuda.synchronize()
+        return float(torch.cuda.max_memory_allocated() - before) / 2**20
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        work()
+    kineto = profile.profiler.kineto_results if profile.profiler is not None else None
+    assert kineto is not None, "the profiler ran"
+    changes = [(event.start_ns(), event.nbytes()) for event in kineto.events() if event.name() == "[memory]"]
+    now = peak = 0
+    for _, change in sorted(changes, key=lambda item: item[0]):
+        now += change
+        peak = max(peak, now)
+    return peak / 2**20
+
+
+def machine_facts() -> dict[str, Any]:
+    """What a figure must be read with: hardware, versions, date, commit."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def write_json(data: Mapping[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+def _summarise(values: list[float]) -> Timing:
+    if len(values) == 1:
+        return Timing(values[0], values[0], values[0])
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return Timing(middle, low, high)
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
+
+
+def _commit() -> str:
+    """The commit of the code that is measured; marked where the tree has changes."""
+    folder = Path(__file__).parent
+    try:
+        commit = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude", "*"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit.stdout.strip()
