@@ -212,14 +212,18 @@ def test_no_tokens_by_landmarks_matrix_is_made(masked: bool) -> None:
 
 @pytest.mark.parametrize("length", [1, 20, 300, 4096])
 @pytest.mark.parametrize("taps", [1, 5, 33])
-def test_the_cpu_convolution_and_its_gradients_agree_with_the_oracle(length: int, taps: int) -> None:
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_the_cpu_convolution_and_its_gradients_agree_with_the_oracle(length: int, taps: int, masked: bool) -> None:
     attention = NystromAttention(HEADS, DIM, conv_kernel_size=taps)
     skip = attention.skip
     assert skip is not None
-    v = qkv(2, length)[2]
-    out, expected = skip(v), reference.depthwise_convolution(v, skip.weight)
+    _, other, v = qkv(2, length)
+    keep = random_mask(2, length) if masked else None
+    factor = torch.ones(1) if keep is None else keep[:, None, :, None].float()
+    out = skip(v * factor, other, factor if masked else None)
+    expected = reference.depthwise_convolution(v, skip.weight, keep) + other * factor
     upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
-    found = torch.autograd.grad(out, (v, skip.weight), upstream)
-    wanted = torch.autograd.grad(expected, (v, skip.weight), upstream.double())
+    found = torch.autograd.grad(out, (v, other, skip.weight), upstream)
+    wanted = torch.autograd.grad(expected, (v, other, skip.weight), upstream.double())
     for a, b in zip((out, *found), (expected, *wanted), strict=True):
         assert (a - b).abs().max() < 2e-6 * max(1.0, b.abs().max().item())

@@ -99,16 +99,14 @@ class Attention(nn.Module, ABC):
         mask = AttentionMask.wrap(mask, q)
         if mask is None:
             out = self.attend(q, k, v, None)
-            return out if self.skip is None else self.skip(v) + out
+            return out if self.skip is None else self.skip(v, out)
         # Zeros, not only weights of zero: a masked key of 1e30 would make its score inf, and inf - inf is NaN.
         keep_B1N1 = mask.multiplier(q.dtype)
         v = v * keep_B1N1
         if self.zeroes_masked_query_key:
             q, k = q * keep_B1N1, k * keep_B1N1
         out = self.attend(q, k, v, mask)
-        if self.skip is not None:
-            out = self.skip(v) + out
-        return out * keep_B1N1
+        return out * keep_B1N1 if self.skip is None else self.skip(v, out, keep_B1N1)
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:

@@ -46,33 +46,37 @@ def pinv_residual(a: Tensor, z: Tensor) -> Tensor:
         return torch.linalg.matrix_norm(a @ z @ a - a) / torch.linalg.matrix_norm(a)
 
 
-def _step(a: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Z' = ¼ Z (13 I − AZ (15 I − AZ (7 I − AZ))) as four products and no identity matrices; also the inner terms."""
-    az = torch.bmm(a, z)
+def _inner_terms(az: Tensor) -> tuple[Tensor, Tensor]:
+    """AZ (7 I − AZ) and AZ (15 I − AZ (7 I − AZ)), without identity matrices."""
     inner = torch.baddbmm(az, az, az, beta=7, alpha=-1)
-    outer = torch.baddbmm(az, az, inner, beta=15, alpha=-1)
-    return torch.baddbmm(z, z, outer, beta=3.25, alpha=-0.25), az, inner, outer
+    return inner, torch.baddbmm(az, az, inner, beta=15, alpha=-1)
 
 
 class _Iterations(torch.autograd.Function):
-    """Eq. 14, with a backward that keeps one matrix per iteration and computes the inner terms again."""
+    """Eq. 14 as four products an iteration: Z' = ¼ (13 Z − Z · outer).
+
+    The backward keeps two matrices per iteration and computes the inner terms again: at ordinary lengths the others
+    would weigh as much as Q, K and V.
+    """
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, z: Tensor, iterations: int) -> Tensor:
-        steps = []
+        kept = []
         for _ in range(iterations):
-            steps.append(z)
-            z = _step(a, z)[0]
-        ctx.save_for_backward(a, *steps)
+            az = torch.bmm(a, z)
+            kept += [z, az]
+            _, outer = _inner_terms(az)
+            z = torch.baddbmm(z, z, outer, beta=3.25, alpha=-0.25)
+        ctx.save_for_backward(a, *kept)
         return z
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_z: Tensor) -> tuple[Tensor, Tensor, None]:
-        a, *steps = ctx.saved_tensors
+        a, *kept = ctx.saved_tensors
         grad_a = torch.zeros_like(a)
-        for z in reversed(steps):
-            _, az, inner, outer = _step(a, z)
+        for z, az in zip(kept[-2::-2], kept[::-2], strict=True):
+            inner, outer = _inner_terms(az)
             grad_outer = torch.bmm(z.mT, grad_z).mul_(-0.25)
             grad_z = torch.baddbmm(grad_z, grad_z, outer.mT, beta=3.25, alpha=-0.25)
             grad_inner = torch.bmm(az.mT, grad_outer).neg_()

@@ -18,7 +18,7 @@ _PRODUCTS = 2**18
 
 
 class ConvolutionSkip(nn.Module):
-    """`skip(v_BHND) -> out_BHND`; one filter per head, shared by the head's dimensions.
+    """`skip(v_BHND, out_BHND) -> out_BHND + conv(v_BHND)`; one filter per head, shared by the head's dimensions.
 
     The weight has the authors' shape (H, 1, K, 1).
     """
@@ -35,15 +35,22 @@ class ConvolutionSkip(nn.Module):
         bound = self.weight.shape[2] ** -0.5
         nn.init.uniform_(self.weight, -bound, bound)
 
-    def forward(self, v: Tensor) -> Tensor:
-        return depthwise_convolution(v, self.weight)
+    def forward(self, v: Tensor, out: Tensor, keep_B1N1: Tensor | None = None) -> Tensor:
+        """The convolution of V added to an attention's output.
+
+        Args:
+            v, out: (B, H, N, D).
+            keep_B1N1: ones and zeros that the sum is multiplied by.
+        """
+        return add_convolution(v, self.weight, out, keep_B1N1)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.weight.shape[2]}"
 
 
-def depthwise_convolution(v_BHND: Tensor, weight_H1K1: Tensor) -> Tensor:
-    """Each head's V convolved along the tokens with that head's filter, zeros beyond both ends; (B, H, N, D)."""
+def add_convolution(v_BHND: Tensor, weight_H1K1: Tensor, out_BHND: Tensor, keep_B1N1: Tensor | None = None) -> Tensor:
+    """(out + conv(V)) · keep, where conv takes each head's V along the tokens with that head's filter, zeros beyond
+    both ends; (B, H, N, D)."""
     plain = (
         v_BHND.device.type != "cpu"
         or v_BHND.dtype != torch.float32
@@ -51,32 +58,38 @@ def depthwise_convolution(v_BHND: Tensor, weight_H1K1: Tensor) -> Tensor:
         or torch.is_autocast_enabled("cpu")
         or torch.compiler.is_compiling()
     )
-    if plain:
-        return F.conv2d(v_BHND, weight_H1K1, padding=(weight_H1K1.shape[2] // 2, 0), groups=v_BHND.shape[1])
-    out: Tensor = _CpuConvolution.apply(v_BHND, weight_H1K1)
-    return out
+    if not plain:
+        total: Tensor = _CpuConvolution.apply(v_BHND, weight_H1K1, out_BHND, keep_B1N1)
+        return total
+    convolved = F.conv2d(v_BHND, weight_H1K1, padding=(weight_H1K1.shape[2] // 2, 0), groups=v_BHND.shape[1])
+    total = convolved + out_BHND
+    return total if keep_B1N1 is None else total * keep_B1N1
 
 
 class _CpuConvolution(torch.autograd.Function):
     """The same on a CPU, where conv2d with a (K, 1) kernel runs at a tenth of the speed of a matrix product.
 
     Forward and the gradient of V are depthwise convolutions over H·D channels, vectorised over the channels; the
-    gradient of the weight is a sum of banded matrix products. (conv2d's own float32 weight gradient is also off by
-    more than 1 % at some lengths: torch 2.13 on an AVX2 CPU, H = 12, N = 4096, D = 64, K = 33.)
+    gradient of the weight is a sum of banded matrix products. The sum is taken in place: at long inputs every further
+    tensor costs as much as the arithmetic. (conv2d's own float32 weight gradient is also off by more than 1 % at some
+    lengths: torch 2.13 on an AVX2 CPU, H = 12, N = 4096, D = 64, K = 33.)
     """
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(v, weight)
-        return _convolve_channels(v, weight)
+    def forward(ctx: Any, v: Tensor, weight: Tensor, out: Tensor, keep: Tensor | None) -> Tensor:
+        ctx.save_for_backward(v, weight, keep)
+        total = _convolve_channels(v, weight).add_(out)
+        return total if keep is None else total.mul_(keep)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        v, weight = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor, None]:
+        v, weight, keep = ctx.saved_tensors
+        if keep is not None:
+            grad = grad * keep
         grad_v = _convolve_channels(grad, weight.flip(2)) if ctx.needs_input_grad[0] else None
         grad_weight = _weight_gradient(v, grad, weight.shape[2]) if ctx.needs_input_grad[1] else None
-        return grad_v, grad_weight
+        return grad_v, grad_weight, grad, None
 
 
 def _convolve_channels(x_BHND: Tensor, weight_H1K1: Tensor) -> Tensor:

@@ -49,7 +49,8 @@ class MaterialisedNystrom(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scale = q.shape[-1] ** -0.25
         q, k = q * scale, k * scale
-        ql, kl = (x.unflatten(2, (self.num_landmarks, -1)).mean(3) for x in (q, k))
+        B, H, N, D = q.shape
+        ql, kl = (x.reshape(B, H, self.num_landmarks, N // self.num_landmarks, D).mean(3) for x in (q, k))
         queries = torch.softmax(q @ kl.mT, dim=-1)
         middle = torch.softmax(ql @ kl.mT, dim=-1)
         keys = torch.softmax(ql @ k.mT, dim=-1)
