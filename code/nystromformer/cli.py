@@ -1,6 +1,5 @@
 """What every command shares: flags by typer, logging, and how mistakes end."""
 
-import errno
 import functools
 import logging
 import os
@@ -11,6 +10,7 @@ from typing import Any
 import typer
 
 from nystromformer.errors import UserError
+from nystromformer.files import DISK_FULL
 
 EXIT_MISTAKE = 2
 
@@ -50,7 +50,7 @@ def _with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(EXIT_MISTAKE) from None
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in DISK_FULL:
                 raise
             typer.echo(f"error: {error.filename or 'writing'}: no space left on the device; make room", err=True)
             raise typer.Exit(EXIT_MISTAKE) from None

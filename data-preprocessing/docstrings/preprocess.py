@@ -1,16 +1,14 @@
 """Make a pretraining dataset of the English docstrings of the installed Python packages."""
 
-import logging
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from nystromformer import cli
 from nystromformer.data.build import build_dataset
 from nystromformer.data.docstring_corpus import DocstringSettings, write_docstring_corpus
-from nystromformer.errors import UserError
 
 HERE = Path(__file__).resolve().parent
 
@@ -33,16 +31,11 @@ def main(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run with other parameters.")] = False,
 ) -> None:
     """Make a pretraining dataset of the English docstrings of the installed Python packages."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-    try:
-        corpus = DocstringSettings(tuple(source or ()), seed, min_words, limit_mb)
-        settings = corpus.build_settings(length, vocab_size)
-        folder = out or HERE.parent / f"{length}-docstrings"
-        build_dataset(folder, settings, lambda at: write_docstring_corpus(at, corpus, workers), overwrite)
-    except UserError as error:
-        logging.getLogger("preprocess").error("error: %s", error)
-        raise typer.Exit(2) from None
+    corpus = DocstringSettings(tuple(source or ()), seed, min_words, limit_mb)
+    settings = corpus.build_settings(length, vocab_size)
+    folder = out or HERE.parent / f"{length}-docstrings"
+    build_dataset(folder, settings, lambda at: write_docstring_corpus(at, corpus, workers), overwrite)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main)

@@ -16,8 +16,8 @@ from nystromformer.data.corpus import (
     split_sentences,
     write_documents,
 )
-from nystromformer.data.files import NewFile, sha256_of
 from nystromformer.errors import UserError
+from nystromformer.files import NewFile, sha256_of
 
 DOCUMENTS = [
     Document("a/b.py", "a", ("First sentence.", "Zweiter Satz: ä, 中, \u2028.")),

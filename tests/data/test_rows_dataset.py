@@ -17,10 +17,10 @@ from nystromformer.data import build
 from nystromformer.data.build import BuildSettings, build_dataset
 from nystromformer.data.corpus import Document, write_documents
 from nystromformer.data.dataset import Dataset, Rows, check_fits, open_dataset
-from nystromformer.data.files import sha256_of
 from nystromformer.data.manifest import Manifest
 from nystromformer.data.stages import StageOutput
 from nystromformer.errors import UserError
+from nystromformer.files import sha256_of
 
 SETTINGS = BuildSettings("sample", {"flavour": "plain"}, seed=3, origin=("/somewhere/here",), length=32, vocab_size=300)
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]

@@ -22,7 +22,8 @@ from nystromformer.benchmark.peers import (
     fused_softmax,
     installed,
 )
-from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_json
+from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side
+from nystromformer.files import write_json
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ def write_results(settings: AttentionBenchmark, rows: Sequence[Row], folder: Pat
     """`attention.json`, `attention.txt` and `attention.png`."""
     facts = machine_facts()
     data: dict[str, Any] = {"machine": facts, "settings": asdict(settings), "rows": [asdict(row) for row in rows]}
-    write_json(data, folder / "attention.json")
+    write_json(folder / "attention.json", data)
     header = ", ".join(f"{name} {value}" for name, value in facts.items())
     (folder / "attention.txt").write_text(f"{header}\n{settings}\n\n{table(rows)}\n", encoding="utf-8")
     _draw(rows, folder / "attention.png", header)

@@ -1,7 +1,6 @@
 """Timing side by side in one process, and the peak of memory."""
 
 import gc
-import json
 import os
 import platform
 import statistics
@@ -81,11 +80,6 @@ def machine_facts() -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-
-
-def write_json(data: Mapping[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def _summarise(values: list[float]) -> Timing:

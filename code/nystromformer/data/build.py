@@ -14,7 +14,6 @@ from tqdm import tqdm
 from nystromformer import __version__
 from nystromformer.data.corpus import Document, read_documents
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
-from nystromformer.data.files import FileStamp
 from nystromformer.data.manifest import (
     FORMAT_VERSION,
     MANIFEST_FILE,
@@ -28,6 +27,7 @@ from nystromformer.data.rows import MIN_LENGTH, splits_file, storage_dtype, toke
 from nystromformer.data.stages import StageOutput, Stages
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
 from nystromformer.errors import UserError
+from nystromformer.files import FileStamp
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nystromformer.data.files import FileStamp, NewFile
 from nystromformer.errors import UserError
+from nystromformer.files import FileStamp, NewFile
 
 _FIELDS = '{"id": text, "group": text, "sentences": [text, ...]}'
 

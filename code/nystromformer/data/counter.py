@@ -4,6 +4,8 @@ What a training step sees is computed from (seed, step, row), so it does not dep
 prepare it, and a run resumes exactly.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,17 +47,18 @@ def random_integer(*key: int) -> int:
 def permute(indices: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64]:
     """Where a random permutation of 0 … size-1 sends the given indices, without holding the permutation.
 
-    A Feistel network over the next power of four; what falls outside is sent on until it is inside (cycle walking).
+    A Feistel network over pairs of numbers below √size, rounded up; the few indices that fall outside 0 … size-1 are
+    sent on until they are inside (cycle walking).
     """
-    half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
-    low = np.uint64((1 << half_bits) - 1)
+    side = np.uint64(math.isqrt(size - 1) + 1)
+    turns = random_bits(*key, np.arange(_ROUNDS))
     values = indices.astype(np.uint64)
     outside = np.ones(values.shape, dtype=bool)
     while outside.any():
-        left, right = values[outside] >> np.uint64(half_bits), values[outside] & low
-        for turn in range(_ROUNDS):
-            left, right = right, left ^ (random_bits(*key, turn, right) & low)
-        values[outside] = (left << np.uint64(half_bits)) | right
+        left, right = values[outside] // side, values[outside] % side
+        for turn in turns:
+            left, right = right, (left + _mix(right + turn) % side) % side
+        values[outside] = left * side + right
         outside = values >= np.uint64(size)
     return values.astype(np.int64)
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nystromformer.data.files import FileStamp, write_json
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
+from nystromformer.files import FileStamp, write_json
 
 MANIFEST_FILE = "manifest.json"
 FORMAT_VERSION = 1

@@ -4,6 +4,7 @@ Shapes: B rows, N tokens of a row, K masked positions of a row.
 """
 
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +74,11 @@ def predictions_per_row(length: int, mask_prob: float) -> int:
     return max(1, int(length * mask_prob + 0.5))
 
 
+@lru_cache
+def _ordinary_tokens(vocab_size: int, special: SpecialTokens) -> Ints:
+    return np.setdiff1d(np.arange(vocab_size), astuple(special))
+
+
 def _swap_sides(row: Ints, split: int, special: SpecialTokens) -> int:
     """`<s> A </s> B </s>` to `<s> B </s> A </s>` in place; returns the new split."""
     end = len(row) - 1 - int(np.argmax(row[::-1] == special.eos))
@@ -103,7 +109,7 @@ def _mask(
     labels = np.where(wanted, np.take_along_axis(tokens, positions, 1), IGNORED_LABEL)
 
     kind = random_uniform(*key, _KIND_STREAM, rows_B[:, None], positions)
-    ordinary = np.setdiff1d(np.arange(vocab_size), astuple(special))
+    ordinary = _ordinary_tokens(vocab_size, special)
     drawn = random_bits(*key, _TOKEN_STREAM, rows_B[:, None], positions) % np.uint64(len(ordinary))
     replacement = np.where(kind < 0.8, special.mask, np.where(kind < 0.9, ordinary[drawn.astype(np.int64)], labels))
     rows, slots = np.nonzero(wanted)

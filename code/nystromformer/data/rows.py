@@ -22,10 +22,10 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from nystromformer.data.corpus import Document
-from nystromformer.data.files import FileStamp, NewFile
 from nystromformer.data.manifest import Dtype
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
+from nystromformer.files import FileStamp, NewFile
 
 MIN_LENGTH = 8
 _BATCH_CHARACTERS = 1 << 20

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nystromformer.data.files import FileStamp, write_json
 from nystromformer.errors import UserError
+from nystromformer.files import FileStamp, write_json
 
 log = logging.getLogger(__name__)
 

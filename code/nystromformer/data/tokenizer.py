@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from nystromformer.data.files import FileStamp, NewFile, write_json
 from nystromformer.errors import UserError
+from nystromformer.files import FileStamp, NewFile, write_json
 
 TOKENIZER_FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"

@@ -62,13 +62,13 @@ def run_demo(settings: DemoSettings) -> DemoResult:
     dataset = folder / "dataset"
     model = open_experiment(runs[0]).config.model
     flags = ["--length", str(model.max_seq_len), "--vocab_size", str(model.vocab_size)]
-    if settings.quick:
-        flags += ["--limit_mb", "1"]
+    # More text than the steps will read would only cost time.
+    flags += ["--limit_mb", "1" if settings.quick else "10"]
     _command("data-preprocessing/docstrings/preprocess.py", "--out", dataset, *flags)
     for run in runs:
         _command("code/run_pretrain.py", "--model", run, "--dataset", dataset)
     for run in runs:
-        _command("code/run_validation.py", "--model", run, "--dataset", dataset, "--baselines")
+        _command("code/run_validation.py", "--model", run, "--dataset", dataset, "--rows", "500", "--baselines")
     return _report(settings, runs, time.monotonic() - started)
 
 

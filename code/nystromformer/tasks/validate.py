@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from nystromformer.errors import UserError
+from nystromformer.files import write_json
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.baselines import baseline_accuracies
 from nystromformer.tasks.experiment import Experiment, check_same_tokenizer
@@ -117,15 +118,13 @@ def validate(
 
 
 def write_validation(result: Validation, path: Path) -> None:
-    """Write as JSON, under a temporary name first."""
+    """Write as JSON, whole or not at all."""
     data = {
         "rows": result.rows,
         "baselines": result.baselines,
         "scores": [{"checkpoint": s.checkpoint, "step": s.step, **s.metrics} for s in result.scores],
     }
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_json(path, data)
 
 
 def read_validation(path: Path) -> Validation:

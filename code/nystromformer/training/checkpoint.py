@@ -3,7 +3,6 @@
 A checkpoint is written under a temporary name, synced and renamed: whatever bears its name is whole.
 """
 
-import errno
 import os
 import pickle
 import re
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.errors import UserError
+from nystromformer.files import DISK_FULL, sync_folder
 
 FORMAT = 1
 _NAME = re.compile(r"cp-(\d{4,})(?:-step-(\d+))?\.cp")
@@ -70,7 +70,7 @@ def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except (OSError, RuntimeError) as error:
         temporary.unlink(missing_ok=True)
         reason = "no space left on the device" if _is_full(error) else str(error).splitlines()[0]
@@ -188,15 +188,7 @@ def _check_archive(path: Path) -> None:
 def _is_full(error: BaseException) -> bool:
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(cause, OSError) and cause.errno in DISK_FULL:
             return True
         cause = cause.__cause__ or cause.__context__
     return False
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,8 @@ from typing import Any
 from nystromformer.errors import UserError
 
 _CHUNK_BYTES = 1 << 20
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a full disk and a used-up quota."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class NewFile:
                 os.fsync(self._file.fileno())
                 self._file.close()
                 os.replace(self._temporary, self.path)
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
         except UserError:
             self._discard()
             raise
@@ -100,7 +101,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _DISK_FULL:
+        if error.errno in DISK_FULL:
             raise UserError(
                 f"{path}: no space left on the device. Free some space or choose another folder; "
                 "started again, the same command continues where it stopped."
@@ -108,7 +109,7 @@ def _writing(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
