@@ -74,9 +74,7 @@ def run_demo(settings: DemoSettings) -> DemoResult:
 
 def _write_configs(settings: DemoSettings) -> list[Path]:
     """The experiment folders: the shipped nystrom-demo, and the same with softmax attention."""
-    shipped = ROOT / "nystrom-demo" / "config.json"
-    config = json.loads(shipped.read_text(encoding="utf-8"))
-    config.pop("$schema", None)
+    config = _shipped_config()
     if settings.quick:
         config["pretraining_setting"] |= {"epoch": 1, "batches_per_epoch": 20, "validate_batches_per_epoch": 1}
     softmax = json.loads(json.dumps(config))
@@ -88,6 +86,12 @@ def _write_configs(settings: DemoSettings) -> list[Path]:
         load_config(path)
         folders.append(path.parent)
     return folders
+
+
+def _shipped_config() -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((ROOT / "nystrom-demo" / "config.json").read_text(encoding="utf-8"))
+    config.pop("$schema", None)  # its relative path holds in its own folder only
+    return config
 
 
 def _write_once(path: Path, content: dict[str, Any]) -> None:

@@ -1,0 +1,28 @@
+"""The README's table of which attention keeps what, made from what the modules declare."""
+
+from dataclasses import fields
+
+from nystromformer.attention import Holds, Needs, create_attention
+
+VARIANTS: dict[str, dict[str, object]] = {
+    "softmax": {"name": "softmax"},
+    "nystrom": {"name": "nystrom"},
+    'nystrom, segments="padded"': {"name": "nystrom", "segments": "padded"},
+    'nystrom, pinv_start="batch"': {"name": "nystrom", "pinv_start": "batch"},
+}
+
+
+def exceptions_table() -> str:
+    """Markdown: a row per attention, a column per property of the contract, and what the method needs."""
+    properties = [field.name for field in fields(Holds)]
+    lines = [
+        "| attention | " + " | ".join(name.replace("_", " ") for name in properties) + " | needs |",
+        "|---" * (len(properties) + 2) + "|",
+    ]
+    for label, parameters in VARIANTS.items():
+        options = dict(parameters)
+        module = create_attention(str(options.pop("name")), num_heads=1, head_dim=1, **options)
+        kept = ["yes" if getattr(module.holds, name) else "no" for name in properties]
+        needed = [field.name.replace("_", " ") for field in fields(Needs) if getattr(module.needs, field.name)]
+        lines.append(f"| `{label}` | " + " | ".join(kept) + f" | {', '.join(needed) or '-'} |")
+    return "\n".join(lines)

@@ -1,0 +1,85 @@
+"""The benchmark runs, its peers compute the same attention, and memory is counted."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from small import run_here
+from torch import Tensor
+
+from nystromformer.attention import create_attention, reference
+from nystromformer.benchmark.peers import (
+    MaterialisedNystrom,
+    NystromAttentionPackage,
+    Shape,
+    TransformersCore,
+    WrittenOutSoftmax,
+    fused_softmax,
+    installed,
+)
+from nystromformer.benchmark.timing import peak_memory, time_side_by_side
+
+SHAPE = Shape(num_heads=2, head_dim=8, num_landmarks=8, conv_kernel_size=5, length=64)
+
+
+def qkv() -> list[Tensor]:
+    return [torch.randn(1, 64, 2, 8, dtype=torch.float64).transpose(1, 2) for _ in range(3)]
+
+
+@pytest.mark.parametrize("name", ["authors", "transformers", "nystrom_attention"])
+def test_peers_are_the_same_attention(name: str) -> None:
+    if name == "nystrom_attention" and not installed(name):
+        pytest.skip("nystrom-attention is not installed")
+    build = {
+        "authors": MaterialisedNystrom,
+        "transformers": TransformersCore,
+        "nystrom_attention": NystromAttentionPackage,
+    }
+    peer = build[name](SHAPE).double()
+    ours = create_attention("nystrom", num_heads=2, head_dim=8, num_landmarks=8, conv_kernel_size=5, pinv_start="batch")
+    assert ours.skip is not None
+    with torch.no_grad():
+        ours.skip.weight.copy_(next(p for p in peer.parameters() if p.ndim == 4))
+    x = qkv()
+    out = peer(*x)
+    if out.ndim == 3:
+        out = out.unflatten(2, (2, 8)).transpose(1, 2)
+    # nystrom-attention divides by the largest row sum too, which is one up to rounding.
+    torch.testing.assert_close(out, ours.double()(*x), rtol=1e-5, atol=1e-6)
+
+
+def test_softmax_peers() -> None:
+    x = qkv()
+    for peer in (WrittenOutSoftmax(), fused_softmax):
+        torch.testing.assert_close(peer(*x), reference.softmax_attention(*x))
+
+
+def test_peak_memory_counts_what_lives_together() -> None:
+    def work() -> None:
+        first = torch.ones(2**20)  # 4 MiB
+        second = first + 1  # 8 MiB together
+        del first
+        third = second + 1  # 8 MiB again
+        del second, third
+
+    assert 7.9 < peak_memory(work) < 8.5
+
+
+def test_timings_are_of_every_work() -> None:
+    calls: list[str] = []
+    timings = time_side_by_side({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, repeats=3, warmup=1)
+    assert calls == ["a", "b", "a", "b", "a", "b", "a", "b"]
+    assert all(0 <= t.low <= t.median <= t.high for t in timings.values())
+
+
+def test_the_command_writes_its_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    flags = ["attention", "--lengths", "128,256", "--repeats", 1, "--threads", 1, "--out", tmp_path]
+    assert run_here(monkeypatch, "code/run_benchmark.py", *flags) == 0
+    shown = capsys.readouterr().out
+    assert "authors' formulation" in shown
+    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert '"commit"' in (tmp_path / "attention.json").read_text()
+    assert run_here(monkeypatch, "code/run_benchmark.py", "attention", "--lengths", "100") == 2
+    assert "multiples of --num_landmarks = 64" in capsys.readouterr().err

@@ -1,0 +1,32 @@
+"""What the README says is so."""
+
+import re
+
+import torch
+from small import ROOT
+
+from nystromformer.report.exceptions import exceptions_table
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_exceptions_is_current() -> None:
+    assert exceptions_table() in README
+
+
+def test_the_library_example_runs() -> None:
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert code is not None
+    names: dict[str, torch.Tensor] = {}
+    exec(code[1], names)  # our own text
+    assert names["out"].shape == (2, 12, 1000, 64)
+    assert not names["out"][1, :, 37:].any()
+
+
+def test_every_command_it_names_exists() -> None:
+    scripts = set(re.findall(r"python ((?:code|data-preprocessing)/[\w/-]+\.py)", README))
+    assert len(scripts) >= 5
+    for script in scripts:
+        assert (ROOT / script).is_file(), script
+    for folder in re.findall(r"`((?:nystrom|softmax)-\w+)`", README):
+        assert (ROOT / folder / "config.json").is_file(), folder
