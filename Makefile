@@ -12,7 +12,8 @@ PYTEST_FLAGS ?= -n 2
 
 VENV := .venv
 BIN := $(VENV)/bin
-RUNTIME := $(VENV)/.runtime-installed
+# Named after the index, so that another one installs torch anew.
+RUNTIME := $(VENV)/.runtime-installed-$(shell printf '%s' '$(TORCH_INDEX_URL)' | cksum | cut -d ' ' -f 1)
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
@@ -46,11 +47,12 @@ distclean: clean ## remove .venv too
 $(RUNTIME): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: $(PYTHON) is older than Python 3.11; name another: make PYTHON=python3.12" >&2; exit 2; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(if $(TORCH_INDEX_URL),$(BIN)/python -m pip install --quiet --index-url $(TORCH_INDEX_URL) \
-		$$(grep '^torch==' requirements.txt))
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(if $(TORCH_INDEX_URL),$(BIN)/python -m pip install --quiet --force-reinstall --no-deps \
+		--index-url $(TORCH_INDEX_URL) $$(grep '^torch==' requirements.txt))
 	$(BIN)/python -m pip install --quiet -r requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	rm -f $(VENV)/.runtime-installed-*
 	touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)

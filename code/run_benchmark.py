@@ -32,6 +32,7 @@ def attention(
             f"--lengths: expected multiples of --num_landmarks = {num_landmarks}, larger than it, because the peers "
             f"accept no others; found {wrong}"
         )
+    out.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
     settings = AttentionBenchmark(numbers, batch, num_landmarks=num_landmarks, repeats=repeats, threads=threads)
     rows = run_attention(settings)
     write_results(settings, rows, out)

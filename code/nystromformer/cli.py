@@ -50,9 +50,10 @@ def _with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(EXIT_MISTAKE) from None
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            # Of a file that cannot be used, the name and the reason say all; other errors are the program's own.
+            if error.filename is None and error.errno not in DISK_FULL:
                 raise
-            typer.echo(f"error: {error.filename or 'writing'}: no space left on the device; make room", err=True)
+            typer.echo(f"error: {error.filename or 'writing'}: {error.strerror}", err=True)
             raise typer.Exit(EXIT_MISTAKE) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)

@@ -243,3 +243,18 @@ def test_every_field_has_a_sentence() -> None:
         for key, field in section_class.model_fields.items():
             assert field.description, key
             assert field.description.endswith("."), key
+
+
+def test_fixed_segments_need_a_divisor_of_the_length() -> None:
+    import json
+    from pathlib import Path
+
+    from nystromformer.config import experiment_config
+    from nystromformer.errors import UserError
+
+    data = json.loads((Path(__file__).parents[2] / "nystrom-demo" / "config.json").read_text())
+    data["model"] |= {"attn_type": {"name": "nystrom", "segments": "padded"}, "num_landmarks": 50}
+    with pytest.raises(UserError, match=r"model\.num_landmarks: expected a divisor of max_seq_len = 256, found 50"):
+        experiment_config(data, "test")
+    data["model"]["num_landmarks"] = 64
+    experiment_config(data, "test")

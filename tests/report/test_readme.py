@@ -10,6 +10,10 @@ from nystromformer.report.exceptions import exceptions_table
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def test_nothing_is_left_to_fill_in() -> None:
+    assert "@@" not in README
+
+
 def test_the_table_of_exceptions_is_current() -> None:
     assert exceptions_table() in README
 

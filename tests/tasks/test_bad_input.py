@@ -283,3 +283,31 @@ def test_from_cp_that_does_not_fit(refused: Refused, run: Path, data: Path, tmp_
     said = refused(PRETRAIN, new, *flags)
     assert "start.model: of another architecture" in said
     assert "no such checkpoint" in refused(PRETRAIN, new, *flags[:3], "from_cp=/model/none.model")
+
+
+def test_sentence_order_without_any_row_to_learn_it_from(refused: Refused, tmp_path: Path, data: Path) -> None:
+    edit(data / "manifest.json", lambda m: m["train"].update(sentence_order_rows=0))
+    write_experiment(tmp_path / "run")
+    assert 'remove "sop" from objectives' in refused(PRETRAIN, tmp_path / "run", "--dataset", data)
+
+
+def test_fixed_segments_that_do_not_fit_the_rows(refused: Refused, tmp_path: Path, data: Path) -> None:
+    attention = {"name": "nystrom", "segments": "padded"}
+    write_experiment(tmp_path / "run", model__attn_type=attention, model__max_seq_len=40, model__num_landmarks=10)
+    said = refused(PRETRAIN, tmp_path / "run", "--dataset", data)
+    assert "its rows have 32 tokens" in said
+    assert "10 equal segments" in said
+
+
+def test_files_that_cannot_be_used_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for out, words in ((tmp_path / "file" / "x.png", "File exists"), (tmp_path / "x.xyz", "ends in one of .png")):
+        assert run_here(monkeypatch, "code/run_report.py", "pretraining", run, "--out", out) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_seed_of_any_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path) -> None:
+    write_experiment(tmp_path / "run", pretraining_setting__epoch=1, pretraining_setting__seed=2**63 - 1)
+    assert run_here(monkeypatch, PRETRAIN, "--model", tmp_path / "run", "--dataset", data) == 0

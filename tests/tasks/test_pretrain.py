@@ -206,8 +206,9 @@ def test_curves_are_drawn_for_any_runs(
     )
     assert out.read_bytes().startswith(b"\x89PNG")
     assert str(out) in capsys.readouterr().out
-    assert run_here(monkeypatch, "code/run_report.py", "pretraining", tmp_path) == 2
-    assert "expected model/log.jsonl" in capsys.readouterr().err
+    write_experiment(tmp_path / "new")
+    assert run_here(monkeypatch, "code/run_report.py", "pretraining", tmp_path / "new") == 2
+    assert "the folder has no pretraining run yet" in capsys.readouterr().err
     draw_curves([read_run(finished.folder)], tmp_path / "one.png", {"most_frequent_token": 0.1})
 
 

@@ -59,14 +59,20 @@ def test_truncated_files_are_unreadable(tmp_path: Path, keep: float) -> None:
         read_checkpoint(path)
 
 
-def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
+def test_a_flipped_byte_anywhere_is_a_clear_error_or_harmless(tmp_path: Path) -> None:
     path = tmp_path / "cp-0000.cp"
-    write_checkpoint(content(), path)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(bytes(data))
-    with pytest.raises(UnreadableCheckpoint, match="damaged"):
-        read_checkpoint(path)
+    write_checkpoint({"format": FORMAT, "model": {"weight": torch.ones(8)}}, path)
+    data = path.read_bytes()
+    found = 0
+    for position in range(0, len(data), 3):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :])
+        try:
+            weight = read_checkpoint(path)["model"]["weight"]
+        except UserError:
+            found += 1
+        else:
+            assert torch.equal(weight, torch.ones(8)), "alignment padding may change, weights may not"
+    assert found > 100
 
 
 class _Bomb:
@@ -76,12 +82,12 @@ class _Bomb:
         return exec, ("import pathlib; pathlib.Path('exploded').touch()",)
 
 
-@pytest.mark.parametrize("kind", ["archive", "legacy", "bare"])
+@pytest.mark.parametrize("kind", ["archive", "legacy", "bare", "bare, protocol 4"])
 def test_code_in_a_pickle_is_refused_and_never_run(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "cp-0000.cp"
-    if kind == "bare":
-        path.write_bytes(pickle.dumps(_Bomb(), protocol=2))
+    if kind.startswith("bare"):
+        path.write_bytes(pickle.dumps(_Bomb(), protocol=2 if kind == "bare" else 4))
     else:
         torch.save({**content(), "config": _Bomb()}, path, _use_new_zipfile_serialization=kind == "archive")
     with pytest.raises(UserError, match="refused") as error:
@@ -120,9 +126,13 @@ def test_the_newest_readable_one_is_found_and_the_damaged_reported(tmp_path: Pat
     assert latest[0].name == "cp-0001-step-00000012.cp"
     assert len(reports) == 2
     assert "going back to the checkpoint before it" in reports[0]
+    assert sorted(p.name for p in tmp_path.glob("*.damaged")) == [
+        "cp-0001-step-00000017.cp.damaged",
+        "cp-0001.cp.damaged",
+    ]
     for found in find_checkpoints(tmp_path):
         found.path.write_bytes(b"")
-    with pytest.raises(UserError, match="none of its 4 checkpoints can be read"):
+    with pytest.raises(UserError, match="none of its 2 checkpoints can be read"):
         read_latest(tmp_path, reports.append)
 
 

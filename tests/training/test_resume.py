@@ -1,6 +1,7 @@
 """Killed at any moment and started again, a run ends as if nothing had happened."""
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -45,9 +46,10 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path
     return folder
 
 
-def start(folder: Path, dataset_folder: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, dataset_folder: Path, *flags: object, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        command("code/run_pretrain.py", "--model", folder, "--dataset", dataset_folder),
+        command("code/run_pretrain.py", "--model", folder, "--dataset", dataset_folder, *flags),
+        **options,
         stdout=subprocess.DEVNULL,
         stderr=(folder / "stderr.txt").open("ab"),
     )
@@ -66,8 +68,9 @@ def wait_for_step(process: subprocess.Popen[bytes], folder: Path, step: int) -> 
 
 def test_sigkill_at_any_moment_ends_in_the_same_bits(tmp_path: Path, dataset_folder: Path, uninterrupted: Path) -> None:
     write_experiment(tmp_path, **FREQUENT)
-    for kill_after in (3, 17, 29):
-        process = start(tmp_path, dataset_folder)
+    # The second time with data workers, which outlive the kill for a moment.
+    for kill_after, workers in ((3, 0), (17, 2), (29, 0)):
+        process = start(tmp_path, dataset_folder, "--workers", workers)
         wait_for_step(process, tmp_path, kill_after)
         time.sleep(0.0137 * (kill_after % 3))
         process.kill()
@@ -84,12 +87,13 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
     tmp_path: Path, dataset_folder: Path, uninterrupted: Path
 ) -> None:
     write_experiment(tmp_path, pretraining_setting__epoch=4)  # no checkpoint by minutes
-    process = start(tmp_path, dataset_folder)
+    # To the whole group, as a scheduler sends it: the data workers get it too.
+    process = start(tmp_path, dataset_folder, "--workers", 1, start_new_session=True)
     log = tmp_path / "model" / "log.jsonl"
     deadline = time.monotonic() + 60
     while not (log.exists() and '"train"' in log.read_text()) and time.monotonic() < deadline:
         time.sleep(0.005)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     newest = find_checkpoints(tmp_path / "model")[-1]
     content = read_checkpoint(newest.path)
@@ -190,6 +194,14 @@ def test_an_epochs_weights_lost_to_a_kill_are_written_again(tmp_path: Path, data
     experiment = write_experiment(tmp_path, pretraining_setting__epoch=2)
     pretrain(experiment, dataset_folder, CPU)
     expected = read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"]
+    # Killed within the last epoch's end: the run is done, but for this file.
+    last = (tmp_path / "model" / "cp-0001.model").read_bytes()
+    (tmp_path / "model" / "cp-0001.model").unlink()
+    (tmp_path / "model" / "cp-0001.model.tmp").write_bytes(b"half")
+    pretrain(experiment, dataset_folder, CPU)
+    assert (tmp_path / "model" / "cp-0001.model").read_bytes() == last
+    assert not (tmp_path / "model" / "cp-0001.model.tmp").exists()
+    # Killed within an earlier epoch's end.
     for name in ("cp-0000.model", "cp-0001.model", "cp-0001.cp"):
         (tmp_path / "model" / name).unlink()
     pretrain(experiment, dataset_folder, CPU)
@@ -218,3 +230,12 @@ def test_tensorboard_and_log_hold_the_curves(uninterrupted: Path) -> None:
 def test_the_loss_falls(uninterrupted: Path) -> None:
     curve = [loss for _, loss in losses(uninterrupted)]
     assert sum(curve[-3:]) < 0.9 * sum(curve[:3])
+
+
+def test_what_config_says_of_the_optimizer_holds_after_a_resume(tmp_path: Path, dataset_folder: Path) -> None:
+    pretrain(write_experiment(tmp_path, pretraining_setting__epoch=1), dataset_folder, CPU)
+    changed = {"pretraining_setting__weight_decay": 0.25, "pretraining_setting__adam_beta2": 0.98}
+    pretrain(write_experiment(tmp_path, pretraining_setting__epoch=2, **changed), dataset_folder, CPU)
+    decayed, free = read_checkpoint(tmp_path / "model" / "cp-0001.cp")["optimizer"]["param_groups"]
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.25, 0.0)
+    assert decayed["betas"][1] == 0.98

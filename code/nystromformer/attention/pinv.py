@@ -73,7 +73,12 @@ class _Iterations(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_z: Tensor) -> tuple[Tensor, Tensor, None]:
-        a, *kept = ctx.saved_tensors
+        # A caller may run backward under autocast; the iterations stay as precise as they were forward.
+        with torch.autocast(grad_z.device.type, enabled=False):
+            return _Iterations._gradients(grad_z, *ctx.saved_tensors)
+
+    @staticmethod
+    def _gradients(grad_z: Tensor, a: Tensor, *kept: Tensor) -> tuple[Tensor, Tensor, None]:
         grad_a = torch.zeros_like(a)
         for z, az in zip(kept[-2::-2], kept[::-2], strict=True):
             inner, outer = _inner_terms(az)

@@ -87,8 +87,10 @@ class _CpuConvolution(torch.autograd.Function):
         v, weight, keep = ctx.saved_tensors
         if keep is not None:
             grad = grad * keep
-        grad_v = _convolve_channels(grad, weight.flip(2)) if ctx.needs_input_grad[0] else None
-        grad_weight = _weight_gradient(v, grad, weight.shape[2]) if ctx.needs_input_grad[1] else None
+        # A caller may run backward under autocast; the forward ran in float32.
+        with torch.autocast("cpu", enabled=False):
+            grad_v = _convolve_channels(grad, weight.flip(2)) if ctx.needs_input_grad[0] else None
+            grad_weight = _weight_gradient(v, grad, weight.shape[2]) if ctx.needs_input_grad[1] else None
         return grad_v, grad_weight, grad, None
 
 

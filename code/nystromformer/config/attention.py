@@ -41,6 +41,10 @@ class AttentionConfig(BaseModel):
         "null for no convolution.",
     )
 
+    def accepts_length(self, length: int) -> bool:
+        """Whether the attention can take input of this many tokens, padding included."""
+        return True
+
 
 class SoftmaxConfig(AttentionConfig):
     """Exact softmax attention, quadratic in the length."""
@@ -72,6 +76,9 @@ class NystromConfig(AttentionConfig):
         description="How the start value of eq. 14 is normalised. matrix: each matrix by its own norms; "
         "batch: all by the batch's largest norms, as the authors do.",
     )
+
+    def accepts_length(self, length: int) -> bool:
+        return self.segments == "valid" or length % self.num_landmarks == 0
 
 
 # Both list the attentions; a test keeps them in step, because neither can be computed from the other for mypy.

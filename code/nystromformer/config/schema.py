@@ -111,7 +111,13 @@ class ModelConfig(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        problems = [*self._wrong_widths(), *self._wrong_layers(), *self._unused_defaults(), *self._too_many_landmarks()]
+        problems = [
+            *self._wrong_widths(),
+            *self._wrong_layers(),
+            *self._unused_defaults(),
+            *self._too_many_landmarks(),
+            *self._uneven_segments(),
+        ]
         if problems:
             raise ImpossibleError(problems)
         # Written out so that an equal, or saved and reloaded, config means the same: which fields were set is lost.
@@ -180,6 +186,18 @@ class ModelConfig(BaseModel):
                     'would be short enough for exact attention; lower it, or use "softmax"'
                 )
                 problems.append(Problem(self._path_of_landmarks(index), text))
+        return list(dict.fromkeys(problems))
+
+    def _uneven_segments(self) -> list[Problem]:
+        problems = [
+            Problem(
+                self._path_of_landmarks(index),
+                f"expected a divisor of max_seq_len = {self.max_seq_len}, found {getattr(layer, 'num_landmarks', 0)}: "
+                'fixed segments are of equal length; only segments "valid" take any length',
+            )
+            for index, layer in enumerate(self._layers())
+            if not layer.accepts_length(self.max_seq_len)
+        ]
         return list(dict.fromkeys(problems))
 
     def _path_of_landmarks(self, index: int) -> Path:

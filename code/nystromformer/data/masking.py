@@ -51,7 +51,7 @@ def prepare_rows(
         tokens_BN: stored rows, `<s> A </s> B </s>` where the split is positive.
         splits_B: index of B's first token, 0 for rows without a sentence-order label.
         vocab_size: random replacements are drawn below it.
-        mask_prob: share of a row's tokens that are predicted: exactly round(mask_prob · tokens).
+        mask_prob: share of a row's tokens that are predicted: exactly round(mask_prob · tokens), at least one.
         sentence_order: whether to swap half of the rows that have a split.
         key, rows_B: what the random numbers are a function of; a row's depend on no other row.
     """
@@ -95,11 +95,11 @@ def _mask(
 ) -> tuple[Ints, Ints]:
     """Replace the chosen tokens in place (80 % mask, 10 % random, 10 % kept: Devlin et al. 2019)."""
     length = tokens.shape[1]
-    columns = max(1, predictions_per_row(length, mask_prob))
+    columns = predictions_per_row(length, mask_prob)
     # No special token is chosen, nor drawn as a random replacement.
     maskable = ~np.isin(tokens, astuple(special))
     valid_B = (tokens != special.pad).sum(1)
-    counts_B = np.minimum((valid_B * mask_prob + 0.5).astype(np.int64), maskable.sum(1))
+    counts_B = np.minimum(np.maximum(1, (valid_B * mask_prob + 0.5).astype(np.int64)), maskable.sum(1))
     # The tokens with the smallest random numbers are chosen: as many as wanted, each as likely as any other.
     priority = np.where(maskable, random_bits(*key, _CHOICE_STREAM, rows_B[:, None], np.arange(length)), ~np.uint64(0))
     chosen = np.argsort(priority, axis=1, kind="stable")[:, :columns]

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from nystromformer.errors import UserError
+from nystromformer.tasks.experiment import open_experiment
 from nystromformer.training.log import read_log
 
+_PICTURES = (".png", ".svg", ".pdf")
 _PANELS = {"loss": "loss", "mlm_accuracy": "masked tokens right, %", "sop_accuracy": "sentence orders right, %"}
 
 
@@ -28,18 +30,18 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """The run of an experiment folder (or of its `model` folder).
+    """The run of an experiment folder.
 
     Raises:
-        UserError: no log there, or one without a report.
+        UserError: no experiment or no log there, or one without a report.
     """
-    for path in (folder / "model" / "log.jsonl", folder / "log.jsonl"):
-        if path.is_file():
-            run = Run(folder.resolve().name, read_log(path))
-            if not any(record["type"] == "train" for record in run.records):
-                raise UserError(f"{path}: the run has reported no step yet")
-            return run
-    raise UserError(f"{folder}: expected model/log.jsonl of a pretraining run; found none")
+    path = open_experiment(folder).checkpoints / "log.jsonl"
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; the folder has no pretraining run yet")
+    run = Run(folder.resolve().name, read_log(path))
+    if not any(record["type"] == "train" for record in run.records):
+        raise UserError(f"{path}: the run has reported no step yet")
+    return run
 
 
 def draw_curves(runs: Sequence[Run], path: Path, baselines: dict[str, float] | None = None) -> None:
@@ -48,6 +50,8 @@ def draw_curves(runs: Sequence[Run], path: Path, baselines: dict[str, float] | N
     Args:
         baselines: names and accuracies drawn as horizontal lines in the masked-token panel.
     """
+    if path.suffix not in _PICTURES:
+        raise UserError(f"{path}: expected a picture's name that ends in one of {', '.join(_PICTURES)}")
     # Without a window system; imported here, because it takes a second.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

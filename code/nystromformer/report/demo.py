@@ -3,16 +3,19 @@
 import json
 import logging
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from nystromformer.config import load_config
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
+from nystromformer.files import write_json
 from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.report.page import write_page
 from nystromformer.tasks.experiment import open_experiment
@@ -95,26 +98,44 @@ def _shipped_config() -> dict[str, Any]:
 
 
 def _write_once(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=2) + "\n"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != content:
         raise UserError(
             f"{path}: differs from what this demo would write, so it belongs to another demo or was edited. Remove it "
             "with `make clean`, or use another folder with --out."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    if not path.exists():
+        write_json(path, content)
 
 
 def _command(*words: str | Path) -> None:
     """Run one of the project's own commands, as a user would."""
     script, *flags = (str(word) for word in words)
     logger.info("$ python %s", shlex.join([script, *flags]))
-    done = subprocess.run([sys.executable, str(ROOT / script), *flags], check=False)
-    if done.returncode:
+    # In a session of its own: Ctrl-C reaches it once, through this process, and it writes its checkpoint.
+    process = subprocess.Popen([sys.executable, str(ROOT / script), *flags], start_new_session=True)
+    status = _wait_and_forward_signals(process)
+    if status in _STOPPED:
+        raise KeyboardInterrupt
+    if status:
         raise UserError(
-            f"{script} ended with status {done.returncode}; what it says above is the reason. Run the same demo again "
-            "to go on from there."
+            f"{script} ended with status {status}; what it says above is the reason. Run the same demo again to go on "
+            "from there."
         )
+
+
+def _wait_and_forward_signals(process: subprocess.Popen[bytes]) -> int:
+    def forward(number: int, frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM}
 
 
 def _report(settings: DemoSettings, runs: list[Path], seconds: float) -> DemoResult:

@@ -8,6 +8,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "softmax": {"name": "softmax"},
     "nystrom": {"name": "nystrom"},
     'nystrom, segments="padded"': {"name": "nystrom", "segments": "padded"},
+    'nystrom, segments="padded_unmasked"': {"name": "nystrom", "segments": "padded_unmasked"},
     'nystrom, pinv_start="batch"': {"name": "nystrom", "pinv_start": "batch"},
 }
 

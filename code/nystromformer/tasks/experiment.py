@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import nystromformer
-from nystromformer.config import ExperimentConfig, load_config
+from nystromformer.config import ExperimentConfig, NystromConfig, load_config
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
 
@@ -29,6 +29,8 @@ _FREE = {
         "keep_checkpoints",
         "minutes_per_checkpoint",
     },
+    # Another micro-batch draws other dropout masks: allowed, and said.
+    "gpu_setting": {"inst_per_gpu"},
 }
 
 
@@ -58,6 +60,17 @@ class Experiment:
         dataset = open_dataset(folder or self.path(self.config.data_folder), verify=verify)
         model = self.config.model
         check_fits(dataset, max_seq_len=model.max_seq_len, vocab_size=model.vocab_size)
+        for index, attention in enumerate(model.attentions):
+            if isinstance(attention, NystromConfig) and not attention.accepts_length(dataset.length):
+                raise UserError(
+                    f"{dataset.folder}: its rows have {dataset.length} tokens, which layer {index}'s "
+                    f'segments="{attention.segments}" cannot cut into {attention.num_landmarks} equal segments'
+                )
+        if "sop" in self.config.pretraining_setting.objectives and not dataset.manifest.train.sentence_order_rows:
+            raise UserError(
+                f'{dataset.folder}: none of its rows has a sentence order to learn; remove "sop" from objectives, or '
+                "make a dataset of longer documents or shorter rows"
+            )
         return dataset
 
 

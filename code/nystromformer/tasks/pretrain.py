@@ -4,9 +4,9 @@ Shapes: B rows, N tokens, K masked positions, V vocabulary.
 """
 
 import logging
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from signal import Signals
 
 import numpy as np
 import torch
@@ -29,7 +29,13 @@ from nystromformer.tasks.experiment import (
     checkpoint_facts,
 )
 from nystromformer.training import Device, Step, Trainer, TrainingSettings
-from nystromformer.training.checkpoint import load_weights, read_checkpoint, read_latest
+from nystromformer.training.checkpoint import (
+    load_weights,
+    read_checkpoint,
+    read_latest,
+    remove_leftovers,
+    write_missing_weights,
+)
 from nystromformer.training.folder import RunLock
 from nystromformer.training.loop import micro_batches, to_device
 from nystromformer.training.settings import Batch
@@ -132,6 +138,7 @@ class PretrainingTask:
             sampler=range(first, last),
             num_workers=self.workers,
             pin_memory=self.device.device.type == "cuda",
+            worker_init_fn=_leave_signals_to_the_run,
         )
         yield from loader
 
@@ -193,7 +200,7 @@ def pretraining_metrics(sums: Sequence[float]) -> dict[str, float]:
 
 def pretrain(
     experiment: Experiment, dataset_folder: Path | None, device: Device, workers: int = 0, verify: bool = False
-) -> Signals | None:
+) -> signal.Signals | None:
     """Run or resume the pretraining of an experiment folder; returns the signal that stopped it, if one did.
 
     Raises:
@@ -210,6 +217,8 @@ def pretrain(
             for difference in check_resumable(content, facts, path):
                 logger.info("changed since %s: %s", path.name, difference)
             if content["step"] >= setting.num_steps:
+                remove_leftovers(experiment.checkpoints)
+                write_missing_weights(content, path)
                 logger.info("%s: done: %d of %d steps", experiment.folder, content["step"], setting.num_steps)
                 return None
         torch.manual_seed(setting.seed)
@@ -253,6 +262,12 @@ def training_settings(config: ExperimentConfig) -> TrainingSettings:
         minutes_per_checkpoint=setting.minutes_per_checkpoint,
         keep_checkpoints=setting.keep_checkpoints,
     )
+
+
+def _leave_signals_to_the_run(worker: int) -> None:
+    """A signal to the whole process group ends the run after its step; until then it needs its workers."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _classification_sums(logits: Tensor, labels: Tensor) -> Tensor:

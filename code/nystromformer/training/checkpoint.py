@@ -6,7 +6,9 @@ A checkpoint is written under a temporary name, synced and renamed: whatever bea
 import os
 import pickle
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,18 @@ def epoch_name(epoch: int) -> str:
 def between_name(epoch: int, step: int) -> str:
     """Name of a checkpoint written within an epoch, at a step."""
     return f"{epoch_name(epoch)}-step-{step:08d}"
+
+
+def weights_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a `.cp` file's content stands in the `.model` file."""
+    return {key: value for key, value in content.items() if key not in ("optimizer", "scaler", "progress")}
+
+
+def write_missing_weights(content: Mapping[str, Any], path: Path) -> None:
+    """Write an epoch's `.model` where a kill came between it and its `.cp`."""
+    weights = path.with_suffix(".model")
+    if path.stem == epoch_name(content["epoch"]) and not weights.exists():
+        write_checkpoint(weights_of(content), weights)
 
 
 def find_checkpoints(folder: Path) -> list[Found]:
@@ -107,7 +121,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None:
-    """The newest readable `.cp` of a folder; None where there is none at all.
+    """The newest readable `.cp` of a folder; None where there is none at all. Damaged ones get a name of their own.
 
     Args:
         report: called with a sentence for each damaged file that is passed over.
@@ -116,11 +130,18 @@ def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None
         UserError: there are checkpoints and none can be read, or weights alone, which a new run would overwrite.
     """
     found = find_checkpoints(folder)
+    damaged: list[Path] = []
     for candidate in reversed(found):
         try:
-            return candidate.path, read_checkpoint(candidate.path)
+            content = read_checkpoint(candidate.path)
         except UnreadableCheckpoint as error:
             report(f"{error}; going back to the checkpoint before it")
+            damaged.append(candidate.path)
+            continue
+        # Out of the way, so that they do not count as the newest, but kept.
+        for path in damaged:
+            path.replace(path.with_name(path.name + ".damaged"))
+        return candidate.path, content
     if found:
         raise UserError(
             f"{folder}: none of its {len(found)} checkpoints can be read. Move them away to start from the beginning."
@@ -173,13 +194,13 @@ def _check_archive(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
     except zipfile.BadZipFile as error:
-        if path.stat().st_size and path.open("rb").read(2) == b"\x80\x02":
+        if path.stat().st_size and path.open("rb").read(1) == b"\x80":
             raise UserError(
                 f"{path}: refused: a bare pickle, which could run code when loaded; expected a file that torch.save "
                 "wrote (a zip archive)"
             ) from error
         raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
-    except (OSError, EOFError, zipfile.LargeZipFile, RuntimeError) as error:
+    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, struct.error) as error:
         raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
     if damaged is not None:
         raise UnreadableCheckpoint(f"{path}: damaged at {damaged}")

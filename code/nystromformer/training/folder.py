@@ -36,6 +36,13 @@ class RunLock:
                 f"{self.path.parent}: a run is active here already (process {holder}). Wait for it, stop it, or use "
                 "another folder with --model."
             ) from error
+        except OSError as error:
+            self._file.close()
+            raise UserError(
+                f"{self.path}: cannot be locked ({error.strerror}); use a folder on another disk"
+            ) from error
+        # Data workers inherit the lock and may outlive a killed run by seconds; they shall not hold it.
+        os.register_at_fork(after_in_child=self._file.close)
         self._file.truncate(0)
         self._file.write(str(os.getpid()))
         self._file.flush()

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
+
+from nystromformer.files import NewFile
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +81,9 @@ class RunLog:
         self._file.close()
 
     def _write(self, record: dict[str, Any]) -> None:
-        self._file.write(json.dumps({**record, "time": round(time.time(), 3)}) + "\n")
+        # JSON has no infinity: a float16 step that overflowed has no gradient norm.
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+        self._file.write(json.dumps({**finite, "time": round(time.time(), 3)}) + "\n")
         self._file.flush()
 
     def _plot(self, prefix: str, step: int, values: dict[str, float]) -> None:
@@ -113,6 +118,6 @@ def _drop_after(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = [record for record in read_log(path) if record.get("step", 0) <= step]
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-    temporary.replace(path)
+    with NewFile(path) as file:
+        for record in kept:
+            file.write((json.dumps(record) + "\n").encode())

@@ -20,7 +20,9 @@ from nystromformer.training.checkpoint import (
     load_weights,
     remove_leftovers,
     remove_old,
+    weights_of,
     write_checkpoint,
+    write_missing_weights,
 )
 from nystromformer.training.device import memory_in_mib
 from nystromformer.training.log import RunLog
@@ -56,6 +58,8 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(device.device.type, enabled=scaled)
         self.progress = Progress()
         self._saved_at = time.monotonic()
+        self._pending: Tensor | None = None
+        self._gradient_norms: Tensor | None = None
 
     def resume(self, content: Mapping[str, Any], source: Path) -> None:
         """Go on from the content of a `.cp` checkpoint.
@@ -66,13 +70,17 @@ class Trainer:
         if "optimizer" not in content:
             raise UserError(f"{source}: holds weights only; a run resumes from a .cp file")
         load_weights(self.task.model, content["model"], source)
+        # The moments are the checkpoint's; what config.json says of the optimizer is taken from there.
+        wanted = [
+            {key: group[key] for key in ("betas", "eps", "weight_decay")} for group in self.optimizer.param_groups
+        ]
         self.optimizer.load_state_dict(content["optimizer"])
+        for group, options in zip(self.optimizer.param_groups, wanted, strict=True):
+            group.update(options)
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.progress = Progress(**content["progress"])
-        # A kill may have come between the two files of an epoch's end.
-        if source.name == f"{epoch_name(self._epoch)}.cp" and not source.with_suffix(".model").exists():
-            self._write_weights()
+        write_missing_weights(content, source)
 
     def run(self) -> Signals | None:
         """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
@@ -92,6 +100,7 @@ class Trainer:
                 gradient_norm = self._step(step)
                 log.advance()
                 if self._is_report_due():
+                    self._collect_sums()  # waits for the device, so that the clock is read when the work is done
                     seconds = time.monotonic() - started
                     self._report(log, gradient_norm, (self.progress.tokens - tokens_before) / seconds)
                     started, tokens_before = time.monotonic(), self.progress.tokens
@@ -130,6 +139,8 @@ class Trainer:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self._add_sums(step_sums)
+        total = gradient_norm.detach()
+        self._gradient_norms = total if self._gradient_norms is None else self._gradient_norms + total
         self.progress.step += 1
         self.progress.tokens += step.tokens
         return gradient_norm
@@ -137,8 +148,6 @@ class Trainer:
     def _add_sums(self, sums: Tensor) -> None:
         """Sums stay on the device until somebody reads them, so that no step waits for it."""
         self._pending = sums.double() if self._pending is None else self._pending + sums.double()
-
-    _pending: Tensor | None = None
 
     def _collect_sums(self) -> list[float]:
         if self._pending is not None:
@@ -168,24 +177,22 @@ class Trainer:
         self.progress.sums, self.progress.reported_at = [], self.progress.step
 
     def _end_epoch(self, log: RunLog) -> None:
-        self._check_finite(self.task.metrics(self._collect_sums()) if self._has_sums() else {})
+        self._check_before_saving()
         metrics = self.validate()
+        self._check_finite(metrics)
         log.validation(self.progress.step, self._epoch, metrics)
         log.flush()
-        write_checkpoint(self._content(with_state=True), self.folder / f"{epoch_name(self._epoch)}.cp")
-        self._write_weights()
+        path, content = self.folder / f"{epoch_name(self._epoch)}.cp", self._content()
+        write_checkpoint(content, path)
+        write_checkpoint(weights_of(content), path.with_suffix(".model"))
         self._saved_at = time.monotonic()
         remove_old(self.folder, self.settings.keep_checkpoints)
 
-    def _write_weights(self) -> None:
-        write_checkpoint(self._content(with_state=False), self.folder / f"{epoch_name(self._epoch)}.model")
-
     def _save_between(self, log: RunLog) -> None:
-        if self._has_sums():
-            self._check_finite(self.task.metrics(self._collect_sums()))
+        self._check_before_saving()
         log.flush()
         name = between_name(self._epoch, self.progress.step)
-        write_checkpoint(self._content(with_state=True), self.folder / f"{name}.cp")
+        write_checkpoint(self._content(), self.folder / f"{name}.cp")
         self._saved_at = time.monotonic()
         remove_old(self.folder, self.settings.keep_checkpoints)
 
@@ -195,27 +202,30 @@ class Trainer:
         with torch.no_grad(), self.device.autocast():
             return self.task.validate()
 
-    def _content(self, with_state: bool) -> dict[str, Any]:
-        content: dict[str, Any] = {
+    def _content(self) -> dict[str, Any]:
+        return {
             "format": FORMAT,
             **self.extra,
             "step": self.progress.step,
             "epoch": self._epoch,
             "model": self.task.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "progress": self.progress.as_data(),
         }
-        if with_state:
-            content["optimizer"] = self.optimizer.state_dict()
-            content["scaler"] = self.scaler.state_dict()
-            content["progress"] = self.progress.as_data()
-        return content
 
     @property
     def _epoch(self) -> int:
         """The epoch that the last step belonged to, from 0."""
         return (self.progress.step - 1) // self.settings.steps_per_epoch
 
-    def _has_sums(self) -> bool:
-        return self._pending is not None or bool(self.progress.sums)
+    def _check_before_saving(self) -> None:
+        """No checkpoint of a run that has diverged: the next start would go on from it."""
+        if self._pending is not None or self.progress.sums:
+            self._check_finite(self.task.metrics(self._collect_sums()))
+        # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then.
+        if self._gradient_norms is not None and not self.scaler.is_enabled():
+            self._check_finite({"gradient_norm": float(self._gradient_norms)})
 
     def _check_finite(self, metrics: Mapping[str, float]) -> None:
         broken = [name for name, value in metrics.items() if not math.isfinite(value)]
@@ -240,4 +250,4 @@ def micro_batches(count: int, size: int) -> Iterator[slice]:
 
 def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
     # Any injective map of small numbers does; torch's generator scatters the bits.
-    return (seed * 1_000_003 + step) * 4096 + micro_batch
+    return ((seed * 1_000_003 + step) * 4096 + micro_batch) % 2**64
