@@ -32,7 +32,7 @@ def attentions(draw: st.DrawFn) -> object:
         parameters |= {
             "num_landmarks": st.integers(1, 90),
             "pinv_iterations": st.integers(1, 30),
-            "segments": st.just("valid")  # fixed segments also need a length that divides,
+            "segments": st.just("valid"),  # fixed segments also need a length that divides
             "pinv_start": st.sampled_from(["matrix", "batch"]),
         }
     return {"name": name, **draw(st.fixed_dictionaries({}, optional=parameters))}
