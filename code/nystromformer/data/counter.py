@@ -39,11 +39,6 @@ def random_uniform(*key: int | NDArray[np.integer]) -> NDArray[np.float64]:
     return (random_bits(*key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def random_integer(*key: int) -> int:
-    """One non-negative integer below 2⁶³."""
-    return int(random_bits(*key)[0] >> np.uint64(1))
-
-
 def permute(indices: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64]:
     """Where a random permutation of 0 … size-1 sends the given indices, without holding the permutation.
 
