@@ -25,11 +25,12 @@ def pretrain(
 
     # After the config was checked: importing torch takes seconds.
     from nystromformer.tasks.pretrain import pretrain as run
-    from nystromformer.training import choose_device
+    from nystromformer.training import choose_device, join_group
 
-    stopped_by = run(
-        experiment, dataset, choose_device(device, experiment.config.model.mixed_precision), workers, verify
-    )
+    with join_group() as group:
+        precision = experiment.config.model.mixed_precision
+        chosen = group.check(lambda: choose_device(device, precision, group.local_rank if group.size > 1 else None))
+        stopped_by = run(experiment, dataset, chosen, workers, verify, group)
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)
 

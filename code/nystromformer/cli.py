@@ -12,8 +12,6 @@ import typer
 from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL
 
-EXIT_MISTAKE = 2
-
 # Huge pages for torch's large CPU tensors, read when torch is imported: without them a third of a CPU step's time goes
 # into mapping fresh pages.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
@@ -47,14 +45,16 @@ def _with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except UserError as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(EXIT_MISTAKE) from None
+            # Of the processes that torchrun starts on a machine, one speaks: a mistake is known to all of them.
+            if os.environ.get("LOCAL_RANK", "0") == "0":
+                typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(error.exit_status) from None
         except OSError as error:
             # Of a file that cannot be used, the name and the reason say all; other errors are the program's own.
             if error.filename is None and error.errno not in DISK_FULL:
                 raise
             typer.echo(f"error: {error.filename or 'writing'}: {error.strerror}", err=True)
-            raise typer.Exit(EXIT_MISTAKE) from None
+            raise typer.Exit(UserError.exit_status) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(130) from None

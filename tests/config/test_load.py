@@ -108,7 +108,7 @@ class TestKeys:
 
     def test_unknown_without_a_near_one_lists_the_valid(self, valid: Data, write_config: WriteConfig) -> None:
         valid["gpu_setting"]["zzz"] = 2
-        assert problems(write_config(valid)) == ["gpu_setting.zzz: unknown key; valid ones: inst_per_gpu"]
+        assert problems(write_config(valid)) == ["gpu_setting.zzz: unknown key; valid ones: inst_per_gpu, parallel"]
 
     def test_in_the_wrong_section(self, valid: Data, write_config: WriteConfig) -> None:
         valid["model"].update(batch_size=3, data_folder="/x")

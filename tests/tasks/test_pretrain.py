@@ -17,7 +17,7 @@ from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.tasks.baselines import baseline_accuracies, count_guesses
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.guess import top_guesses
-from nystromformer.tasks.pretrain import PretrainingTask, RowPreparation, pretrain, validation_steps
+from nystromformer.tasks.pretrain import PretrainingTask, RowPreparation, ValidationBatches, pretrain
 from nystromformer.tasks.validate import read_validation, table, validate
 from nystromformer.training import choose_device
 from nystromformer.training.checkpoint import read_checkpoint
@@ -77,8 +77,7 @@ def test_validation_asks_the_same_every_time(finished: Experiment, dataset_folde
     other = small_config(pretraining_setting__seed=7, gpu_setting__inst_per_gpu=2)
 
     def asked(config: ExperimentConfig) -> tuple[torch.Tensor, torch.Tensor]:
-        steps = validation_steps(dataset.validation, RowPreparation(dataset, config), 10)
-        batches = [batch for step in steps for batch in step.micro_batches]
+        batches = list(ValidationBatches(dataset.validation, RowPreparation(dataset, config), 10))
         return torch.cat([b["tokens_BN"] for b in batches]), torch.cat([b["labels_BK"] for b in batches])
 
     for a, b in zip(asked(finished.config), asked(other), strict=True):

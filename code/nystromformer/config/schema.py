@@ -63,6 +63,11 @@ class ModelConfig(BaseModel):
     gelu_grad_checkpointing: bool = Field(
         default=False, description="Recompute each layer's activation in the backward pass to save memory."
     )
+    compile: bool = Field(
+        default=False,
+        description="Compile the layers (torch.compile): a minute at the start, faster steps; without a compiler they "
+        "run as they are.",
+    )
     vocab_size: Size = Field(description="Tokens in the vocabulary; the tokenizer must have no more.")
     num_sen_type: Size = Field(default=1, description="Kinds of segment (sentence types) that have an embedding.")
     max_seq_len: Size = Field(description="Longest input in tokens: positions that have an embedding.")
@@ -281,6 +286,11 @@ class GpuConfig(BaseModel):
     model_config = STRICT
 
     inst_per_gpu: Size = Field(description="Rows that one device takes at once; the rest of a batch is accumulated.")
+    parallel: Literal["ddp", "fsdp"] = Field(
+        default="ddp",
+        description="With several processes: the whole model in each (ddp), or weights, gradients and optimizer in "
+        "shards (fsdp), for models that one device cannot hold.",
+    )
 
 
 class ExperimentConfig(BaseModel):

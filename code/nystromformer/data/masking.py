@@ -69,6 +69,19 @@ def prepare_rows(
     return MaskedRows(tokens, types, positions, labels, order)
 
 
+def count_predictions(tokens_BN: Ints, special: SpecialTokens, mask_prob: float) -> Ints:
+    """How many positions of each row are predicted, (B,): what `prepare_rows` chooses, without choosing."""
+    valid_B = (tokens_BN != special.pad).sum(1)
+    wanted_B = np.maximum(1, (valid_B * mask_prob + 0.5).astype(np.int64))
+    counts_B: Ints = np.minimum(wanted_B, _maskable(tokens_BN, special).sum(1))
+    return counts_B
+
+
+def _maskable(tokens_BN: Ints, special: SpecialTokens) -> NDArray[np.bool_]:
+    """No special token is chosen, nor drawn as a random replacement."""
+    return ~np.isin(tokens_BN, astuple(special))
+
+
 def predictions_per_row(length: int, mask_prob: float) -> int:
     """K: how many positions of a full row are predicted, at least one."""
     return max(1, int(length * mask_prob + 0.5))
@@ -96,10 +109,8 @@ def _mask(
     """Replace the chosen tokens in place (80 % mask, 10 % random, 10 % kept: Devlin et al. 2019)."""
     length = tokens.shape[1]
     columns = predictions_per_row(length, mask_prob)
-    # No special token is chosen, nor drawn as a random replacement.
-    maskable = ~np.isin(tokens, astuple(special))
-    valid_B = (tokens != special.pad).sum(1)
-    counts_B = np.minimum(np.maximum(1, (valid_B * mask_prob + 0.5).astype(np.int64)), maskable.sum(1))
+    maskable = _maskable(tokens, special)
+    counts_B = count_predictions(tokens, special, mask_prob)
     # The tokens with the smallest random numbers are chosen: as many as wanted, each as likely as any other.
     priority = np.where(maskable, random_bits(*key, _CHOICE_STREAM, rows_B[:, None], np.arange(length)), ~np.uint64(0))
     chosen = np.argsort(priority, axis=1, kind="stable")[:, :columns]

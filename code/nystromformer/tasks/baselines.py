@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import IGNORED_LABEL
-from nystromformer.tasks.pretrain import RowPreparation, validation_steps
+from nystromformer.tasks.pretrain import RowPreparation, ValidationBatches
 
 _COUNTED_TOKENS = 16_000_000
 """Counting the pairs of more training tokens would take memory and change the guesses little."""
@@ -51,15 +51,14 @@ def baseline_accuracies(dataset: Dataset, preparation: RowPreparation, num_rows:
     ids = (special.bos, special.pad, special.eos, special.unk, special.mask)
     guesses = count_guesses(dataset.train, dataset.vocab_size, ids)
     total = frequent = bigram = 0
-    for step in validation_steps(dataset.validation, preparation, num_rows):
-        for batch in step.micro_batches:
-            tokens, positions, labels = (batch[name].numpy() for name in ("tokens_BN", "positions_BK", "labels_BK"))
-            asked = labels != IGNORED_LABEL
-            rows = np.broadcast_to(np.arange(len(tokens))[:, None], labels.shape)
-            true = tokens.copy()
-            true[rows[asked], positions[asked]] = labels[asked]
-            left = true[rows[asked], positions[asked] - 1]
-            total += int(asked.sum())
-            frequent += int((labels[asked] == guesses.most_frequent).sum())
-            bigram += int((labels[asked] == guesses.after_V[left]).sum())
+    for batch in ValidationBatches(dataset.validation, preparation, num_rows):
+        tokens, positions, labels = (batch[name].numpy() for name in ("tokens_BN", "positions_BK", "labels_BK"))
+        asked = labels != IGNORED_LABEL
+        rows = np.broadcast_to(np.arange(len(tokens))[:, None], labels.shape)
+        true = tokens.copy()
+        true[rows[asked], positions[asked]] = labels[asked]
+        left = true[rows[asked], positions[asked] - 1]
+        total += int(asked.sum())
+        frequent += int((labels[asked] == guesses.most_frequent).sum())
+        bigram += int((labels[asked] == guesses.after_V[left]).sum())
     return {"most_frequent_token": frequent / total, "bigram_table": bigram / total}

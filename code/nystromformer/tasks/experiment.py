@@ -14,7 +14,7 @@ CONTAINER_MODEL = Path("/model")
 
 # What may change between two starts of one run. Everything else decides what the model is or which rows it sees.
 _FREE = {
-    "model": {"mixed_precision", "attention_grad_checkpointing", "gelu_grad_checkpointing", "dropout_prob"},
+    "model": {"mixed_precision", "attention_grad_checkpointing", "gelu_grad_checkpointing", "dropout_prob", "compile"},
     "pretraining_setting": {
         "learning_rate",
         "warmup",
@@ -30,7 +30,7 @@ _FREE = {
         "minutes_per_checkpoint",
     },
     # Another micro-batch draws other dropout masks: allowed, and said.
-    "gpu_setting": {"inst_per_gpu"},
+    "gpu_setting": {"inst_per_gpu", "parallel"},
 }
 
 

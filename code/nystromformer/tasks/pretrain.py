@@ -4,40 +4,47 @@ Shapes: B rows, N tokens, K masked positions, V vocabulary.
 """
 
 import logging
+import math
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.counter import permute
 from nystromformer.data.dataset import Dataset, Rows
-from nystromformer.data.masking import IGNORED_LABEL, prepare_rows
+from nystromformer.data.masking import IGNORED_LABEL, count_predictions, prepare_rows
 from nystromformer.data.sampler import rows_of_step
+from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.tasks.experiment import (
     Experiment,
     check_resumable,
-    check_same_tokenizer,
     checkpoint_facts,
 )
+from nystromformer.tasks.start import start_weights
 from nystromformer.training import Device, Step, Trainer, TrainingSettings
 from nystromformer.training.checkpoint import (
-    load_weights,
     read_checkpoint,
     read_latest,
     remove_leftovers,
     write_missing_weights,
 )
+from nystromformer.training.compile import compile_units
+from nystromformer.training.distributed import distribute
 from nystromformer.training.folder import RunLock
+from nystromformer.training.group import Group
 from nystromformer.training.loop import micro_batches, to_device
+from nystromformer.training.prefetch import Prefetched
 from nystromformer.training.settings import Batch
 
 logger = logging.getLogger(__name__)
@@ -58,17 +65,29 @@ class RowPreparation:
         self.sentence_types = config.model.num_sen_type > 1
         self.micro_batch = config.gpu_setting.inst_per_gpu
 
-    def __call__(self, rows: Rows, numbers: NDArray[np.int64], key: tuple[int, ...], ids: NDArray[np.int64]) -> Step:
-        """The rows of these numbers, swapped and masked as (key, id) says, as one global batch."""
+    def __call__(
+        self,
+        rows: Rows,
+        numbers: NDArray[np.int64],
+        key: tuple[int, ...],
+        ids: NDArray[np.int64],
+        part: slice = slice(None),
+    ) -> Step:
+        """The rows of these numbers, swapped and masked as (key, id) says, as one global batch.
+
+        Args:
+            part: which of them are prepared here; the others are only counted.
+        """
+        all_tokens, all_splits = np.asarray(rows.tokens[numbers]), np.asarray(rows.splits[numbers])
         prepared = prepare_rows(
-            np.asarray(rows.tokens[numbers]),
-            np.asarray(rows.splits[numbers]),
+            all_tokens[part],
+            all_splits[part],
             self.special,
             self.vocab_size,
             self.mask_prob,
             self.sentence_order,
             key,
-            ids,
+            ids[part],
         )
         tensors = {
             "tokens_BN": torch.from_numpy(prepared.tokens_BN),
@@ -83,46 +102,61 @@ class RowPreparation:
         if not valid_BN.all():
             tensors["mask_BN"] = valid_BN
         # Counts of the whole batch: micro-batches weigh by their share of them, not by their number.
-        counts = {
-            "mlm_count": (tensors["labels_BK"] != IGNORED_LABEL).sum().float(),
-            "sop_count": torch.from_numpy(prepared.order_B != IGNORED_LABEL).sum().float(),
-        }
+        predictions = count_predictions(all_tokens, self.special, self.mask_prob).sum()
+        orders = np.count_nonzero(all_splits) if self.sentence_order else 0
+        counts = {"mlm_count": torch.tensor(float(predictions)), "sop_count": torch.tensor(float(orders))}
         parts = [
-            {name: tensor[part] for name, tensor in tensors.items()} | counts
-            for part in micro_batches(len(numbers), self.micro_batch)
+            {name: tensor[rows_of_part] for name, tensor in tensors.items()} | counts
+            for rows_of_part in micro_batches(len(prepared.tokens_BN), self.micro_batch)
         ]
-        return Step(parts, tokens=int(valid_BN.sum()))
+        return Step(parts, tokens=int((all_tokens != self.special.pad).sum()))
 
 
 class PretrainingSteps(TorchDataset[Step]):
-    """Item s is step s, computed by whichever worker is asked."""
+    """Item s is a process' part of step s, computed by whichever worker is asked."""
 
-    def __init__(self, rows: Rows, preparation: RowPreparation, batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        preparation: RowPreparation,
+        batch_size: int,
+        seed: int,
+        group: Group = Group(),  # noqa: B008  # immutable
+    ) -> None:
         self.rows = rows
         self.preparation = preparation
         self.batch_size = batch_size
         self.seed = seed
+        share = batch_size // group.size
+        self.part = slice(group.rank * share, (group.rank + 1) * share)
 
     def __getitem__(self, step: int) -> Step:
         numbers = rows_of_step(self.seed, step, self.batch_size, len(self.rows))
-        return self.preparation(
-            self.rows, numbers, (_TRAIN_STREAM, self.seed, step), np.arange(self.batch_size, dtype=np.int64)
-        )
+        ids = np.arange(self.batch_size, dtype=np.int64)
+        return self.preparation(self.rows, numbers, (_TRAIN_STREAM, self.seed, step), ids, self.part)
 
 
 class PretrainingTask:
     """What the loop needs of pretraining.
 
     Args:
-        model: on the device.
+        model: a PretrainingModel on the device, as `distribute` gives it.
         dataset: train and validation rows.
-        workers: processes that prepare batches; 0 prepares them in this one.
+        workers: processes that prepare batches; 0: a thread of this one.
+        group: the processes that share the batches.
     """
 
     def __init__(
-        self, model: PretrainingModel, config: ExperimentConfig, dataset: Dataset, device: Device, workers: int = 0
+        self,
+        model: nn.Module,
+        config: ExperimentConfig,
+        dataset: Dataset,
+        device: Device,
+        workers: int = 0,
+        group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
         self.model = model
+        self.group = group
         self.config = config
         self.dataset = dataset
         self.device = device
@@ -131,16 +165,20 @@ class PretrainingTask:
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
         setting = self.config.pretraining_setting
-        steps = PretrainingSteps(self.dataset.train, self.preparation, setting.batch_size, setting.seed)
+        steps = PretrainingSteps(self.dataset.train, self.preparation, setting.batch_size, setting.seed, self.group)
+        pinned = self.device.device.type == "cuda"
+        if not self.workers:
+            numbers = range(first, last)
+            return iter(Prefetched(steps[number].pin_memory() if pinned else steps[number] for number in numbers))
         loader = DataLoader(
             steps,
             batch_size=None,
             sampler=range(first, last),
             num_workers=self.workers,
-            pin_memory=self.device.device.type == "cuda",
+            pin_memory=pinned,
             worker_init_fn=_leave_signals_to_the_run,
         )
-        yield from loader
+        return iter(loader)
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         sums = self._sums(batch)
@@ -161,11 +199,17 @@ class PretrainingTask:
         Args:
             num_rows: how many rows, drawn once and for all; None for all of them.
         """
-        total = torch.zeros(_SUMS, dtype=torch.float64)
-        for step in validation_steps(self.dataset.validation, self.preparation, num_rows):
-            for batch in step.micro_batches:
-                total += self._sums(to_device(batch, self.device.device)).cpu()
-        return pretraining_metrics(total.tolist())
+        device, group = self.device.device, self.group
+        total = torch.zeros(_SUMS, dtype=torch.float64, device=device)
+        batches = ValidationBatches(self.dataset.validation, self.preparation, num_rows)
+        # A sharded model needs all processes in each call: one that has no batch left scores the last one for show.
+        mine = range(group.rank, len(batches) + (-len(batches)) % group.size, group.size)
+        prepared = Prefetched(batches[min(number, len(batches) - 1)] for number in mine)
+        for number, batch in zip(mine, prepared, strict=True):
+            sums = self._sums(to_device(batch, device))
+            if number < len(batches):
+                total += sums
+        return pretraining_metrics(group.sum(total).tolist())
 
     def _sums(self, batch: Batch) -> Tensor:
         out = self.model(batch["tokens_BN"], batch["positions_BK"], batch.get("mask_BN"), batch.get("types_BN"))
@@ -175,13 +219,27 @@ class PretrainingTask:
         return torch.cat([sums, _classification_sums(out.order_B2, batch["order_B"])])
 
 
-def validation_steps(rows: Rows, preparation: RowPreparation, num_rows: int | None) -> Iterator[Step]:
-    """The validation rows, masked by their number alone: neither seed, nor batch size, nor epoch changes a mask."""
-    count = len(rows) if num_rows is None else min(num_rows, len(rows))
-    # In a random but fixed order, because neighbouring rows come from one document.
-    numbers = permute(np.arange(count), len(rows), _VALIDATION_STREAM)
-    for part in micro_batches(count, preparation.micro_batch):
-        yield preparation(rows, numbers[part], (_VALIDATION_STREAM,), numbers[part])
+class ValidationBatches(Sequence[Batch]):
+    """The validation rows, masked by their number alone: neither seed, nor batch size, nor epoch changes a mask.
+
+    Args:
+        num_rows: how many of them, in a random but fixed order, because neighbouring rows come from one document.
+    """
+
+    def __init__(self, rows: Rows, preparation: RowPreparation, num_rows: int | None) -> None:
+        self.rows = rows
+        self.preparation = preparation
+        count = len(rows) if num_rows is None else min(num_rows, len(rows))
+        numbers = permute(np.arange(count), len(rows), _VALIDATION_STREAM)
+        self._parts = [numbers[part] for part in micro_batches(count, preparation.micro_batch)]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, index: int) -> Batch:  # type: ignore[override]  # no slices
+        numbers = self._parts[index]
+        (batch,) = self.preparation(self.rows, numbers, (_VALIDATION_STREAM,), numbers).micro_batches
+        return batch
 
 
 def pretraining_metrics(sums: Sequence[float]) -> dict[str, float]:
@@ -199,51 +257,102 @@ def pretraining_metrics(sums: Sequence[float]) -> dict[str, float]:
 
 
 def pretrain(
-    experiment: Experiment, dataset_folder: Path | None, device: Device, workers: int = 0, verify: bool = False
+    experiment: Experiment,
+    dataset_folder: Path | None,
+    device: Device,
+    workers: int = 0,
+    verify: bool = False,
+    group: Group = Group(),  # noqa: B008  # immutable
 ) -> signal.Signals | None:
     """Run or resume the pretraining of an experiment folder; returns the signal that stopped it, if one did.
+
+    Args:
+        group: the processes that train together; each calls this.
 
     Raises:
         UserError: anything in the folder, the dataset or the checkpoints that does not fit.
     """
-    config = experiment.config
-    dataset = experiment.dataset(dataset_folder, verify)
-    with RunLock(experiment.checkpoints):
-        facts = checkpoint_facts(config, dataset)
-        latest = read_latest(experiment.checkpoints, logger.warning)
-        setting = config.pretraining_setting
+    config, setting = experiment.config, experiment.config.pretraining_setting
+    if setting.batch_size % group.size:
+        raise UserError(
+            f"{group.size} processes cannot share batches of {setting.batch_size} rows equally: start a number of "
+            f"processes that divides pretraining_setting.batch_size, such as {math.gcd(group.size, setting.batch_size)}"
+        )
+    dataset = group.check(lambda: experiment.dataset(dataset_folder, verify))
+    facts = checkpoint_facts(config, dataset)
+    group.same(config=facts["config"], dataset=facts["dataset"])
+    with ExitStack() as stack:
+        group.on_main(lambda: _hold(stack, RunLock(experiment.checkpoints)))
+        latest = _latest_checkpoint(experiment, facts, group)
+        if latest is not None and latest[1]["step"] >= setting.num_steps:
+            group.on_main(lambda: _tidy(experiment.checkpoints, *latest))
+            say(group, "%s: done: %d of %d steps", experiment.folder, latest[1]["step"], setting.num_steps)
+            return None
+        torch.manual_seed(setting.seed)
+        model = PretrainingModel(config.model, setting.objectives)
+        facts |= start_weights(model, experiment, dataset, None if latest is None else latest[1], group)
+        say(group, "%s: %s parameters, %s", experiment.folder, f"{count_parameters(model):,}", device)
+        trainer = Trainer(
+            PretrainingTask(_on_device(model, config, device, group), config, dataset, device, workers, group),
+            training_settings(config),
+            experiment.checkpoints,
+            device,
+            facts,
+            group,
+        )
         if latest is not None:
             path, content = latest
-            for difference in check_resumable(content, facts, path):
-                logger.info("changed since %s: %s", path.name, difference)
-            if content["step"] >= setting.num_steps:
-                remove_leftovers(experiment.checkpoints)
-                write_missing_weights(content, path)
-                logger.info("%s: done: %d of %d steps", experiment.folder, content["step"], setting.num_steps)
-                return None
-        torch.manual_seed(setting.seed)
-        model = PretrainingModel(config.model, setting.objectives).to(device.device)
-        task = PretrainingTask(model, config, dataset, device, workers)
-        trainer = Trainer(task, training_settings(config), experiment.checkpoints, device, facts)
-        if latest is not None:
-            trainer.resume(content, path)
-            logger.info("going on from %s, step %d of %d", path.name, content["step"], setting.num_steps)
-        elif config.from_cp is not None:
-            start_from(model, experiment.path(config.from_cp), dataset)
-        logger.info("%s: %s parameters, %s", experiment.folder, f"{count_parameters(model):,}", device)
+            group.check(lambda: trainer.resume(content, path))
+            say(group, "going on from %s, step %d of %d", path.name, content["step"], setting.num_steps)
         return trainer.run()
 
 
-def start_from(model: PretrainingModel, path: Path, dataset: Dataset) -> None:
-    """Take the weights of another run's `.model` or `.cp`.
+def _hold(stack: ExitStack, lock: RunLock) -> None:
+    stack.enter_context(lock)
 
-    Raises:
-        UserError: missing, unreadable, of another architecture or with another tokenizer.
-    """
-    content = read_checkpoint(path)
-    check_same_tokenizer(content, dataset, path)
-    load_weights(model, content["model"], path)
-    logger.info("weights from %s (step %d)", path, content["step"])
+
+def _latest_checkpoint(
+    experiment: Experiment, facts: Mapping[str, Any], group: Group
+) -> tuple[Path, dict[str, Any]] | None:
+    """The folder's newest checkpoint, of a run that can go on; the main process chooses it, all read it."""
+    latest: tuple[Path, dict[str, Any]] | None = None
+
+    def choose() -> str | None:
+        nonlocal latest
+        latest = read_latest(experiment.checkpoints, logger.warning)
+        if latest is None:
+            return None
+        path, content = latest
+        for difference in check_resumable(content, facts, path):
+            logger.info("changed since %s: %s", path.name, difference)
+        return path.name
+
+    name = group.on_main(choose)
+    if name is None:
+        return None
+    path = experiment.checkpoints / name
+    return group.check(lambda: latest or (path, read_checkpoint(path)))
+
+
+def _on_device(model: PretrainingModel, config: ExperimentConfig, device: Device, group: Group) -> nn.Module:
+    """The module to train: on the device, compiled and distributed as config.json says."""
+    model.to(device.device)
+    layers = list(model.encoder.layers)
+    if config.model.compile:
+        compile_units(layers, device.device)
+    return distribute(model, layers, config.gpu_setting.parallel, group, device)
+
+
+def _tidy(folder: Path, path: Path, content: Mapping[str, Any]) -> None:
+    """What a kill at the very end of a run left undone."""
+    remove_leftovers(folder)
+    write_missing_weights(content, path)
+
+
+def say(group: Group, text: str, *values: object) -> None:
+    """A line for people, once, however many processes there are."""
+    if group.is_main:
+        logger.info(text, *values)
 
 
 def training_settings(config: ExperimentConfig) -> TrainingSettings:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL, sync_folder
+from nystromformer.training.distributed import laid_out_like
 
 FORMAT = 1
 _NAME = re.compile(r"cp-(\d{4,})(?:-step-(\d+))?\.cp")
@@ -172,7 +173,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
         raise UserError(f"{source}: of another architecture than the model in config.json:{lines}")
-    model.load_state_dict(dict(weights))
+    model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
 
 
 def remove_old(folder: Path, keep: int) -> None:

@@ -10,19 +10,22 @@ from nystromformer.training.settings import Device
 _NAMED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def choose_device(name: str, mixed_precision: bool | str) -> Device:
+def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None = None) -> Device:
     """The device and precision of a run.
 
     Args:
         name: "auto" (a GPU where there is one), or a name torch knows ("cpu", "cuda", "cuda:1").
         mixed_precision: false: float32. true: the best the device has: bfloat16 on a GPU or CPU with instructions for
             it, float16 on an older GPU, float32 on other CPUs. "bf16", "fp16": that one.
+        local_rank: of several processes on this machine, this one's number: it gets the GPU of that number.
 
     Raises:
         UserError: a device that is not there.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and local_rank is not None:
+        name = f"cuda:{local_rank}"
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -32,7 +35,10 @@ def choose_device(name: str, mixed_precision: bool | str) -> Device:
     if device.type == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= found:
-            raise UserError(f"--device {name}: this machine has {found} CUDA devices; use --device cpu or auto")
+            advice = (
+                "use --device cpu or auto" if local_rank is None else "start as many processes, or use --device cpu"
+            )
+            raise UserError(f"--device {name}: this machine has {found} CUDA devices; {advice}")
     elif device.type != "cpu":
         raise UserError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
     if isinstance(mixed_precision, str):

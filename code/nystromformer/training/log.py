@@ -95,6 +95,24 @@ class RunLog:
         return str(tqdm.format_interval(seconds))
 
 
+class SilentLog:
+    """The log of a process for which another one writes: same methods, no effect."""
+
+    def advance(self) -> None: ...
+
+    def event(self, kind: str, step: int, **values: Any) -> None: ...
+
+    def train(self, step: int, epoch: int, metrics: dict[str, float], speed: dict[str, float]) -> None: ...
+
+    def validation(self, step: int, epoch: int, metrics: dict[str, float]) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def describe(metrics: dict[str, float]) -> str:
     """`loss 5.012, mlm_accuracy 21.3 %` for people."""
     return ", ".join(

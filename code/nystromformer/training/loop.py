@@ -25,7 +25,15 @@ from nystromformer.training.checkpoint import (
     write_missing_weights,
 )
 from nystromformer.training.device import memory_in_mib
-from nystromformer.training.log import RunLog
+from nystromformer.training.distributed import (
+    accumulation,
+    gathered,
+    optimizer_state_laid_out_like,
+    unwrapped,
+    whole,
+)
+from nystromformer.training.group import Group
+from nystromformer.training.log import RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, learning_rate
 from nystromformer.training.settings import Batch, Device, Progress, Step, Task, TrainingSettings
 from nystromformer.training.stop import StopSignal
@@ -42,45 +50,52 @@ class Trainer:
         folder: where checkpoints and logs go; the caller holds its lock.
         device: where to compute; the task's model is on it already.
         extra: plain data that every checkpoint carries (config, dataset).
+        group: the processes that train this task together; each has its own trainer.
     """
 
     def __init__(
-        self, task: Task, settings: TrainingSettings, folder: Path, device: Device, extra: Mapping[str, Any]
+        self,
+        task: Task,
+        settings: TrainingSettings,
+        folder: Path,
+        device: Device,
+        extra: Mapping[str, Any],
+        group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
         self.task = task
         self.settings = settings
         self.folder = folder
         self.device = device
         self.extra = dict(extra)
+        self.group = group
         self.optimizer = build_optimizer(task.model, settings)
-        # float16 gradients underflow without a scale; bfloat16 and float32 need none.
-        scaled = device.autocast_dtype == torch.float16
-        self.scaler = torch.amp.GradScaler(device.device.type, enabled=scaled)
+        self.scaler = torch.amp.GradScaler(device.device.type, enabled=device.needs_loss_scale)
         self.progress = Progress()
         self._saved_at = time.monotonic()
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
 
     def resume(self, content: Mapping[str, Any], source: Path) -> None:
-        """Go on from the content of a `.cp` checkpoint.
+        """Go on from the content of a `.cp` checkpoint, that any number of processes wrote.
 
         Raises:
             UserError: weights that do not fit (lists all), or a checkpoint of weights alone.
         """
         if "optimizer" not in content:
             raise UserError(f"{source}: holds weights only; a run resumes from a .cp file")
-        load_weights(self.task.model, content["model"], source)
+        load_weights(unwrapped(self.task.model), content["model"], source)
         # The moments are the checkpoint's; what config.json says of the optimizer is taken from there.
         wanted = [
             {key: group[key] for key in ("betas", "eps", "weight_decay")} for group in self.optimizer.param_groups
         ]
-        self.optimizer.load_state_dict(content["optimizer"])
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.optimizer.load_state_dict(optimizer_state_laid_out_like(content["optimizer"], parameters))
         for group, options in zip(self.optimizer.param_groups, wanted, strict=True):
             group.update(options)
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.progress = Progress(**content["progress"])
-        write_missing_weights(content, source)
+        self.group.on_main(lambda: write_missing_weights(content, source))
 
     def run(self) -> Signals | None:
         """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
@@ -88,37 +103,39 @@ class Trainer:
         Raises:
             UserError: the loss is not finite, or a checkpoint cannot be written.
         """
-        remove_leftovers(self.folder)
+        self.group.on_main(lambda: remove_leftovers(self.folder))
         first, last = self.progress.step, self.settings.num_steps
         with ExitStack() as stack:
-            log = RunLog(self.folder, first, last)
+            log = RunLog(self.folder, first, last) if self.group.is_main else SilentLog()
             stack.callback(log.close)
-            stop = stack.enter_context(StopSignal())
-            log.event("start", first, device=str(self.device), version=self.extra.get("version"))
-            started, tokens_before = time.monotonic(), self.progress.tokens
-            for step in self.task.steps(first, last):
+            stop = stack.enter_context(StopSignal(patient=self.group.size > 1))
+            log.event(
+                "start", first, device=str(self.device), processes=self.group.size, version=self.extra.get("version")
+            )
+            clock = _Clock(self.progress.tokens)
+            for step in clock.waiting_for(self.task.steps(first, last)):
                 gradient_norm = self._step(step)
                 log.advance()
                 if self._is_report_due():
                     self._collect_sums()  # waits for the device, so that the clock is read when the work is done
-                    seconds = time.monotonic() - started
-                    self._report(log, gradient_norm, (self.progress.tokens - tokens_before) / seconds)
-                    started, tokens_before = time.monotonic(), self.progress.tokens
+                    self._report(log, gradient_norm, clock.speed(self.progress.tokens))
+                # A signal may reach one process of several, and their clocks differ.
+                signal, is_due = self.group.highest(stop.received or 0, self._is_checkpoint_due())
                 if self.progress.step % self.settings.steps_per_epoch == 0 or self.progress.step == last:
                     self._end_epoch(log)
-                    started, tokens_before = time.monotonic(), self.progress.tokens
-                elif stop.received or self._is_checkpoint_due():
+                    clock.restart(self.progress.tokens)
+                elif signal or is_due:
                     self._save_between(log)
-                if stop.received:
+                if signal:
                     log.say(
-                        f"stopped by {stop.received.name} after step {self.progress.step}; its checkpoint is written"
+                        f"stopped by {Signals(signal).name} after step {self.progress.step}; its checkpoint is written"
                     )
-                    return stop.received
+                    return Signals(signal)
         return None
 
     def _step(self, step: Step) -> Tensor:
         """One optimizer step over a global batch; returns the gradient's norm before clipping."""
-        self.task.model.train()
+        model, count = self.task.model.train(), len(step.micro_batches)
         number = self.progress.step
         rate = learning_rate(number, self.settings)
         for group in self.optimizer.param_groups:
@@ -126,16 +143,19 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         step_sums: Tensor | None = None
         for index, batch in enumerate(step.micro_batches):
-            # Dropout, too, is a function of (seed, step, micro-batch): nothing of the generator needs saving.
-            torch.manual_seed(_dropout_seed(self.settings.seed, number, index))
-            with self.device.autocast():
-                loss, sums = self.task.loss(to_device(batch, self.device.device))
-            self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            # Dropout, too, is a function of (seed, step, micro-batch): nothing of the generator needs saving, and as
+            # many micro-batches give the same step in any number of processes.
+            torch.manual_seed(_dropout_seed(self.settings.seed, number, self.group.rank * count + index))
+            with accumulation(model, last=index == count - 1):
+                with self.device.autocast():
+                    loss, sums = self.task.loss(to_device(batch, self.device.device))
+                # The losses of all processes add up, but gradients are averaged.
+                self.scaler.scale(loss * self.group.size).backward()  # type: ignore[no-untyped-call]
             step_sums = sums if step_sums is None else step_sums + sums
         assert step_sums is not None, "a step has at least one micro-batch"
         self.scaler.unscale_(self.optimizer)
         limit = math.inf if self.settings.max_grad_norm is None else self.settings.max_grad_norm
-        gradient_norm = torch.nn.utils.clip_grad_norm_(self.task.model.parameters(), limit)
+        gradient_norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), limit))
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self._add_sums(step_sums)
@@ -151,7 +171,7 @@ class Trainer:
 
     def _collect_sums(self) -> list[float]:
         if self._pending is not None:
-            new = self._pending.tolist()
+            new = self.group.sum(self._pending).tolist()
             old = self.progress.sums or [0.0] * len(new)
             self.progress.sums = [a + b for a, b in zip(old, new, strict=True)]
             self._pending = None
@@ -163,38 +183,46 @@ class Trainer:
     def _is_checkpoint_due(self) -> bool:
         return time.monotonic() - self._saved_at >= 60 * self.settings.minutes_per_checkpoint
 
-    def _report(self, log: RunLog, gradient_norm: Tensor, tokens_per_second: float) -> None:
+    def _report(self, log: RunLog | SilentLog, gradient_norm: Tensor, speed: Mapping[str, float]) -> None:
         metrics = self.task.metrics(self._collect_sums())
         self._check_finite(metrics)
         rate = learning_rate(self.progress.step - 1, self.settings)
-        speed = {
+        state = {
             "learning_rate": rate,
             "gradient_norm": float(gradient_norm),
-            "tokens_per_second": tokens_per_second,
+            **speed,
             "memory_mib": memory_in_mib(self.device.device),
         }
-        log.train(self.progress.step, self._epoch, metrics, speed)
+        log.train(self.progress.step, self._epoch, metrics, state)
         self.progress.sums, self.progress.reported_at = [], self.progress.step
 
-    def _end_epoch(self, log: RunLog) -> None:
+    def _end_epoch(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
         metrics = self.validate()
         self._check_finite(metrics)
         log.validation(self.progress.step, self._epoch, metrics)
         log.flush()
         path, content = self.folder / f"{epoch_name(self._epoch)}.cp", self._content()
-        write_checkpoint(content, path)
-        write_checkpoint(weights_of(content), path.with_suffix(".model"))
-        self._saved_at = time.monotonic()
-        remove_old(self.folder, self.settings.keep_checkpoints)
 
-    def _save_between(self, log: RunLog) -> None:
+        def write() -> None:
+            write_checkpoint(content, path)
+            write_checkpoint(weights_of(content), path.with_suffix(".model"))
+            remove_old(self.folder, self.settings.keep_checkpoints)
+
+        self.group.on_main(write)
+        self._saved_at = time.monotonic()
+
+    def _save_between(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
         log.flush()
-        name = between_name(self._epoch, self.progress.step)
-        write_checkpoint(self._content(), self.folder / f"{name}.cp")
+        path, content = self.folder / f"{between_name(self._epoch, self.progress.step)}.cp", self._content()
+
+        def write() -> None:
+            write_checkpoint(content, path)
+            remove_old(self.folder, self.settings.keep_checkpoints)
+
+        self.group.on_main(write)
         self._saved_at = time.monotonic()
-        remove_old(self.folder, self.settings.keep_checkpoints)
 
     def validate(self) -> dict[str, float]:
         """The task's validation, without gradients and dropout."""
@@ -208,8 +236,8 @@ class Trainer:
             **self.extra,
             "step": self.progress.step,
             "epoch": self._epoch,
-            "model": self.task.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "model": gathered(unwrapped(self.task.model).state_dict(), keep=self.group.is_main),
+            "optimizer": gathered(self.optimizer.state_dict(), keep=self.group.is_main),
             "scaler": self.scaler.state_dict(),
             "progress": self.progress.as_data(),
         }
@@ -235,6 +263,31 @@ class Trainer:
                 "learning_rate, lengthen warmup or set max_grad_norm, and start again; the checkpoints written so far "
                 "are kept."
             )
+
+
+class _Clock:
+    """Speed since the last report: tokens a second, and the share of the time that went into waiting for data."""
+
+    def __init__(self, tokens: int) -> None:
+        self.restart(tokens)
+
+    def restart(self, tokens: int) -> None:
+        self._started, self._tokens, self._waited = time.monotonic(), tokens, 0.0
+
+    def waiting_for(self, steps: Iterator[Step]) -> Iterator[Step]:
+        """The steps, each of them waited for by the clock."""
+        begin = time.monotonic()
+        for step in steps:
+            self._waited += time.monotonic() - begin
+            yield step
+            begin = time.monotonic()
+
+    def speed(self, tokens: int) -> dict[str, float]:
+        """The figures, given the tokens so far; starts anew."""
+        seconds = time.monotonic() - self._started
+        speed = {"tokens_per_second": (tokens - self._tokens) / seconds, "waiting_for_data": self._waited / seconds}
+        self.restart(tokens)
+        return speed
 
 
 def to_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:

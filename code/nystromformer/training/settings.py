@@ -30,11 +30,14 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class Step:
-    """One step's global batch, cut into micro-batches whose losses add up to the batch's."""
+    """This process' part of a step's global batch, cut into micro-batches; all losses add up to the global batch's.
+
+    Every process has as many micro-batches.
+    """
 
     micro_batches: Sequence[Batch]
     tokens: int
-    """Valid tokens of the batch, for the speed that is shown."""
+    """Valid tokens of the global batch, for the speed that is shown."""
 
     def pin_memory(self) -> "Step":
         """The step in page-locked memory; torch's DataLoader calls this."""
@@ -46,10 +49,10 @@ class Task(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """What is trained."""
+        """What is trained, as `distribute` gives it."""
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
-        """The global batches of steps first … last-1; a pure function of the step's number."""
+        """The batches of steps first … last-1; a pure function of the step's number."""
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """A micro-batch's share of the global batch's loss, and its sums (1-D, detached) for `metrics`."""
@@ -58,7 +61,7 @@ class Task(Protocol):
         """Names and values, "loss" among them, from sums added over micro-batches and steps."""
 
     def validate(self) -> dict[str, float]:
-        """Metrics on held-out data, the same data every time."""
+        """Metrics on held-out data, the same data every time; of all processes together."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ class Device:
     device: torch.device
     autocast_dtype: torch.dtype | None
     """None: float32 throughout."""
+
+    @property
+    def needs_loss_scale(self) -> bool:
+        """float16 gradients underflow without a scale; bfloat16 and float32 need none."""
+        return self.autocast_dtype == torch.float16
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)

@@ -7,9 +7,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignal:
-    """Within the block, the first SIGTERM or SIGINT only sets `received`; the second acts as usual."""
+    """Within the block, the first SIGTERM or SIGINT only sets `received`; the second acts as usual.
 
-    def __init__(self) -> None:
+    Args:
+        patient: later signals do nothing. What starts several processes passes on each signal that it gets, beside the
+            terminal or scheduler that sends it to every process, and ends processes that take too long.
+    """
+
+    def __init__(self, patient: bool = False) -> None:
+        self._patient = patient
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, object] = {}
 
@@ -24,7 +30,8 @@ class StopSignal:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
-        self._restore()
+        if not self._patient:
+            self._restore()
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

@@ -1,0 +1,105 @@
+"""One model over several processes: whole in each (DDP), or in shards (FSDP2); and checkpoints that know neither.
+
+A checkpoint holds whole tensors, in the layout of a single process. So any number of processes reads what any other
+number wrote, sharded or not.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from nystromformer.errors import UserError
+from nystromformer.training.group import Group
+from nystromformer.training.settings import Device
+
+Layout = Literal["ddp", "fsdp"]
+
+
+def distribute(model: nn.Module, units: Sequence[nn.Module], layout: Layout, group: Group, device: Device) -> nn.Module:
+    """The module to call in the place of `model`, with gradients averaged over the processes in its backward.
+
+    Args:
+        model: on the device, with the same weights in every process.
+        units: parts of it that a sharded model gathers one at a time: its layers.
+        layout: "ddp": the whole model in each process. "fsdp": weights, gradients and optimizer in shards.
+
+    Raises:
+        UserError: float16 with "fsdp", whose loss scale would differ between shards.
+    """
+    if group.size == 1:
+        return model
+    if layout == "ddp":
+        ids = [device.device] if device.device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)
+    if device.needs_loss_scale:
+        raise UserError(
+            'gpu_setting.parallel "fsdp" does not go with float16: set model.mixed_precision to "bf16" or false, or '
+            'gpu_setting.parallel to "ddp"'
+        )
+    mesh = init_device_mesh(device.device.type, (group.size,))
+    for unit in units:
+        fully_shard(unit, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The model itself, whose state has the names of a single process."""
+    return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+@contextmanager
+def accumulation(module: nn.Module, last: bool) -> Iterator[None]:
+    """Within the block, a backward exchanges gradients only for the last micro-batch."""
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(last)
+        yield
+    elif isinstance(module, DistributedDataParallel) and not last:
+        with module.no_sync():
+            yield
+    else:
+        yield
+
+
+def gathered(state: Any, keep: bool) -> Any:
+    """A `state_dict` with every sharded tensor whole; all processes call this together.
+
+    Args:
+        keep: whether this process wants the whole tensors (on the CPU); others get None in their place.
+    """
+    if isinstance(state, DTensor):
+        full = state.full_tensor()
+        return full.cpu() if keep else None
+    if isinstance(state, Mapping):
+        return {key: gathered(item, keep) for key, item in state.items()}
+    return state
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor itself, or what its shards amount to, in every process."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def laid_out_like(whole: Tensor, place: Tensor) -> Tensor:
+    """This process' shard of a whole tensor where `place` is sharded; the tensor itself elsewhere."""
+    if not isinstance(place, DTensor):
+        return whole
+    return distribute_tensor(whole.to(place.device), place.device_mesh, place.placements, src_data_rank=None)
+
+
+def optimizer_state_laid_out_like(state: Mapping[str, Any], parameters: Sequence[Tensor]) -> dict[str, Any]:
+    """An optimizer's `state_dict` of whole tensors, with the moments laid out as the parameters that they belong to."""
+    moments = {
+        index: {
+            name: laid_out_like(value, parameters[index]) if value.shape == parameters[index].shape else value
+            for name, value in entry.items()
+        }
+        for index, entry in state["state"].items()
+    }
+    return {**state, "state": moments}

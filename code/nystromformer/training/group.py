@@ -1,0 +1,140 @@
+"""The processes that train together: what they agree on, and how one's failure becomes everybody's."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from nystromformer.errors import UserError
+
+T = TypeVar("T")
+
+
+class ProcessLost(UserError):
+    """Another process of the run has ended; what started the processes decides whether to start them again."""
+
+    exit_status = 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of a run; alone, every method is trivial.
+
+    rank: this process' number; process 0 writes logs and checkpoints.
+    local_rank: its number on its machine.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process speaks and writes for all."""
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over the processes, of equal shape in each; a new tensor."""
+        if self.size == 1:
+            return tensor
+        total = tensor.clone()
+        dist.all_reduce(total)
+        return total
+
+    def highest(self, *numbers: int) -> tuple[int, ...]:
+        """The highest of each number over the processes; waits for them, but for no device."""
+        if self.size == 1:
+            return numbers
+        highest = torch.tensor(numbers)
+        dist.all_reduce(highest, dist.ReduceOp.MAX)
+        return tuple(highest.tolist())
+
+    def check(self, work: Callable[[], T]) -> T:
+        """Do `work` in every process; where it fails in one, it fails in all, with that one's message.
+
+        Raises:
+            UserError: the first process' that failed.
+        """
+        if self.size == 1:
+            return work()
+        result, failure = _attempt(work)
+        failures: list[UserError | None] = [None] * self.size
+        dist.all_gather_object(failures, failure)
+        for rank, found in enumerate(failures):
+            if found is not None:
+                alike = all(str(other) == str(found) for other in failures)
+                raise found if alike else UserError(f"process {rank}: {found}")
+        return result  # type: ignore[return-value]  # only a failure leaves none
+
+    def on_main(self, work: Callable[[], T]) -> T:
+        """Do `work` in the main process and give its result (plain data) to all; all raise where it fails."""
+        if self.size == 1:
+            return work()
+        shared: list[Any] = list(_attempt(work)) if self.is_main else [None, None]
+        dist.broadcast_object_list(shared)
+        result, failure = shared
+        if failure is not None:
+            raise failure
+        return result  # type: ignore[no-any-return]
+
+    def same(self, **values: Any) -> None:
+        """Check that all processes hold the same plain values.
+
+        Raises:
+            UserError: names the first value that differs, and two processes.
+        """
+        if self.size == 1:
+            return
+        everybodys: list[dict[str, Any]] = [{}] * self.size
+        dist.all_gather_object(everybodys, values)
+        for rank, theirs in enumerate(everybodys):
+            for name, first in everybodys[0].items():
+                if theirs[name] != first:
+                    raise UserError(
+                        f"{name}: {first} in process 0, {theirs[name]} in process {rank}: every machine needs the same "
+                        "config.json, dataset and experiment folder"
+                    )
+
+
+@contextmanager
+def join_group() -> Iterator[Group]:
+    """Join the processes that torchrun started, or be alone; left at the end of the block."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Group()
+        return
+    # Objects and flags travel by gloo, so that agreeing on them waits for no GPU.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield Group(dist.get_rank(), size, int(os.environ.get("LOCAL_RANK", "0")))
+    except RuntimeError as error:
+        if is_lost_connection(error):
+            # Leaving in good order would wait for the lost one.
+            raise ProcessLost(
+                "another process of the run has ended, so this one ends too. With torchrun's --max_restarts (2 or "
+                "more) the run starts again from its last checkpoint; else start the same command again. "
+                f"({str(error).splitlines()[0]})"
+            ) from error
+        raise
+    dist.destroy_process_group()
+
+
+def is_lost_connection(error: RuntimeError) -> bool:
+    """Whether a collective failed because of another process, rather than this one's own work."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
+
+
+def _attempt(work: Callable[[], T]) -> tuple[T | None, UserError | None]:
+    try:
+        return work(), None
+    except UserError as error:
+        return None, UserError(str(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return None, UserError(f"{error.filename}: {error.strerror}")

@@ -1,0 +1,162 @@
+"""Several processes train as one: the same steps, checkpoints that any number of processes reads, one stop for all."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import CPU, ROOT, write_experiment
+
+from nystromformer.tasks.pretrain import pretrain
+from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
+from nystromformer.training.log import read_log
+
+STEPS = 30
+EVERY_STEP = {
+    "pretraining_setting__batch_size": 16,
+    "pretraining_setting__batches_per_report": 1,
+    "pretraining_setting__minutes_per_checkpoint": 1e-6,
+}
+
+
+def start(
+    folder: Path, dataset_folder: Path, *flags: object, processes: int = 2, restarts: int = 0
+) -> subprocess.Popen[bytes]:
+    """The command under torchrun, in a process group of its own."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    script = [ROOT / "code/run_pretrain.py", "--model", folder, "--dataset", dataset_folder, "--device", "cpu", *flags]
+    return subprocess.Popen(
+        [sys.executable, *launcher, f"--max_restarts={restarts}", *map(str, script)],
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / "stderr.txt").open("ab"),
+        start_new_session=True,
+    )
+
+
+def run(folder: Path, dataset_folder: Path, *flags: object, processes: int = 2) -> int:
+    return start(folder, dataset_folder, *flags, processes=processes).wait(timeout=180)
+
+
+def stderr(folder: Path) -> str:
+    return (folder / "stderr.txt").read_text()
+
+
+def curve(folder: Path, steps: int = STEPS) -> torch.Tensor:
+    records = [r for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "train"]
+    assert [r["step"] for r in records] == list(range(1, len(records) + 1)), "no line lost, none twice"
+    return torch.tensor([[r[key] for key in ("mlm_loss", "sop_loss", "gradient_norm")] for r in records[:steps]])
+
+
+def assert_same_curve(found: Path, expected: Path, steps: int = STEPS) -> None:
+    assert len(curve(found)) >= steps
+    torch.testing.assert_close(curve(found, steps), curve(expected, steps), rtol=0, atol=1e-5)
+
+
+def wait_for_step(process: subprocess.Popen[bytes], folder: Path, step: int) -> None:
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        log = folder / "model" / "log.jsonl"
+        if log.exists() and f'"step": {step},' in log.read_text():
+            return
+        time.sleep(0.01)
+    raise AssertionError(stderr(folder))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """16 rows in micro-batches of 4, one process, with dropout."""
+    folder = tmp_path_factory.mktemp("alone")
+    pretrain(write_experiment(folder, **EVERY_STEP), dataset_folder, CPU)
+    return folder
+
+
+def test_one_by_sixteen_four_by_four_and_two_processes_agree(tmp_path: Path, dataset_folder: Path) -> None:
+    folders = {name: tmp_path / name for name in ("1x16", "4x4", "2x4x2")}
+    for name, folder in folders.items():
+        rows = 16 if name == "1x16" else 4
+        changes: dict[str, Any] = {"gpu_setting__inst_per_gpu": rows, "model__dropout_prob": 0.0}
+        experiment = write_experiment(folder, **EVERY_STEP, **changes)
+        if name == "2x4x2":
+            assert run(folder, dataset_folder) == 0, stderr(folder)
+        else:
+            pretrain(experiment, dataset_folder, CPU)
+    for name in ("4x4", "2x4x2"):
+        assert_same_curve(folders[name], folders["1x16"], steps=20)
+    validations = [
+        [r["loss"] for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "validation"]
+        for folder in folders.values()
+    ]
+    assert len(validations[0]) == 3
+    torch.testing.assert_close(torch.tensor(validations[1:]), torch.tensor(validations[:1] * 2), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["ddp", "fsdp"])
+def test_stopped_with_two_processes_and_resumed_with_one(
+    layout: str, tmp_path: Path, dataset_folder: Path, alone: Path
+) -> None:
+    """Dropout, order and masks go on exactly; the signals come as a scheduler sends them: to all, and again."""
+    write_experiment(tmp_path, **EVERY_STEP, gpu_setting__parallel=layout)
+    process = start(tmp_path, dataset_folder)
+    wait_for_step(process, tmp_path, 5)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=60) == 1, stderr(tmp_path)
+    newest = read_checkpoint(find_checkpoints(tmp_path / "model")[-1].path)
+    assert 5 <= newest["step"] < STEPS
+    assert re.findall(r"stopped by SIGTERM after step (\d+)", stderr(tmp_path)) == [str(newest["step"])]
+    expected = read_checkpoint(alone / "model" / "cp-0000.cp")
+    assert {name: w.shape for name, w in newest["model"].items()} == {
+        name: w.shape for name, w in expected["model"].items()
+    }
+    pretrain(write_experiment(tmp_path, **EVERY_STEP), dataset_folder, CPU)
+    assert_same_curve(tmp_path, alone)
+
+
+def test_begun_alone_and_gone_on_in_shards(tmp_path: Path, dataset_folder: Path, alone: Path) -> None:
+    write_experiment(tmp_path, **EVERY_STEP, gpu_setting__parallel="fsdp")
+    (tmp_path / "model").mkdir()
+    for name in ("cp-0000.cp", "cp-0000.model", "log.jsonl"):
+        shutil.copy(alone / "model" / name, tmp_path / "model" / name)
+    assert run(tmp_path, dataset_folder) == 0, stderr(tmp_path)
+    assert "going on from cp-0000.cp, step 10 of 30" in stderr(tmp_path)
+    assert_same_curve(tmp_path, alone)
+    final = read_checkpoint(tmp_path / "model" / "cp-0002.cp")
+    assert all(isinstance(weight, torch.Tensor) for weight in final["model"].values())
+    assert final["optimizer"]["state"][0]["exp_avg"].shape == final["model"]["encoder.embeddings.word.weight"].shape
+
+
+def test_a_lost_worker_is_replaced_and_the_curve_is_the_same(tmp_path: Path, dataset_folder: Path, alone: Path) -> None:
+    write_experiment(tmp_path, **EVERY_STEP)
+    process = start(tmp_path, dataset_folder, restarts=3)
+    for step in (4, 15):
+        wait_for_step(process, tmp_path, step)
+        workers = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        os.kill(workers[-1], signal.SIGKILL)
+        wait_for_step(process, tmp_path, step + 5)
+    assert process.wait(timeout=180) == 0, stderr(tmp_path)
+    assert stderr(tmp_path).count("going on from") >= 1
+    assert_same_curve(tmp_path, alone)
+
+
+def test_a_number_of_processes_that_does_not_divide_the_batch(tmp_path: Path, dataset_folder: Path) -> None:
+    write_experiment(tmp_path, pretraining_setting__batch_size=20)
+    assert run(tmp_path, dataset_folder, processes=3) == 1
+    said = re.findall("error: .*", stderr(tmp_path))
+    assert len(said) == 1, "one process speaks for all"
+    assert "3 processes cannot share batches of 20 rows" in said[0]
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_mistake_is_said_once_and_ends_all(tmp_path: Path) -> None:
+    write_experiment(tmp_path)
+    assert run(tmp_path, tmp_path / "nowhere") == 1
+    said = re.findall("error: .*", stderr(tmp_path))
+    assert len(said) == 1
+    assert "expected a dataset folder, found none" in said[0]
+    assert "Traceback" not in stderr(tmp_path).split("elastic")[0], "only the launcher shows one, its own"
