@@ -47,9 +47,9 @@ class Experiment:
         return self.path(self.config.model_checkpoints)
 
     def path(self, name: str) -> Path:
-        """A path of config.json: what is under the container's /model is in the experiment folder."""
+        """A path of config.json: what is under the container's /model, or relative, is in the experiment folder."""
         path = Path(name)
-        return self.folder / path.relative_to(CONTAINER_MODEL) if path.is_relative_to(CONTAINER_MODEL) else path
+        return self.folder / (path.relative_to(CONTAINER_MODEL) if path.is_relative_to(CONTAINER_MODEL) else path)
 
     def dataset(self, folder: Path | None, verify: bool = False) -> Dataset:
         """The dataset in `folder`, or else in config.json's `data_folder`, checked to fit the model.
