@@ -41,7 +41,7 @@ def test_defaults_are_the_authors(valid: Data) -> None:
     assert (setting.minutes_per_checkpoint, setting.batches_per_report) == (10, 10)
     assert (config.model_checkpoints, config.data_folder) == ("/model/model", "/dataset")
     assert (config.glue_dataset_folder, config.wikihop_dataset_folder) == ("/glue", "/wikihop")
-    assert config.from_cp is None
+    assert (config.from_cp, config.from_cp_resize) == (None, "lossless")
 
 
 def test_steps(valid: Data) -> None:
@@ -132,6 +132,7 @@ INF, NAN = float("inf"), float("nan")
         ("pretraining_setting.objectives", [[], ["sop"], ["mlm", "mlm"], "mlm", {}, None]),
         ("data_folder", ["", None, 3]),
         ("from_cp", ["", False]),
+        ("from_cp_resize", ["", True, None, "exact"]),
         ("model", [[], "model", None]),
         ("gpu_setting", [3]),
     ],
@@ -158,6 +159,9 @@ def test_wrong_values_are_refused_with_what_was_found(valid: Data, path: str, va
         ("pretraining_setting.seed", 2**63 - 1),
         ("pretraining_setting.objectives", ["sop", "mlm"]),
         ("from_cp", "/model/model/cp-0001.cp"),
+        ("from_cp", "../nystrom-512/model/cp-0099.model"),
+        ("from_cp_resize", "none"),
+        ("from_cp_resize", "lossy"),
         ("$schema", "config.schema.json"),
     ],
 )

@@ -17,7 +17,8 @@ SHIPPED = sorted(path.parent.name for name in ATTENTIONS for path in ROOT.glob(f
 
 
 def test_the_experiments_are_shipped() -> None:
-    assert {"nystrom-512", "softmax-512", "nystrom-small", "softmax-small", "nystrom-demo"} <= set(SHIPPED)
+    names = {"nystrom-512", "nystrom-4096", "softmax-512", "nystrom-small", "softmax-small", "nystrom-demo"}
+    assert names <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -49,6 +50,20 @@ def test_the_papers_numbers(name: str, steps: int, shape: tuple[int, ...]) -> No
     assert widths == shape
     assert (setting.num_steps, setting.warmup_steps) == (steps, 10_000)
     assert (setting.batch_size, setting.learning_rate, setting.objectives) == (256, 1e-4, ("mlm", "sop"))
+
+
+def test_4096_goes_on_from_512() -> None:
+    long, short = (load_config(ROOT / f"nystrom-{length}" / "config.json") for length in (4096, 512))
+    model, setting = long.model, long.pretraining_setting
+    longer = {"max_seq_len", "conv_kernel_size", "attention_grad_checkpointing", "gelu_grad_checkpointing"}
+    assert model.model_dump(exclude=longer) == short.model.model_dump(exclude=longer)
+    assert (model.max_seq_len, model.conv_kernel_size) == (4096, 65)
+    assert model.attention_grad_checkpointing
+    assert model.gelu_grad_checkpointing
+    assert (long.from_cp, long.from_cp_resize) == ("/model/cp-0099.model", "lossless")
+    assert setting.objectives == short.pretraining_setting.objectives
+    assert (setting.batch_size, setting.learning_rate) == (64, 5e-5)
+    assert (setting.batches_per_epoch, setting.epoch, setting.warmup_steps) == (1000, 100, 1000)
 
 
 def test_demo_turns_into_softmax_by_overrides() -> None:

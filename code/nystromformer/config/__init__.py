@@ -10,7 +10,7 @@ from .attention import (
     attention_config,
 )
 from .load import experiment_config, json_schema, load_config
-from .schema import ExperimentConfig, GpuConfig, ModelConfig, PretrainingConfig
+from .schema import ExperimentConfig, GpuConfig, ModelConfig, PretrainingConfig, Resize
 
 __all__ = [
     "ATTENTIONS",
@@ -24,6 +24,7 @@ __all__ = [
     "GpuConfig",
     "ModelConfig",
     "PretrainingConfig",
+    "Resize",
     "experiment_config",
     "json_schema",
     "load_config",

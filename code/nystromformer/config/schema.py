@@ -19,6 +19,7 @@ Size = Annotated[int, Field(ge=1)]
 Folder = Annotated[str, Field(min_length=1)]
 Objective = Literal["mlm", "sop"]
 MixedPrecision = Literal[True, False, "bf16", "fp16"]
+Resize = Literal["none", "lossless", "lossy"]
 
 
 def _as_tuple(value: object) -> object:
@@ -305,7 +306,17 @@ class ExperimentConfig(BaseModel):
     data_folder: Folder = Field(default="/dataset", description="Where the pretraining rows are.")
     glue_dataset_folder: Folder = Field(default="/glue", description="Where the GLUE files are.")
     wikihop_dataset_folder: Folder = Field(default="/wikihop", description="Where the WikiHop files are.")
-    from_cp: Folder | None = Field(default=None, description="Checkpoint whose weights a new run starts from.")
+    from_cp: Folder | None = Field(
+        default=None,
+        description="Checkpoint (.model or .cp) whose weights a new run starts from; /model and relative paths are in "
+        "the experiment folder. A run that has a checkpoint of its own goes on from that.",
+    )
+    from_cp_resize: Resize = Field(
+        default="lossless",
+        description="What may have another size than in from_cp. none: nothing. lossless: positions and sentence types "
+        "(repeated or cut) and larger convolution kernels (zeros around the taps), so that input which both models "
+        "take gets the same output. lossy: also smaller kernels, which lose their outer taps.",
+    )
     model: ModelConfig = Field(description="The network: its sizes, its attention and how it is computed.")
     pretraining_setting: PretrainingConfig = Field(description="The pretraining run: its length, optimiser and logs.")
     gpu_setting: GpuConfig = Field(description="How the batch is cut for the devices.")

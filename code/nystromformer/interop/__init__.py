@@ -1,0 +1,1 @@
+"""Weights that come from other models: of other sizes, and later of other projects."""

@@ -1,0 +1,209 @@
+"""Weights of one model for another that differs in its length, its attention or its heads.
+
+What may differ: the positions, the sentence types, the convolution and everything else of the attentions' own, and the
+heads. The rest of the encoder must fit exactly: where it does not, the checkpoint is most likely the wrong one.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from nystromformer.config import Resize
+from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
+
+_POSITIONS = "encoder.embeddings.position.weight"
+_SENTENCE_TYPES = "encoder.embeddings.sentence_type.weight"
+_KERNEL = re.compile(r"encoder\.layers\.\d+\.attention\.core\.skip\.weight")
+# A key projection is of the attention: those that share queries and keys have none.
+_OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|key)\.")
+_LAYER = re.compile(r"(encoder\.layers\.)(\d+)(\..+)")
+
+# With another number of heads or place of the norms the same weights would fit and mean something else.
+_FIXED = (
+    "vocab_size",
+    "embedding_dim",
+    "transformer_dim",
+    "transformer_hidden_dim",
+    "num_layers",
+    "num_head",
+    "head_dim",
+    "norm",
+    "embedding_norm",
+)
+_MENTIONED = ("attn_type", "num_landmarks", "activation", "layer_norm_eps", "position_offset", "pooling")
+
+
+class DoesNotFit(ValueError):
+    """The weights are of another architecture; `problems` lists all that differs."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass
+class Transfer:
+    """Weights that fit, and what was done to them."""
+
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    """Every weight of the model."""
+    resized: list[str] = field(default_factory=list)
+    initial: list[str] = field(default_factory=list)
+    """Names that the source has not."""
+    left_out: list[str] = field(default_factory=list)
+    """Names that the model has not."""
+    mentioned: list[str] = field(default_factory=list)
+    """Differences that change no shape."""
+
+    @property
+    def notes(self) -> list[str]:
+        """A line for each kind of thing that was done."""
+        lines = [*self.resized]
+        if self.initial:
+            lines.append(f"not in the checkpoint, initial values: {', '.join(self.initial)}")
+        if self.left_out:
+            lines.append(f"not in the model, left out: {', '.join(self.left_out)}")
+        return lines + self.mentioned
+
+
+def transfer_weights(
+    initial: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    source: Mapping[str, Tensor],
+    source_config: Mapping[str, Any],
+    resize: Resize = "lossless",
+) -> Transfer:
+    """The source's weights in the shapes of the model.
+
+    Args:
+        initial: the model's state dict; of what the source has not, the values that are taken.
+        config: the section "model" of its config.json, as plain data with all defaults.
+        source, source_config: the same of the source.
+        resize: what may change its size. "none": nothing; "lossless": what leaves input that both models take the
+            same output; "lossy": convolution kernels may lose taps too.
+
+    Raises:
+        DoesNotFit: lists each key of the config and each weight that differs and must not.
+    """
+    problems = [
+        f"model.{key}: {config[key]!r} in config.json, {source_config[key]!r} in the checkpoint"
+        for key in _FIXED
+        if key in config and key in source_config and config[key] != source_config[key]
+    ]
+    layers = min(config.get("num_layers", 0), source_config.get("num_layers", 0))
+
+    def counts(name: str) -> bool:
+        """Not the layers that only one of the two has: the line on num_layers says it."""
+        match = _LAYER.fullmatch(name)
+        return match is None or not layers or int(match[2]) < layers
+
+    result = Transfer()
+    missing, unexpected, misfits, resized = [], [], [], []
+    for name, target in initial.items():
+        if name not in source:
+            if _is_optional(name):
+                missing.append((name, ""))
+                result.weights[name] = target
+            elif counts(name):
+                misfits.append((name, "missing from the checkpoint"))
+            continue
+        offsets = source_config.get("position_offset", config["position_offset"]), config["position_offset"]
+        fitted, note = _fit(name, source[name], target, offsets)
+        refusal = _refusal(name, source[name], target, fitted, note, resize)
+        if refusal:
+            misfits.append((name, refusal))
+            continue
+        assert fitted is not None, "a weight that does not fit is refused"
+        result.weights[name] = fitted
+        if note:
+            resized.append((name, note))
+    for name in source:
+        if name not in initial:
+            if _is_optional(name):
+                unexpected.append((name, ""))
+            elif counts(name):
+                misfits.append((name, "not in the model"))
+    if problems or misfits:
+        raise DoesNotFit([*problems, *grouped(misfits)])
+    result.resized, result.initial, result.left_out = grouped(resized), grouped(missing), grouped(unexpected)
+    result.mentioned = [
+        f"model.{key}: {_short(source_config[key])} in the checkpoint, {_short(config[key])} now"
+        for key in _MENTIONED
+        if key in config and key in source_config and config[key] != source_config[key]
+    ]
+    return result
+
+
+def grouped(items: Iterable[tuple[str, str]]) -> list[str]:
+    """`name: text` lines, those of layers that say the same in one: `encoder.layers.0-11.attention.key.bias`."""
+    layers: dict[tuple[str, str, str], list[int]] = {}
+    for name, text in items:
+        match = _LAYER.fullmatch(name)
+        key = (match[1], match[3], text) if match else (name, "", text)
+        layers.setdefault(key, []).extend([int(match[2])] if match else [])
+    return [
+        f"{head}{_ranges(numbers)}{tail}" + (f": {text}" if text else "")
+        for (head, tail, text), numbers in layers.items()
+    ]
+
+
+def _is_optional(name: str) -> bool:
+    """Whether two models that fit may differ in having this weight: those of heads and of the attentions' own."""
+    return not name.startswith("encoder.") or _OF_THE_ATTENTION.match(name) is not None
+
+
+def _fit(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int]) -> tuple[Tensor | None, str]:
+    """The source in the target's shape and what was done to it; None where that cannot be."""
+    same = source.shape == target.shape
+    if name == _POSITIONS and source.shape[1:] == target.shape[1:] and not (same and offsets[0] == offsets[1]):
+        before, now = (len(table) - offset for table, offset in zip((source, target), offsets, strict=True))
+        if before < 1:
+            return None, ""
+        moved = "" if offsets[0] == offsets[1] else f", from row {offsets[1]} of the table"
+        fitted = fit_positions(source, offsets[0], target, offsets[1])
+        return fitted, _repeated(before, now, "positions") + moved
+    if same:
+        return source, ""
+    if name == _SENTENCE_TYPES and source.shape[1:] == target.shape[1:]:
+        return repeat_rows(source, len(target)), _repeated(len(source), len(target), "sentence types")
+    if _KERNEL.fullmatch(name) and len(source) == len(target) and source.ndim == target.ndim == 4:
+        before, now = source.shape[2], target.shape[2]
+        note = f"{before} taps amid {now}, zeros around them" if now > before else f"the middle {now} of {before} taps"
+        return fit_kernel(source, now), note
+    return None, ""
+
+
+def _refusal(name: str, source: Tensor, target: Tensor, fitted: Tensor | None, note: str, resize: Resize) -> str | None:
+    shapes = f"the model has {tuple(target.shape)}, the checkpoint {tuple(source.shape)}"
+    if fitted is None:
+        return shapes
+    if note and resize == "none":
+        return f'{shapes}; from_cp_resize is "none"'
+    if _KERNEL.fullmatch(name) and target.shape[2] < source.shape[2] and resize != "lossy":
+        return f'{shapes}: taps would be lost; from_cp_resize "lossy" keeps the middle ones'
+    return None
+
+
+def _repeated(before: int, now: int, what: str) -> str:
+    if now == before:
+        return f"{now} {what}"
+    return f"{before} {what} repeated to {now}" if now > before else f"the first {now} of {before} {what}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """0-3,5 for 0, 1, 2, 3, 5."""
+    parts: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1] = (parts[-1][0], number)
+        else:
+            parts.append((number, number))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
