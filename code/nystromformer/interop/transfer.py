@@ -4,6 +4,7 @@ What may differ: the positions, the sentence types, the convolution and everythi
 heads. The rest of the encoder must fit exactly: where it does not, the checkpoint is most likely the wrong one.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ def transfer_weights(
         DoesNotFit: lists each key of the config and each weight that differs and must not.
     """
     problems = [
-        f"model.{key}: {config[key]!r} in config.json, {source_config[key]!r} in the checkpoint"
+        f"model.{key}: {_json(config[key])} in config.json, {_json(source_config[key])} in the checkpoint"
         for key in _FIXED
         if key in config and key in source_config and config[key] != source_config[key]
     ]
@@ -130,7 +131,7 @@ def transfer_weights(
         raise DoesNotFit([*problems, *grouped(misfits)])
     result.resized, result.initial, result.left_out = grouped(resized), grouped(missing), grouped(unexpected)
     result.mentioned = [
-        f"model.{key}: {_short(source_config[key])} in the checkpoint, {_short(config[key])} now"
+        f"model.{key}: {_json(source_config[key])} in the checkpoint, {_json(config[key])} now"
         for key in _MENTIONED
         if key in config and key in source_config and config[key] != source_config[key]
     ]
@@ -181,7 +182,7 @@ def _refusal(name: str, source: Tensor, target: Tensor, fitted: Tensor | None, n
     if fitted is None:
         return shapes
     if note and resize == "none":
-        return f'{shapes}; from_cp_resize is "none"'
+        return f'{shapes}; from_cp_resize "none" refuses {note}'
     if _KERNEL.fullmatch(name) and target.shape[2] < source.shape[2] and resize != "lossy":
         return f'{shapes}: taps would be lost; from_cp_resize "lossy" keeps the middle ones'
     return None
@@ -189,8 +190,8 @@ def _refusal(name: str, source: Tensor, target: Tensor, fitted: Tensor | None, n
 
 def _repeated(before: int, now: int, what: str) -> str:
     if now == before:
-        return f"{now} {what}"
-    return f"{before} {what} repeated to {now}" if now > before else f"the first {now} of {before} {what}"
+        return f"{what}: {now}"
+    return f"{what}: {before} repeated to {now}" if now > before else f"{what}: the first {now} of {before}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -204,6 +205,6 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def _json(value: object) -> str:
+    text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

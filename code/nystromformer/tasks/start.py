@@ -81,7 +81,7 @@ def _read(path: Path, model: nn.Module, config: ExperimentConfig, dataset: Datas
         lines = "".join(f"\n  {problem}" for problem in error.problems)
         raise UserError(
             f"{path}: of another architecture than the model in config.json:{lines}\n"
-            "It may differ in max_seq_len, num_sen_type, attn_type and its parameters, and the objectives."
+            "The model may differ in max_seq_len, num_sen_type, attn_type and its parameters, and the objectives."
         ) from error
     return int(content["step"]), transfer
 

@@ -1,0 +1,78 @@
+"""Tables and kernels of one size made to fit another."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
+
+WIDTH = 3
+LENGTHS, OFFSETS = st.integers(1, 40), st.integers(0, 4)
+ODD = st.integers(0, 12).map(lambda half: 2 * half + 1)
+
+
+def randoms(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@settings(deadline=None)
+@given(LENGTHS, OFFSETS, LENGTHS, OFFSETS)
+def test_positions_repeat(before: int, source_offset: int, now: int, offset: int) -> None:
+    source, initial = randoms(source_offset + before, WIDTH), randoms(offset + now, WIDTH, seed=1)
+    kept = source.clone(), initial.clone()
+    table = fit_positions(source, source_offset, initial, offset)
+    assert table.shape == initial.shape
+    for n in range(now):
+        assert torch.equal(table[offset + n], source[source_offset + n % before])
+    for row in range(offset):
+        assert torch.equal(table[row], source[row] if row < source_offset else initial[row])
+    assert torch.equal(source, kept[0])
+    assert torch.equal(initial, kept[1])
+
+
+def test_512_roberta_positions_to_4096() -> None:
+    source = randoms(514, WIDTH)
+    table = fit_positions(source, 2, torch.zeros(4098, WIDTH), 2)
+    assert torch.equal(table, torch.cat([source[:2], *[source[2:]] * 8]))
+
+
+@pytest.mark.parametrize(
+    ("source", "table", "words"),
+    [((6, 4), (6, 3), "width 3, found 4"), ((2, 3), (6, 3), "offsets 2 and 2"), ((6, 3), (2, 3), "found 6 and 2")],
+)
+def test_tables_that_do_not_fit(source: tuple[int, int], table: tuple[int, int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        fit_positions(torch.zeros(source), 2, torch.zeros(table), 2)
+
+
+@settings(deadline=None)
+@given(ODD, ODD, st.integers(1, 30))
+def test_more_taps_are_the_same_convolution(one: int, other: int, length: int) -> None:
+    before, now = sorted((one, other))
+    weight, values = randoms(2, 1, before, 1).double(), randoms(3, 2, length, 4, seed=1).double()
+    wider = fit_kernel(weight, now)
+    assert wider.shape == (2, 1, now, 1)
+    convolved = [F.conv2d(values, w, padding=(w.shape[2] // 2, 0), groups=2) for w in (weight, wider)]
+    torch.testing.assert_close(convolved[1], convolved[0], rtol=0, atol=1e-12)
+    # And back: the taps that are cut off are the zeros.
+    assert torch.equal(fit_kernel(wider, before), weight)
+
+
+def test_fewer_taps_are_the_middle_ones() -> None:
+    weight = torch.arange(5.0).view(1, 1, 5, 1)
+    assert fit_kernel(weight, 3).flatten().tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("taps", "size"), [(4, 5), (5, 4)])
+def test_even_kernels_have_no_centre(taps: int, size: int) -> None:
+    with pytest.raises(ValueError, match=f"odd numbers of taps, found {taps} and {size}"):
+        fit_kernel(torch.zeros(1, 1, taps, 1), size)
+
+
+@given(LENGTHS, LENGTHS)
+def test_rows_repeat(before: int, now: int) -> None:
+    rows = repeat_rows(torch.arange(before)[:, None], now)
+    assert rows.flatten().tolist() == [n % before for n in range(now)]

@@ -1,0 +1,280 @@
+"""Weights of one model in another: what stays the same function, what may differ, and what is refused."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from small import VOCABULARY, small_config
+from torch import Tensor
+
+from nystromformer.config import ModelConfig, Resize
+from nystromformer.interop.transfer import DoesNotFit, Transfer, grouped, transfer_weights
+from nystromformer.model import PretrainingModel
+
+SKIP = "encoder.layers.0-1.attention.core.skip.weight"
+HEAD = [f"sentence_order.{part}.{kind}" for part in ("dense", "classifier") for kind in ("weight", "bias")]
+SOFTMAX: dict[str, object] = {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None}
+
+
+def config(**changes: object) -> ModelConfig:
+    return small_config(**{f"model__{key}": value for key, value in changes.items()}).model
+
+
+def build(of: ModelConfig, seed: int, objectives: Iterable[str] = ("mlm", "sop")) -> PretrainingModel:
+    """A model whose weights are random, the biases and norms too, which begin as zeros and ones."""
+    torch.manual_seed(seed)
+    model = PretrainingModel(of, list(objectives)).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def plain(of: ModelConfig) -> dict[str, Any]:
+    return of.model_dump(mode="json", by_alias=True)
+
+
+def transfer(
+    source: PretrainingModel,
+    before: ModelConfig,
+    target: PretrainingModel,
+    now: ModelConfig,
+    resize: Resize = "lossless",
+) -> Transfer:
+    """Moves the weights over; returns what was done."""
+    result = transfer_weights(target.state_dict(), plain(now), source.state_dict(), plain(before), resize)
+    target.load_state_dict(result.weights)
+    return result
+
+
+def outputs(model: PretrainingModel, batch: int, length: int, types: bool = True) -> list[Tensor]:
+    """Logits at all positions and of the order, of rows with padding; what is at masked positions left out."""
+    generator = torch.Generator().manual_seed(length)
+    tokens = torch.randint(5, VOCABULARY, (batch, length), generator=generator)
+    lengths = torch.randint(1, length + 1, (batch,), generator=generator)
+    mask = torch.arange(length) < lengths[:, None]
+    types_BN = (torch.arange(length) > lengths[:, None] // 2).long() if types else None
+    with torch.no_grad():
+        out = model(tokens, torch.arange(length).expand(batch, -1), mask, types_BN)
+    assert out.order_B2 is not None
+    return [out.mlm_BKV[mask], out.order_B2]
+
+
+def same(model: PretrainingModel, other: PretrainingModel, length: int, types: bool = True) -> None:
+    for mine, theirs in zip(*(outputs(m, 3, length, types) for m in (model, other)), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("attention", ["nystrom", "softmax"])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_512_to_4096_is_the_same_function_up_to_512(attention: str, offset: int) -> None:
+    landmarks = {"num_landmarks": 64 if attention == "nystrom" else None}
+    shared: dict[str, object] = {"attn_type": attention, "position_offset": offset, **landmarks}
+    before = config(max_seq_len=512, conv_kernel_size=33, **shared)
+    now = config(max_seq_len=4096, conv_kernel_size=65, **shared)
+    source, target = build(before, 0), build(now, 1)
+    result = transfer(source, before, target, now)
+    assert result.notes == [
+        "encoder.embeddings.position.weight: positions: 512 repeated to 4096",
+        f"{SKIP}: 33 taps amid 65, zeros around them",
+    ]
+    for length in (1, 63, 64, 65, 500, 512):
+        same(target, source, length)
+    mine, theirs = (dict(model.named_parameters())["encoder.embeddings.position.weight"] for model in (target, source))
+    assert torch.equal(mine[:offset], theirs[:offset])
+    assert torch.equal(mine[offset:].view(8, 512, -1), theirs[offset:].expand(8, -1, -1))
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_beyond_the_source_the_positions_begin_again(times: int) -> None:
+    # Softmax attention over the same tokens at the same positions, several times over, gives each the output of once.
+    before = config(**SOFTMAX, max_seq_len=16)
+    now = config(**SOFTMAX, max_seq_len=times * 16)
+    source, target = build(before, 0), build(now, 1)
+    transfer(source, before, target, now)
+    tokens = torch.randint(5, VOCABULARY, (2, 16), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        once, over = source.encoder(tokens), target.encoder(tokens.repeat(1, times))
+    torch.testing.assert_close(over, once.repeat(1, times, 1), rtol=0, atol=1e-10)
+
+
+def test_a_shorter_model_takes_the_first_positions() -> None:
+    before, now = config(), config(max_seq_len=20)
+    source, target = build(before, 0), build(now, 1)
+    result = transfer(source, before, target, now)
+    assert result.notes == ["encoder.embeddings.position.weight: positions: the first 20 of 32"]
+    same(target, source, 20)
+
+
+@pytest.mark.parametrize(("before", "now"), [(2, 0), (0, 2)])
+@pytest.mark.parametrize("length", [30, 32, 50])
+def test_positions_that_start_at_another_row(before: int, now: int, length: int) -> None:
+    first, second = config(position_offset=before), config(position_offset=now, max_seq_len=length)
+    source, target = build(first, 0), build(second, 1)
+    result = transfer(source, first, target, second)
+    assert f", from row {now} of the table" in result.notes[0]
+    assert f"model.position_offset: {before} in the checkpoint, {now} now" in result.notes
+    same(target, source, min(32, length))
+
+
+def test_another_sentence_type_begins_as_the_first() -> None:
+    before, now = config(num_sen_type=1), config(num_sen_type=2)
+    source, target = build(before, 0), build(now, 1)
+    result = transfer(source, before, target, now)
+    assert result.notes == ["encoder.embeddings.sentence_type.weight: sentence types: 1 repeated to 2"]
+    for mine, theirs in zip(outputs(target, 3, 32), outputs(source, 3, 32, types=False), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
+    back = build(before, 2)
+    assert "sentence types: the first 1 of 2" in transfer(target, now, back, before).notes[0]
+    same(back, source, 32, types=False)
+
+
+def test_from_nystrom_to_softmax_and_back() -> None:
+    nystrom, softmax = config(), config(**SOFTMAX)
+    source, exact = build(nystrom, 0), build(softmax, 1)
+    there = transfer(source, nystrom, exact, softmax)
+    assert (there.initial, there.left_out) == ([], [SKIP])
+    assert 'model.attn_type: "nystrom" in the checkpoint, "softmax" now' in there.notes
+    target = build(nystrom, 2)
+    kernels = [layer.attention.core.skip.weight.clone() for layer in target.encoder.layers]
+    back = transfer(exact, softmax, target, nystrom)
+    assert (back.initial, back.left_out) == ([SKIP], [])
+    weights = source.state_dict()
+    for name, value in target.state_dict().items():
+        if "skip" not in name:
+            assert torch.equal(value, weights[name]), name
+    assert all(
+        torch.equal(layer.attention.core.skip.weight, k)
+        for layer, k in zip(target.encoder.layers, kernels, strict=True)
+    )
+
+
+def test_attentions_that_differ_by_layer() -> None:
+    before = config()
+    now = config(attn_type=["softmax", {"name": "nystrom", "conv_kernel_size": 9}], conv_kernel_size=None)
+    result = transfer(build(before, 0), before, build(now, 1), now)
+    assert result.left_out == ["encoder.layers.0.attention.core.skip.weight"]
+    assert result.resized == ["encoder.layers.1.attention.core.skip.weight: 5 taps amid 9, zeros around them"]
+
+
+def test_heads_come_and_go() -> None:
+    of = config()
+    without, with_order = build(of, 0, ["mlm"]), build(of, 1)
+    head = {name: with_order.state_dict()[name].clone() for name in HEAD}
+    gained = transfer(without, of, with_order, of)
+    assert (gained.initial, gained.left_out) == (HEAD, [])
+    assert gained.notes == [f"not in the checkpoint, initial values: {', '.join(HEAD)}"]
+    assert all(torch.equal(with_order.state_dict()[name], value) for name, value in head.items())
+    lost = transfer(with_order, of, build(of, 2, ["mlm"]), of)
+    assert (lost.initial, lost.left_out) == ([], HEAD)
+    assert lost.notes == [f"not in the model, left out: {', '.join(HEAD)}"]
+
+
+def test_weights_that_fit_are_taken_without_a_word() -> None:
+    of = config()
+    source, target = build(of, 0), build(of, 1)
+    assert transfer(source, of, target, of, "none").notes == []
+    same(target, source, 32)
+
+
+def refused(before: ModelConfig, now: ModelConfig, resize: Resize = "lossless") -> list[str]:
+    target = build(now, 1)
+    kept = {name: value.clone() for name, value in target.state_dict().items()}
+    with pytest.raises(DoesNotFit) as caught:
+        transfer(build(before, 0), before, target, now, resize)
+    assert all(torch.equal(value, kept[name]) for name, value in target.state_dict().items())
+    return list(caught.value.problems)
+
+
+def test_every_shape_that_differs_is_named() -> None:
+    assert refused(config(), config(transformer_hidden_dim=64, num_layers=3)) == [
+        "model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint",
+        "model.num_layers: 3 in config.json, 2 in the checkpoint",
+        "encoder.layers.0-1.feed_forward.up.weight: the model has (64, 16), the checkpoint (32, 16)",
+        "encoder.layers.0-1.feed_forward.up.bias: the model has (64,), the checkpoint (32,)",
+        "encoder.layers.0-1.feed_forward.down.weight: the model has (16, 64), the checkpoint (16, 32)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problems"),
+    [
+        ({"num_layers": 1}, ["model.num_layers: 1 in config.json, 2 in the checkpoint"]),
+        (
+            {"vocab_size": 299},
+            [
+                "model.vocab_size: 299 in config.json, 300 in the checkpoint",
+                "encoder.embeddings.word.weight: the model has (299, 16), the checkpoint (300, 16)",
+                "mlm.bias: the model has (299,), the checkpoint (300,)",
+            ],
+        ),
+        # Shapes that fit, weights that would mean something else.
+        (
+            {"num_head": 4, "head_dim": 4, "conv_kernel_size": None},
+            [
+                "model.num_head: 4 in config.json, 2 in the checkpoint",
+                "model.head_dim: 4 in config.json, 8 in the checkpoint",
+            ],
+        ),
+        (
+            {"norm": "pre"},
+            [
+                'model.norm: "pre" in config.json, "post" in the checkpoint',
+                "encoder.final_norm.weight: missing from the checkpoint",
+                "encoder.final_norm.bias: missing from the checkpoint",
+            ],
+        ),
+        (
+            {"embedding_norm": False},
+            [
+                "model.embedding_norm: false in config.json, true in the checkpoint",
+                "encoder.embeddings.norm.weight: not in the model",
+                "encoder.embeddings.norm.bias: not in the model",
+            ],
+        ),
+    ],
+    ids=["layers", "vocabulary", "heads", "norm", "embedding norm"],
+)
+def test_what_must_not_differ(changes: dict[str, object], problems: list[str]) -> None:
+    assert refused(config(), config(**changes)) == problems
+
+
+def test_kernels_that_would_lose_taps() -> None:
+    before, now = config(conv_kernel_size=9), config(conv_kernel_size=5)
+    (problem,) = refused(before, now)
+    shapes = "the model has (2, 1, 5, 1), the checkpoint (2, 1, 9, 1)"
+    assert problem == f'{SKIP}: {shapes}: taps would be lost; from_cp_resize "lossy" keeps the middle ones'
+    source, target = build(before, 0), build(now, 1)
+    assert transfer(source, before, target, now, "lossy").notes == [f"{SKIP}: the middle 5 of 9 taps"]
+    for mine, theirs in zip(target.encoder.layers, source.encoder.layers, strict=True):
+        assert torch.equal(mine.attention.core.skip.weight, theirs.attention.core.skip.weight[:, :, 2:7])
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "note"),
+    [
+        ({"max_seq_len": 64}, "encoder.embeddings.position.weight", "positions: 32 repeated to 64"),
+        (
+            {"max_seq_len": 34, "position_offset": 0},
+            "encoder.embeddings.position.weight",
+            "positions: 32 repeated to 34, from row 0 of the table",
+        ),
+        ({"num_sen_type": 1}, "encoder.embeddings.sentence_type.weight", "sentence types: the first 1 of 2"),
+        ({"conv_kernel_size": 9}, SKIP, "5 taps amid 9, zeros around them"),
+    ],
+    ids=["longer", "same table", "sentence types", "kernel"],
+)
+def test_nothing_is_resized_where_that_was_asked(changes: dict[str, object], name: str, note: str) -> None:
+    (problem,) = refused(config(), config(**changes), "none")
+    assert problem.startswith(f"{name}: the model has (")
+    assert problem.endswith(f'; from_cp_resize "none" refuses {note}')
+
+
+def test_layers_that_say_the_same_share_a_line() -> None:
+    names = [f"encoder.layers.{layer}.x" for layer in (3, 0, 1, 5, 12, 13)]
+    assert grouped([("a", "1"), *((name, "2") for name in names), ("encoder.layers.2.x", "3")]) == [
+        "a: 1",
+        "encoder.layers.0-1,3,5,12-13.x: 2",
+        "encoder.layers.2.x: 3",
+    ]
