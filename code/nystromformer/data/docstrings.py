@@ -12,19 +12,19 @@ import re
 import string
 import sys
 import sysconfig
-import threading
 import tokenize
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 
 from tqdm import tqdm
 
 from nystromformer.data.corpus import split_sentences, stable_hash
+from nystromformer.data.pool import end_with_parent
 from nystromformer.errors import UserError
 
 # tests have few docstrings and much code; vendored packages are near-copies, which a split by package would leak
@@ -131,15 +131,7 @@ def _read_all(files: Sequence[SourceFile], workers: int) -> Generator[Module]:
 def _begin_worker() -> None:
     # the collector finds nothing in a tree of syntax: parsing takes a quarter less time without it
     gc.disable()
-    # a worker of this pool would wait for ever for work from a parent that was killed
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    end_with_parent()
 
 
 def read_module(file: SourceFile) -> Module:

@@ -6,11 +6,12 @@ import fcntl
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, write_json
@@ -28,6 +29,55 @@ class StageOutput:
     result: dict[str, Any] = field(default_factory=dict)
 
 
+class Stamps:
+    """The stamps of finished stages in `<folder>/stages/<name>.json`; it pickles, for processes that share a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find(self, name: str, fingerprint: str) -> StageOutput | None:
+        """A stage's output, while its parameters and inputs are the same and its files have the sizes stamped."""
+        stamp = _read(self._file(name))
+        if stamp is None or stamp.get("fingerprint") != fingerprint:
+            return None
+        files = {path: FileStamp(**file) for path, file in stamp["files"].items()}
+        whole = all(_size(self.folder / path) == file.size for path, file in files.items())
+        return StageOutput(files, stamp["result"]) if whole else None
+
+    def write(self, name: str, fingerprint: str, output: StageOutput) -> None:
+        """Stamp a stage whose files have their final names."""
+        write_json(self._file(name), {"fingerprint": fingerprint, **asdict(output)})
+
+    def remove(self, name: str) -> None:
+        """Remove a stage's files, its stamp and its lock."""
+        for path in (_read(self._file(name)) or {}).get("files", ()):
+            (self.folder / path).unlink(missing_ok=True)
+        self._file(name).unlink(missing_ok=True)
+        self._lock(name).unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        """Stages that have a stamp or a lock."""
+        found = {path.stem for pattern in ("*.json", "*.lock") for path in (self.folder / _FOLDER).glob(pattern)}
+        return sorted(found - {"run"})
+
+    @contextmanager
+    def claim(self, name: str, patient: bool) -> Iterator[bool]:
+        """Whether this process alone may work at a stage; a patient one waits for that."""
+        with self._lock(name).open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX if patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+    def _file(self, name: str) -> Path:
+        return self.folder / _FOLDER / f"{name}.json"
+
+    def _lock(self, name: str) -> Path:
+        return self.folder / _FOLDER / f"{name}.lock"
+
+
 class Stages:
     """The stages of one run in one folder; a context manager that keeps a second process out.
 
@@ -35,12 +85,16 @@ class Stages:
     stage's stamp, written when its files have their final names. A stamp counts while the stage's parameters and inputs
     are the same and its files have the sizes written in it.
 
+    A shared run lets other processes of the same run in after `share`: these claim its stages one by one through
+    `stamps`, and one of them ends the run in `alone`.
+
     Args:
         folder: the run's folder, made if missing.
         parameters: everything that decides the output; what does not (numbers of workers) stays out.
         final: name of the file that marks the folder as complete; it is removed before any stage runs.
         reserved: names in the folder that the run will use.
         overwrite: whether to remove an earlier run's files and begin anew.
+        shared: whether other processes of this run may work in the folder at the same time.
 
     Raises:
         UserError: on entry, if the folder holds a run with other parameters or files of the reserved names that no run
@@ -48,10 +102,18 @@ class Stages:
     """
 
     def __init__(
-        self, folder: Path, parameters: Mapping[str, Any], final: str, reserved: Iterable[str], overwrite: bool = False
+        self,
+        folder: Path,
+        parameters: Mapping[str, Any],
+        final: str,
+        reserved: Iterable[str],
+        overwrite: bool = False,
+        shared: bool = False,
     ) -> None:
         self.folder = folder
+        self.stamps = Stamps(folder)
         self.ran: list[str] = []
+        self._shared = shared
         self._parameters = json.loads(json.dumps(parameters))
         self._final = folder / final
         self._reserved = tuple(reserved)
@@ -61,21 +123,49 @@ class Stages:
         run_file = self.folder / _FOLDER / "run.json"
         if not run_file.exists():
             self._refuse_foreign_files()
-        self._take_lock()
+        self._locks = ExitStack()
         try:
-            if run_file.exists() and self._overwrite:
-                self._remove_run(run_file)
-            if run_file.exists():
-                self._refuse_other_run(run_file)
-            else:
-                write_json(run_file, self._parameters)
+            # processes that share a run come in one after the other
+            self._turn = self._open_lock("turn") if self._shared else None
+            self._lock = self._open_lock("lock")
+            self._begin(run_file)
         except BaseException:
-            self._lock.close()
+            self._locks.close()
             raise
         return self
 
+    def _begin(self, run_file: Path) -> None:
+        if self._turn is not None:
+            fcntl.flock(self._turn, fcntl.LOCK_EX)
+        joins = self._shared and run_file.exists() and not self._overwrite
+        self._take_lock(fcntl.LOCK_SH if joins else fcntl.LOCK_EX)
+        if run_file.exists() and self._overwrite:
+            self._remove_run(run_file)
+        if run_file.exists():
+            self._refuse_other_run(run_file)
+        else:
+            write_json(run_file, self._parameters)
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._lock.close()
+        self._locks.close()
+
+    def share(self) -> None:
+        """Let other processes of this run in."""
+        assert self._turn is not None, "the run was opened as a shared one"
+        self._take_lock(fcntl.LOCK_SH)
+        fcntl.flock(self._turn, fcntl.LOCK_UN)
+
+    def alone(self) -> None:
+        """Keep other processes out again.
+
+        Raises:
+            UserError: another process is still at work.
+        """
+        self._take_lock(fcntl.LOCK_EX)
+
+    def unfinish(self) -> None:
+        """Declare the folder incomplete, before anything in it changes."""
+        self._final.unlink(missing_ok=True)
 
     def run(
         self, name: str, parameters: Mapping[str, Any], inputs: Iterable[FileStamp], work: Callable[[], StageOutput]
@@ -86,31 +176,21 @@ class Stages:
             parameters: what the output depends on, besides the content of `inputs`.
             work: writes files under final names (through `NewFile`) and returns their stamps.
         """
-        fingerprint = _fingerprint([name, dict(parameters), [stamp.sha256 for stamp in inputs]])
-        found = self._finished(name, fingerprint)
+        fingerprint = fingerprint_of([name, dict(parameters), [stamp.sha256 for stamp in inputs]])
+        found = self.stamps.find(name, fingerprint)
         if found is not None:
             log.info("%s: found finished", name)
             return found
-        self._final.unlink(missing_ok=True)
+        self.unfinish()
         output = work()
-        write_json(self._stamp_file(name), {"fingerprint": fingerprint, **asdict(output)})
+        self.stamps.write(name, fingerprint, output)
         self.ran.append(name)
         return output
 
-    def _stamp_file(self, name: str) -> Path:
-        return self.folder / _FOLDER / f"{name}.json"
-
-    def _finished(self, name: str, fingerprint: str) -> StageOutput | None:
-        stamp = _read(self._stamp_file(name))
-        if stamp is None or stamp.get("fingerprint") != fingerprint:
-            return None
-        files = {path: FileStamp(**file) for path, file in stamp["files"].items()}
-        whole = all(_size(self.folder / path) == file.size for path, file in files.items())
-        return StageOutput(files, stamp["result"]) if whole else None
-
     def _refuse_foreign_files(self) -> None:
         foreign = [name for name in self._reserved if (self.folder / name).exists()]
-        if foreign:
+        # another process may have begun the run just now
+        if foreign and not (self.folder / _FOLDER / "run.json").exists():
             raise UserError(
                 f"{self.folder}: {', '.join(foreign)} exist there, but no {_FOLDER}/run.json that says what made them. "
                 "Nothing was changed: choose another --out, or remove them."
@@ -129,31 +209,30 @@ class Stages:
             + "\nNothing was changed: choose another --out, or give --overwrite to replace that run."
         )
 
-    def _take_lock(self) -> None:
-        path = self.folder / _FOLDER / "lock"
+    def _open_lock(self, name: str) -> TextIO:
+        path = self.folder / _FOLDER / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = path.open("a")
+            return self._locks.enter_context(path.open("a"))
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}. Choose another --out.") from error
+
+    def _take_lock(self, kind: int) -> None:
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, kind | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            self._lock.close()
             raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it") from error
 
     def _remove_run(self, run_file: Path) -> None:
         """Remove the files that an earlier run's stamps name: the final file first, run.json last."""
         self._final.unlink(missing_ok=True)
-        for path in sorted(run_file.parent.glob("*.json")):
-            if path != run_file:
-                for name in (_read(path) or {}).get("files", ()):
-                    (self.folder / name).unlink(missing_ok=True)
-                path.unlink()
+        for name in self.stamps.names():
+            self.stamps.remove(name)
         run_file.unlink()
 
 
-def _fingerprint(value: Any) -> str:
+def fingerprint_of(value: Any) -> str:
+    """SHA-256 of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
