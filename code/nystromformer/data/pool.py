@@ -51,7 +51,7 @@ def run_tasks(
     Raises:
         UserError: a process was killed; and whatever a unit raises.
     """
-    if workers == 1 or len(works) == 1:
+    if workers == 1 or len(works) <= 1:
         for index, work in enumerate(works):
             yield index, work(progress)
         return

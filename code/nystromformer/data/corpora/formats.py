@@ -1,0 +1,220 @@
+"""The corpora's own formats: what their files are called, and how documents are read from them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+from nystromformer.data.corpora.files import OpenFile
+from nystromformer.data.corpora.text import Policy, Tally, cut_document, decode, documents_of
+from nystromformer.data.corpus import Document
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How documents are made of a corpus' files.
+
+    min_words: documents with fewer are dropped.
+    lines_per_document: of a corpus without marks of documents, lines that are taken for one.
+    undecodable: what to do about a line that is not UTF-8.
+    text_field: of a JSON object, where its text is.
+    """
+
+    min_words: int = 0
+    lines_per_document: int | None = None
+    undecodable: Policy = "refuse"
+    text_field: str = "text"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A corpus' format.
+
+    pattern: of its files' names; looks: what they hold, for messages.
+    cut: whether documents can be read from the middle of a file.
+    read: yields the documents of a file. rows: yields those of a data set's rows, given as (name, text) pairs.
+    """
+
+    name: str
+    pattern: str
+    looks: str
+    cut: bool
+    read: Callable[[OpenFile, Rules, Tally], Iterator[Document]]
+    rows: Callable[[Iterable[tuple[str, str]], Rules, Tally], Iterator[Document]]
+
+
+_DOC = re.compile(rb'<doc id="(?P<id>[^"]*)"(?:[^>]*? title="(?P<title>.*?)")?[^"]*>$')
+
+
+def read_wiki(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
+    """Articles as WikiExtractor writes them, a paragraph a line; their titles are left out, entities are resolved."""
+    lines = file.lines(past_end=True)
+    resuming = file.begin > 0
+    for offset, line in lines:
+        if resuming and not line.startswith(b"<doc "):
+            continue  # the rest of an article of the range before
+        resuming = False
+        if not line.strip():
+            continue
+        if file.end is not None and offset >= file.end:
+            return
+        opening = _DOC.match(line)
+        if opening is None:
+            raise file.error(offset, f"expected WikiExtractor's <doc id=… url=… title=…>, found {_shown(line)}")
+        body = _wiki_body(file, offset, lines, rules, tally)
+        first = next(body, "")
+        title = html.unescape((opening["title"] or b"").decode(errors="replace"))
+        paragraphs = body if first.strip() == title.strip() else chain([first], body)
+        # every line of the article is read, also of one that is dropped
+        yield from documents_of(opening["id"].decode(errors="replace"), paragraphs, rules.min_words, tally)
+
+
+def _wiki_body(
+    file: OpenFile, begin: int, lines: Iterator[tuple[int, bytes]], rules: Rules, tally: Tally
+) -> Iterator[str]:
+    for offset, line in lines:
+        if line == b"</doc>":
+            return
+        if line.startswith(b"<doc id="):
+            raise file.error(offset, "a <doc …> before the </doc> of the one above it")
+        text = decode(file, offset, line, rules.undecodable, tally)
+        if text is not None:
+            yield html.unescape(text) if "&" in text else text
+    raise file.error(begin, "this <doc …> has no </doc>: the file is cut off")
+
+
+def read_bookcorpus(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
+    """Books without marks between them, a sentence a line: documents are runs of lines, anew in every chunk."""
+    lines = _plain_lines(file, "one sentence a line", rules, tally)
+    return _documents_of_lines(((f"{file.name}@{offset}", line) for offset, line in lines), rules, tally)
+
+
+def _documents_of_lines(lines: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
+    sentences = ((name, " ".join(line.split())) for name, line in lines)
+    full = ((name, sentence) for name, sentence in sentences if sentence)
+    while first := next(full, None):
+        rest = (sentence for _, sentence in islice(full, (rules.lines_per_document or 1) - 1))
+        yield from cut_document(first[0], chain([first[1]], rest), rules.min_words, tally)
+
+
+def bookcorpus_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
+    """Documents of a data set whose rows are sentences."""
+    return _documents_of_lines(rows, rules, tally)
+
+
+_LONGEST_WRAPPED = 120
+_SHORT_LINE = 0.6
+_LINES_LOOKED_AT = 1000
+_PARAGRAPH_LIMIT = 1 << 16
+
+
+def read_stories(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
+    """A story: the whole file is one document."""
+    lines = (text for _, text in _plain_lines(file, "plain text, one file a document", rules, tally))
+    return documents_of(file.name, _paragraphs(lines), rules.min_words, tally)
+
+
+def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
+    """Paragraphs of a text with a paragraph a line, or of one whose lines are wrapped at a width below 120 characters.
+
+    A wrapped paragraph ends at a blank line and after a line much shorter than the width.
+    """
+    head = list(islice(lines, _LINES_LOOKED_AT))
+    width = max((len(line.rstrip()) for line in head), default=0)
+    if width > _LONGEST_WRAPPED:
+        yield from chain(head, lines)
+        return
+    parts: list[str] = []
+    characters = 0
+    for line in chain(head, lines):
+        parts.append(line)
+        characters += len(line)
+        if len(line.rstrip()) < _SHORT_LINE * width or characters > _PARAGRAPH_LIMIT:
+            yield " ".join(parts)
+            parts, characters = [], 0
+    yield " ".join(parts)
+
+
+def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
+    begun = False
+    for offset, line in file.lines():
+        if b"\0" in line:
+            raise file.error(offset, f"expected {looks}, found binary data")
+        if not begun and line.strip():
+            begun = True
+            if line.lstrip().startswith((b"<doc ", b'{"', b"<?xml", b"<!DOCTYPE")):
+                raise file.error(offset, f"expected {looks}, found {_shown(line)}")
+        text = decode(file, offset, line, rules.undecodable, tally)
+        if text is not None:
+            yield offset, text
+
+
+def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
+    """News articles, a JSON object a line, of which the text is read."""
+    for offset, line in file.lines():
+        text = decode(file, offset, line, rules.undecodable, tally)
+        if text is None:
+            continue
+        try:
+            article = _article_text(_json(text), rules.text_field)
+        except ValueError as error:
+            raise file.error(offset, f'{error}. Expected one JSON object a line: {{"text": …}}') from None
+        if not _is_unicode(article):
+            if rules.undecodable == "refuse":
+                raise file.error(offset, "holds half of a surrogate pair, which is no character: --undecodable skip")
+            tally.dropped["undecodable line"] += 1
+            continue
+        yield from documents_of(f"{file.name}@{offset}", article.split("\n"), rules.min_words, tally)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at column {error.colno}): the line may be cut off") from None
+    except RecursionError:
+        raise ValueError("not an article: JSON nested too deep") from None
+
+
+def _article_text(record: Any, key: str) -> str:
+    if not isinstance(record, dict):
+        raise ValueError(f"found a JSON {type(record).__name__}, not an object")
+    text = record.get(key)
+    if not isinstance(text, str):
+        found = f"is {text!r:.40}, not a text" if key in record else f"is missing; there are {', '.join(record)}"
+        raise ValueError(f'"{key}" {found:.200}')
+    return text
+
+
+def text_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
+    """Documents of a data set whose rows are documents."""
+    for name, text in rows:
+        yield from documents_of(name, text.split("\n"), rules.min_words, tally)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(line: bytes) -> str:
+    return repr(line[:60].decode(errors="replace"))
+
+
+FORMATS = {
+    made.name: made
+    for made in (
+        Format("wiki", "wiki_*", "files wiki_00, wiki_01, … of WikiExtractor", True, read_wiki, text_rows),
+        Format("bookcorpus", "*.txt", "files *.txt with one sentence a line", True, read_bookcorpus, bookcorpus_rows),
+        Format("stories", "*", "text files, one a document", False, read_stories, text_rows),
+        Format("realnews", "*.jsonl", "files *.jsonl with one article a line", True, read_realnews, text_rows),
+    )
+}

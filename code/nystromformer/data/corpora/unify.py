@@ -1,0 +1,233 @@
+"""From a corpus as people have it to its unified folder: numbered files of documents, and `corpus.json` about them.
+
+Each chunk of the source gives one file, made by one process, which reads the chunk as a stream. So the memory of a
+process is bounded whatever the size of the corpus: by a line (16 MiB), a document (10^6 characters, cut beyond) and the
+interpreter; the first process also holds the names of the source's files, about 200 bytes each.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nystromformer.data.corpora.files import Chunk, OpenFile, divide, find_files
+from nystromformer.data.corpora.formats import FORMATS, Rules
+from nystromformer.data.corpora.hub import hub_rows, open_hub
+from nystromformer.data.corpora.text import MAX_DOCUMENT, MAX_SENTENCE, Tally
+from nystromformer.data.corpus import Document, write_documents
+from nystromformer.data.pool import Report
+from nystromformer.data.stages import StageOutput, Stages, fingerprint_of
+from nystromformer.data.unified import CORPUS_FILE, FORMAT_VERSION, UnifiedCorpus, read_corpus, write_corpus
+from nystromformer.data.units import Share, Unit, run_units
+from nystromformer.errors import UserError
+
+log = logging.getLogger(__name__)
+
+_ROWS_PER_REPORT = 1000
+
+
+@dataclass(frozen=True)
+class UnifySettings:
+    """What decides the unified form of a corpus.
+
+    corpus: one of `formats.FORMATS`; hub: name of a data set that is read in place of files.
+    """
+
+    corpus: str
+    rules: Rules
+    hub: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.rules.undecodable not in ("refuse", "skip"):
+            raise UserError(f"--undecodable: expected refuse or skip, found {self.rules.undecodable!r}")
+
+    def described(self) -> dict[str, Any]:
+        """What corpus.json says of them."""
+        limits = {"max_document": MAX_DOCUMENT, "max_sentence": MAX_SENTENCE}
+        return {**asdict(self.rules), "hub": self.hub, **limits}
+
+
+def unify(
+    source: Path,
+    out: Path,
+    settings: UnifySettings,
+    workers: int = 1,
+    overwrite: bool = False,
+    share: Share | None = None,
+) -> UnifiedCorpus | None:
+    """Make a corpus' unified folder, or what an interrupted run left to do; nothing where it is finished.
+
+    Args:
+        share: do only this share of the chunks, and leave the rest and `corpus.json` to others.
+
+    Raises:
+        UserError: the source is missing, empty or not in the corpus' format; the folder is another run's.
+    """
+    begin = time.monotonic()
+    units = _hub_units(out, settings) if settings.hub else _file_units(source, out, settings)
+    origin = settings.hub or str(source.resolve())
+    parameters = {"format_version": FORMAT_VERSION, "corpus": settings.corpus, **settings.described(), "source": origin}
+    reserved = (CORPUS_FILE, *(_shard(number) for number in range(len(units))))
+    with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, shared=True) as stages:
+        stages.share()
+        outputs = run_units(stages, units, workers, settings.corpus, share)
+        if share is not None:
+            log.info(
+                "task %d of %d: its %d of %d parts are done", share.task, share.num_tasks, len(outputs), len(units)
+            )
+            return None
+        stages.alone()
+        stale = sorted(set(stages.stamps.names()) - set(outputs))
+        if not stages.ran and not stale and (out / CORPUS_FILE).exists():
+            log.info("%s: finished already, nothing to do", out)
+            return read_corpus(out)
+        stages.unfinish()
+        for name in stale:
+            stages.stamps.remove(name)
+        corpus = _corpus(settings, outputs)
+        if not corpus.documents:
+            raise UserError(f"{source}: no document is left of it. Dropped: {_counts(corpus.dropped)}")
+        write_corpus(out, corpus)
+    _log_summary(corpus, time.monotonic() - begin)
+    return corpus
+
+
+def _shard(number: int) -> str:
+    return f"{number:05d}.jsonl"
+
+
+def _file_units(source: Path, out: Path, settings: UnifySettings) -> list[Unit]:
+    format = FORMATS[settings.corpus]
+    names = find_files(source, format.pattern, (out, source / "unified"))
+    if not names:
+        others = find_files(source, "*", (out, source / "unified"))
+        found = f"found others, such as {others[0]}" if others else "found none"
+        raise UserError(
+            f"{source}: expected {format.looks}, {found}. Put the corpus there, or name its folder: --source"
+        )
+    units = []
+    for number, chunk in enumerate(divide(source, names, format.cut)):
+        states = [(name, *_state(source / name)) for name in chunk.files]
+        fingerprint = fingerprint_of([settings.described(), states, chunk.begin, chunk.end])
+        work = UnifyFiles(source, out, settings, chunk, number)
+        units.append(Unit(f"{number:05d}", fingerprint, chunk.size, work))
+    if not any(unit.size for unit in units):
+        raise UserError(f"{source}: expected {format.looks}, found only empty files")
+    return units
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _hub_units(out: Path, settings: UnifySettings) -> list[Unit]:
+    assert settings.hub is not None
+    parts = int(open_hub(settings.hub).num_shards)
+    works = (UnifyRows(out, settings, part, parts) for part in range(parts))
+    return [
+        Unit(f"{work.part:05d}", fingerprint_of([settings.described(), work.part, parts]), 0, work) for work in works
+    ]
+
+
+@dataclass(frozen=True)
+class UnifyFiles:
+    """The work at one chunk of files."""
+
+    source: Path
+    out: Path
+    settings: UnifySettings
+    chunk: Chunk
+    number: int
+
+    def __call__(self, report: Report) -> StageOutput:
+        format = FORMATS[self.settings.corpus]
+        tally = Tally()
+        documents = (
+            document
+            for name in self.chunk.files
+            for document in format.read(OpenFile(self.source, name, self.chunk, report), self.settings.rules, tally)
+        )
+        return _write(self.out, self.number, documents, tally)
+
+
+@dataclass(frozen=True)
+class UnifyRows:
+    """The work at one part of a data set."""
+
+    out: Path
+    settings: UnifySettings
+    part: int
+    parts: int
+
+    def __call__(self, report: Report) -> StageOutput:
+        assert self.settings.hub is not None
+        rules, tally = self.settings.rules, Tally()
+        rows = _reporting(hub_rows(self.settings.hub, self.part, self.parts, rules.text_field), report)
+        return _write(self.out, self.part, FORMATS[self.settings.corpus].rows(rows, rules, tally), tally)
+
+
+def _reporting(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, str]]:
+    size = 0
+    for number, (name, text) in enumerate(rows, start=1):
+        size += len(text)
+        if number % _ROWS_PER_REPORT == 0:
+            report(size)
+            size = 0
+        yield name, text
+    report(size)
+
+
+def _write(out: Path, number: int, documents: Iterable[Document], tally: Tally) -> StageOutput:
+    def counted() -> Iterator[Document]:
+        for document in documents:
+            tally.count(document)
+            yield document
+
+    stamp = write_documents(out / _shard(number), counted())
+    return StageOutput({_shard(number): stamp}, tally.as_dict())
+
+
+def _corpus(settings: UnifySettings, outputs: dict[str, StageOutput]) -> UnifiedCorpus:
+    counts = {name: sum(output.result[name] for output in outputs.values()) for name in _COUNTED}
+    return UnifiedCorpus(
+        name=settings.corpus,
+        settings=settings.described(),
+        **counts,
+        dropped=_sums(output.result["dropped"] for output in outputs.values()),
+        cut=_sums(output.result["cut"] for output in outputs.values()),
+        shards={name: stamp for output in outputs.values() for name, stamp in output.files.items()},
+    )
+
+
+_COUNTED = ("documents", "sentences", "words", "characters")
+
+
+def _sums(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.items():
+            sums[name] = sums.get(name, 0) + count
+    return dict(sorted(sums.items()))
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} x {reason}" for reason, count in counts.items()) or "nothing"
+
+
+def _log_summary(corpus: UnifiedCorpus, seconds: float) -> None:
+    log.info(
+        "%s: %d documents, %d sentences, %d words, %.1f million characters in %d files, in %.1f seconds",
+        corpus.name,
+        corpus.documents,
+        corpus.sentences,
+        corpus.words,
+        corpus.characters / 1e6,
+        len(corpus.shards),
+        seconds,
+    )
+    log.info("%s: dropped %s; cut %s", corpus.name, _counts(corpus.dropped), _counts(corpus.cut))

@@ -1,0 +1,73 @@
+"""The unified folder of a corpus: `00000.jsonl`, … of documents, and `corpus.json`, written last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nystromformer.errors import UserError
+from nystromformer.files import FileStamp, write_json
+
+CORPUS_FILE = "corpus.json"
+FORMAT_VERSION = 1
+
+
+class UnifiedCorpus(BaseModel):
+    """What a unified folder holds.
+
+    settings: how its documents were made, without paths of the machine.
+    dropped: how many things were left out, by reason; cut: how many long ones were divided, by kind.
+    shards: its files in order.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    format_version: int = FORMAT_VERSION
+    name: str
+    settings: dict[str, Any]
+    documents: int = Field(ge=0)
+    sentences: int = Field(ge=0)
+    words: int = Field(ge=0)
+    characters: int = Field(ge=0)
+    dropped: dict[str, int]
+    cut: dict[str, int]
+    shards: dict[str, FileStamp]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all shards."""
+        return sum(stamp.size for stamp in self.shards.values())
+
+
+def write_corpus(folder: Path, corpus: UnifiedCorpus) -> None:
+    """Write `corpus.json`, which declares a folder complete."""
+    write_json(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
+
+
+def read_corpus(folder: Path) -> UnifiedCorpus:
+    """Read a unified folder's `corpus.json` and check that its shards are there.
+
+    Raises:
+        UserError: the folder is missing, unfinished or of a newer version, or a shard has another size.
+    """
+    path = folder / CORPUS_FILE
+    how = f"Make it with: python {folder.parent / 'preprocess.py'}"
+    if not folder.is_dir():
+        raise UserError(f"{folder}: expected a corpus in the unified format, found no folder. {how}")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file: the corpus is unfinished. {how}, which continues where it stopped")
+    try:
+        corpus = UnifiedCorpus.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        problems = [f"  {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        raise UserError(
+            "\n".join([f"{path}: not what this version writes:", *problems, f"{how} --overwrite"])
+        ) from error
+    for name, stamp in corpus.shards.items():
+        size = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if size != stamp.size:
+            found = "no such file" if size is None else f"{size} bytes"
+            raise UserError(f"{folder / name}: expected {stamp.size} bytes as in {CORPUS_FILE}, found {found}. {how}")
+    return corpus

@@ -1,0 +1,9 @@
+"""RealNews, one article a JSON line, in the unified format."""
+
+from pathlib import Path
+
+from nystromformer import cli
+from nystromformer.data.commands import corpus_command
+
+if __name__ == "__main__":
+    cli.run(corpus_command("realnews", Path(__file__).resolve().parent, min_words=1000))
