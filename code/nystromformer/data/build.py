@@ -19,6 +19,7 @@ from nystromformer.data.manifest import (
     MANIFEST_FILE,
     SPLITS,
     Corpus,
+    Counts,
     Manifest,
     SplitManifest,
     write_manifest,
@@ -128,7 +129,14 @@ def _manifest(folder: Path, settings: BuildSettings, tokenizer: StageOutput, row
     encoder = load_tokenizer(folder / TOKENIZER_FOLDER)
     splits = {split: SplitManifest(files=rows[split].files, **rows[split].result) for split in SPLITS}
     return Manifest(
-        corpora=[Corpus(name=settings.corpus, weight=1.0)],
+        corpora=[
+            Corpus(
+                name=settings.corpus,
+                weight=1.0,
+                train=counts_of(rows["train"].result),
+                validation=counts_of(rows["validation"].result),
+            )
+        ],
         length=settings.length,
         vocab_size=encoder.get_vocab_size(),
         tokens_dtype=storage_dtype(encoder.get_vocab_size()),
@@ -143,7 +151,13 @@ def _manifest(folder: Path, settings: BuildSettings, tokenizer: StageOutput, row
     )
 
 
-def _log_summary(manifest: Manifest, corpus: dict[str, Any], seconds: float) -> None:
+def counts_of(result: dict[str, Any]) -> Counts:
+    """The counts among a stage's figures."""
+    return Counts(**{name: result[name] for name in Counts.model_fields})
+
+
+def log_splits(manifest: Manifest) -> None:
+    """Say what a dataset's splits hold."""
     for split in SPLITS:
         rows = manifest.split(split)
         log.info(
@@ -157,6 +171,10 @@ def _log_summary(manifest: Manifest, corpus: dict[str, Any], seconds: float) -> 
             100 * rows.sentence_order_rows / rows.rows,
             rows.dropped_tokens,
         )
+
+
+def _log_summary(manifest: Manifest, corpus: dict[str, Any], seconds: float) -> None:
+    log_splits(manifest)
     share = manifest.validation.tokens / (manifest.train.tokens + manifest.validation.tokens)
     log.info("validation: %.1f %% of all tokens, of packages: %s", 100 * share, ", ".join(corpus["validation_groups"]))
     for reason, count in corpus["dropped"].items():

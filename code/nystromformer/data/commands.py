@@ -1,7 +1,7 @@
 """The commands of the scripts in data-preprocessing/, which differ in a few defaults."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -10,6 +10,7 @@ import typer
 from nystromformer.data.corpora.formats import Rules
 from nystromformer.data.corpora.text import Policy
 from nystromformer.data.corpora.unify import UnifySettings, unify
+from nystromformer.data.pretraining import PretrainingSettings, build_pretraining
 from nystromformer.data.units import Share
 from nystromformer.errors import UserError
 
@@ -83,3 +84,56 @@ def share_of(task: int | None, num_tasks: int | None, overwrite: bool) -> Share 
             "--overwrite: not with --task, as tasks would remove each other's work. Remove the folder first"
         )
     return Share(task, num_tasks)
+
+
+def pretraining_command(
+    length: int, mixture: Sequence[str], folder: Path, tokenizer_limit: int | None = None
+) -> Callable[..., None]:
+    """The command that makes a dataset of rows of one length.
+
+    Args:
+        mixture: corpora and weights if no flag names any.
+        folder: of the corpora and of the result.
+    """
+
+    def preprocess(
+        corpora: Annotated[Path, typer.Option("--corpora", help="Folder with <name>/unified.")] = folder,
+        corpus: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--corpus", help=f"NAME or NAME=WEIGHT, such as wiki=1/3; repeat. If none: {', '.join(mixture)}."
+            ),
+        ] = None,
+        tokenizer: Annotated[
+            str,
+            typer.Option(
+                "--tokenizer",
+                help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; its name in "
+                "--corpora or on the hub; or train.",
+            ),
+        ] = "roberta-base",
+        vocab_size: Annotated[
+            int, typer.Option("--vocab_size", help="Tokens of the tokenizer that --tokenizer train trains.")
+        ] = 50265,
+        tokenizer_limit: Annotated[
+            int | None,
+            typer.Option("--tokenizer_limit", min=1, help="Longest row, if not as the tokenizer's files say."),
+        ] = tokenizer_limit,
+        validation: Annotated[float, typer.Option("--validation", help="Share of the documents for validation.")] = 0.2,
+        seed: Annotated[int, typer.Option("--seed", help="Of the split and of the choice for weights.")] = 0,
+        out: Annotated[
+            Path | None, typer.Option("--out", help=f"Dataset folder; {length}-roberta beside if not given.")
+        ] = None,
+        workers: Workers = CORES,
+        task: Task = None,
+        num_tasks: NumTasks = None,
+        overwrite: Overwrite = False,
+    ) -> None:
+        settings = PretrainingSettings(
+            length, tuple(corpus or mixture), tokenizer, vocab_size, tokenizer_limit, validation, seed
+        )
+        target = out or folder / f"{length}-roberta"
+        build_pretraining(corpora, target, settings, workers, overwrite, share_of(task, num_tasks, overwrite))
+
+    preprocess.__doc__ = f"Make a pretraining dataset of rows of {length} tokens from unified corpora."
+    return preprocess

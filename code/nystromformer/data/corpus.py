@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,11 @@ def write_documents(path: Path, documents: Iterable[Document]) -> FileStamp:
     return file.stamp
 
 
-def read_documents(path: Path) -> Iterator[Document]:
+def read_documents(path: Path, progress: Callable[[int], object] = lambda size: None) -> Iterator[Document]:
     """Yield the documents of a JSON lines file, one in memory at a time.
+
+    Args:
+        progress: called with the bytes of each line, before its document is yielded.
 
     Raises:
         UserError: the file is missing, or a line is not a document; it names the file and the line.
@@ -52,12 +55,14 @@ def read_documents(path: Path) -> Iterator[Document]:
     with file:
         for number, line in enumerate(file, start=1):
             try:
-                yield _parse(line)
+                document = _parse(line)
             except ValueError as error:
                 raise UserError(
                     f"{path}, line {number}: {error}. Expected one document a line: {_FIELDS}. "
                     "Make the file again with the corpus' preprocess.py."
                 ) from error
+            progress(len(line))
+            yield document
 
 
 def _parse(line: bytes) -> Document:

@@ -24,11 +24,21 @@ class _Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
+class Counts(_Record):
+    """What a corpus gave to a split."""
+
+    documents: int = Field(ge=0)
+    tokens: int = Field(ge=0)
+    rows: int = Field(ge=0)
+
+
 class Corpus(_Record):
-    """A corpus of the mixture and its weight."""
+    """A corpus of the mixture, its weight, and what it gave; manifests of older versions do not tell the latter."""
 
     name: str
     weight: float = Field(gt=0)
+    train: Counts | None = None
+    validation: Counts | None = None
 
 
 class SplitManifest(_Record):
@@ -129,5 +139,8 @@ def _check_format(path: Path, record: Any) -> None:
         )
 
 
-_HOW_TO_MAKE = "Make one with: python data-preprocessing/docstrings/preprocess.py --out FOLDER"
+_HOW_TO_MAKE = (
+    "Make one with: python data-preprocessing/docstrings/preprocess.py --out FOLDER, or of the paper's corpora with "
+    "data-preprocessing/preprocess_data_512.py."
+)
 _HOW_TO_REPLACE = "Make the dataset again: its preprocessing command with --overwrite."

@@ -14,9 +14,11 @@ Shapes: R rows, N tokens of a row, T tokens of a document.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -163,34 +165,61 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
+class RowWriter:
+    """Writes `<split>.tokens.bin` and `<split>.splits.bin` as documents come; a context manager like `NewFile`."""
+
+    def __init__(self, folder: Path, split: str, vocab_size: int, special: SpecialTokens, length: int) -> None:
+        self.packer = Packer(length, special.bos, special.eos)
+        self.rows = 0
+        self._split = split
+        self._sentence_order_rows = 0
+        self._dtypes = little_endian(storage_dtype(vocab_size)), little_endian(storage_dtype(length))
+        self._files = NewFile(folder / tokens_file(split)), NewFile(folder / splits_file(split))
+        self._stack = ExitStack()
+
+    def __enter__(self) -> RowWriter:
+        for file in self._files:
+            self._stack.enter_context(file)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, tb)
+
+    def add(self, tokens_T: np.ndarray, sentence_starts: np.ndarray) -> None:
+        """Write what rows a document completes."""
+        rows_RN, splits_R = self.packer.add(tokens_T, sentence_starts)
+        if not len(splits_R):
+            return
+        for file, values, dtype in zip(self._files, (rows_RN, splits_R), self._dtypes, strict=True):
+            file.write(values.astype(dtype).tobytes())
+        self.rows += len(splits_R)
+        self._sentence_order_rows += int(np.count_nonzero(splits_R))
+
+    def result(self) -> RowsResult:
+        """Counts and stamps of what was written."""
+        names = tokens_file(self._split), splits_file(self._split)
+        files = {name: file.stamp for name, file in zip(names, self._files, strict=True)}
+        packer = self.packer
+        return RowsResult(packer.documents, packer.tokens, self.rows, self._sentence_order_rows, packer.pending, files)
+
+
 def write_rows(
     folder: Path, split: str, documents: Iterable[Document], tokenizer: Tokenizer, special: SpecialTokens, length: int
 ) -> RowsResult:
-    """Write `<split>.tokens.bin` and `<split>.splits.bin`, holding one batch of documents in memory at a time.
+    """Write a split's rows, holding one batch of documents in memory at a time.
 
     Raises:
         UserError: the text fills no row, or the disk is full.
     """
-    packer = Packer(length, special.bos, special.eos)
-    tokens_dtype, splits_dtype = storage_dtype(tokenizer.get_vocab_size()), storage_dtype(length)
-    rows = sentence_order_rows = 0
-    with (
-        NewFile(folder / tokens_file(split)) as tokens,
-        NewFile(folder / splits_file(split)) as splits,
-    ):
+    with RowWriter(folder, split, tokenizer.get_vocab_size(), special, length) as writer:
         for tokens_T, sentence_starts in encode_documents(documents, tokenizer):
-            rows_RN, splits_R = packer.add(tokens_T, sentence_starts)
-            tokens.write(rows_RN.astype(little_endian(tokens_dtype)).tobytes())
-            splits.write(splits_R.astype(little_endian(splits_dtype)).tobytes())
-            rows += len(splits_R)
-            sentence_order_rows += int(np.count_nonzero(splits_R))
-        if not rows:
+            writer.add(tokens_T, sentence_starts)
+        if not writer.rows:
             raise UserError(
-                f"{folder}: the {split} split has {packer.tokens} tokens, which fill no row of {length}: "
+                f"{folder}: the {split} split has {writer.packer.tokens} tokens, which fill no row of {length}: "
                 "use more text or a smaller --length"
             )
-    files = {tokens_file(split): tokens.stamp, splits_file(split): splits.stamp}
-    return RowsResult(packer.documents, packer.tokens, rows, sentence_order_rows, packer.pending, files)
+    return writer.result()
 
 
 def tokens_file(split: str) -> str:

@@ -136,7 +136,11 @@ class Stages:
 
     def _begin(self, run_file: Path) -> None:
         if self._turn is not None:
-            fcntl.flock(self._turn, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                log.info("%s: waiting for another process, which is preparing the run", self.folder)
+                fcntl.flock(self._turn, fcntl.LOCK_EX)
         joins = self._shared and run_file.exists() and not self._overwrite
         self._take_lock(fcntl.LOCK_SH if joins else fcntl.LOCK_EX)
         if run_file.exists() and self._overwrite:

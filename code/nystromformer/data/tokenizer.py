@@ -48,21 +48,22 @@ def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=_added_tokens(),
+        special_tokens=added_tokens(),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(sentences, trainer)
-    tokenizer.post_processor = _post_processor(tokenizer)
+    tokenizer.post_processor = row_form(tokenizer)
     return tokenizer
 
 
-def _added_tokens() -> list[AddedToken]:
+def added_tokens() -> list[AddedToken]:
+    """RoBERTa's special tokens, in the order of their ids."""
     # "a <mask>" shall not leave a lone space token before the mask
     return [AddedToken(token, special=True, lstrip=token == "<mask>") for token in SPECIAL_TOKENS.values()]
 
 
-def _post_processor(tokenizer: Tokenizer) -> processors.PostProcessor:
+def row_form(tokenizer: Tokenizer) -> processors.PostProcessor:
     """`<s> A </s>` and `<s> A </s> B </s>`, the form of a dataset's rows."""
     template = processors.TemplateProcessing(
         single="<s> $A </s>",

@@ -1,0 +1,300 @@
+"""From unified corpora to a dataset of rows of one length, in parts that processes and machines share.
+
+Each file of a unified corpus gives one part, whoever makes it and whenever. A process holds a batch of documents (2^20
+characters and a document) and what the tokenizer makes of it, whatever the size of the corpora.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nystromformer import __version__
+from nystromformer.data.build import counts_of, log_splits
+from nystromformer.data.corpus import read_documents, stable_hash
+from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
+from nystromformer.data.manifest import (
+    FORMAT_VERSION,
+    MANIFEST_FILE,
+    SPLITS,
+    Corpus,
+    Manifest,
+    SplitManifest,
+    write_manifest,
+)
+from nystromformer.data.mixture import Choice, Share, parse_mixture
+from nystromformer.data.parts import PARTS_FOLDER, MakePart, merge_parts
+from nystromformer.data.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
+from nystromformer.data.rows import MIN_LENGTH, splits_file, storage_dtype, tokens_file
+from nystromformer.data.stages import StageOutput, Stages, fingerprint_of
+from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
+from nystromformer.data.unified import CORPUS_FILE, UnifiedCorpus, read_corpus
+from nystromformer.data.units import Share as TaskShare
+from nystromformer.data.units import Unit, run_units
+from nystromformer.errors import UserError
+from nystromformer.files import sha256_of
+
+log = logging.getLogger(__name__)
+
+TRAIN = "train"
+_TRAINING_CHARACTERS = 10**9
+_RESERVED = (MANIFEST_FILE, TOKENIZER_FOLDER, PARTS_FOLDER, *map(tokens_file, SPLITS), *map(splits_file, SPLITS))
+
+
+@dataclass(frozen=True)
+class PretrainingSettings:
+    """What decides a dataset's rows, besides the corpora.
+
+    length: tokens of a row; mixture: corpora with weights, as `mixture.parse_mixture` reads them.
+    tokenizer: a folder, a name, or "train" for one of `vocab_size` tokens trained on the train split.
+    tokenizer_limit: longest row, in place of the limit that the tokenizer's files state.
+    validation: share of the documents that are for validation.
+    """
+
+    length: int
+    mixture: tuple[str, ...]
+    tokenizer: str
+    vocab_size: int = 50265
+    tokenizer_limit: int | None = None
+    validation: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.length < MIN_LENGTH:
+            raise UserError(f"--length: expected at least {MIN_LENGTH}, found {self.length}")
+        if not 0 < self.validation < 1:
+            raise UserError(f"--validation: expected a share above 0 and below 1, found {self.validation}")
+        if not self.mixture:
+            raise UserError("--corpus: expected at least one")
+        parse_mixture(self.mixture)
+
+    def choices(self) -> list[Choice]:
+        """How documents of each corpus are chosen."""
+        return [Choice(share, self.validation, self.seed) for share in parse_mixture(self.mixture)]
+
+
+def build_pretraining(
+    corpora: Path,
+    out: Path,
+    settings: PretrainingSettings,
+    workers: int = 1,
+    overwrite: bool = False,
+    share: TaskShare | None = None,
+) -> Manifest | None:
+    """Make a dataset, or what an interrupted run left to do; nothing where it is finished.
+
+    Args:
+        corpora: holds `<name>/unified` of each corpus.
+        share: do only this share of the parts, and leave the rest and the merging to others.
+
+    Raises:
+        UserError: a corpus or the tokenizer is missing, the folder is another run's, or the text is too little.
+    """
+    begin = time.monotonic()
+    folders = {part.corpus: _unified_folder(corpora, part) for part in parse_mixture(settings.mixture)}
+    read = {name: read_corpus(folder) for name, folder in folders.items()}
+    pretrained = _pretrained(settings, corpora)
+    parameters = _parameters(settings, folders, pretrained)
+    run = {"format_version": FORMAT_VERSION, **parameters}
+    with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite, shared=True) as stages:
+        if _is_finished(out):
+            stages.share()
+            log.info("%s: finished already, nothing to do", out)
+            return open_dataset(out).manifest
+        tokenizer = _tokenizer_stage(stages, settings, folders, read, pretrained)
+        stages.share()
+        units = _units(out, settings, folders, read, tokenizer)
+        outputs = run_units(stages, [unit for part in units.values() for unit in part], workers, "rows", share)
+        if share is not None:
+            log.info("task %d of %d: its %d parts are done", share.task, share.num_tasks, len(outputs))
+            return None
+        stages.alone()
+        manifest = _merge(out, settings, parameters, units, outputs)
+        for name in outputs:
+            stages.stamps.remove(name)
+        with suppress(OSError):
+            (out / PARTS_FOLDER).rmdir()
+    _log_summary(manifest, read, time.monotonic() - begin)
+    return manifest
+
+
+def _unified_folder(corpora: Path, share: Share) -> Path:
+    folder = corpora / share.corpus
+    if not folder.is_dir():
+        there = sorted(path.parent.parent.name for path in corpora.glob(f"*/unified/{CORPUS_FILE}"))
+        raise UserError(
+            f"--corpus {share.corpus}: no folder {folder}. Unified corpora in {corpora}: {', '.join(there) or 'none'}"
+        )
+    return folder / "unified"
+
+
+def _pretrained(settings: PretrainingSettings, corpora: Path) -> PretrainedTokenizer | None:
+    if settings.tokenizer == TRAIN:
+        return None
+    found = read_tokenizer(find_tokenizer(settings.tokenizer, corpora), settings.tokenizer)
+    limit = settings.tokenizer_limit or found.limit
+    if limit is not None and settings.length > limit:
+        raise UserError(
+            f"--length {settings.length}: the tokenizer {found.name} is of models that take {limit} tokens. For one "
+            f"whose positions are extended, give --tokenizer_limit {settings.length}"
+        )
+    return found
+
+
+def _parameters(
+    settings: PretrainingSettings, folders: Mapping[str, Path], pretrained: PretrainedTokenizer | None
+) -> dict[str, Any]:
+    """What the rows depend on, without paths of the machine, so that machines with other paths can share a run."""
+    if pretrained is None:
+        tokenizer = {"tokenizer": TRAIN, "vocab_size": settings.vocab_size}
+    else:
+        tokenizer = {"tokenizer": pretrained.name, "tokenizer_state": fingerprint_of(pretrained.tokenizer.to_str())}
+    return {
+        "length": settings.length,
+        "corpora": {share.corpus: str(share.weight) for share in parse_mixture(settings.mixture)},
+        "validation": settings.validation,
+        "seed": settings.seed,
+        **tokenizer,
+        "unified": {name: sha256_of(folder / CORPUS_FILE) for name, folder in folders.items()},
+    }
+
+
+def _is_finished(out: Path) -> bool:
+    """Whether a dataset is whole; one that lost a file is made again."""
+    if not (out / MANIFEST_FILE).exists():
+        return False
+    try:
+        open_dataset(out)
+    except UserError as error:
+        log.info("%s", error)
+        return False
+    return True
+
+
+def _tokenizer_stage(
+    stages: Stages,
+    settings: PretrainingSettings,
+    folders: Mapping[str, Path],
+    read: Mapping[str, UnifiedCorpus],
+    pretrained: PretrainedTokenizer | None,
+) -> StageOutput:
+    def work() -> StageOutput:
+        if pretrained is None:
+            log.info("training a tokenizer of %d tokens", settings.vocab_size)
+            tokenizer = train_tokenizer(_training_text(settings, folders, read), settings.vocab_size)
+            if tokenizer.get_vocab_size() < settings.vocab_size:
+                log.warning("the text gave only %d of %d tokens", tokenizer.get_vocab_size(), settings.vocab_size)
+        else:
+            tokenizer = pretrained.tokenizer
+        files = save_tokenizer(tokenizer, stages.folder / TOKENIZER_FOLDER)
+        return StageOutput({f"{TOKENIZER_FOLDER}/{file}": stamp for file, stamp in files.items()})
+
+    # what it is made of is among the run's parameters
+    return stages.run("tokenizer", {}, [], work)
+
+
+def _training_text(
+    settings: PretrainingSettings, folders: Mapping[str, Path], read: Mapping[str, UnifiedCorpus]
+) -> Iterator[str]:
+    """Sentences of the train split, of a sample of its documents where there is more than 10^9 characters."""
+    sample = min(1.0, _TRAINING_CHARACTERS / max(sum(corpus.characters for corpus in read.values()), 1))
+    for choice in settings.choices():
+        name = choice.share.corpus
+        for shard in read[name].shards:
+            for document in read_documents(folders[name] / shard):
+                chance = int.from_bytes(stable_hash(settings.seed, f"tokenizer\0{document.id}")[:8], "big") / 2**64
+                split, times = choice(document)
+                if split == "train" and times and chance < sample:
+                    yield from document.sentences
+
+
+def _units(
+    out: Path,
+    settings: PretrainingSettings,
+    folders: Mapping[str, Path],
+    read: Mapping[str, UnifiedCorpus],
+    tokenizer: StageOutput,
+) -> dict[str, list[Unit]]:
+    """The parts of each corpus."""
+    stamp = tokenizer.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
+    units: dict[str, list[Unit]] = {}
+    for choice in settings.choices():
+        corpus = choice.share.corpus
+        units[corpus] = []
+        for number, (shard, content) in enumerate(read[corpus].shards.items()):
+            name = f"{corpus}-{number:05d}"
+            path = folders[corpus] / shard
+            work = MakePart(out, name, path, out / TOKENIZER_FOLDER, stamp.sha256, settings.length, choice)
+            # the run's parameters hold the rest
+            fingerprint = fingerprint_of([name, content.sha256, stamp.sha256])
+            units[corpus].append(Unit(name, fingerprint, content.size * choice.share.passes, work))
+    return units
+
+
+def _merge(
+    out: Path,
+    settings: PretrainingSettings,
+    parameters: dict[str, Any],
+    units: Mapping[str, list[Unit]],
+    outputs: Mapping[str, StageOutput],
+) -> Manifest:
+    results = {name: output.result for name, output in outputs.items()}
+    totals = {split: _sum([result[split] for result in results.values()]) for split in SPLITS}
+    for split, total in totals.items():
+        if not total["rows"]:
+            raise UserError(
+                f"{out}: the {split} split has {total['tokens']} tokens, which fill no row of {settings.length}: "
+                "use more text or a smaller --length"
+            )
+    files = {split: merge_parts(out, split, list(outputs)) for split in SPLITS}
+    splits = {split: SplitManifest(files=files[split], **totals[split]) for split in SPLITS}
+    encoder = load_tokenizer(out / TOKENIZER_FOLDER)
+    corpora = []
+    for share in parse_mixture(settings.mixture):
+        mine = [results[unit.name] for unit in units[share.corpus]]
+        counts = {split: counts_of(_sum([result[split] for result in mine])) for split in SPLITS}
+        corpora.append(Corpus(name=share.corpus, weight=float(share.weight), **counts))
+    manifest = Manifest(
+        corpora=corpora,
+        length=settings.length,
+        vocab_size=encoder.get_vocab_size(),
+        tokens_dtype=storage_dtype(encoder.get_vocab_size()),
+        splits_dtype=storage_dtype(settings.length),
+        special=special_tokens(encoder),
+        tokenizer_sha256=sha256_of(out / TOKENIZER_FOLDER / TOKENIZER_FILE),
+        train=splits["train"],
+        validation=splits["validation"],
+        seed=settings.seed,
+        code_version=__version__,
+        parameters=parameters,
+    )
+    write_manifest(out, manifest)
+    return manifest
+
+
+def _sum(counts: list[dict[str, int]]) -> dict[str, int]:
+    return {name: sum(count[name] for count in counts) for name in counts[0]}
+
+
+def _log_summary(manifest: Manifest, read: Mapping[str, UnifiedCorpus], seconds: float) -> None:
+    for corpus in manifest.corpora:
+        unified = read[corpus.name]
+        dropped = ", ".join(f"{count} x {reason}" for reason, count in unified.dropped.items()) or "nothing"
+        log.info("%s: %d documents; dropped before: %s", corpus.name, unified.documents, dropped)
+        for split, counts in (("train", corpus.train), ("validation", corpus.validation)):
+            assert counts is not None
+            log.info(
+                "%s, %s: %d documents, %d tokens, %d rows",
+                corpus.name,
+                split,
+                counts.documents,
+                counts.tokens,
+                counts.rows,
+            )
+    log_splits(manifest)
+    log.info("dataset %s in %.1f seconds", manifest.fingerprint, seconds)

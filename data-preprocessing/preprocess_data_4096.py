@@ -1,0 +1,12 @@
+"""Make a pretraining dataset of rows of 4096 tokens, with a third of Stories and of RealNews added."""
+
+from pathlib import Path
+
+from nystromformer import cli
+from nystromformer.data.commands import pretraining_command
+
+MIXTURE = ("wiki", "bookcorpus", "realnews=1/3", "stories=1/3")
+
+if __name__ == "__main__":
+    # positions are extended from a checkpoint of 512 tokens, the limit that RoBERTa's tokenizer states
+    cli.run(pretraining_command(4096, MIXTURE, Path(__file__).resolve().parent, tokenizer_limit=4096))

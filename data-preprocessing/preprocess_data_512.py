@@ -1,0 +1,9 @@
+"""Make the paper's pretraining dataset of rows of 512 tokens: Wikipedia and BookCorpus."""
+
+from pathlib import Path
+
+from nystromformer import cli
+from nystromformer.data.commands import pretraining_command
+
+if __name__ == "__main__":
+    cli.run(pretraining_command(512, ("wiki", "bookcorpus"), Path(__file__).resolve().parent))
