@@ -15,10 +15,12 @@ from nystromformer.model.heads import ClassificationHead, MaskedLMHead
 
 
 class PretrainingOutput(NamedTuple):
-    mlm_BKV: Tensor
-    """Vocabulary logits at the masked positions."""
+    mlm_BKV: Tensor | None
+    """Vocabulary logits at the masked positions; None where labels were given."""
     order_B2: Tensor | None
     """Logits of "in order", "swapped"; None where the model has no sentence-order head."""
+    mlm_sums: Tensor | None
+    """Loss sum, number right and number counted of the masked positions, (3,), where labels were given."""
 
 
 class PretrainingModel(nn.Module):
@@ -36,13 +38,15 @@ class PretrainingModel(nn.Module):
         positions_BK: Tensor,
         mask: Tensor | AttentionMask | None = None,
         types_BN: Tensor | None = None,
+        labels_BK: Tensor | None = None,
     ) -> PretrainingOutput:
-        """Logits at the masked positions and of the sentence order; arguments as for Encoder and MaskedLMHead."""
+        """Logits, or with `labels_BK` the loss of the masked positions; arguments as for Encoder and MaskedLMHead."""
         hidden_BNE = self.encoder(tokens_BN, mask, types_BN)
-        mlm_BKV = self.mlm(hidden_BNE, positions_BK, self.encoder.embeddings.word.weight)
-        if self.sentence_order is None:
-            return PretrainingOutput(mlm_BKV, None)
-        return PretrainingOutput(mlm_BKV, self.sentence_order(self.encoder.pool(hidden_BNE, mask)))
+        word_VE = self.encoder.embeddings.word.weight
+        order_B2 = None if self.sentence_order is None else self.sentence_order(self.encoder.pool(hidden_BNE, mask))
+        if labels_BK is None:
+            return PretrainingOutput(self.mlm(hidden_BNE, positions_BK, word_VE), order_B2, None)
+        return PretrainingOutput(None, order_B2, self.mlm.sums(hidden_BNE, positions_BK, word_VE, labels_BK))
 
 
 def count_parameters(module: nn.Module) -> int:

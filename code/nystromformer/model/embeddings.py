@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
+from nystromformer.model.dropout import Dropout
 
 
 class Embeddings(nn.Module):
@@ -24,7 +25,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(config.max_seq_len + config.position_offset, width)
         self.sentence_type = nn.Embedding(config.num_sen_type, width)
         self.norm = nn.LayerNorm(width, config.layer_norm_eps) if config.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout_prob)
+        self.dropout = Dropout(config.dropout_prob)
         self.projection = nn.Identity() if width == config.transformer_dim else nn.Linear(width, config.transformer_dim)
 
     def forward(self, tokens_BN: Tensor, types_BN: Tensor | None = None) -> Tensor:

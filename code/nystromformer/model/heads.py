@@ -9,6 +9,10 @@ from torch import Tensor, nn
 from nystromformer.config import ModelConfig
 from nystromformer.model.encoder import initialize
 from nystromformer.model.layers import activation
+from nystromformer.model.loss import linear_cross_entropy
+
+IGNORED = -100
+"""Label of what does not count towards a loss (PyTorch's default `ignore_index`)."""
 
 
 class MaskedLMHead(nn.Module):
@@ -33,8 +37,20 @@ class MaskedLMHead(nn.Module):
             positions_BK: int64 positions within the rows; padded entries may name any position.
             word_VE: the word embedding's weight.
         """
-        x_BKE = self.norm(self.activation(self.transform(at_positions(hidden_BNE, positions_BK))))
-        return nn.functional.linear(x_BKE, word_VE, self.bias)
+        return nn.functional.linear(self._before_logits(hidden_BNE, positions_BK), word_VE, self.bias)
+
+    def sums(self, hidden_BNE: Tensor, positions_BK: Tensor, word_VE: Tensor, labels_BK: Tensor) -> Tensor:
+        """Loss sum, number right and number counted, (3,), without holding the logits; arguments as for `forward`.
+
+        Args:
+            labels_BK: int64; IGNORED where a position does not count.
+        """
+        x_BKE = self._before_logits(hidden_BNE, positions_BK)
+        return linear_cross_entropy(x_BKE.flatten(0, 1), word_VE, self.bias, labels_BK.flatten(), IGNORED)
+
+    def _before_logits(self, hidden_BNE: Tensor, positions_BK: Tensor) -> Tensor:
+        x_BKE: Tensor = self.norm(self.activation(self.transform(at_positions(hidden_BNE, positions_BK))))
+        return x_BKE
 
 
 class ClassificationHead(nn.Module):

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.config import AttentionConfig, ModelConfig
+from nystromformer.model.dropout import Dropout
 
 
 class SelfAttention(nn.Module):
@@ -79,15 +80,15 @@ class Layer(nn.Module):
         self.attention_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout_prob)
+        self.dropout = Dropout(config.dropout_prob)
 
     def forward(self, x_BNE: Tensor, mask: AttentionMask | None) -> Tensor:
         if self.pre_norm:
-            x_BNE = x_BNE + self.dropout(self.attention(self.attention_norm(x_BNE), mask))
-            out: Tensor = x_BNE + self.dropout(self.feed_forward(self.feed_forward_norm(x_BNE)))
+            x_BNE = self.dropout(self.attention(self.attention_norm(x_BNE), mask), x_BNE)
+            out: Tensor = self.dropout(self.feed_forward(self.feed_forward_norm(x_BNE)), x_BNE)
         else:
-            x_BNE = self.attention_norm(x_BNE + self.dropout(self.attention(x_BNE, mask)))
-            out = self.feed_forward_norm(x_BNE + self.dropout(self.feed_forward(x_BNE)))
+            x_BNE = self.attention_norm(self.dropout(self.attention(x_BNE, mask), x_BNE))
+            out = self.feed_forward_norm(self.dropout(self.feed_forward(x_BNE), x_BNE))
         return out
 
 

@@ -212,11 +212,11 @@ class PretrainingTask:
         return pretraining_metrics(group.sum(total).tolist())
 
     def _sums(self, batch: Batch) -> Tensor:
-        out = self.model(batch["tokens_BN"], batch["positions_BK"], batch.get("mask_BN"), batch.get("types_BN"))
-        sums = _classification_sums(out.mlm_BKV.flatten(0, 1), batch["labels_BK"].flatten())
+        names = ("tokens_BN", "positions_BK", "mask_BN", "types_BN", "labels_BK")
+        out = self.model(*(batch.get(name) for name in names))
         if out.order_B2 is None:
-            return torch.cat([sums, torch.zeros_like(sums)])
-        return torch.cat([sums, _classification_sums(out.order_B2, batch["order_B"])])
+            return torch.cat([out.mlm_sums, torch.zeros_like(out.mlm_sums)])
+        return torch.cat([out.mlm_sums, _classification_sums(out.order_B2, batch["order_B"])])
 
 
 class ValidationBatches(Sequence[Batch]):

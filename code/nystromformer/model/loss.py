@@ -1,0 +1,89 @@
+"""Cross-entropy over the vocabulary without ever holding more than its gradient.
+
+Shapes: T positions, E width, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_CHUNK = 2**23
+"""Logits that are worked on at a time: they stay in the cache."""
+
+
+def linear_cross_entropy(
+    hidden_TE: Tensor, weight_VE: Tensor, bias_V: Tensor, labels_T: Tensor, ignored: int
+) -> Tensor:
+    """Loss sum, number right and number counted of `softmax(hidden @ weightᵀ + bias)` against labels; (3,) float32.
+
+    Differentiable in the loss sum. The plain way holds the logits, their log-softmax and its gradient; this one turns
+    a chunk of logits at a time into their gradient, in place, as soon as they are there. Under autocast products run
+    in its precision and the softmax in float32.
+
+    Args:
+        labels_T: int64; `ignored` where a position does not count.
+    """
+    device = hidden_TE.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        hidden_TE, weight_VE, bias_V = hidden_TE.to(dtype), weight_VE.to(dtype), bias_V.to(dtype)
+    with torch.autocast(device, enabled=False):
+        sums: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            hidden_TE, weight_VE, bias_V, labels_T, ignored
+        )
+    return sums
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, ignored: int) -> Tensor:
+        T, V = len(hidden), len(weight)
+        counted = labels != ignored
+        target = torch.where(counted, labels, 0)[:, None]
+        wanted = any(ctx.needs_input_grad)
+        grad_TV = hidden.new_empty(T, V) if wanted else None
+        loss = hidden.new_zeros((), dtype=torch.float32)
+        right = torch.zeros((), dtype=torch.int64, device=hidden.device)
+        rows = max(1, _CHUNK // V)
+        lift = _lift(hidden.dtype)
+        for first in range(0, T, rows):
+            part = slice(first, min(first + rows, T))
+            place = grad_TV[part] if grad_TV is not None else None
+            logits = torch.addmm(bias, hidden[part], weight.T, out=place)
+            z = logits.float()
+            top, best = z.max(-1, keepdim=True)
+            at_target = z.gather(-1, target[part])
+            z.sub_(top).exp_()
+            total = z.sum(-1, keepdim=True)
+            keep = counted[part, None]
+            loss += torch.where(keep, total.log() + top - at_target, 0.0).sum()
+            right += ((best == target[part]) & keep).sum()
+            if place is not None:
+                z.mul_(keep * lift / total).scatter_add_(-1, target[part], keep * -lift)
+                if z.dtype != place.dtype:
+                    place.copy_(z)
+        if grad_TV is not None:
+            ctx.save_for_backward(hidden, weight, grad_TV)
+        return torch.stack([loss, right.float(), counted.sum().float()])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_sums: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        hidden, weight, grad_TV = ctx.saved_tensors
+        scale = (grad_sums[0] / _lift(grad_TV.dtype)).to(grad_TV.dtype)
+        of_hidden, of_weight, of_bias, *_ = ctx.needs_input_grad
+        with torch.autocast(grad_TV.device.type, enabled=False):
+            return (
+                (grad_TV @ weight).mul_(scale) if of_hidden else None,
+                grad_TV.T @ (hidden * scale) if of_weight else None,
+                grad_TV.sum(0).mul_(scale) if of_bias else None,
+                None,
+                None,
+            )
+
+
+def _lift(dtype: torch.dtype) -> float:
+    """The gradient of a logit is a probability, of which float16 would lose the small ones without a factor."""
+    return 1024.0 if dtype == torch.float16 else 1.0

@@ -1,0 +1,92 @@
+"""The fused loss against PyTorch's own, in float64."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nystromformer.model import loss as loss_module
+from nystromformer.model.loss import linear_cross_entropy
+
+IGNORED = -100
+
+
+def problem(positions: int, width: int, vocabulary: int, seed: int = 0) -> tuple[list[Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((positions, width), (vocabulary, width), (vocabulary,))
+    inputs = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+    labels = torch.randint(vocabulary, (positions,), generator=generator)
+    labels[torch.rand(positions, generator=generator) < 0.3] = IGNORED
+    return inputs, labels
+
+
+def oracle(inputs: list[Tensor], labels: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Sums and the gradients of 3 times the loss sum, in float64."""
+    double = [x.detach().double().requires_grad_() for x in inputs]
+    logits = F.linear(*double)
+    loss = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+    right = (logits.argmax(-1) == labels).sum()
+    grads = torch.autograd.grad(3 * loss, double)
+    return torch.stack([loss.detach(), right.double(), (labels != IGNORED).sum().double()]), list(grads)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 30), st.integers(1, 200), st.integers(0, 99))
+def test_sums_and_gradients(positions: int, width: int, vocabulary: int, chunk: int, seed: int) -> None:
+    inputs, labels = problem(positions, width, vocabulary, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loss_module, "_CHUNK", chunk)
+        sums = linear_cross_entropy(*inputs, labels, IGNORED)
+    expected, gradients = oracle(inputs, labels)
+    torch.testing.assert_close(sums.double(), expected, rtol=1e-5, atol=1e-5)
+    for found, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), gradients, strict=True):
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_without_gradients_nothing_is_kept_and_the_sums_are_the_same() -> None:
+    inputs, labels = problem(50, 8, 20)
+    with torch.no_grad():
+        sums = linear_cross_entropy(*inputs, labels, IGNORED)
+    assert not sums.requires_grad
+    assert torch.equal(sums, linear_cross_entropy(*inputs, labels, IGNORED))
+
+
+def test_only_the_gradients_that_are_wanted() -> None:
+    inputs, labels = problem(10, 4, 6)
+    weight, bias = (x.detach() for x in inputs[1:])
+    (gradient,) = torch.autograd.grad(3 * linear_cross_entropy(inputs[0], weight, bias, labels, IGNORED)[0], inputs[:1])
+    torch.testing.assert_close(gradient.double(), oracle(inputs, labels)[1][0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
+def test_under_autocast(dtype: torch.dtype, tolerance: float) -> None:
+    inputs, labels = problem(60, 16, 5000)
+    with torch.autocast("cpu", dtype=dtype):
+        sums = linear_cross_entropy(*inputs, labels, IGNORED)
+    assert sums.dtype == torch.float32
+    expected, gradients = oracle(inputs, labels)
+    assert sums[0].item() == pytest.approx(expected[0].item(), rel=tolerance)
+    for found, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), gradients, strict=True):
+        assert found.dtype == torch.float32
+        assert (found - wanted).norm() < 2 * tolerance * wanted.norm()
+
+
+def test_float16_keeps_the_small_probabilities() -> None:
+    """A uniform guess over RoBERTa's vocabulary: 2e-5 each, where float16 has three digits left at most."""
+    vocabulary = 50265
+    hidden = torch.zeros(1, 4, requires_grad=True)
+    weight, bias = torch.zeros(vocabulary, 4, requires_grad=True), torch.zeros(vocabulary, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.float16):
+        sums = linear_cross_entropy(hidden, weight, bias, torch.tensor([7]), IGNORED)
+    # As under a loss scale, without which the sum itself would be too small for float16.
+    (gradient,) = torch.autograd.grad(2.0**10 * sums[0], (bias,))
+    torch.testing.assert_close(gradient[100] / 2**10, torch.tensor(1 / vocabulary), rtol=1e-3, atol=0)
+
+
+def test_no_position_counts() -> None:
+    inputs, _ = problem(5, 4, 6)
+    sums = linear_cross_entropy(*inputs, torch.full((5,), IGNORED), IGNORED)
+    assert sums.tolist() == [0, 0, 0]
+    assert all(not g.any() for g in torch.autograd.grad(sums[0], inputs))
