@@ -1,5 +1,6 @@
 """Measure, side by side in one run."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -40,5 +41,74 @@ def attention(
     typer.echo(f"results: {out}")
 
 
+def pretrain(
+    sizes: Annotated[str, typer.Option("--sizes", help="TOKENSxROWS of the batches, separated by commas.")] = (
+        "512x8,4096x1"
+    ),
+    repeats: Annotated[int, typer.Option("--repeats", min=1)] = 7,
+    threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
+    layers: Annotated[int, typer.Option("--layers", min=1)] = 4,
+    width: Annotated[int, typer.Option("--width", min=64, help="A multiple of 64.")] = 512,
+    vocab_size: Annotated[int, typer.Option("--vocab_size", min=300)] = 50265,
+    precision: Annotated[str, typer.Option("--precision", help="float32, bf16 or fp16.")] = "float32",
+    compiled: Annotated[bool, typer.Option("--compile", help="Measure compiled layers, too.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for JSON and table.")] = Path("results/tmp"),
+) -> None:
+    """A pretraining step of BERT-small: time and memory beside transformers' module."""
+    from nystromformer.benchmark.pretrain import PretrainBenchmark, run_pretrain_benchmark, table, write_results
+    from nystromformer.errors import UserError
+
+    found = [re.fullmatch(r"(\d+)x(\d+)", part.strip()) for part in sizes.split(",")]
+    batches = tuple((int(match[1]), int(match[2])) for match in found if match)
+    if len(batches) < len(found) or any(n <= 64 or n % 64 or not rows for n, rows in batches):
+        raise UserError(
+            "--sizes: expected TOKENSxROWS separated by commas, such as 512x8,4096x1, with more tokens than the 64 "
+            f"landmarks and a multiple of them (transformers accepts no others); found {sizes!r}"
+        )
+    if precision not in ("float32", "bf16", "fp16"):
+        raise UserError(f"--precision: expected float32, bf16 or fp16, found {precision!r}")
+    if width % 64:
+        raise UserError(f"--width: expected a multiple of the heads' 64, found {width}")
+    out.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
+    settings = PretrainBenchmark(
+        sizes=batches,
+        vocab_size=vocab_size,
+        width=width,
+        num_layers=layers,
+        mixed_precision=False if precision == "float32" else precision,
+        compile=compiled,
+        repeats=repeats,
+        threads=threads,
+    )
+    rows = run_pretrain_benchmark(settings)
+    write_results(settings, rows, out)
+    typer.echo(table(rows))
+    typer.echo(f"results: {out}")
+
+
+def preprocess(
+    corpus: Annotated[
+        Path | None, typer.Option("--corpus", help="A corpus' unified folder; made-up text if not given.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="A tokenizer's folder; trained on the text if not given.")
+    ] = None,
+    megabytes: Annotated[float, typer.Option("--megabytes", min=0.1, help="Of text.")] = 64.0,
+    length: Annotated[int, typer.Option("--length", min=8, help="Tokens of a row.")] = 512,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes of ours, threads of the other.")] = 2,
+    repeats: Annotated[int, typer.Option("--repeats", min=1)] = 3,
+    out: Annotated[Path, typer.Option("--out", help="Folder for JSON and table.")] = Path("results/tmp"),
+) -> None:
+    """Tokens a second of preprocess_data_<length>.py beside those of the tokenizer alone."""
+    from nystromformer.benchmark.preprocess import PreprocessBenchmark, run_preprocess, table, write_results
+
+    out.mkdir(parents=True, exist_ok=True)
+    settings = PreprocessBenchmark(corpus, tokenizer, megabytes, length, workers, repeats)
+    rows = run_preprocess(settings)
+    write_results(settings, rows, out)
+    typer.echo(table(rows))
+    typer.echo(f"results: {out}")
+
+
 if __name__ == "__main__":
-    cli.run_one_of(attention)
+    cli.run_one_of(attention, pretrain, preprocess)

@@ -1,0 +1,216 @@
+"""Stage two of preprocessing, whole, beside the tokenizer alone on the same text and cores."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from nystromformer.benchmark.timing import machine_facts
+from nystromformer.data.corpus import Document, read_documents, write_documents
+from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
+from nystromformer.data.pretrained_tokenizer import read_tokenizer
+from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
+from nystromformer.data.unified import UnifiedCorpus, read_corpus, write_corpus
+from nystromformer.errors import UserError
+from nystromformer.files import FileStamp, write_json
+
+logger = logging.getLogger(__name__)
+
+OURS, BASE = "read, encode, pack, write", "tokenizers.encode_batch alone"
+_SHARD_BYTES = 1 << 24
+_BATCH_SENTENCES = 4096
+_GENERATED_VOCABULARY = 8192
+_COMMAND = """
+from pathlib import Path
+from nystromformer import cli
+from nystromformer.data.commands import pretraining_command
+cli.run(pretraining_command({length}, ("text",), Path({folder!r}), tokenizer_limit={length}))
+"""
+
+
+@dataclass(frozen=True)
+class PreprocessBenchmark:
+    """What is measured.
+
+    corpus: a unified folder; None for text that is made up. tokenizer: a folder; None for one trained on the text.
+    megabytes: of text, in the unified format.
+    """
+
+    corpus: Path | None = None
+    tokenizer: Path | None = None
+    megabytes: float = 64.0
+    length: int = 512
+    workers: int = 2
+    repeats: int = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method.
+
+    seconds: of each repeat. memory: MiB at the peak of the largest process.
+    """
+
+    method: str
+    tokens: int
+    seconds: tuple[float, ...]
+    memory: float | None
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second, the median of the repeats."""
+        return self.tokens / statistics.median(self.seconds)
+
+
+def run_preprocess(settings: PreprocessBenchmark) -> list[Row]:
+    """Measure both in turn, again and again."""
+    # before the tokenizers library makes its threads
+    os.environ["RAYON_NUM_THREADS"] = str(settings.workers)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    with tempfile.TemporaryDirectory(prefix="preprocess-benchmark-") as name:
+        folder = Path(name)
+        sentences = _write_text(settings, folder / "text" / "unified")
+        tokenizer = _tokenizer(settings, sentences)
+        save_tokenizer(tokenizer, folder / TOKENIZER_FOLDER)
+        seconds: dict[str, list[float]] = {OURS: [], BASE: []}
+        tokens = 0
+        memory = 0.0
+        for repeat in range(settings.repeats):
+            begin = time.perf_counter()
+            tokens = _encode(tokenizer, sentences)
+            seconds[BASE].append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+            memory = max(memory, _preprocess(settings, folder, folder / f"out{repeat}"))
+            seconds[OURS].append(time.perf_counter() - begin)
+            logger.info("repeat %d of %d measured", repeat + 1, settings.repeats)
+        manifest = open_dataset(folder / "out0").manifest
+        # of the separators between documents, all are written and none is encoded
+        separators = sum(manifest.split(split).documents - 1 for split in ("train", "validation"))
+        written = manifest.train.tokens + manifest.validation.tokens
+        assert tokens - written <= separators, "both encode the same text"
+    return [Row(OURS, tokens, tuple(seconds[OURS]), memory), Row(BASE, tokens, tuple(seconds[BASE]), None)]
+
+
+def _write_text(settings: PreprocessBenchmark, folder: Path) -> list[str]:
+    """Write the text as a unified corpus; returns its sentences."""
+    documents = _generated() if settings.corpus is None else _read(settings.corpus)
+    sentences: list[str] = []
+    stamps: dict[str, FileStamp] = {}
+    count = size = 0
+    more = True
+    while more and size < settings.megabytes * 1e6:
+        shard: list[Document] = []
+        room = min(_SHARD_BYTES, settings.megabytes * 1e6 - size)
+        while room > 0 and (more := (document := next(documents, None)) is not None):
+            assert document is not None
+            shard.append(document)
+            room -= sum(map(len, document.sentences)) + 4 * len(document.sentences)
+            sentences += document.sentences
+        name = f"{len(stamps):05d}.jsonl"
+        stamps[name] = write_documents(folder / name, shard)
+        count, size = count + len(shard), size + stamps[name].size
+    write_corpus(
+        folder,
+        UnifiedCorpus(
+            name="text",
+            settings={},
+            documents=count,
+            sentences=len(sentences),
+            words=0,
+            characters=sum(map(len, sentences)),
+            dropped={},
+            cut={},
+            shards=stamps,
+        ),
+    )
+    return sentences
+
+
+def _read(folder: Path) -> Iterator[Document]:
+    for shard in read_corpus(folder).shards:
+        yield from read_documents(folder / shard)
+
+
+def _generated() -> Iterator[Document]:
+    """Made-up text without end, its words distributed as Zipf's law has it."""
+    draw = random.Random(0)
+    syllables = [a + b for a in "bdfghklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "in", "ost")]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(20000)]
+    weights = [1 / (rank + 3) for rank in range(len(words))]
+    number = 0
+    while True:
+        drawn = iter(draw.choices(words, weights, k=20 * 40))
+        sentences = tuple(" ".join(next(drawn) for _ in range(20)).capitalize() + "." for _ in range(40))
+        yield Document(str(number), str(number), sentences)
+        number += 1
+
+
+def _tokenizer(settings: PreprocessBenchmark, sentences: Sequence[str]) -> Tokenizer:
+    if settings.tokenizer is None:
+        return train_tokenizer(sentences[:50000], _GENERATED_VOCABULARY)
+    return read_tokenizer(settings.tokenizer, str(settings.tokenizer)).tokenizer
+
+
+def _encode(tokenizer: Tokenizer, sentences: Sequence[str]) -> int:
+    """Encode all text, a batch at a time, for memory's sake; returns the number of tokens."""
+    tokens = 0
+    for begin in range(0, len(sentences), _BATCH_SENTENCES):
+        batch = list(sentences[begin : begin + _BATCH_SENTENCES])
+        tokens += sum(map(len, tokenizer.encode_batch(batch, add_special_tokens=False)))
+    return tokens
+
+
+def _preprocess(settings: PreprocessBenchmark, folder: Path, out: Path) -> float:
+    """Run the command from its start to its end; returns MiB at the peak of its largest process."""
+    code = _COMMAND.format(length=settings.length, folder=str(folder))
+    flags = ["--tokenizer", str(folder / TOKENIZER_FOLDER), "--out", str(out), "--workers", str(settings.workers)]
+    # ended by its context, though wait4, which tells the memory, has waited already
+    with subprocess.Popen([sys.executable, "-c", code, *flags], stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        said = process.stderr.read().decode(errors="replace")
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise UserError(f"the preprocessing command failed:\n{said}")
+    return usage.ru_maxrss / 1024
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Tokens a second, their ratio to the tokenizer alone, and memory."""
+    base = next(row for row in rows if row.method == BASE)
+    lines = [f"{'method':32} {'tokens':>12} {'seconds':>24} {'tokens/s':>10} {'ratio':>6} {'MiB':>7}"]
+    for row in rows:
+        seconds = f"{statistics.median(row.seconds):.2f} ({min(row.seconds):.2f}-{max(row.seconds):.2f})"
+        memory = "" if row.memory is None else f"{row.memory:.0f}"
+        lines.append(
+            f"{row.method:32} {row.tokens:>12} {seconds:>24} {row.speed:>10.0f} {row.speed / base.speed:>6.2f} "
+            f"{memory:>7}"
+        )
+    return "\n".join(lines)
+
+
+def write_results(settings: PreprocessBenchmark, rows: Sequence[Row], folder: Path) -> None:
+    """`preprocess.json` and `preprocess.txt`."""
+    facts = machine_facts()
+    del facts["threads"], facts["device"], facts["torch"]
+    # a folder's name says what the text is; its place is this machine's own
+    names = {key: getattr(settings, key) and str(getattr(settings, key).name) for key in ("corpus", "tokenizer")}
+    described: dict[str, Any] = {**asdict(settings), **names}
+    if settings.corpus is not None:
+        described["corpus"] = read_corpus(settings.corpus).name
+    data = {"machine": facts, "settings": described, "rows": [{**asdict(row), "speed": row.speed} for row in rows]}
+    write_json(folder / "preprocess.json", data)
+    header = ", ".join(f"{name} {value}" for name, value in {**facts, **described}.items())
+    (folder / "preprocess.txt").write_text(f"{header}\n\n{table(rows)}\n", encoding="utf-8")
