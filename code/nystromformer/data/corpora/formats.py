@@ -78,7 +78,7 @@ def _wiki_body(
     file: OpenFile, begin: int, lines: Iterator[tuple[int, bytes]], rules: Rules, tally: Tally
 ) -> Iterator[str]:
     for offset, line in lines:
-        if line == b"</doc>":
+        if line.rstrip() == b"</doc>":
             return
         if line.startswith(b"<doc id="):
             raise file.error(offset, "a <doc …> before the </doc> of the one above it")
