@@ -1,5 +1,6 @@
 """The benchmark runs, its peers compute the same attention, and memory is counted."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from small import run_here
 from torch import Tensor
 
 from nystromformer.attention import create_attention, reference
+from nystromformer.benchmark import pretrain as pretrain_benchmark
 from nystromformer.benchmark.peers import (
     MaterialisedNystrom,
     NystromAttentionPackage,
@@ -17,7 +19,9 @@ from nystromformer.benchmark.peers import (
     fused_softmax,
     installed,
 )
+from nystromformer.benchmark.pretrain import PretrainBenchmark
 from nystromformer.benchmark.timing import peak_memory, time_side_by_side
+from nystromformer.model import PretrainingModel, count_parameters
 
 SHAPE = Shape(num_heads=2, head_dim=8, num_landmarks=8, conv_kernel_size=5, length=64)
 
@@ -83,3 +87,25 @@ def test_the_command_writes_its_results(
     assert '"commit"' in (tmp_path / "attention.json").read_text()
     assert run_here(monkeypatch, "code/run_benchmark.py", "attention", "--lengths", "100") == 2
     assert "multiples of --num_landmarks = 64" in capsys.readouterr().err
+
+
+def test_the_pretraining_step_beside_transformers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    small = ["--sizes", "128x2", "--width", 64, "--layers", 1, "--vocab_size", 500, "--repeats", 1, "--threads", 1]
+    assert run_here(monkeypatch, "code/run_benchmark.py", "pretrain", *small, "--out", tmp_path) == 0
+    assert "transformers" in capsys.readouterr().out
+    data = json.loads((tmp_path / "pretrain.json").read_text())
+    assert [row["method"] for row in data["rows"]] == ["nystromformer", "transformers"]
+    assert data["rows"][0]["memory"] < data["rows"][1]["memory"]
+    for sizes in ("128", "64x2", "100x1", "128x0"):
+        assert run_here(monkeypatch, "code/run_benchmark.py", "pretrain", "--sizes", sizes) == 2
+        assert "expected TOKENSxROWS" in capsys.readouterr().err
+
+
+def test_the_models_that_are_compared_are_of_one_size() -> None:
+    settings = PretrainBenchmark(vocab_size=500, width=64, num_layers=2)
+    ours = PretrainingModel(pretrain_benchmark._config(settings, 128), ["mlm"])
+    theirs = pretrain_benchmark._transformers_model(settings, 128)
+    # transformers has two sentence types at least, and a bias that its decoder shares.
+    assert count_parameters(theirs) - count_parameters(ours) in range(2 * 64 + 1)

@@ -1,6 +1,8 @@
 """The processes that train together: what they agree on, and how one's failure becomes everybody's."""
 
 import os
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +11,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from nystromformer.errors import UserError
 
@@ -108,10 +112,12 @@ def join_group() -> Iterator[Group]:
     if size == 1:
         yield Group()
         return
+    store, rank, size = next(rendezvous("env://"))
     # Objects and flags travel by gloo, so that agreeing on them waits for no GPU.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store_of_attempt(store, rank, size), rank=rank, world_size=size)
     try:
-        yield Group(dist.get_rank(), size, int(os.environ.get("LOCAL_RANK", "0")))
+        yield Group(rank, size, int(os.environ.get("LOCAL_RANK", "0")))
     except RuntimeError as error:
         if is_lost_connection(error):
             # Leaving in good order would wait for the lost one.
@@ -122,6 +128,43 @@ def join_group() -> Iterator[Group]:
             ) from error
         raise
     dist.destroy_process_group()
+
+
+def store_of_attempt(store: Store, rank: int, size: int, timeout: float = 600.0) -> Store:
+    """A part of the store that only the processes of this attempt use.
+
+    torchrun gives every attempt the same store (torch 2.13), in which a process that was started again finds the
+    addresses of those that are gone, and waits for them or fails. So process 0 gathers a fresh sign of each process,
+    under a name that is new, until all of them have seen their own sign there.
+
+    Raises:
+        TimeoutError: after `timeout` seconds without the others.
+    """
+    sign, name, seen = uuid.uuid4().hex, "", [""]
+    store.set(f"sign/{rank}", sign)
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if rank == 0:
+            signs = [_read(store, f"sign/{number}") for number in range(size)]
+            if all(signs) and signs != seen:
+                name, seen = uuid.uuid4().hex, signs
+                store.set("attempt", " ".join([name, *seen]))
+            if name and store.check([f"{name}/{number}" for number in range(1, size)]):
+                store.set(f"{name}/complete", "")
+                return PrefixStore(name, store)
+        else:
+            name, *seen = _read(store, "attempt").split(" ")
+            if len(seen) == size and seen[rank] == sign:
+                store.set(f"{name}/{rank}", "")
+                if store.check([f"{name}/complete"]):
+                    return PrefixStore(name, store)
+        time.sleep(0.01)
+    raise TimeoutError(f"process {rank} waited {timeout:.0f} seconds for the other {size - 1} to start")
+
+
+def _read(store: Store, key: str) -> str:
+    """The value of a key, empty where there is none, which `get` would wait for."""
+    return store.get(key).decode() if store.check([key]) else ""
 
 
 def is_lost_connection(error: RuntimeError) -> bool:
