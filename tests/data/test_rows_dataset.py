@@ -84,7 +84,10 @@ def test_the_manifest_tells_how_it_was_made_without_paths(made: Path) -> None:
     text = (made / "manifest.json").read_text()
     record = json.loads(text)
     assert "/" not in text
-    assert record["corpora"] == [{"name": "sample", "weight": 1.0}]
+    counts = {
+        split: {key: record[split][key] for key in ("documents", "tokens", "rows")} for split in ("train", "validation")
+    }
+    assert record["corpora"] == [{"name": "sample", "weight": 1.0, **counts}]
     assert record["code_version"] == __version__
     assert record["seed"] == 3
     assert record["parameters"] == {"flavour": "plain", "length": 32, "vocab_size": 300}
@@ -92,6 +95,11 @@ def test_the_manifest_tells_how_it_was_made_without_paths(made: Path) -> None:
     for split in ("train", "validation"):
         for name, stamp in record[split]["files"].items():
             assert stamp == {"size": (made / name).stat().st_size, "sha256": sha256_of(made / name)}
+
+
+def test_a_manifest_without_counts_of_corpora_is_read(folder: Path) -> None:
+    edit_manifest(lambda record: record.update(corpora=[{"name": "sample", "weight": 1.0}]))(folder)
+    assert open_dataset(folder).manifest.corpora[0].train is None
 
 
 def test_the_fingerprint_names_the_content(made: Path, tmp_path: Path) -> None:

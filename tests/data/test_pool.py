@@ -1,0 +1,121 @@
+"""Units of work in processes: results, progress, the first error, processes that share a run."""
+
+import fcntl
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nystromformer.data.pool import Report, run_tasks
+from nystromformer.data.progress import Progress
+from nystromformer.data.stages import StageOutput, Stages
+from nystromformer.data.units import Unit, run_units
+from nystromformer.errors import UserError
+from nystromformer.files import write_json
+
+
+@dataclass(frozen=True)
+class Square:
+    number: int
+    seconds: float = 0.0
+    fails: bool = False
+
+    def __call__(self, report: Report) -> int:
+        for _ in range(10):
+            time.sleep(self.seconds / 10)
+            report(1, 2)
+        if self.fails:
+            raise UserError(f"number {self.number}")
+        return self.number**2
+
+
+class Sum:
+    def __init__(self) -> None:
+        self.size = self.tokens = 0
+
+    def __call__(self, size: int, tokens: int = 0) -> None:
+        self.size += size
+        self.tokens += tokens
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_results_and_progress(workers: int) -> None:
+    progress = Sum()
+    assert dict(run_tasks([Square(n) for n in range(8)], workers, progress)) == {n: n * n for n in range(8)}
+    assert (progress.size, progress.tokens) == (80, 160)
+
+
+def test_the_first_error_counts_whatever_the_timing() -> None:
+    works = [
+        Square(0),
+        Square(1, seconds=1.0, fails=True),
+        Square(2, fails=True),
+        *(Square(n, 5.0) for n in range(3, 9)),
+    ]
+    begin = time.monotonic()
+    with pytest.raises(UserError, match="number 1"):
+        dict(run_tasks(works, 3, Sum()))
+    assert time.monotonic() - begin < 10, "units after the error are stopped"
+
+
+@dataclass(frozen=True)
+class Write:
+    folder: Path
+    name: str
+
+    def __call__(self, report: Report) -> StageOutput:
+        return StageOutput({self.name: write_json(self.folder / self.name, self.name)}, {"done": 1})
+
+
+def units(folder: Path) -> list[Unit]:
+    return [Unit(f"u{n}", f"f{n}", 1, Write(folder, f"{n}.json")) for n in range(4)]
+
+
+def shared(folder: Path, overwrite: bool = False) -> Stages:
+    return Stages(folder, {"a": 1}, "final", ["final"], overwrite, shared=True)
+
+
+def test_a_unit_that_another_process_works_at_is_waited_for(tmp_path: Path) -> None:
+    with shared(tmp_path) as stages:
+        stages.share()
+        with (tmp_path / "stages" / "u1.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            thread = threading.Thread(target=run_units, args=(stages, units(tmp_path), 1, "units"))
+            thread.start()
+            while not (tmp_path / "stages" / "u3.json").exists():
+                time.sleep(0.01)
+            assert not (tmp_path / "1.json").exists()
+            # the other process finishes it
+            stages.stamps.write("u1", "f1", StageOutput({}, {"done": "elsewhere"}))
+        thread.join(10)
+        found = run_units(stages, units(tmp_path), 1, "units")
+    assert [output.result["done"] for output in found.values()] == [1, "elsewhere", 1, 1]
+    assert list(found) == ["u0", "u1", "u2", "u3"]
+
+
+def test_processes_share_a_run_but_for_its_beginning_and_end(tmp_path: Path) -> None:
+    with shared(tmp_path) as first:
+        first.share()
+        with shared(tmp_path) as second:
+            second.share()
+            with pytest.raises(UserError, match="another process is at work there"):
+                first.alone()
+            with pytest.raises(UserError, match="another process is at work there"):
+                shared(tmp_path, overwrite=True).__enter__()
+        first.alone()
+        with pytest.raises(UserError, match="another process is at work there"):
+            shared(tmp_path).__enter__()
+    with shared(tmp_path, overwrite=True) as last:
+        last.share()
+
+
+def test_lines_of_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nystromformer.data.progress._SECONDS_BETWEEN_LINES", 0)
+    with caplog.at_level("INFO"), Progress("rows", 4_000_000, 1_000_000) as progress:
+        time.sleep(0.01)
+        progress(1_000_000, 5_000)
+    [line] = caplog.messages
+    assert line.startswith("rows: 2.0 of 4.0 MB, ")
+    assert "k tokens/s, 0:00 left" in line

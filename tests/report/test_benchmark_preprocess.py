@@ -1,0 +1,41 @@
+"""The preprocessing benchmark runs on made-up text and on a corpus."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small import run_here
+
+from nystromformer.data.corpus import Document, write_documents
+from nystromformer.data.unified import UnifiedCorpus, write_corpus
+
+
+def test_the_command_writes_its_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    flags = ["preprocess", "--megabytes", 0.5, "--repeats", 1, "--workers", 1, "--length", 128, "--out", tmp_path]
+    assert run_here(monkeypatch, "code/run_benchmark.py", *flags) == 0
+    assert "encode_batch" in capsys.readouterr().out
+    results = json.loads((tmp_path / "preprocess.json").read_text())
+    assert [row["method"] for row in results["rows"]] == ["read, encode, pack, write", "tokenizers.encode_batch alone"]
+    assert all(row["speed"] > 0 for row in results["rows"])
+    assert results["rows"][0]["memory"] > 20
+    assert results["settings"]["corpus"] is None
+    assert str(tmp_path) not in (tmp_path / "preprocess.txt").read_text()
+
+
+def test_a_corpus_of_ones_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    documents = [
+        Document(str(n), str(n), tuple(f"Sentence {n} {k} of the text." for k in range(200))) for n in range(20)
+    ]
+    stamp = write_documents(tmp_path / "unified" / "00000.jsonl", documents)
+    counts = {"documents": 20, "sentences": 4000, "words": 0, "characters": 0, "dropped": {}, "cut": {}}
+    corpus = UnifiedCorpus(name="mine", settings={}, shards={"00000.jsonl": stamp}, **counts)
+    write_corpus(tmp_path / "unified", corpus)
+    flags = ["--corpus", tmp_path / "unified", "--repeats", 1, "--workers", 1, "--length", 64, "--out", tmp_path / "r"]
+    assert run_here(monkeypatch, "code/run_benchmark.py", "preprocess", *flags) == 0
+    assert json.loads((tmp_path / "r" / "preprocess.json").read_text())["settings"]["corpus"] == "mine"
+    assert run_here(monkeypatch, "code/run_benchmark.py", "preprocess", "--corpus", tmp_path / "none") == 2
+    assert "found no folder" in capsys.readouterr().err
