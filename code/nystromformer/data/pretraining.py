@@ -42,6 +42,7 @@ from nystromformer.files import sha256_of
 log = logging.getLogger(__name__)
 
 TRAIN = "train"
+_TOKENIZER_STAGE = "tokenizer"
 _TRAINING_CHARACTERS = 10**9
 _RESERVED = (MANIFEST_FILE, TOKENIZER_FOLDER, PARTS_FOLDER, *map(tokens_file, SPLITS), *map(splits_file, SPLITS))
 
@@ -105,6 +106,9 @@ def build_pretraining(
         if _is_finished(out):
             stages.share()
             log.info("%s: finished already, nothing to do", out)
+            if share is None and (out / PARTS_FOLDER).exists():
+                stages.alone()
+                _remove_parts(stages)
             return open_dataset(out).manifest
         tokenizer = _tokenizer_stage(stages, settings, folders, read, pretrained)
         stages.share()
@@ -114,11 +118,9 @@ def build_pretraining(
             log.info("task %d of %d: its %d parts are done", share.task, share.num_tasks, len(outputs))
             return None
         stages.alone()
+        stages.unfinish()
         manifest = _merge(out, settings, parameters, units, outputs)
-        for name in outputs:
-            stages.stamps.remove(name)
-        with suppress(OSError):
-            (out / PARTS_FOLDER).rmdir()
+        _remove_parts(stages)
     _log_summary(manifest, read, time.monotonic() - begin)
     return manifest
 
@@ -195,7 +197,7 @@ def _tokenizer_stage(
         return StageOutput({f"{TOKENIZER_FOLDER}/{file}": stamp for file, stamp in files.items()})
 
     # what it is made of is among the run's parameters
-    return stages.run("tokenizer", {}, [], work)
+    return stages.run(_TOKENIZER_STAGE, {}, [], work)
 
 
 def _training_text(
@@ -275,6 +277,18 @@ def _merge(
     )
     write_manifest(out, manifest)
     return manifest
+
+
+def _remove_parts(stages: Stages) -> None:
+    for name in stages.stamps.names():
+        if name != _TOKENIZER_STAGE:
+            stages.stamps.remove(name)
+    folder = stages.folder / PARTS_FOLDER
+    # what a killed process was writing
+    for path in folder.glob("*.tmp"):
+        path.unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _sum(counts: list[dict[str, int]]) -> dict[str, int]:

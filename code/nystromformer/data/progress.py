@@ -19,7 +19,7 @@ class Progress:
 
     Args:
         label: what is being done.
-        total: bytes in all.
+        total: bytes in all; 0 where that is not known.
         done: bytes that an earlier run has done.
     """
 
@@ -30,7 +30,7 @@ class Progress:
         self._tokens = 0
         self._begin = self._said = time.monotonic()
         shown = sys.stderr.isatty()
-        self._bar = tqdm(total=total, initial=done, desc=label, unit="B", unit_scale=True) if shown else None
+        self._bar = tqdm(total=total or None, initial=done, desc=label, unit="B", unit_scale=True) if shown else None
 
     def __enter__(self) -> Progress:
         return self
@@ -52,11 +52,12 @@ class Progress:
 
     def line(self) -> str:
         """Where it stands, in words."""
-        parts = [f"{self._label}: {self._done / 1e6:.1f} of {self._total / 1e6:.1f} MB"]
+        whole = f" of {self._total / 1e6:.1f}" if self._total else ""
+        parts = [f"{self._label}: {self._done / 1e6:.1f}{whole} MB"]
         if self._tokens:
             parts.append(self._rate())
         speed = (self._done - self._before) / max(time.monotonic() - self._begin, 1e-9)
-        if speed > 0:
+        if speed > 0 and self._total:
             minutes, seconds = divmod(round(max(self._total - self._done, 0) / speed), 60)
             parts.append(f"{minutes}:{seconds:02d} left")
         return ", ".join(parts)

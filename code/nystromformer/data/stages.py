@@ -63,7 +63,7 @@ class Stamps:
     @contextmanager
     def claim(self, name: str, patient: bool) -> Iterator[bool]:
         """Whether this process alone may work at a stage; a patient one waits for that."""
-        with self._lock(name).open("a") as lock:
+        with self._lock(name).open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX if patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -217,7 +217,8 @@ class Stages:
         path = self.folder / _FOLDER / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            return self._locks.enter_context(path.open("a"))
+            # readable too, which network file systems ask of a shared lock
+            return self._locks.enter_context(path.open("a+"))
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}. Choose another --out.") from error
 

@@ -18,7 +18,8 @@ def open_hub(name: str) -> Any:
     """
     # imported here: it takes seconds, and most corpora are files
     load_dataset = importlib.import_module("datasets").load_dataset
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for noisy in ("httpx", "huggingface_hub"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
     path, _, config = name.partition(":")
     try:
         return load_dataset(path, config or None, split="train", streaming=True)
