@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -55,12 +56,21 @@ def start(folder: Path, dataset_folder: Path, *flags: object, **options: Any) ->
     )
 
 
+def newest_step(folder: Path) -> int:
+    """The step of the folder's newest checkpoint, by its name; 0 without one."""
+    found = find_checkpoints(folder / "model")
+    if not found:
+        return 0
+    per_epoch = json.loads((folder / "config.json").read_text())["pretraining_setting"]["batches_per_epoch"]
+    newest = found[-1]
+    return per_epoch * (newest.epoch + 1) if newest.step == float("inf") else int(newest.step)
+
+
 def wait_for_step(process: subprocess.Popen[bytes], folder: Path, step: int) -> None:
     """Until the run's newest checkpoint is past the step, or the run is over."""
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
-        found = find_checkpoints(folder / "model")
-        if found and (10 * (found[-1].epoch + 1) if found[-1].step == float("inf") else found[-1].step) >= step:
+        if newest_step(folder) >= step:
             return
         time.sleep(0.002)
     assert process.poll() is not None, (folder / "stderr.txt").read_text()
@@ -81,6 +91,38 @@ def test_sigkill_at_any_moment_ends_in_the_same_bits(tmp_path: Path, dataset_fol
     assert_same(final_weights(tmp_path), final_weights(uninterrupted))
     assert losses(tmp_path) == losses(uninterrupted), "no line is lost or written twice"
     assert "going on from" in (tmp_path / "stderr.txt").read_text()
+
+
+KILLS = int(os.environ.get("NYSTROM_KILLS", "2"))
+"""Fifty take five minutes."""
+
+
+def test_sigkill_at_random_moments_ends_in_the_same_bits(tmp_path: Path, dataset_folder: Path) -> None:
+    """Within the start, a step, a checkpoint, an epoch's end: wherever the random moment falls."""
+    # About as many steps between two kills as fit into the longest wait.
+    settings = {
+        "pretraining_setting__minutes_per_checkpoint": 1e-6,
+        "pretraining_setting__batches_per_epoch": 5,
+        "pretraining_setting__epoch": 4 * (KILLS + 2),
+    }
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    pretrain(write_experiment(whole, **settings), dataset_folder, CPU)
+    write_experiment(killed, **settings)
+    moments = random.Random(0)
+    for number in range(KILLS):
+        process = start(killed, dataset_folder, "--workers", moments.choice((0, 0, 1)))
+        if moments.random() < 0.8:  # else within the start
+            wait_for_step(process, killed, newest_step(killed) + 1)
+        time.sleep(moments.uniform(0, 0.3))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, f"over before kill {number}: {(killed / 'stderr.txt').read_text()}"
+    process = start(killed, dataset_folder)
+    assert process.wait(timeout=120) == 0, (killed / "stderr.txt").read_text()
+    last = f"cp-{settings['pretraining_setting__epoch'] - 1:04d}"
+    for kind in ("model", "cp"):
+        found, expected = (read_checkpoint(folder / "model" / f"{last}.{kind}") for folder in (killed, whole))
+        assert_same(found["model"], expected["model"])
+    assert losses(killed) == losses(whole)
 
 
 def test_sigterm_leaves_a_checkpoint_at_the_very_step(
