@@ -336,6 +336,8 @@ def _latest_checkpoint(
 
 def _on_device(model: PretrainingModel, config: ExperimentConfig, device: Device, group: Group) -> nn.Module:
     """The module to train: on the device, compiled and distributed as config.json says."""
+    if device.device.type == "cuda" and group.size > 1:
+        torch.cuda.set_device(device.device)  # else every process also opens the first GPU
     model.to(device.device)
     layers = list(model.encoder.layers)
     if config.model.compile:
