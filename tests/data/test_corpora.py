@@ -15,9 +15,9 @@ from nystromformer.data.corpora import text as text_module
 from nystromformer.data.corpora import unify as unify_module
 from nystromformer.data.corpora.files import Chunk, OpenFile, divide, find_files
 from nystromformer.data.corpora.formats import FORMATS, Rules
-from nystromformer.data.corpora.text import MAX_SENTENCE, Tally, cut_document
+from nystromformer.data.corpora.text import MAX_SENTENCE, Policy, Tally, cut_document
 from nystromformer.data.corpora.unify import UnifySettings, unify
-from nystromformer.data.corpus import Document, read_documents
+from nystromformer.data.corpus import Document, read_documents, write_documents
 from nystromformer.data.unified import read_corpus
 from nystromformer.errors import UserError
 
@@ -382,3 +382,49 @@ def test_sentences_of_rows_make_documents() -> None:
     made = list(FORMATS["bookcorpus"].rows(rows, Rules(lines_per_document=10), Tally()))
     assert [len(d.sentences) for d in made] == [10, 10, 5]
     assert Counter(s for d in made for s in d.sentences) == Counter(text for _, text in rows)
+
+
+FRAGMENTS = [
+    b'<doc id="1" url="u" title="T">\n',
+    b"<doc ",
+    b"</doc>\n",
+    b'{"text": "One. Two."}\n',
+    b'{"text": "\\ud800"}\n',
+    b"{",
+    b'"',
+    b"Some text. More of it.\n",
+    b"&#0;&amp;&#xd800;&bogus;\n",
+    b"\xff",
+    b"\0",
+    b"\r",
+    b"\r\n",
+    b"\n",
+    b"\xef\xbb\xbf",
+    "\u2028\x85".encode(),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(sorted(FORMATS)),
+    st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=4), max_size=12).map(b"".join),
+    st.sampled_from(["refuse", "skip"]),
+    st.integers(0, 60),
+)
+def test_any_bytes_are_documents_or_one_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, name: str, content: bytes, policy: Policy, begin: int
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "any").write_bytes(content)
+    chunk = Chunk(("any",), len(content), min(begin, len(content)) if FORMATS[name].cut else 0)
+    file = OpenFile(folder, "any", chunk, lambda size, tokens=0: None)
+    problem = ""
+    found: list[Document] = []
+    try:
+        found = list(FORMATS[name].read(file, Rules(lines_per_document=2, undecodable=policy), Tally()))
+    except UserError as error:
+        problem = str(error)
+    assert not problem or "any, line " in problem
+    write_documents(folder / "any.jsonl", found)
+    assert list(read_documents(folder / "any.jsonl")) == found
+    assert all(document.sentences and all(document.sentences) for document in found)

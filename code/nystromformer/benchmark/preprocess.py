@@ -38,6 +38,13 @@ from nystromformer import cli
 from nystromformer.data.commands import pretraining_command
 cli.run(pretraining_command({length}, ("text",), Path({folder!r}), tokenizer_limit={length}))
 """
+# A process' peak begins with that of the one that started it: so a small one stands between, and tells its children's.
+_LAUNCHER = """
+import resource, subprocess, sys
+done = subprocess.run(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(done.returncode)
+"""
 
 
 @dataclass(frozen=True)
@@ -176,15 +183,11 @@ def _preprocess(settings: PreprocessBenchmark, folder: Path, out: Path) -> float
     """Run the command from its start to its end; returns MiB at the peak of its largest process."""
     code = _COMMAND.format(length=settings.length, folder=str(folder))
     flags = ["--tokenizer", str(folder / TOKENIZER_FOLDER), "--out", str(out), "--workers", str(settings.workers)]
-    # ended by its context, though wait4, which tells the memory, has waited already
-    with subprocess.Popen([sys.executable, "-c", code, *flags], stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        said = process.stderr.read().decode(errors="replace")
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise UserError(f"the preprocessing command failed:\n{said}")
-    return usage.ru_maxrss / 1024
+    command = [sys.executable, "-c", _LAUNCHER, sys.executable, "-c", code, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(f"the preprocessing command failed:\n{done.stderr}")
+    return int(done.stdout) / 1024
 
 
 def table(rows: Sequence[Row]) -> str:

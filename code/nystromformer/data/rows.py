@@ -30,7 +30,7 @@ from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile
 
 MIN_LENGTH = 8
-_BATCH_CHARACTERS = 1 << 20
+_BATCH_CHARACTERS = 1 << 18
 _INNER, _SENTENCE, _SEPARATOR = 0, 1, 2
 
 
@@ -143,13 +143,36 @@ def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Ite
     """
     tokenizer.encode_special_tokens = True
     for batch in _batches(documents):
-        sentences = [sentence for document in batch for sentence in document.sentences]
-        ids = iter(tokenizer.encode_batch_fast(sentences, add_special_tokens=False))
+        tokens_T, lengths = _encode([sentence for document in batch for sentence in document.sentences], tokenizer)
+        ends = np.cumsum(lengths)
+        first = 0
         for document in batch:
-            parts = [encoding for _ in document.sentences if (encoding := next(ids).ids)]
-            lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-            tokens_T = np.fromiter(chain.from_iterable(parts), np.int32, int(lengths.sum()))
-            yield tokens_T, np.cumsum(lengths) - lengths
+            mine = slice(first, first + len(document.sentences))
+            first = mine.stop
+            starts = (ends[mine] - lengths[mine])[lengths[mine] > 0]
+            begin = starts[0] if len(starts) else 0
+            yield tokens_T[begin : begin + lengths[mine].sum()], starts - begin
+
+
+def _encode(sentences: list[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids of all sentences, (T,) int32, and the number of each sentence's, (S,)."""
+    tokens, lengths = [np.empty(0, np.int32)], []
+    for group in _groups(sentences):
+        encodings = tokenizer.encode_batch_fast(group, add_special_tokens=False)
+        sizes = list(map(len, encodings))
+        tokens.append(np.fromiter(chain.from_iterable(one.ids for one in encodings), np.int32, sum(sizes)))
+        lengths += sizes
+    return np.concatenate(tokens), np.array(lengths, np.int64)
+
+
+def _groups(sentences: list[str]) -> Iterator[list[str]]:
+    """What the tokenizer gets at once: for a token, its result takes some hundred bytes."""
+    begin = characters = 0
+    for end, sentence in enumerate(sentences, start=1):
+        characters += len(sentence)
+        if characters >= _BATCH_CHARACTERS or end == len(sentences):
+            yield sentences[begin:end]
+            begin, characters = end, 0
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
