@@ -17,7 +17,8 @@ from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.tasks.baselines import baseline_accuracies, count_guesses
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.guess import top_guesses
-from nystromformer.tasks.pretrain import PretrainingTask, RowPreparation, ValidationBatches, pretrain
+from nystromformer.tasks.pretrain import PretrainingTask, pretrain
+from nystromformer.tasks.pretrain_data import RowPreparation, ValidationBatches
 from nystromformer.tasks.validate import read_validation, table, validate
 from nystromformer.training import choose_device
 from nystromformer.training.checkpoint import read_checkpoint

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import IGNORED_LABEL
-from nystromformer.tasks.pretrain import RowPreparation, ValidationBatches
+from nystromformer.tasks.pretrain_data import RowPreparation, ValidationBatches
 
 _COUNTED_TOKENS = 16_000_000
 """Counting the pairs of more training tokens would take memory and change the guesses little."""
