@@ -1,8 +1,8 @@
 """From unified corpora to a dataset of rows of one length, in parts that processes and machines share.
 
 Each file of a unified corpus gives one part, whoever makes it and whenever. A process holds a document (10^6 characters
-at the most) and what the tokenizer makes of 2^18 characters and a sentence, which is less than 256 MiB, whatever the size
-of the corpora.
+at the most) and what the tokenizer makes of 2^18 characters and a sentence: less than 256 MiB, whatever the size of the
+corpora.
 """
 
 from __future__ import annotations

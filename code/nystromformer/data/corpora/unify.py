@@ -1,8 +1,8 @@
 """From a corpus as people have it to its unified folder: numbered files of documents, and `corpus.json` about them.
 
 Each chunk of the source gives one file, made by one process, which reads the chunk as a stream. So the memory of a
-process is bounded by 256 MiB whatever the size of the corpus: a line (16 MiB at the most) and a document (10^6 characters,
-cut beyond). The first process also holds the names of the source's files, about 200 bytes each.
+process is bounded by 256 MiB whatever the size of the corpus: a line (16 MiB at the most) and a document (10^6
+characters, cut beyond). The first process also holds the names of the source's files, about 200 bytes each.
 """
 
 from __future__ import annotations
