@@ -173,7 +173,7 @@ def test_mlm_logits_are_tied_and_at_the_given_positions_only() -> None:
     whole, part = model(tokens(), everywhere).mlm_BKV, model(tokens(), some).mlm_BKV
     torch.testing.assert_close(part, torch.stack([whole[row, some[row]] for row in range(2)]))
     with torch.no_grad():
-        model.encoder.embeddings.word.weight[7] += 1.0
+        model.encoder.embeddings.word.weight[7] *= 3.0
     assert not torch.allclose(model(tokens(), some).mlm_BKV[..., 7], part[..., 7])
     assert count_parameters(model) == sum(p.numel() for p in model.parameters())
 
@@ -194,3 +194,36 @@ def test_heads() -> None:
     assert torch.isfinite(scores[0]).all()
     assert scores[1, 2] == float("-inf")
     assert isinstance(MaskedLMHead(config()).bias, torch.nn.Parameter)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("attention", ["nystrom", "softmax"])
+def test_only_the_wanted_positions(norm: str, attention: str) -> None:
+    """The last layer's short cut changes neither the vectors nor any gradient."""
+    changes: dict[str, object] = {"norm": norm, "attn_type": attention, "dropout_prob": 0.0}
+    if attention == "softmax":
+        changes |= {"num_landmarks": None, "conv_kernel_size": None}
+    encoder = Encoder(config(**changes)).double().train()
+    positions = torch.tensor([[0, 5, 5, 31], [7, 0, 0, 1]])
+    keep = torch.arange(LENGTH) < torch.tensor([[LENGTH], [20]])
+    upstream = torch.randn(2, 4, encoder.embeddings.word.weight.shape[1], dtype=torch.float64)
+
+    def results(hidden: torch.Tensor) -> list[torch.Tensor]:
+        return [hidden, *torch.autograd.grad(hidden, list(encoder.parameters()), upstream)]
+
+    everywhere = encoder(tokens(), keep)
+    expected = results(torch.stack([everywhere[row, positions[row]] for row in range(2)]))
+    for found, wanted in zip(results(encoder(tokens(), keep, positions_BK=positions)), expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_pretraining_outputs_are_those_of_the_whole_encoder(pooling: str) -> None:
+    model = PretrainingModel(config(pooling=pooling), ["mlm", "sop"]).double().eval()
+    positions = torch.tensor([[3, 8, 0], [30, 2, 0]])
+    hidden = model.encoder(tokens())
+    out = model(tokens(), positions)
+    assert model.sentence_order is not None
+    torch.testing.assert_close(out.order_B2, model.sentence_order(model.encoder.pool(hidden)))
+    at = torch.stack([hidden[row, positions[row]] for row in range(2)])
+    torch.testing.assert_close(out.mlm_BKV, model.mlm(at, model.encoder.embeddings.word.weight))

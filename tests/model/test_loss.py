@@ -37,8 +37,11 @@ def oracle(inputs: list[Tensor], labels: Tensor) -> tuple[Tensor, list[Tensor]]:
 def test_sums_and_gradients(positions: int, width: int, vocabulary: int, chunk: int, seed: int) -> None:
     inputs, labels = problem(positions, width, vocabulary, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loss_module, "_CHUNK", chunk)
+        for name, size in (("_CHUNK", chunk), ("_HELD", 2 * chunk), ("_COLUMNS", 1 + chunk % 7)):
+            patch.setattr(loss_module, name, size)
         sums = linear_cross_entropy(*inputs, labels, IGNORED)
+        with torch.no_grad():
+            torch.testing.assert_close(linear_cross_entropy(*inputs, labels, IGNORED), sums, rtol=1e-5, atol=1e-5)
     expected, gradients = oracle(inputs, labels)
     torch.testing.assert_close(sums.double(), expected, rtol=1e-5, atol=1e-5)
     for found, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), gradients, strict=True):

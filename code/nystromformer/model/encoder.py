@@ -1,6 +1,6 @@
 """The encoder: embeddings and layers, one mask for all of them.
 
-Shapes: B batch, N tokens, E width.
+Shapes: B batch, N tokens, K of their positions, E width.
 """
 
 import torch
@@ -28,7 +28,11 @@ class Encoder(nn.Module):
         self.apply(initialize)
 
     def forward(
-        self, tokens_BN: Tensor, mask: Tensor | AttentionMask | None = None, types_BN: Tensor | None = None
+        self,
+        tokens_BN: Tensor,
+        mask: Tensor | AttentionMask | None = None,
+        types_BN: Tensor | None = None,
+        positions_BK: Tensor | None = None,
     ) -> Tensor:
         """Encode.
 
@@ -36,17 +40,20 @@ class Encoder(nn.Module):
             tokens_BN: token ids, int64.
             mask: None, bool (B, N) with True = keep, or an AttentionMask.
             types_BN: sentence types, int64; None means type 0.
+            positions_BK: positions whose vectors are wanted, int64, repeated at will; None means all. The last layer
+                then computes what follows its attention at these positions only, which changes none of them.
 
         Returns:
-            (B, N, E). What stands at masked positions has no meaning.
+            (B, N, E), or (B, K, E) at the wanted positions. What stands at masked positions has no meaning.
 
         Raises:
             ValueError: input longer than `max_seq_len`, or a mask that does not fit.
         """
         shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
         x_BNE = self.embeddings(tokens_BN, types_BN)
-        for layer in self.layers:
-            x_BNE = layer(x_BNE, shared)
+        last = len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            x_BNE = layer(x_BNE, shared, positions_BK if index == last else None)
         out: Tensor = self.final_norm(x_BNE)
         return out
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.model.encoder import initialize
-from nystromformer.model.layers import activation
+from nystromformer.model.layers import activation, at_positions
 from nystromformer.model.loss import linear_cross_entropy
 
 IGNORED = -100
@@ -16,7 +16,7 @@ IGNORED = -100
 
 
 class MaskedLMHead(nn.Module):
-    """Vocabulary logits at given positions only; the output matrix is the word embedding (tied).
+    """Vocabulary logits of hidden vectors, those at masked positions; the output matrix is the word embedding (tied).
 
     At 15 % masking this is a seventh of the logits, which dominate a small model's step.
     """
@@ -29,27 +29,26 @@ class MaskedLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.apply(initialize)
 
-    def forward(self, hidden_BNE: Tensor, positions_BK: Tensor, word_VE: Tensor) -> Tensor:
+    def forward(self, hidden_BKE: Tensor, word_VE: Tensor) -> Tensor:
         """Logits (B, K, V).
 
         Args:
-            hidden_BNE: the encoder's output.
-            positions_BK: int64 positions within the rows; padded entries may name any position.
+            hidden_BKE: the encoder's output at the positions.
             word_VE: the word embedding's weight.
         """
-        return nn.functional.linear(self._before_logits(hidden_BNE, positions_BK), word_VE, self.bias)
+        return nn.functional.linear(self._before_logits(hidden_BKE), word_VE, self.bias)
 
-    def sums(self, hidden_BNE: Tensor, positions_BK: Tensor, word_VE: Tensor, labels_BK: Tensor) -> Tensor:
+    def sums(self, hidden_BKE: Tensor, word_VE: Tensor, labels_BK: Tensor) -> Tensor:
         """Loss sum, number right and number counted, (3,), without holding the logits; arguments as for `forward`.
 
         Args:
             labels_BK: int64; IGNORED where a position does not count.
         """
-        x_BKE = self._before_logits(hidden_BNE, positions_BK)
+        x_BKE = self._before_logits(hidden_BKE)
         return linear_cross_entropy(x_BKE.flatten(0, 1), word_VE, self.bias, labels_BK.flatten(), IGNORED)
 
-    def _before_logits(self, hidden_BNE: Tensor, positions_BK: Tensor) -> Tensor:
-        x_BKE: Tensor = self.norm(self.activation(self.transform(at_positions(hidden_BNE, positions_BK))))
+    def _before_logits(self, hidden_BKE: Tensor) -> Tensor:
+        x_BKE: Tensor = self.norm(self.activation(self.transform(hidden_BKE)))
         return x_BKE
 
 
@@ -101,10 +100,3 @@ class CandidateHead(nn.Module):
     def forward(self, hidden_BNE: Tensor, positions_BC: Tensor) -> Tensor:
         scores_BC = self.score(at_positions(hidden_BNE, positions_BC.clamp(min=0)))[..., 0]
         return torch.where(positions_BC >= 0, scores_BC, float("-inf"))
-
-
-def at_positions(hidden_BNE: Tensor, positions_BK: Tensor) -> Tensor:
-    """(B, K, E): the hidden vectors at the given positions of each row."""
-    B, N, E = hidden_BNE.shape
-    rows = positions_BK + torch.arange(B, device=hidden_BNE.device)[:, None] * N
-    return hidden_BNE.reshape(B * N, E).index_select(0, rows.flatten()).view(B, -1, E)

@@ -1,10 +1,11 @@
 """The encoder layer: self-attention and feed-forward, normalised before or after.
 
-Shapes: B batch, H heads, N tokens, D head dim, E width.
+Shapes: B batch, H heads, N tokens, K of their positions, D head dim, E width.
 """
 
 from functools import partial
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -28,7 +29,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(inner, width)
         self.recompute = config.attention_grad_checkpointing
 
-    def forward(self, x_BNE: Tensor, mask: AttentionMask | None) -> Tensor:
+    def forward(self, x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None = None) -> Tensor:
         q_BHND = self._split(self.query(x_BNE))
         k_BHND = q_BHND if self.key is None else self._split(self.key(x_BNE))
         v_BHND = self._split(self.value(x_BNE))
@@ -40,7 +41,7 @@ class SelfAttention(nn.Module):
             )
         else:
             out_BHND = self.core(q_BHND, k_BHND, v_BHND, mask)
-        out: Tensor = self.output(out_BHND.transpose(1, 2).flatten(2))
+        out: Tensor = self.output(at_positions(out_BHND.transpose(1, 2).flatten(2), positions_BK))
         return out
 
     def _split(self, x_BNE: Tensor) -> Tensor:
@@ -82,14 +83,25 @@ class Layer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
         self.dropout = Dropout(config.dropout_prob)
 
-    def forward(self, x_BNE: Tensor, mask: AttentionMask | None) -> Tensor:
+    def forward(self, x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None = None) -> Tensor:
+        """(B, N, E), or at the given positions only, (B, K, E): all that follows the attention is by position."""
+        residual = at_positions(x_BNE, positions_BK)
         if self.pre_norm:
-            x_BNE = self.dropout(self.attention(self.attention_norm(x_BNE), mask), x_BNE)
-            out: Tensor = self.dropout(self.feed_forward(self.feed_forward_norm(x_BNE)), x_BNE)
+            x = self.dropout(self.attention(self.attention_norm(x_BNE), mask, positions_BK), residual)
+            out: Tensor = self.dropout(self.feed_forward(self.feed_forward_norm(x)), x)
         else:
-            x_BNE = self.attention_norm(self.dropout(self.attention(x_BNE, mask), x_BNE))
-            out = self.feed_forward_norm(self.dropout(self.feed_forward(x_BNE), x_BNE))
+            x = self.attention_norm(self.dropout(self.attention(x_BNE, mask, positions_BK), residual))
+            out = self.feed_forward_norm(self.dropout(self.feed_forward(x), x))
         return out
+
+
+def at_positions(x_BNE: Tensor, positions_BK: Tensor | None) -> Tensor:
+    """(B, K, E): the vectors at the given positions of each row; all of them, (B, N, E), where none are given."""
+    if positions_BK is None:
+        return x_BNE
+    B, N, E = x_BNE.shape
+    rows = positions_BK + torch.arange(B, device=x_BNE.device)[:, None] * N
+    return x_BNE.reshape(B * N, E).index_select(0, rows.flatten()).view(B, -1, E)
 
 
 def activation(name: str) -> partial[Tensor]:
