@@ -146,6 +146,7 @@ def test_no_worker_is_left(tmp_path: Path, kind: str) -> None:
         ("stories/preprocess.py", ["--task", "1"], "--task and --num_tasks: expected both or none"),
         ("wiki/preprocess.py", ["--task", "0", "--num_tasks", "2", "--overwrite"], "--overwrite: not with --task"),
         ("preprocess_data_512.py", ["--corpus", "wiki=0"], "positive weight"),
+        ("preprocess_data_512.py", ["--length", "7"], "--length: expected at least 8, found 7"),
         ("preprocess_data_512.py", ["--corpus", "nothing"], "--corpus nothing: no folder"),
         ("preprocess_data_4096.py", ["--workers", "0"], "--workers"),
     ],

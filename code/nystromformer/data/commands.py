@@ -92,11 +92,14 @@ def pretraining_command(
     """The command that makes a dataset of rows of one length.
 
     Args:
+        length: tokens of a row if no flag says otherwise.
         mixture: corpora and weights if no flag names any.
         folder: of the corpora and of the result.
     """
+    usual = length
 
     def preprocess(
+        length: Annotated[int, typer.Option("--length", help="Tokens of a row.")] = usual,
         corpora: Annotated[Path, typer.Option("--corpora", help="Folder with <name>/unified.")] = folder,
         corpus: Annotated[
             list[str] | None,
@@ -122,7 +125,7 @@ def pretraining_command(
         validation: Annotated[float, typer.Option("--validation", help="Share of the documents for validation.")] = 0.2,
         seed: Annotated[int, typer.Option("--seed", help="Of the split and of the choice for weights.")] = 0,
         out: Annotated[
-            Path | None, typer.Option("--out", help=f"Dataset folder; {length}-roberta beside if not given.")
+            Path | None, typer.Option("--out", help="Dataset folder; <length>-roberta beside if not given.")
         ] = None,
         workers: Workers = CORES,
         task: Task = None,
@@ -135,5 +138,5 @@ def pretraining_command(
         target = out or folder / f"{length}-roberta"
         build_pretraining(corpora, target, settings, workers, overwrite, share_of(task, num_tasks, overwrite))
 
-    preprocess.__doc__ = f"Make a pretraining dataset of rows of {length} tokens from unified corpora."
+    preprocess.__doc__ = f"Make a pretraining dataset of rows of {usual} tokens from unified corpora."
     return preprocess
