@@ -11,6 +11,7 @@ from corpora import WRITE, contents, paragraph, sentence, write_bookcorpus, writ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nystromformer.data.corpora import files as files_module
 from nystromformer.data.corpora import text as text_module
 from nystromformer.data.corpora import unify as unify_module
 from nystromformer.data.corpora.files import Chunk, OpenFile, divide, find_files
@@ -159,6 +160,17 @@ def test_a_very_long_line_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("fine\n" + "x" * (17 << 20))
     with pytest.raises(UserError, match=r"b\.txt, line 2: a line longer than 16 MiB"):
         make("stories", tmp_path, tmp_path / "out2")
+
+
+def test_a_line_that_crosses_the_beginning_of_a_chunk_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("fine\n" + "x" * 5000)
+    monkeypatch.setattr(files_module, "MAX_LINE", 1000)
+    for begin, end in ((0, 2000), (2000, 5005)):
+        file = OpenFile(tmp_path, "a.txt", Chunk(("a.txt",), end - begin, begin, end), lambda size, tokens=0: None)
+        with pytest.raises(UserError, match=r"a\.txt, line 2: a line longer than"):
+            list(file.lines())
 
 
 def test_compressed_files_are_read(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Units of work in processes: results, progress, the first error, processes that share a run."""
 
 import fcntl
+import os
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -58,6 +60,23 @@ def test_the_first_error_counts_whatever_the_timing() -> None:
     with pytest.raises(UserError, match="number 1"):
         dict(run_tasks(works, 3, Sum()))
     assert time.monotonic() - begin < 10, "units after the error are stopped"
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A unit whose process ends after another unit's error is known."""
+
+    def __call__(self, report: Report) -> int:
+        time.sleep(1.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+def test_an_error_that_is_known_is_raised_though_a_process_was_killed() -> None:
+    with pytest.raises(UserError, match="number 1"):
+        dict(run_tasks([Killed(), Square(1, fails=True)], 2, Sum()))
+    with pytest.raises(UserError, match="a worker process ended abruptly"):
+        dict(run_tasks([Killed(), Square(1)], 2, Sum()))
 
 
 @dataclass(frozen=True)

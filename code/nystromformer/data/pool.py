@@ -42,8 +42,9 @@ def run_tasks(
 ) -> Generator[tuple[int, Result], None, None]:
     """Do independent units of work, in this process where `workers` is 1.
 
-    Where several units fail, the error is that of the first of them in the order of `works`, whatever the timing. Close
-    the generator to stop what is running: a unit stops when it reports next.
+    Where several units fail, the error is that of the first of them in the order of `works`, whatever the timing; where
+    a process was killed besides, that of the first that is known. Close the generator to stop what is running: a unit
+    stops when it reports next.
 
     Yields:
         Index and result of each unit, as they are finished.
@@ -86,19 +87,24 @@ def _results(
     while waiting:
         done, waiting = wait(waiting, _SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
         progress(*board.news())
+        broken: BrokenProcessPool | None = None
         for future in sorted(done, key=futures.__getitem__):
             if future.cancelled():
                 continue
             error = future.exception()
             if isinstance(error, BrokenProcessPool):
-                raise UserError(
-                    "a worker process ended abruptly: it was killed, most often because memory ran out. "
-                    "Give fewer --workers; started again, the same command continues where it stopped."
-                ) from error
-            if error is None:
+                broken = error
+            elif error is None:
                 yield futures[future], future.result()
             elif not isinstance(error, Stopped):
                 errors[futures[future]] = error
+        if broken is not None and not errors:
+            raise UserError(
+                "a worker process ended abruptly: it was killed, most often because memory ran out. "
+                "Give fewer --workers; started again, the same command continues where it stopped."
+            ) from broken
+        if broken is not None:
+            break
         if errors:
             # units before the first one that failed go on, as they may fail too
             board.last.value = min(errors)

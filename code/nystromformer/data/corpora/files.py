@@ -134,7 +134,10 @@ class OpenFile:
         if offset:
             # the line that crosses the beginning belongs to the range before
             file.seek(offset - 1)
-            offset += len(file.readline()) - 1
+            crossing = len(file.readline(MAX_LINE))
+            if crossing == MAX_LINE:
+                raise self._too_long(offset - 1)
+            offset += crossing - 1
         counted = self.begin
         compressed = self.path.suffix in _COMPRESSED
         while past_end or self.end is None or offset < self.end:
@@ -142,7 +145,7 @@ class OpenFile:
             if not line:
                 break
             if len(line) == MAX_LINE:
-                raise self.error(offset, f"a line longer than {MAX_LINE >> 20} MiB, which is no line of text")
+                raise self._too_long(offset)
             if not offset and line.startswith(b"\xef\xbb\xbf"):
                 yield 0, line[3:].rstrip(b"\r\n")
             else:
@@ -153,6 +156,9 @@ class OpenFile:
                 counted = offset
         size = self.path.stat().st_size if compressed else offset
         self._report(max(min(size, self.end or size) - counted, 0))
+
+    def _too_long(self, offset: int) -> UserError:
+        return self.error(offset, f"a line longer than {MAX_LINE >> 20} MiB, which is no line of text")
 
     def error(self, offset: int, problem: str) -> UserError:
         """A mistake in the line at an offset, with the line's number."""
