@@ -275,6 +275,39 @@ def test_another_run_is_refused(corpora: Path, made: Path, tmp_path: Path) -> No
     assert open_dataset(copy, verify=True).length == 40
 
 
+@pytest.mark.parametrize("moment", ["pretraining._tokenizer_stage", "stages.write_json"])
+def test_an_overwritten_run_leaves_nothing_behind(
+    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    copy = shutil.copytree(made, tmp_path / "copy")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"nystromformer.data.{moment}", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    assert contents(copy) == {}, "the disk has room for the new run"
+    build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    assert open_dataset(copy, verify=True).length == 40
+
+
+def test_a_run_that_was_stopped_while_it_was_removed_can_be_overwritten(
+    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    copy = shutil.copytree(made, tmp_path / "copy")
+    with monkeypatch.context() as patch:
+        patch.setattr("nystromformer.data.stages.Stamps.remove", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    assert (copy / "train.tokens.bin").exists()
+    build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    assert open_dataset(copy, verify=True).length == 40
+
+
 def test_foreign_files_are_refused(corpora: Path, tmp_path: Path) -> None:
     (tmp_path / "train.tokens.bin").write_text("precious")
     with pytest.raises(UserError, match=r"train\.tokens\.bin exist there"):

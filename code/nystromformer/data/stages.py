@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -143,12 +143,13 @@ class Stages:
                 fcntl.flock(self._turn, fcntl.LOCK_EX)
         joins = self._shared and run_file.exists() and not self._overwrite
         self._take_lock(fcntl.LOCK_SH if joins else fcntl.LOCK_EX)
-        if run_file.exists() and self._overwrite:
-            self._remove_run(run_file)
-        if run_file.exists():
+        if run_file.exists() and not self._overwrite:
             self._refuse_other_run(run_file)
-        else:
-            write_json(run_file, self._parameters)
+            return
+        if run_file.exists():
+            self._remove_run()
+        # replaces an earlier run's at once: without the file, what is left in the folder would be taken for foreign
+        write_json(run_file, self._parameters)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._locks.close()
@@ -228,12 +229,22 @@ class Stages:
         except BlockingIOError as error:
             raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it") from error
 
-    def _remove_run(self, run_file: Path) -> None:
-        """Remove the files that an earlier run's stamps name: the final file first, run.json last."""
+    def _remove_run(self) -> None:
+        """Remove an earlier run's files: the final one first, those that its stamps name, those of reserved names."""
         self._final.unlink(missing_ok=True)
         for name in self.stamps.names():
             self.stamps.remove(name)
-        run_file.unlink()
+        for name in self._reserved:
+            path = self.folder / name
+            path.with_name(f"{path.name}.tmp").unlink(missing_ok=True)
+            if path.is_dir():
+                # what a killed process was writing
+                for unfinished in path.glob("*.tmp"):
+                    unfinished.unlink()
+                with suppress(OSError):
+                    path.rmdir()
+            else:
+                path.unlink(missing_ok=True)
 
 
 def fingerprint_of(value: Any) -> str:
