@@ -12,7 +12,7 @@ import pytest
 
 from nystromformer.data.pool import Report, run_tasks
 from nystromformer.data.progress import Progress
-from nystromformer.data.stages import StageOutput, Stages
+from nystromformer.data.stages import StageOutput, Stages, Stamps
 from nystromformer.data.units import Unit, run_units
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
@@ -112,6 +112,30 @@ def test_a_unit_that_another_process_works_at_is_waited_for(tmp_path: Path) -> N
         found = run_units(stages, units(tmp_path), 1, "units")
     assert [output.result["done"] for output in found.values()] == [1, "elsewhere", 1, 1]
     assert list(found) == ["u0", "u1", "u2", "u3"]
+
+
+def test_waiting_for_a_unit_ends_when_the_run_is_stopped(tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(size: int, tokens: int = 0) -> None:
+        raise Stop
+
+    stamps = Stamps(tmp_path)
+    (tmp_path / "stages").mkdir()
+    stopped: list[bool] = []
+
+    def wait_for_it() -> None:
+        with pytest.raises(Stop), stamps.claim("u1", stop):
+            pass
+        stopped.append(True)
+
+    with (tmp_path / "stages" / "u1.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        thread = threading.Thread(target=wait_for_it)
+        thread.start()
+        thread.join(5)
+        assert stopped
 
 
 def test_processes_share_a_run_but_for_its_beginning_and_end(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -19,6 +20,7 @@ from nystromformer.files import FileStamp, write_json
 log = logging.getLogger(__name__)
 
 _FOLDER = "stages"
+_SECONDS_BETWEEN_TRIES = 0.5
 
 
 @dataclass
@@ -61,14 +63,20 @@ class Stamps:
         return sorted(found - {"run"})
 
     @contextmanager
-    def claim(self, name: str, patient: bool) -> Iterator[bool]:
-        """Whether this process alone may work at a stage; a patient one waits for that."""
+    def claim(self, name: str, waiting: Callable[[int], object] | None = None) -> Iterator[bool]:
+        """Whether this process alone may work at a stage.
+
+        Args:
+            waiting: waits for that, and is called with 0 every so often meanwhile: what it raises ends the waiting.
+        """
         with self._lock(name).open("a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX if patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
+            # no blocking lock: a worker, which is deaf to Ctrl-C, would hang in it
+            while not _locked(lock, fcntl.LOCK_EX):
+                if waiting is None:
+                    yield False
+                    return
+                waiting(0)
+                time.sleep(_SECONDS_BETWEEN_TRIES)
             yield True
 
     def _file(self, name: str) -> Path:
@@ -250,6 +258,14 @@ class Stages:
 def fingerprint_of(value: Any) -> str:
     """SHA-256 of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _locked(file: TextIO, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _read(path: Path) -> dict[str, Any] | None:

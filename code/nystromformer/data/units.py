@@ -53,7 +53,7 @@ class _Claimed:
     patient: bool = False
 
     def __call__(self, report: Report) -> StageOutput | None:
-        with self.stamps.claim(self.unit.name, self.patient) as mine:
+        with self.stamps.claim(self.unit.name, report if self.patient else None) as mine:
             if not mine:
                 return None
             output = self.stamps.find(self.unit.name, self.unit.fingerprint)
