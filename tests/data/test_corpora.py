@@ -4,10 +4,11 @@ import bz2
 import json
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from corpora import WRITE, contents, paragraph, sentence, write_bookcorpus, write_wiki
+from corpora import WRITE, contents, meet_at_the_end, paragraph, sentence, write_bookcorpus, write_wiki
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -304,6 +305,15 @@ def test_the_first_bad_line_is_named_whatever_the_workers(tmp_path: Path, monkey
     monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 3000))
     with pytest.raises(UserError, match=r"A1/wiki_01, line \d+: expected WikiExtractor's"):
         make("wiki", source, tmp_path / "out", workers=3)
+
+
+def test_commands_that_meet_at_the_end_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_wiki(tmp_path / "wiki")
+    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 3000))
+    meet_at_the_end(monkeypatch, 2)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: make("wiki", source, tmp_path / "out"), range(2))
+    assert first == second
 
 
 def test_a_changed_source_is_read_again(tmp_path: Path) -> None:

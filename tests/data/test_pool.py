@@ -144,14 +144,44 @@ def test_processes_share_a_run_but_for_its_beginning_and_end(tmp_path: Path) -> 
         with shared(tmp_path) as second:
             second.share()
             with pytest.raises(UserError, match="another process is at work there"):
-                first.alone()
-            with pytest.raises(UserError, match="another process is at work there"):
                 shared(tmp_path, overwrite=True).__enter__()
-        first.alone()
-        with pytest.raises(UserError, match="another process is at work there"):
-            shared(tmp_path).__enter__()
     with shared(tmp_path, overwrite=True) as last:
         last.share()
+
+
+def test_the_end_of_a_run_is_waited_for(tmp_path: Path) -> None:
+    entered = threading.Event()
+    leave = threading.Event()
+
+    def join() -> None:
+        with shared(tmp_path) as second:
+            second.share()
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=join)
+    with shared(tmp_path) as first:
+        first.share()
+        first.alone()
+        thread.start()
+        assert not entered.wait(0.5), "a process that joins waits for the one that ends the run"
+    assert entered.wait(10)
+    with shared(tmp_path) as third:
+        third.share()
+        threading.Timer(0.5, leave.set).start()
+        third.alone()
+        assert leave.is_set(), "the process that ends the run waits for those that share it"
+    thread.join(10)
+
+
+def test_a_run_that_was_replaced_is_not_ended(tmp_path: Path) -> None:
+    with shared(tmp_path) as first:
+        first.share()
+        fcntl.flock(first._lock, fcntl.LOCK_UN)  # as happens for a moment while the lock is changed
+        with shared(tmp_path, overwrite=True) as second:
+            second.share()
+        with pytest.raises(UserError, match="another process has replaced the run"):
+            first.alone()
 
 
 def test_lines_of_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

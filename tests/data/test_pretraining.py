@@ -3,12 +3,13 @@
 import json
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import WRITE, contents
+from corpora import WRITE, contents, meet_at_the_end
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -149,6 +150,16 @@ def test_tasks_merged_are_one_process(corpora: Path, made: Path, tmp_path: Path,
     assert manifest.fingerprint == open_dataset(made).fingerprint
     assert contents(tmp_path) == contents(made)
     assert build_pretraining(corpora, tmp_path, settings_with(), share=TaskShare(0, num_tasks)) == manifest
+
+
+def test_commands_that_meet_at_the_end_both_succeed(
+    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_at_the_end(monkeypatch, 2)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: build(corpora, tmp_path), range(2))
+    assert first == second
+    assert contents(tmp_path) == contents(made)
 
 
 def test_a_lost_file_is_made_again(corpora: Path, made: Path, tmp_path: Path) -> None:

@@ -2,7 +2,12 @@
 
 import json
 import random
+import threading
 from pathlib import Path
+
+import pytest
+
+from nystromformer.data.stages import Stages
 
 WORDS = [
     "a",
@@ -89,3 +94,15 @@ def contents(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.relative_to(folder).parts[0] != "stages"
     }
+
+
+def meet_at_the_end(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    """Let runs in one folder reach their end at the same moment."""
+    alone = Stages.alone
+    barrier = threading.Barrier(processes)
+
+    def together(stages: Stages) -> None:
+        barrier.wait(30)
+        alone(stages)
+
+    monkeypatch.setattr(Stages, "alone", together)

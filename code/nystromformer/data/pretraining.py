@@ -119,6 +119,10 @@ def build_pretraining(
             log.info("task %d of %d: its %d parts are done", share.task, share.num_tasks, len(outputs))
             return None
         stages.alone()
+        if _is_finished(out):
+            log.info("%s: finished by another process", out)
+            _remove_parts(stages)
+            return open_dataset(out).manifest
         stages.unfinish()
         manifest = _merge(out, settings, parameters, units, outputs)
         _remove_parts(stages)

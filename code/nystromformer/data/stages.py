@@ -106,7 +106,7 @@ class Stages:
 
     Raises:
         UserError: on entry, if the folder holds a run with other parameters or files of the reserved names that no run
-            made, or if another process is at work in it.
+            made, or if a process is at work in it with which it cannot be shared.
     """
 
     def __init__(
@@ -144,20 +144,21 @@ class Stages:
 
     def _begin(self, run_file: Path) -> None:
         if self._turn is not None:
-            try:
-                fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                log.info("%s: waiting for another process, which is preparing the run", self.folder)
-                fcntl.flock(self._turn, fcntl.LOCK_EX)
-        joins = self._shared and run_file.exists() and not self._overwrite
-        self._take_lock(fcntl.LOCK_SH if joins else fcntl.LOCK_EX)
+            self._wait_for(self._turn, fcntl.LOCK_EX, "another process, which is preparing the run")
         if run_file.exists() and not self._overwrite:
             self._refuse_other_run(run_file)
-            return
-        if run_file.exists():
-            self._remove_run()
-        # replaces an earlier run's at once: without the file, what is left in the folder would be taken for foreign
-        write_json(run_file, self._parameters)
+        if self._shared and run_file.exists() and not self._overwrite:
+            self._wait_for(self._lock, fcntl.LOCK_SH, "another process, which is ending the run")
+        elif not _locked(self._lock, fcntl.LOCK_EX):
+            raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it")
+        if run_file.exists() and not self._overwrite:
+            self._refuse_other_run(run_file)
+        else:
+            if run_file.exists():
+                self._remove_run()
+            # replaces an earlier run's at once: without the file, what is left in the folder would be taken for foreign
+            write_json(run_file, self._parameters)
+        self._begun = self._identity()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._locks.close()
@@ -165,16 +166,18 @@ class Stages:
     def share(self) -> None:
         """Let other processes of this run in."""
         assert self._turn is not None, "the run was opened as a shared one"
-        self._take_lock(fcntl.LOCK_SH)
+        self._wait_for(self._lock, fcntl.LOCK_SH, "another process, which is ending the run")
         fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     def alone(self) -> None:
-        """Keep other processes out again.
+        """Keep other processes out again, after waiting for them; one of them may have ended the run by then.
 
         Raises:
-            UserError: another process is still at work.
+            UserError: another process has replaced the run meanwhile.
         """
-        self._take_lock(fcntl.LOCK_EX)
+        self._wait_for(self._lock, fcntl.LOCK_EX, "other processes, which are at work there")
+        if self._identity() != self._begun:
+            raise UserError(f"{self.folder}: another process has replaced the run: start the command again")
 
     def unfinish(self) -> None:
         """Declare the folder incomplete, before anything in it changes."""
@@ -231,11 +234,15 @@ class Stages:
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}. Choose another --out.") from error
 
-    def _take_lock(self, kind: int) -> None:
-        try:
-            fcntl.flock(self._lock, kind | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it") from error
+    def _wait_for(self, lock: TextIO, kind: int, whom: str) -> None:
+        if not _locked(lock, kind):
+            log.info("%s: waiting for %s", self.folder, whom)
+            fcntl.flock(lock, kind)
+
+    def _identity(self) -> tuple[int, int]:
+        """What tells this run from one that replaced it."""
+        found = (self.folder / _FOLDER / "run.json").stat()
+        return found.st_ino, found.st_mtime_ns
 
     def _remove_run(self) -> None:
         """Remove an earlier run's files: the final one first, those that its stamps name, those of reserved names."""

@@ -82,13 +82,13 @@ def unify(
             return None
         stages.alone()
         stale = sorted(set(stages.stamps.names()) - set(outputs))
-        if not stages.ran and not stale and (out / CORPUS_FILE).exists():
-            log.info("%s: finished already, nothing to do", out)
-            return read_corpus(out)
+        corpus = _corpus(settings, outputs)
+        if not stale and (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:
+            log.info("%s: finished %s", out, "by another process" if stages.ran else "already, nothing to do")
+            return corpus
         stages.unfinish()
         for name in stale:
             stages.stamps.remove(name)
-        corpus = _corpus(settings, outputs)
         if not corpus.documents:
             raise UserError(f"{source}: no document is left of it. Dropped: {_counts(corpus.dropped)}")
         write_corpus(out, corpus)
