@@ -1,6 +1,5 @@
 """Make a pretraining dataset of the English docstrings of the installed Python packages."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +8,7 @@ import typer
 from nystromformer import cli
 from nystromformer.data.build import build_dataset
 from nystromformer.data.docstring_corpus import DocstringSettings, write_docstring_corpus
+from nystromformer.data.pool import usable_cores
 
 HERE = Path(__file__).resolve().parent
 
@@ -25,9 +25,9 @@ def main(
     source: Annotated[
         list[Path] | None, typer.Option("--source", help="Folder to search instead of the installed packages; repeat.")
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that read; changes no result.")] = (
-        os.cpu_count() or 1
-    ),
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Processes that read; changes no result.")
+    ] = usable_cores(),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run with other parameters.")] = False,
 ) -> None:
     """Make a pretraining dataset of the English docstrings of the installed Python packages."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.data.pool import Report, run_tasks
+from nystromformer.data.pool import Report, run_tasks, usable_cores
 from nystromformer.data.progress import Progress
 from nystromformer.data.stages import StageOutput, Stages, Stamps
 from nystromformer.data.units import Unit, run_units
@@ -60,6 +60,16 @@ def test_the_first_error_counts_whatever_the_timing() -> None:
     with pytest.raises(UserError, match="number 1"):
         dict(run_tasks(works, 3, Sum()))
     assert time.monotonic() - begin < 10, "units after the error are stopped"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a process' affinity")
+def test_cores_are_those_that_the_process_may_use() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """The commands of the scripts in data-preprocessing/, which differ in a few defaults."""
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, cast
@@ -10,11 +9,12 @@ import typer
 from nystromformer.data.corpora.formats import Rules
 from nystromformer.data.corpora.text import Policy
 from nystromformer.data.corpora.unify import UnifySettings, unify
+from nystromformer.data.pool import usable_cores
 from nystromformer.data.pretraining import PretrainingSettings, build_pretraining
 from nystromformer.data.units import Share
 from nystromformer.errors import UserError
 
-CORES = os.cpu_count() or 1
+CORES = usable_cores()
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes; changes no result.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run with other parameters.")]
 Task = Annotated[
