@@ -4,6 +4,7 @@ import bz2
 import json
 import random
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from nystromformer.data.corpora import text as text_module
 from nystromformer.data.corpora import unify as unify_module
 from nystromformer.data.corpora.files import Chunk, OpenFile, divide, find_files
 from nystromformer.data.corpora.formats import FORMATS, Rules
+from nystromformer.data.corpora.hub import HubSet, hub_rows, open_hub
 from nystromformer.data.corpora.text import MAX_SENTENCE, Policy, Tally, cut_document
 from nystromformer.data.corpora.unify import UnifySettings, unify
 from nystromformer.data.corpus import Document, read_documents, write_documents
@@ -390,6 +392,46 @@ def test_rows_of_a_data_set(tmp_path: Path) -> None:
     assert [d.id for d in found] == [str(n) for n in range(10)]
     with pytest.raises(UserError, match=r"row 0 of part 0: expected a text in 'text', found None; there are id, body"):
         unify(tmp_path, tmp_path / "out2", UnifySettings("wiki", Rules(), hub))
+
+
+def write_set(folder: Path, parts: int = 2) -> str:
+    """A data set of one row a file."""
+    folder.mkdir(exist_ok=True)
+    for part in range(parts):
+        (folder / f"{part}.jsonl").write_text(json.dumps({"id": part, "text": f"Text {part}."}) + "\n")
+    return str(folder)
+
+
+def test_a_data_set_that_was_changed_is_read_again(tmp_path: Path) -> None:
+    hub = write_set(tmp_path / "set")
+    state = open_hub(hub).state
+    assert open_hub(hub).state == state
+    make_rows = UnifySettings("wiki", Rules(), hub)
+    unify(tmp_path, tmp_path / "out", make_rows)
+    (tmp_path / "set" / "0.jsonl").write_text(json.dumps({"id": 0, "text": "Other 0."}) + "\n")
+    unify(tmp_path, tmp_path / "out", make_rows)
+    assert [d.sentences for d in documents(tmp_path / "out")] == [("Other 0.",), ("Text 1.",)]
+    with pytest.raises(UserError, match="was changed while it was read"):
+        list(hub_rows(hub, state, 0, 2, "text"))
+
+
+def test_a_network_that_fails_while_a_data_set_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(part: int) -> Iterator[dict[str, str]]:
+        yield {"text": "One."}
+        if part:
+            raise ConnectionError("the other side is gone\nand more")
+
+    class Set:
+        num_shards = 2
+
+        def shard(self, parts: int, part: int) -> Iterator[dict[str, str]]:
+            return rows(part)
+
+    monkeypatch.setattr("nystromformer.data.corpora.hub.open_hub", lambda name: HubSet(Set(), "state"))
+    monkeypatch.setattr(unify_module, "open_hub", lambda name: HubSet(Set(), "state"))
+    with pytest.raises(UserError, match=r"--hub a: cannot be read on: the other side is gone\. Started again"):
+        unify(tmp_path, tmp_path / "out", UnifySettings("wiki", Rules(), "a"))
+    assert list(contents(tmp_path / "out")) == ["00000.jsonl"]
 
 
 def test_a_hub_name_without_a_network(tmp_path: Path) -> None:

@@ -127,11 +127,13 @@ def _state(path: Path) -> tuple[int, int]:
 
 def _hub_units(out: Path, settings: UnifySettings) -> list[Unit]:
     assert settings.hub is not None
-    parts = int(open_hub(settings.hub).num_shards)
-    works = (UnifyRows(out, settings, part, parts) for part in range(parts))
-    return [
-        Unit(f"{work.part:05d}", fingerprint_of([settings.described(), work.part, parts]), 0, work) for work in works
-    ]
+    found = open_hub(settings.hub)
+    parts = int(found.rows.num_shards)
+    units = []
+    for part in range(parts):
+        fingerprint = fingerprint_of([settings.described(), found.state, part, parts])
+        units.append(Unit(f"{part:05d}", fingerprint, 0, UnifyRows(out, settings, found.state, part, parts)))
+    return units
 
 
 @dataclass(frozen=True)
@@ -161,13 +163,14 @@ class UnifyRows:
 
     out: Path
     settings: UnifySettings
+    state: str
     part: int
     parts: int
 
     def __call__(self, report: Report) -> StageOutput:
         assert self.settings.hub is not None
         rules, tally = self.settings.rules, Tally()
-        rows = _reporting(hub_rows(self.settings.hub, self.part, self.parts, rules.text_field), report)
+        rows = _reporting(hub_rows(self.settings.hub, self.state, self.part, self.parts, rules.text_field), report)
         return _write(self.out, self.part, FORMATS[self.settings.corpus].rows(rows, rules, tally), tally)
 
 
