@@ -299,6 +299,31 @@ def test_undecodable_lines_are_skipped_and_counted(name: str, tmp_path: Path) ->
     assert read_corpus(tmp_path / "out").dropped == {"undecodable line": 1 + (name == "realnews")}
 
 
+@pytest.mark.parametrize("name", ["bookcorpus", "stories"])
+def test_lines_with_a_nul_byte_are_skipped_and_counted(name: str, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_bytes(b"One.\nTw\0o.\nThree.\n")
+    with pytest.raises(UserError, match=r"a\.txt, line 2: .*NUL byte.*--undecodable skip"):
+        make(name, tmp_path / "source", tmp_path / "out", Rules())
+    found = make(name, tmp_path / "source", tmp_path / "skipped", Rules(lines_per_document=9, undecodable="skip"))
+    assert [d.sentences for d in found] == [("One.", "Three.")]
+    assert read_corpus(tmp_path / "skipped").dropped == {"line with a NUL byte": 1}
+
+
+def test_stories_in_another_format_are_skipped_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_text('\n{"text": "No story."}\n')
+    (tmp_path / "source" / "b.txt").write_text("<?xml?>\n" + "No story.\n" * 2000)
+    with pytest.raises(UserError, match=r"a\.txt, line 2: expected plain text.*found '{.*--undecodable skip"):
+        make("stories", tmp_path / "source", tmp_path / "out", Rules())
+    with pytest.raises(UserError, match=r"no document is left of it\. Dropped: 2 x file in another format"):
+        make("stories", tmp_path / "source", tmp_path / "out", Rules(undecodable="skip"), overwrite=True)
+    (tmp_path / "source" / "c.txt").write_text("A story.\n")
+    [story] = make("stories", tmp_path / "source", tmp_path / "out", Rules(undecodable="skip"))
+    assert story.sentences == ("A story.",)
+    assert read_corpus(tmp_path / "out").dropped == {"file in another format": 2}
+
+
 def test_the_first_bad_line_is_named_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_wiki(tmp_path / "wiki", files=6)
     for name in ("A1/wiki_01", "A2/wiki_00"):

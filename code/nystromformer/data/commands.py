@@ -48,7 +48,12 @@ def corpus_command(
             typer.Option("--lines_per_document", min=1, hidden=lines is None, help="Lines taken for a document."),
         ] = lines,
         undecodable: Annotated[
-            str, typer.Option("--undecodable", help="Of lines that are not UTF-8: refuse, or skip and count them.")
+            str,
+            typer.Option(
+                "--undecodable",
+                help="Of lines that are not UTF-8 or hold a NUL byte, and stories in another format: refuse, or skip "
+                "and count them.",
+            ),
         ] = "refuse",
         hub: Annotated[
             str | None,

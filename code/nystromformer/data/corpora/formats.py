@@ -13,6 +13,7 @@ from typing import Any
 from nystromformer.data.corpora.files import OpenFile
 from nystromformer.data.corpora.text import Policy, Tally, cut_document, decode, documents_of
 from nystromformer.data.corpus import Document
+from nystromformer.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Rules:
 
     min_words: documents with fewer are dropped.
     lines_per_document: of a corpus without marks of documents, lines that are taken for one.
-    undecodable: what to do about a line that is not UTF-8.
+    undecodable: what to do about a line that is not UTF-8 or holds a NUL byte, and a story that is no plain text.
     text_field: of a JSON object, where its text is.
     """
 
@@ -116,7 +117,13 @@ _PARAGRAPH_LIMIT = 1 << 16
 def read_stories(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
     """A story: the whole file is one document."""
     lines = (text for _, text in _plain_lines(file, "plain text, one file a document", rules, tally))
-    return documents_of(file.name, _paragraphs(lines), rules.min_words, tally)
+    try:
+        yield from documents_of(file.name, _paragraphs(lines), rules.min_words, tally)
+    except _OtherFormat as error:
+        # raised at the file's first text, before there is a document
+        if rules.undecodable == "refuse":
+            raise UserError(f"{error}. {_SKIP_FILE}") from None
+        tally.dropped["file in another format"] += 1
 
 
 def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
@@ -140,15 +147,26 @@ def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
     yield " ".join(parts)
 
 
+class _OtherFormat(UserError):
+    """A file's first text is not of the format."""
+
+
+_SKIP_FILE = "Where only some files are so, give --undecodable skip to leave them out and count them"
+_SKIP_LINE = "Remove it, or give --undecodable skip to leave such lines out and count them"
+
+
 def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
-    begun = False
+    begun = file.begin > 0
     for offset, line in file.lines():
         if b"\0" in line:
-            raise file.error(offset, f"expected {looks}, found binary data")
+            if rules.undecodable == "refuse":
+                raise file.error(offset, f"expected {looks}, found binary data (a NUL byte). {_SKIP_LINE}")
+            tally.dropped["line with a NUL byte"] += 1
+            continue
         if not begun and line.strip():
             begun = True
             if line.lstrip().startswith((b"<doc ", b'{"', b"<?xml", b"<!DOCTYPE")):
-                raise file.error(offset, f"expected {looks}, found {_shown(line)}")
+                raise _OtherFormat(str(file.error(offset, f"expected {looks}, found {_shown(line)}")))
         text = decode(file, offset, line, rules.undecodable, tally)
         if text is not None:
             yield offset, text
