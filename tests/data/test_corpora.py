@@ -20,7 +20,7 @@ from nystromformer.data.corpora.files import Chunk, OpenFile, divide, find_files
 from nystromformer.data.corpora.formats import FORMATS, Rules
 from nystromformer.data.corpora.hub import HubSet, hub_rows, open_hub
 from nystromformer.data.corpora.text import MAX_SENTENCE, Policy, Tally, cut_document
-from nystromformer.data.corpora.unify import UnifySettings, unify
+from nystromformer.data.corpora.unify import UnifyFiles, UnifySettings, unify
 from nystromformer.data.corpus import Document, read_documents, write_documents
 from nystromformer.data.unified import read_corpus
 from nystromformer.errors import UserError
@@ -341,6 +341,19 @@ def test_commands_that_meet_at_the_end_both_succeed(tmp_path: Path, monkeypatch:
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: make("wiki", source, tmp_path / "out"), range(2))
     assert first == second
+
+
+def test_bytes_and_words_are_reported(tmp_path: Path) -> None:
+    source = write_wiki(tmp_path / "wiki")
+    names = find_files(source, "wiki_*")
+    [chunk] = divide(source, names, True)
+    reported = Counter[str]()
+
+    def report(size: int, tokens: int = 0) -> None:
+        reported.update(size=size, words=tokens)
+
+    output = UnifyFiles(source, tmp_path / "out", UnifySettings("wiki", RULES["wiki"]), chunk, 0)(report)
+    assert reported == {"size": chunk.size, "words": output.result["words"]}
 
 
 def test_a_changed_source_is_read_again(tmp_path: Path) -> None:

@@ -194,11 +194,18 @@ def test_a_run_that_was_replaced_is_not_ended(tmp_path: Path) -> None:
             first.alone()
 
 
-def test_lines_of_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nystromformer.data.progress._SECONDS_BETWEEN_LINES", 0)
-    with caplog.at_level("INFO"), Progress("rows", 4_000_000, 1_000_000) as progress:
+def said(caplog: pytest.LogCaptureFixture, counted: str) -> str:
+    caplog.clear()
+    with caplog.at_level("INFO"), Progress("rows", 4_000_000, 1_000_000, counted) as progress:
         time.sleep(0.01)
         progress(1_000_000, 5_000)
     [line] = caplog.messages
+    return line
+
+
+def test_lines_of_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nystromformer.data.progress._SECONDS_BETWEEN_LINES", 0)
+    line = said(caplog, "tokens")
     assert line.startswith("rows: 2.0 of 4.0 MB, ")
     assert "k tokens/s, 0:00 left" in line
+    assert "k words/s" in said(caplog, "words")

@@ -22,7 +22,7 @@ _SECONDS_BETWEEN_LOOKS = 0.25
 
 
 class Report(Protocol):
-    """What a unit calls every so often, with what was done since the call before."""
+    """What a unit calls every so often, with what was done since the call before: bytes read, tokens or words made."""
 
     def __call__(self, size: int, tokens: int = 0) -> None: ...
 

@@ -2,7 +2,7 @@
 
 Each file of a unified corpus gives one part, whoever makes it and whenever. A process holds a document (10^6 characters
 at the most) and what the tokenizer makes of 2^18 characters and a sentence: less than 256 MiB, whatever the size of the
-corpora.
+corpora. Only the training of a tokenizer holds more: all distinct words of its text.
 """
 
 from __future__ import annotations

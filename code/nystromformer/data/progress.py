@@ -15,16 +15,18 @@ _SECONDS_BETWEEN_LINES = 15.0
 
 
 class Progress:
-    """Bytes of text read, tokens a second, and the time that is left; a context manager, called as `pool.Report`.
+    """Bytes of text read, tokens or words a second, and the time left; a context manager, called as `pool.Report`.
 
     Args:
         label: what is being done.
         total: bytes in all; 0 where that is not known.
         done: bytes that an earlier run has done.
+        counted: what is reported besides bytes: tokens or words.
     """
 
-    def __init__(self, label: str, total: int, done: int = 0) -> None:
+    def __init__(self, label: str, total: int, done: int = 0, counted: str = "tokens") -> None:
         self._label = label
+        self._counted = counted
         self._total = total
         self._before = self._done = done
         self._tokens = 0
@@ -63,4 +65,4 @@ class Progress:
         return ", ".join(parts)
 
     def _rate(self) -> str:
-        return f"{self._tokens / max(time.monotonic() - self._begin, 1e-9) / 1e3:.0f}k tokens/s"
+        return f"{self._tokens / max(time.monotonic() - self._begin, 1e-9) / 1e3:.0f}k {self._counted}/s"

@@ -64,9 +64,17 @@ class _Claimed:
 
 
 def run_units(
-    stages: Stages, units: Sequence[Unit], workers: int, label: str, share: Share | None = None
+    stages: Stages,
+    units: Sequence[Unit],
+    workers: int,
+    label: str,
+    share: Share | None = None,
+    counted: str = "tokens",
 ) -> dict[str, StageOutput]:
     """Do the units that are not finished yet, or a share of them.
+
+    Args:
+        counted: what they report besides bytes.
 
     Returns:
         The outputs by the units' names, in the units' order.
@@ -84,7 +92,7 @@ def run_units(
         done = total - sum(unit.size for unit in missing)
         if len(missing) < len(units):
             log.info("%s: %d of %d parts found finished", label, len(units) - len(missing), len(units))
-        with Progress(label, total, done) as progress:
+        with Progress(label, total, done, counted) as progress:
             for patient in (False, True):
                 works = [_Claimed(stages.stamps, unit, patient) for unit in missing]
                 with closing(run_tasks(works, workers, progress)) as results:

@@ -2,7 +2,8 @@
 
 Each chunk of the source gives one file, made by one process, which reads the chunk as a stream. So the memory of a
 process is bounded by 256 MiB whatever the size of the corpus: a line (16 MiB at the most) and a document (10^6
-characters, cut beyond). The first process also holds the names of the source's files, about 200 bytes each.
+characters, cut beyond). The first process also holds the names of the source's files, about 200 bytes each. Of a data
+set, a process holds what the datasets library does, such as a row group of a parquet file, which has no such bound.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def unify(
     reserved = (CORPUS_FILE, *(_shard(number) for number in range(len(units))))
     with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, shared=True) as stages:
         stages.share()
-        outputs = run_units(stages, units, workers, settings.corpus, share)
+        outputs = run_units(stages, units, workers, settings.corpus, share, "words")
         if share is not None:
             log.info(
                 "task %d of %d: its %d of %d parts are done", share.task, share.num_tasks, len(outputs), len(units)
@@ -154,7 +155,7 @@ class UnifyFiles:
             for name in self.chunk.files
             for document in format.read(OpenFile(self.source, name, self.chunk, report), self.settings.rules, tally)
         )
-        return _write(self.out, self.number, documents, tally)
+        return _write(self.out, self.number, documents, tally, report)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class UnifyRows:
         assert self.settings.hub is not None
         rules, tally = self.settings.rules, Tally()
         rows = _reporting(hub_rows(self.settings.hub, self.state, self.part, self.parts, rules.text_field), report)
-        return _write(self.out, self.part, FORMATS[self.settings.corpus].rows(rows, rules, tally), tally)
+        return _write(self.out, self.part, FORMATS[self.settings.corpus].rows(rows, rules, tally), tally, report)
 
 
 def _reporting(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, str]]:
@@ -185,10 +186,12 @@ def _reporting(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tupl
     report(size)
 
 
-def _write(out: Path, number: int, documents: Iterable[Document], tally: Tally) -> StageOutput:
+def _write(out: Path, number: int, documents: Iterable[Document], tally: Tally, report: Report) -> StageOutput:
     def counted() -> Iterator[Document]:
         for document in documents:
+            before = tally.words
             tally.count(document)
+            report(0, tally.words - before)
             yield document
 
     stamp = write_documents(out / _shard(number), counted())
