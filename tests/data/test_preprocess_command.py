@@ -1,12 +1,13 @@
 """The scripts of data-preprocessing/, run as users run them: from text to rows, killed, interrupted, in tasks."""
 
+import fcntl
 import os
 import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,36 @@ def test_no_worker_is_left(tmp_path: Path, kind: str) -> None:
         status, message = {"interrupted": (130, "interrupted"), "worker killed": (2, "error: a worker process")}[kind]
         assert (process.returncode, message in said, "Traceback" in said) == (status, True, False), said
     assert not list((tmp_path / "out").glob("corpus.json"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_it_is_interrupted_while_it_waits_for_other_machines(tmp_path: Path) -> None:
+    source, out = tmp_path / "stories", tmp_path / "out"
+    source.mkdir()
+    (out / "stages").mkdir(parents=True)
+    for name in ("a", "b"):
+        (source / name).write_text(("One sentence of many. " * 50 + "\n") * 9_000)  # a unit each
+    with ExitStack() as stack:
+        for unit in range(2):
+            lock = stack.enter_context((out / "stages" / f"{unit:05d}.lock").open("a"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(
+            command("data-preprocessing/stories/preprocess.py", "--source", source, "--out", out, "--workers", 2),
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            wait_for(lambda: len(processes_of(process.pid)) >= 4)
+            time.sleep(3)  # they find the units taken, and new workers wait for them
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+    assert (process.returncode, "interrupted" in said, "Traceback" in said) == (130, True, False), said
+    wait_for(lambda: not processes_of(process.pid))
 
 
 @pytest.mark.parametrize(
