@@ -31,8 +31,7 @@ def pretrain(
         precision = experiment.config.model.mixed_precision
         chosen = group.check(lambda: choose_device(device, precision, group.local_rank if group.size > 1 else None))
         stopped_by = run(experiment, dataset, chosen, workers, verify, group)
-    if stopped_by is not None:
-        raise typer.Exit(128 + stopped_by)
+    group.leave(0 if stopped_by is None else 128 + stopped_by)
 
 
 if __name__ == "__main__":

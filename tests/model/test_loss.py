@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nystromformer.benchmark.timing import peak_memory
 from nystromformer.model import loss as loss_module
 from nystromformer.model.loss import linear_cross_entropy
 
@@ -86,6 +87,29 @@ def test_float16_keeps_the_small_probabilities() -> None:
     # As under a loss scale, without which the sum itself would be too small for float16.
     (gradient,) = torch.autograd.grad(2.0**10 * sums[0], (bias,))
     torch.testing.assert_close(gradient[100] / 2**10, torch.tensor(1 / vocabulary), rtol=1e-3, atol=0)
+
+
+def test_float16_stays_finite_where_one_token_is_frequent() -> None:
+    """A hundred times the gradient of one probability, lifted above float16's small numbers, is more than it holds."""
+    inputs, _ = problem(400, 8, 50)
+    labels = torch.full((400,), 7)
+    with torch.autocast("cpu", dtype=torch.float16):
+        sums = linear_cross_entropy(*inputs, labels, IGNORED)
+    expected = oracle(inputs, labels)[1]
+    for found, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), expected, strict=True):
+        assert (found - wanted).norm() < 1e-2 * wanted.norm()
+
+
+def test_without_gradients_the_logits_of_a_part_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, labels = problem(1000, 8, 500)
+    monkeypatch.setattr(loss_module, "_HELD", 10_000)
+
+    def work() -> None:
+        with torch.no_grad():
+            linear_cross_entropy(*inputs, labels, IGNORED)
+
+    assert peak_memory(work) < 1000 * 500 * 4 / 2**20 / 5
+    assert peak_memory(lambda: linear_cross_entropy(*inputs, labels, IGNORED)) > 1000 * 500 * 4 / 2**20
 
 
 def test_no_position_counts() -> None:

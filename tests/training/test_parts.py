@@ -47,6 +47,17 @@ def test_devices_that_are_not_there(name: str) -> None:
         choose_device(name, mixed_precision=False)
 
 
+def test_one_of_several_processes_takes_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    for name in ("auto", "cuda"):
+        assert choose_device(name, mixed_precision=False, local_rank=3).device == torch.device("cuda:3")
+    with pytest.raises(UserError, match="4 CUDA devices; start as many processes"):
+        choose_device("auto", mixed_precision=False, local_rank=4)
+    with pytest.raises(UserError, match="each takes its own GPU"):
+        choose_device("cuda:1", mixed_precision=False, local_rank=0)
+
+
 def test_precision() -> None:
     assert choose_device("cpu", mixed_precision=False).autocast_dtype is None
     assert choose_device("cpu", "bf16").autocast_dtype == torch.bfloat16

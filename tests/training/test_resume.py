@@ -221,6 +221,53 @@ def test_dropout_and_learning_rate_go_on_where_they_stopped(tmp_path: Path, data
     assert_same(fresh.state_dict(), whole.state_dict())
 
 
+class _StopDuring:
+    """A scheduler's SIGTERM while a step is computed."""
+
+    def __init__(self, task: PretrainingTask, number: int) -> None:
+        self._task, self._number = task, number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def steps(self, first: int, last: int) -> Any:
+        for number, step in enumerate(self._task.steps(first, last), start=first + 1):
+            if number == self._number:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield step
+
+
+@pytest.mark.parametrize("step", [10, 20])
+def test_a_stop_at_an_epochs_end_does_not_wait_for_its_validation(
+    step: int, tmp_path: Path, dataset_folder: Path
+) -> None:
+    """The next start makes up for it, also where nothing else is left to do."""
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    for folder in (whole, stopped):
+        write_experiment(folder, pretraining_setting__epoch=2)
+    pretrain(write_experiment(whole, pretraining_setting__epoch=2), dataset_folder, CPU)
+
+    config = small_config(pretraining_setting__epoch=2)
+    dataset = open_dataset(dataset_folder)
+    torch.manual_seed(0)
+    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
+    task = _StopDuring(PretrainingTask(model, config, dataset, CPU), step)
+    (stopped / "model").mkdir()
+    facts = checkpoint_facts(config, dataset) | {"started_from": None}
+    trainer = Trainer(task, training_settings(config), stopped / "model", CPU, facts)
+    assert trainer.run() == signal.SIGTERM
+    assert [found.path.name for found in find_checkpoints(stopped / "model")][-1].endswith(f"step-{step:08d}.cp")
+    assert pretrain(write_experiment(stopped, pretraining_setting__epoch=2), dataset_folder, CPU) is None
+    records = [
+        [(r["type"], r["step"], r["loss"]) for r in read_log(folder / "model" / "log.jsonl") if r["type"] != "start"]
+        for folder in (whole, stopped)
+    ]
+    assert records[0] == records[1]
+    for name in ("cp-0000.model", "cp-0001.model"):
+        first, second = (read_checkpoint(folder / "model" / name)["model"] for folder in (whole, stopped))
+        assert_same(first, second)
+
+
 def test_checkpoints_that_are_kept(tmp_path: Path, dataset_folder: Path, uninterrupted: Path) -> None:
     names = sorted(path.name for path in (uninterrupted / "model").glob("cp-*"))
     epochs = [f"cp-{epoch:04d}.{kind}" for epoch in range(4) for kind in ("cp", "model")]

@@ -12,7 +12,9 @@ from torch.autograd.function import once_differentiable
 _HELD = 2**23
 """Logits that are held at a time where no gradient is wanted."""
 _CHUNK = 2**19
-"""Logits that become their gradient at a time: they stay in the cache."""
+"""Logits that become their gradient at a time on a CPU: they stay in the cache."""
+_CHUNK_OF_GPU = 2**25
+"""The same on a GPU, where each step of a chunk is a launch."""
 _COLUMNS = 2048
 """Of the vocabulary in one product: a CPU's library takes half as long again for all columns of few rows at once."""
 
@@ -34,26 +36,28 @@ def linear_cross_entropy(
         dtype = torch.get_autocast_dtype(device)
         hidden_TE, weight_VE, bias_V = hidden_TE.to(dtype), weight_VE.to(dtype), bias_V.to(dtype)
     with torch.autocast(device, enabled=False):
+        wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (hidden_TE, weight_VE, bias_V))
         sums: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden_TE, weight_VE, bias_V, labels_T, ignored
+            hidden_TE, weight_VE, bias_V, labels_T, ignored, wanted
         )
     return sums
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, ignored: int) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, ignored: int, wanted: bool
+    ) -> Tensor:
         T, V = len(hidden), len(weight)
         counted = labels != ignored
         target = torch.where(counted, labels, 0)[:, None]
-        wanted = any(ctx.needs_input_grad)
         lift = _lift(hidden.dtype)
         loss = hidden.new_zeros((), dtype=torch.float32)
         right = torch.zeros((), dtype=torch.int64, device=hidden.device)
         # With gradients the logits of all positions take the place that their gradient will have.
         held = T if wanted else max(1, _HELD // V)
         buffer = hidden.new_empty(min(held, T), V)
-        rows = max(1, _CHUNK // V)
+        rows = max(1, (_CHUNK if hidden.device.type == "cpu" else _CHUNK_OF_GPU) // V)
         for begin in range(0, T, held):
             logits = _product(hidden[begin : begin + held], weight, buffer)
             for first in range(begin, min(begin + held, T), rows):
@@ -77,15 +81,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_sums: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, grad_sums: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
         hidden, weight, grad_TV = ctx.saved_tensors
-        scale = (grad_sums[0] / _lift(grad_TV.dtype)).to(grad_TV.dtype)
+        scale = grad_sums[0] / _lift(grad_TV.dtype)  # float32: in half precision it would lose digits itself
         of_hidden, of_weight, of_bias, *_ = ctx.needs_input_grad
         with torch.autocast(grad_TV.device.type, enabled=False):
             return (
                 (grad_TV @ weight).mul_(scale) if of_hidden else None,
                 grad_TV.T @ (hidden * scale) if of_weight else None,
-                grad_TV.sum(0).mul_(scale) if of_bias else None,
+                # A frequent token's sum passes float16's largest number before it is scaled.
+                (grad_TV.sum(0, dtype=torch.float32) * scale).to(grad_TV.dtype) if of_bias else None,
+                None,
                 None,
                 None,
             )

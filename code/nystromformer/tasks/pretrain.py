@@ -19,7 +19,16 @@ from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.tasks.experiment import Experiment, checkpoint_facts
 from nystromformer.tasks.pretrain_data import RowPreparation, ValidationBatches, training_steps
-from nystromformer.tasks.run import finish, held_folder, latest_checkpoint, placed, say
+from nystromformer.tasks.run import (
+    check_same_run,
+    held_folder,
+    is_finished,
+    latest_checkpoint,
+    placed,
+    resume,
+    say,
+    tidy,
+)
 from nystromformer.tasks.start import start_weights
 from nystromformer.training import Device, Group, Step, Trainer, TrainingSettings
 from nystromformer.training.loop import to_device
@@ -137,13 +146,13 @@ def pretrain(
             f"{group.size} processes cannot share batches of {setting.batch_size} rows equally: start a number of "
             f"processes that divides pretraining_setting.batch_size, such as {math.gcd(group.size, setting.batch_size)}"
         )
-    dataset = group.check(lambda: experiment.dataset(dataset_folder, verify))
+    dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
     facts = checkpoint_facts(config, dataset)
-    group.same(config=facts["config"], dataset=facts["dataset"])
+    check_same_run(facts, group)
     with held_folder(experiment.checkpoints, group):
         latest = latest_checkpoint(experiment, facts, group)
-        if latest is not None and latest[1]["step"] >= setting.num_steps:
-            finish(latest, group)
+        if latest is not None and is_finished(latest, setting.num_steps):
+            tidy(latest, group)
             say(group, "%s: done: %d of %d steps", experiment.folder, latest[1]["step"], setting.num_steps)
             return None
         torch.manual_seed(setting.seed)
@@ -160,9 +169,8 @@ def pretrain(
             group,
         )
         if latest is not None:
-            path, content = latest
-            group.check(lambda: trainer.resume(content, path))
-            say(group, "going on from %s, step %d of %d", path.name, content["step"], setting.num_steps)
+            resume(trainer, latest)
+            latest = None  # a second copy of weights and optimizer, for as long as the run takes
         return trainer.run()
 
 

@@ -11,13 +11,30 @@ from torch import nn
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.tasks.experiment import Experiment, check_resumable
-from nystromformer.training import Device, Group
-from nystromformer.training.checkpoint import read_checkpoint, read_latest, remove_leftovers, write_missing_weights
+from nystromformer.training import Device, Group, Trainer
+from nystromformer.training.checkpoint import (
+    epoch_name,
+    read_checkpoint,
+    read_latest,
+    remove_leftovers,
+    write_missing_weights,
+)
 from nystromformer.training.compile import compile_units
 from nystromformer.training.distributed import distribute
 from nystromformer.training.folder import RunLock
 
 logger = logging.getLogger(__name__)
+
+
+def check_same_run(facts: Mapping[str, Any], group: Group) -> None:
+    """Check that all processes read the same config.json and dataset.
+
+    Raises:
+        UserError: names each key that differs.
+    """
+    sections = {section: part for section, part in facts["config"].items() if isinstance(part, dict)}
+    values = {f"{section}.{key}": value for section, part in sections.items() for key, value in part.items()}
+    group.same(**values, dataset=facts["dataset"])
 
 
 @contextmanager
@@ -63,8 +80,25 @@ def latest_checkpoint(
     return group.check(lambda: latest or (path, read_checkpoint(path)))
 
 
-def finish(latest: tuple[Path, Mapping[str, Any]], group: Group) -> None:
-    """Do what a kill at the very end of a run left undone."""
+def is_finished(latest: tuple[Path, Mapping[str, Any]] | None, num_steps: int) -> bool:
+    """Whether a run's newest checkpoint is the one of its last epoch's end."""
+    return latest is not None and latest[1]["step"] >= num_steps and latest[0].stem == epoch_name(latest[1]["epoch"])
+
+
+def resume(trainer: Trainer, latest: tuple[Path, Mapping[str, Any]]) -> None:
+    """Go on from a checkpoint.
+
+    Raises:
+        UserError: it does not fit the model.
+    """
+    path, content = latest
+    trainer.group.check(lambda: trainer.resume(content, path))
+    tidy(latest, trainer.group)
+    say(trainer.group, "going on from %s, step %d of %d", path.name, content["step"], trainer.settings.num_steps)
+
+
+def tidy(latest: tuple[Path, Mapping[str, Any]], group: Group) -> None:
+    """Do what a kill at an epoch's very end left undone."""
     path, content = latest
 
     def work() -> None:
@@ -80,10 +114,12 @@ def placed(
     """The module to train: on the device, its layers compiled, distributed as config.json says."""
     if device.device.type == "cuda" and group.size > 1:
         torch.cuda.set_device(device.device)  # else every process also opens the first GPU
-    model.to(device.device)
-    if config.model.compile:
-        compile_units(layers, device.device)
-    return distribute(model, layers, config.gpu_setting.parallel, group, device)
+    layout = config.gpu_setting.parallel
+    if layout == "ddp" or group.size == 1:
+        model.to(device.device)  # shards go there on their own: the whole may be too large
+    if config.model.compile and (missing := compile_units(layers, device.device)):
+        say(group, "model.compile: %s; the layers run uncompiled", missing)
+    return distribute(model, layers, layout, group, device)
 
 
 def say(group: Group, text: str, *values: object) -> None:

@@ -1,7 +1,6 @@
 """Compiling a model's layers, where this machine has what that takes."""
 
 import importlib.util
-import logging
 import os
 import shutil
 from collections.abc import Iterable
@@ -9,24 +8,20 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-logger = logging.getLogger(__name__)
-
 _COMPILERS = ("g++", "c++", "clang++")
 
 
-def compile_units(units: Iterable[nn.Module], device: torch.device) -> bool:
+def compile_units(units: Iterable[nn.Module], device: torch.device) -> str | None:
     """Compile modules in place, their parameters' names unchanged; layers alike share one compilation.
 
     Returns:
-        False, with a warning, where the machine lacks a compiler: the modules then run as they are.
+        What the machine lacks for that, where the modules run as they are; None where it lacks nothing.
     """
     missing = missing_compiler(device)
-    if missing is not None:
-        logger.warning("model.compile: %s; the layers run uncompiled", missing)
-        return False
-    for unit in units:
-        unit.compile()
-    return True
+    if missing is None:
+        for unit in units:
+            unit.compile()
+    return missing
 
 
 def missing_compiler(device: torch.device) -> str | None:

@@ -24,7 +24,9 @@ def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and local_rank is not None:
+    if local_rank is not None and name.startswith("cuda"):
+        if name != "cuda":
+            raise UserError(f"--device {name}: of several processes each takes its own GPU: use --device cuda or auto")
         name = f"cuda:{local_rank}"
     try:
         device = torch.device(name)

@@ -1,12 +1,14 @@
 """The processes that train together: what they agree on, and how one's failure becomes everybody's."""
 
+import logging
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,7 +18,12 @@ from torch.distributed.rendezvous import rendezvous
 
 from nystromformer.errors import UserError
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+_PATIENCE = 15.0
+"""Seconds of waiting between two lines that say so."""
 
 
 class ProcessLost(UserError):
@@ -90,24 +97,45 @@ class Group:
         """Check that all processes hold the same plain values.
 
         Raises:
-            UserError: names the first value that differs, and two processes.
+            UserError: names the values that differ, and two processes.
         """
         if self.size == 1:
             return
         everybodys: list[dict[str, Any]] = [{}] * self.size
         dist.all_gather_object(everybodys, values)
         for rank, theirs in enumerate(everybodys):
-            for name, first in everybodys[0].items():
-                if theirs[name] != first:
-                    raise UserError(
-                        f"{name}: {first} in process 0, {theirs[name]} in process {rank}: every machine needs the same "
-                        "config.json, dataset and experiment folder"
-                    )
+            differing = [
+                f"{name}: {first!r} in process 0, {theirs.get(name)!r} in process {rank}"
+                for name, first in everybodys[0].items()
+                if theirs.get(name) != first
+            ]
+            if differing:
+                raise UserError(
+                    "every machine needs the same config.json, dataset and experiment folder:\n  "
+                    + "\n  ".join(differing)
+                )
+
+    def leave(self, status: int) -> NoReturn:
+        """End the process with an exit status.
+
+        One of several ends at once, with its group as it is: while groups and interpreter are taken down, threads that
+        collectives left behind now and then abort the process (torch 2.13, FSDP2 over gloo), and what started it takes
+        that for a failed run.
+        """
+        if self.size > 1:
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        sys.exit(status)
 
 
 @contextmanager
 def join_group() -> Iterator[Group]:
-    """Join the processes that torchrun started, or be alone; left at the end of the block."""
+    """Join the processes that torchrun started, or be alone; they wait for each other at the end of the block.
+
+    A command that joined ends by `Group.leave`.
+    """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Group()
@@ -127,7 +155,8 @@ def join_group() -> Iterator[Group]:
                 f"({str(error).splitlines()[0]})"
             ) from error
         raise
-    dist.destroy_process_group()
+    # All are done; destroying the group could still abort one of them (see `leave`).
+    dist.barrier()
 
 
 def store_of_attempt(store: Store, rank: int, size: int, timeout: float = 600.0) -> Store:
@@ -138,11 +167,12 @@ def store_of_attempt(store: Store, rank: int, size: int, timeout: float = 600.0)
     under a name that is new, until all of them have seen their own sign there.
 
     Raises:
-        TimeoutError: after `timeout` seconds without the others.
+        ProcessLost: after `timeout` seconds without the others.
     """
     sign, name, seen = uuid.uuid4().hex, "", [""]
     store.set(f"sign/{rank}", sign)
-    deadline = time.monotonic() + timeout
+    begin, said = time.monotonic(), 1
+    deadline = begin + timeout
     while time.monotonic() < deadline:
         if rank == 0:
             signs = [_read(store, f"sign/{number}") for number in range(size)]
@@ -158,8 +188,11 @@ def store_of_attempt(store: Store, rank: int, size: int, timeout: float = 600.0)
                 store.set(f"{name}/{rank}", "")
                 if store.check([f"{name}/complete"]):
                     return PrefixStore(name, store)
+        if time.monotonic() > begin + said * _PATIENCE:
+            said += 1
+            log.info("process %d waits for the other %d to start", rank, size - 1)
         time.sleep(0.01)
-    raise TimeoutError(f"process {rank} waited {timeout:.0f} seconds for the other {size - 1} to start")
+    raise ProcessLost(f"process {rank} waited {timeout:.0f} seconds for the other {size - 1} to start")
 
 
 def _read(store: Store, key: str) -> str:

@@ -22,7 +22,6 @@ from nystromformer.training.checkpoint import (
     remove_old,
     weights_of,
     write_checkpoint,
-    write_missing_weights,
 )
 from nystromformer.training.device import memory_in_mib
 from nystromformer.training.distributed import (
@@ -39,6 +38,10 @@ from nystromformer.training.settings import Batch, Device, Progress, Step, Task,
 from nystromformer.training.stop import StopSignal
 
 logger = logging.getLogger(__name__)
+
+_LEAST_LOSS_SCALE = 2.0**-10
+_WORTH_SAVING = 60.0
+"""Seconds since the last checkpoint after which a validation begins with one."""
 
 
 class Trainer:
@@ -95,7 +98,6 @@ class Trainer:
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.progress = Progress(**content["progress"])
-        self.group.on_main(lambda: write_missing_weights(content, source))
 
     def run(self) -> Signals | None:
         """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
@@ -112,6 +114,8 @@ class Trainer:
             log.event(
                 "start", first, device=str(self.device), processes=self.group.size, version=self.extra.get("version")
             )
+            if self._owes_an_epochs_end():
+                self._end_epoch(log)
             clock = _Clock(self.progress.tokens)
             for step in clock.waiting_for(self.task.steps(first, last)):
                 gradient_norm = self._step(step)
@@ -120,18 +124,36 @@ class Trainer:
                     self._collect_sums()  # waits for the device, so that the clock is read when the work is done
                     self._report(log, gradient_norm, clock.speed(self.progress.tokens))
                 # A signal may reach one process of several, and their clocks differ.
-                signal, is_due = self.group.highest(stop.received or 0, self._is_checkpoint_due())
-                if self.progress.step % self.settings.steps_per_epoch == 0 or self.progress.step == last:
-                    self._end_epoch(log)
-                    clock.restart(self.progress.tokens)
-                elif signal or is_due:
-                    self._save_between(log)
+                due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint
+                worthwhile = self._saved_ago() >= _WORTH_SAVING
+                signal, is_due, is_worthwhile = self.group.highest(stop.received or 0, due, worthwhile)
                 if signal:
+                    # At once: what sent it may not wait for a validation, which the next start makes up for.
+                    self._save_between(log)
                     log.say(
                         f"stopped by {Signals(signal).name} after step {self.progress.step}; its checkpoint is written"
                     )
                     return Signals(signal)
+                if self._is_epochs_end:
+                    if is_worthwhile:
+                        self._save_between(log)  # a kill during the validation shall not cost it
+                    self._end_epoch(log)
+                    clock.restart(self.progress.tokens)
+                elif is_due:
+                    self._save_between(log)
         return None
+
+    @property
+    def _is_epochs_end(self) -> bool:
+        step = self.progress.step
+        return step % self.settings.steps_per_epoch == 0 or step == self.settings.num_steps
+
+    def _owes_an_epochs_end(self) -> bool:
+        """Whether the run stands at the end of an epoch whose validation and checkpoint a stop prevented."""
+        if not self.progress.step or not self._is_epochs_end:
+            return False
+        path = self.folder / f"{epoch_name(self._epoch)}.cp"
+        return not self.group.on_main(path.exists)
 
     def _step(self, step: Step) -> Tensor:
         """One optimizer step over a global batch; returns the gradient's norm before clipping."""
@@ -180,12 +202,13 @@ class Trainer:
     def _is_report_due(self) -> bool:
         return self.progress.step - self.progress.reported_at >= self.settings.steps_per_report
 
-    def _is_checkpoint_due(self) -> bool:
-        return time.monotonic() - self._saved_at >= 60 * self.settings.minutes_per_checkpoint
+    def _saved_ago(self) -> float:
+        return time.monotonic() - self._saved_at
 
     def _report(self, log: RunLog | SilentLog, gradient_norm: Tensor, speed: Mapping[str, float]) -> None:
         metrics = self.task.metrics(self._collect_sums())
         self._check_finite(metrics)
+        self._check_loss_scale()
         rate = learning_rate(self.progress.step - 1, self.settings)
         state = {
             "learning_rate": rate,
@@ -254,6 +277,16 @@ class Trainer:
         # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then.
         if self._gradient_norms is not None and not self.scaler.is_enabled():
             self._check_finite({"gradient_norm": float(self._gradient_norms)})
+
+    def _check_loss_scale(self) -> None:
+        """A step of too large gradients is left out and the scale halved; where that goes on, nothing is learned."""
+        scale = self.scaler.get_scale()
+        if self.scaler.is_enabled() and scale < _LEAST_LOSS_SCALE:
+            raise UserError(
+                f"float16 gradients are not finite at step after step: the loss scale fell to {scale:.1e} at step "
+                f"{self.progress.step}. Lower learning_rate, lengthen warmup or set mixed_precision to bf16 or false, "
+                "and start again; the checkpoints written so far are kept."
+            )
 
     def _check_finite(self, metrics: Mapping[str, float]) -> None:
         broken = [name for name, value in metrics.items() if not math.isfinite(value)]
