@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +21,7 @@ from nystromformer.benchmark.peers import (
     fused_softmax,
     installed,
 )
-from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side
-from nystromformer.files import write_json
+from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_figures
 
 logger = logging.getLogger(__name__)
 
@@ -182,11 +180,7 @@ def _scaling(rows: Sequence[Row]) -> list[str]:
 
 def write_results(settings: AttentionBenchmark, rows: Sequence[Row], folder: Path) -> None:
     """`attention.json`, `attention.txt` and `attention.png`."""
-    facts = machine_facts()
-    data: dict[str, Any] = {"machine": facts, "settings": asdict(settings), "rows": [asdict(row) for row in rows]}
-    write_json(folder / "attention.json", data)
-    header = ", ".join(f"{name} {value}" for name, value in facts.items())
-    (folder / "attention.txt").write_text(f"{header}\n{settings}\n\n{table(rows)}\n", encoding="utf-8")
+    header = write_figures(folder, "attention", machine_facts(), asdict(settings), rows, table(rows))
     _draw(rows, folder / "attention.png", header)
 
 

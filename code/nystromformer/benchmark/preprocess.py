@@ -17,14 +17,14 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from nystromformer.benchmark.timing import machine_facts
+from nystromformer.benchmark.timing import machine_facts, write_figures
 from nystromformer.data.corpus import Document, read_documents, write_documents
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.pretrained_tokenizer import read_tokenizer
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.data.unified import UnifiedCorpus, read_corpus, write_corpus
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, write_json
+from nystromformer.files import FileStamp
 
 logger = logging.getLogger(__name__)
 
@@ -213,7 +213,4 @@ def write_results(settings: PreprocessBenchmark, rows: Sequence[Row], folder: Pa
     described: dict[str, Any] = {**asdict(settings), **names}
     if settings.corpus is not None:
         described["corpus"] = read_corpus(settings.corpus).name
-    data = {"machine": facts, "settings": described, "rows": [{**asdict(row), "speed": row.speed} for row in rows]}
-    write_json(folder / "preprocess.json", data)
-    header = ", ".join(f"{name} {value}" for name, value in {**facts, **described}.items())
-    (folder / "preprocess.txt").write_text(f"{header}\n\n{table(rows)}\n", encoding="utf-8")
+    write_figures(folder, "preprocess", facts, described, rows, table(rows))

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side
+from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_figures
 from nystromformer.config import ModelConfig
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.training.compile import compile_units, missing_compiler
 from nystromformer.training.device import choose_device
@@ -203,10 +202,4 @@ def table(rows: Sequence[Row]) -> str:
 
 def write_results(settings: PretrainBenchmark, rows: Sequence[Row], folder: Path) -> None:
     """`pretrain.json` and `pretrain.txt`."""
-    facts = machine_facts()
-    write_json(
-        folder / "pretrain.json",
-        {"machine": facts, "settings": asdict(settings), "rows": [asdict(row) for row in rows]},
-    )
-    header = ", ".join(f"{name} {value}" for name, value in facts.items())
-    (folder / "pretrain.txt").write_text(f"{header}\n{settings}\n\n{table(rows)}\n", encoding="utf-8")
+    write_figures(folder, "pretrain", machine_facts(), asdict(settings), rows, table(rows))
