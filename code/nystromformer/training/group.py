@@ -152,7 +152,7 @@ def join_group() -> Iterator[Group]:
             raise ProcessLost(
                 "another process of the run has ended, so this one ends too. With torchrun's --max_restarts (2 or "
                 "more) the run starts again from its last checkpoint; else start the same command again. "
-                f"({str(error).splitlines()[0]})"
+                f"({str(error).splitlines()[0]:.200})"
             ) from error
         raise
     # All are done; destroying the group could still abort one of them (see `leave`).
