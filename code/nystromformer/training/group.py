@@ -50,7 +50,7 @@ class Group:
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over the processes, of equal shape in each; a new tensor."""
+        """The sum over the processes, of equal shape in each; alone, the tensor itself."""
         if self.size == 1:
             return tensor
         total = tensor.clone()

@@ -151,8 +151,10 @@ class _OtherFormat(UserError):
     """A file's first text is not of the format."""
 
 
-_SKIP_FILE = "Where only some files are so, give --undecodable skip to leave them out and count them"
-_SKIP_LINE = "Remove it, or give --undecodable skip to leave such lines out and count them"
+_SKIP_FILE = (
+    "Where only some files are so, start anew with --undecodable skip --overwrite to leave them out and count them"
+)
+_SKIP_LINE = "Remove it, or start anew with --undecodable skip --overwrite to leave such lines out and count them"
 
 
 def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
@@ -184,7 +186,9 @@ def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docume
             raise file.error(offset, f'{error}. Expected one JSON object a line: {{"text": …}}') from None
         if not _is_unicode(article):
             if rules.undecodable == "refuse":
-                raise file.error(offset, "holds half of a surrogate pair, which is no character: --undecodable skip")
+                raise file.error(
+                    offset, "holds half of a surrogate pair, which is no character: --undecodable skip --overwrite"
+                )
             tally.dropped["undecodable line"] += 1
             continue
         yield from documents_of(f"{file.name}@{offset}", article.split("\n"), rules.min_words, tally)
