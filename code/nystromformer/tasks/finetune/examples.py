@@ -1,0 +1,55 @@
+"""What a fine-tuning task hands over: the examples of a split, as text and as batches.
+
+Shapes: B rows, N tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Ints = NDArray[np.int64]
+Labels = NDArray[np.int64] | NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The rows of a split as text, in the order of their file.
+
+    name: what messages call it, such as "MRPC train"; second: the other sentence of each row, None where rows have one;
+    labels: class numbers (int64) or values (float32), None for a test split that has none; ids: what a row is called in
+    a prediction file, None for its number.
+    """
+
+    name: str
+    first: Sequence[str]
+    second: Sequence[str] | None = None
+    labels: Labels | None = None
+    ids: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+class Examples(Protocol):
+    """The examples of a split, tokenised. An example takes one row of a batch or, cut into chunks, several."""
+
+    name: str
+    lengths: Ints
+    """Tokens of each example's longest row."""
+    rows: Ints
+    """Rows that each example takes."""
+    labels: Labels | None
+    fingerprint: str
+    """SHA-256 (hexadecimal) of all that the examples are: tokens and labels."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
+        """The examples of these numbers: at least `tokens_BN` (int64), `mask_BN` (bool, always) and, where the split
+        has labels, `labels` (one for each example); padded to the longest row, or to `pad_to` tokens.
+        """
+        ...
