@@ -6,17 +6,16 @@ from typing import Annotated
 import typer
 
 from nystromformer import cli
+from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, Verify
 
 
 def pretrain(
-    model: Annotated[Path, typer.Option("--model", help="Experiment folder with a config.json.")] = Path("/model"),
-    dataset: Annotated[Path | None, typer.Option("--dataset", help="Dataset folder; default: data_folder.")] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
+    model: ModelFolder = Path("/model"),
+    dataset: DatasetFolder = None,
+    device: DeviceName = "auto",
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that prepare batches.")] = 0,
-    verify: Annotated[bool, typer.Option("--verify", help="Check the dataset's sha256 first.")] = False,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="section.key=value instead of config.json's; repeatable.")
-    ] = None,
+    verify: Verify = False,
+    overrides: Overrides = None,
 ) -> None:
     """Pretrain by masked language modelling, with sentence order where config.json's objectives say so."""
     from nystromformer.tasks.experiment import open_experiment

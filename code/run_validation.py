@@ -6,19 +6,18 @@ from typing import Annotated
 import typer
 
 from nystromformer import cli
+from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, Verify
 
 
 def validation(
-    model: Annotated[Path, typer.Option("--model", help="Experiment folder with a config.json.")] = Path("/model"),
-    dataset: Annotated[Path | None, typer.Option("--dataset", help="Dataset folder; default: data_folder.")] = None,
+    model: ModelFolder = Path("/model"),
+    dataset: DatasetFolder = None,
     checkpoint: Annotated[str, typer.Option("--checkpoint", help="last, all, or an epoch's number.")] = "last",
     rows: Annotated[int | None, typer.Option("--rows", min=1, help="Validation rows; default: all.")] = None,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also score guessers without a network.")] = False,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")] = "auto",
-    verify: Annotated[bool, typer.Option("--verify", help="Check the dataset's sha256 first.")] = False,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="section.key=value instead of config.json's; repeatable.")
-    ] = None,
+    device: DeviceName = "auto",
+    verify: Verify = False,
+    overrides: Overrides = None,
 ) -> None:
     """Score checkpoints; prints a table and writes validation.json beside them."""
     from nystromformer.tasks.experiment import open_experiment

@@ -20,8 +20,9 @@ from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.report.page import write_page
 from nystromformer.tasks.experiment import open_experiment
 from nystromformer.tasks.guess import Guess, top_guesses
-from nystromformer.tasks.validate import RESULTS, Validation, choose_checkpoints, load_checkpoint, read_validation
+from nystromformer.tasks.validate import RESULTS, Validation, load_checkpoint, read_validation
 from nystromformer.training import choose_device
+from nystromformer.training.checkpoint import choose_weights
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ def _guesses(run: Path, dataset_folder: Path) -> dict[str, list[Guess]]:
     experiment = open_experiment(run)
     dataset = experiment.dataset(dataset_folder)
     device = choose_device("cpu", mixed_precision=False)
-    model, _ = load_checkpoint(experiment, choose_checkpoints(experiment.checkpoints, "last")[0], device)
+    model, _ = load_checkpoint(experiment, choose_weights(experiment.checkpoints, "last")[0], device)
     tokenizer = load_tokenizer(dataset.tokenizer_folder)
     return {sentence: top_guesses(model, tokenizer, dataset.special, sentence) for sentence in SENTENCES}
 

@@ -1,7 +1,7 @@
 """What every training task does around the loop: hold the folder, find the checkpoint, place the model."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,31 +53,48 @@ def held_folder(folder: Path, group: Group) -> Iterator[None]:
         yield
 
 
-def latest_checkpoint(
-    experiment: Experiment, facts: Mapping[str, Any], group: Group
+def newest(
+    folder: Path, group: Group, check: Callable[[Path, dict[str, Any]], None] = lambda path, content: None
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The folder's newest checkpoint, of a run that can go on; the main process chooses it, all read it.
+    """The newest readable checkpoint of a folder; the main process chooses it, all read it.
+
+    Args:
+        check: refuses one that a run cannot go on from, by a UserError.
 
     Raises:
-        UserError: none can be read, or the run cannot go on from it (lists each difference).
+        UserError: there are some and none can be read, or the newest is refused.
     """
     latest: tuple[Path, dict[str, Any]] | None = None
 
     def choose() -> str | None:
         nonlocal latest
-        latest = read_latest(experiment.checkpoints, logger.warning)
+        latest = read_latest(folder, logger.warning)
         if latest is None:
             return None
-        path, content = latest
-        for difference in check_resumable(content, facts, path):
-            logger.info("changed since %s: %s", path.name, difference)
-        return path.name
+        check(*latest)
+        return latest[0].name
 
     name = group.on_main(choose)
     if name is None:
         return None
-    path = experiment.checkpoints / name
+    path = folder / name
     return group.check(lambda: latest or (path, read_checkpoint(path)))
+
+
+def latest_checkpoint(
+    experiment: Experiment, facts: Mapping[str, Any], group: Group
+) -> tuple[Path, dict[str, Any]] | None:
+    """The folder's newest checkpoint, of a pretraining run that can go on.
+
+    Raises:
+        UserError: none can be read, or the run cannot go on from it (lists each difference).
+    """
+
+    def check(path: Path, content: dict[str, Any]) -> None:
+        for difference in check_resumable(content, facts, path):
+            logger.info("changed since %s: %s", path.name, difference)
+
+    return newest(experiment.checkpoints, group, check)
 
 
 def is_finished(latest: tuple[Path, Mapping[str, Any]] | None, num_steps: int) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from nystromformer.tasks.baselines import baseline_accuracies
 from nystromformer.tasks.experiment import Experiment, check_same_tokenizer
 from nystromformer.tasks.pretrain import PretrainingTask
 from nystromformer.training import Device
-from nystromformer.training.checkpoint import load_weights, read_checkpoint
+from nystromformer.training.checkpoint import choose_weights, load_weights, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -39,35 +38,6 @@ class Validation:
     rows: int
     scores: list[Score]
     baselines: dict[str, float]
-
-
-def checkpoint_files(folder: Path) -> dict[int, Path]:
-    """The weights of each epoch, `cp-NNNN.model` or else `cp-NNNN.cp`."""
-    found: dict[int, Path] = {}
-    for path in sorted(folder.glob("cp-*")):
-        match = re.fullmatch(r"cp-(\d{4,})\.(model|cp)", path.name)
-        if match and (match[2] == "model" or int(match[1]) not in found):
-            found[int(match[1])] = path
-    return dict(sorted(found.items()))
-
-
-def choose_checkpoints(folder: Path, wanted: str) -> list[Path]:
-    """The files of "last", "all" or a number.
-
-    Raises:
-        UserError: nothing there, or another word; lists the numbers that exist.
-    """
-    found = checkpoint_files(folder)
-    if not found:
-        raise UserError(f"{folder}: no checkpoint of a finished epoch (cp-NNNN.model) is there; pretrain first")
-    if wanted == "last":
-        return [list(found.values())[-1]]
-    if wanted == "all":
-        return list(found.values())
-    if wanted.isdecimal() and int(wanted) in found:
-        return [found[int(wanted)]]
-    numbers = ", ".join(map(str, found))
-    raise UserError(f"{folder}: expected --checkpoint last, all or one of {numbers}; found {wanted!r}")
 
 
 def load_checkpoint(experiment: Experiment, path: Path, device: Device) -> tuple[PretrainingModel, dict[str, Any]]:
@@ -103,7 +73,7 @@ def validate(
     """
     dataset = experiment.dataset(dataset_folder, verify)
     scores = []
-    for path in choose_checkpoints(experiment.checkpoints, wanted):
+    for path in choose_weights(experiment.checkpoints, wanted):
         model, content = load_checkpoint(experiment, path, device)
         check_same_tokenizer(content, dataset, path)
         task = PretrainingTask(model, experiment.config, dataset, device)

@@ -9,7 +9,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from nystromformer.training.distributed import laid_out_like
 
 FORMAT = 1
 _NAME = re.compile(r"cp-(\d{4,})(?:-step-(\d+))?\.cp")
+_WEIGHTS = re.compile(r"cp-(\d{4,})\.(model|cp)")
 _TEMPORARY = ".tmp"
 
 
@@ -70,6 +71,35 @@ def find_checkpoints(folder: Path) -> list[Found]:
         if match:
             found.append(Found(int(match[1]), float("inf") if match[2] is None else int(match[2]), path))
     return sorted(found)
+
+
+def find_weights(folder: Path) -> dict[int, Path]:
+    """The weights of each epoch, by its number: `cp-NNNN.model` or else `cp-NNNN.cp`."""
+    found: dict[int, Path] = {}
+    for path in sorted(folder.glob("cp-*")):
+        match = _WEIGHTS.fullmatch(path.name)
+        if match and (match[2] == "model" or int(match[1]) not in found):
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
+def choose_weights(folder: Path, wanted: str) -> list[Path]:
+    """The files of "last", "all" or a number.
+
+    Raises:
+        UserError: nothing there, or another word; lists the numbers that exist.
+    """
+    found = find_weights(folder)
+    if not found:
+        raise UserError(f"{folder}: no checkpoint of a finished epoch (cp-NNNN.model) is there; pretrain first")
+    if wanted == "last":
+        return [list(found.values())[-1]]
+    if wanted == "all":
+        return list(found.values())
+    if wanted.isdecimal() and int(wanted) in found:
+        return [found[int(wanted)]]
+    numbers = ", ".join(map(str, found))
+    raise UserError(f"{folder}: expected --checkpoint last, all or one of {numbers}; found {wanted!r}")
 
 
 def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
@@ -176,11 +206,26 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
 
 
-def remove_old(folder: Path, keep: int) -> None:
-    """Keep each epoch's checkpoint and the last `keep` of those written in between."""
-    between = [found for found in find_checkpoints(folder) if found.step != float("inf")]
-    for found in between[: max(0, len(between) - keep)]:
-        found.path.unlink(missing_ok=True)
+def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None) -> None:
+    """Keep each epoch's checkpoint and the last `keep` of those written in between.
+
+    Args:
+        epochs: where given, only the weights of these epochs stay, and the last `keep` `.cp` files of either kind.
+    """
+    found = find_checkpoints(folder)
+    passing = found if epochs is not None else [other for other in found if other.step != float("inf")]
+    for other in passing[: max(0, len(passing) - keep)]:
+        other.path.unlink(missing_ok=True)
+    if epochs is not None:
+        for epoch, path in find_weights(folder).items():
+            if epoch not in epochs and path.suffix == ".model":
+                path.unlink(missing_ok=True)
+
+
+def remove_weights(folder: Path) -> None:
+    """Remove all weights of a finished run."""
+    for path in folder.glob("cp-*.model"):
+        path.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path) -> None:

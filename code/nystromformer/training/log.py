@@ -24,11 +24,12 @@ class RunLog:
         step: the step that the run goes on from; later lines of an earlier attempt are dropped, because their steps
             are run again.
         num_steps: of the whole run.
+        unvalidated: whether the validation at `step` is run again, too.
     """
 
-    def __init__(self, folder: Path, step: int, num_steps: int) -> None:
+    def __init__(self, folder: Path, step: int, num_steps: int, unvalidated: bool = False) -> None:
         self.path = folder / "log.jsonl"
-        _drop_after(self.path, step)
+        _drop_after(self.path, step, unvalidated)
         self._file = self.path.open("a", encoding="utf-8")
         # Imported here: it takes a second, and nothing else of the package needs it.
         from torch.utils.tensorboard.writer import SummaryWriter
@@ -116,7 +117,7 @@ class SilentLog:
 def describe(metrics: dict[str, float]) -> str:
     """`loss 5.012, mlm_accuracy 21.3 %` for people."""
     return ", ".join(
-        f"{name} {100 * value:.1f} %" if name.endswith("accuracy") else f"{name} {value:.4g}"
+        f"{name} {100 * value:.1f} %" if "accuracy" in name else f"{name} {value:.4g}"
         for name, value in metrics.items()
     )
 
@@ -132,10 +133,15 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _drop_after(path: Path, step: int) -> None:
+def _drop_after(path: Path, step: int, unvalidated: bool) -> None:
     if not path.exists():
         return
-    kept = [record for record in read_log(path) if record.get("step", 0) <= step]
+    kept = [
+        record
+        for record in read_log(path)
+        if record.get("step", 0) <= step
+        and not (unvalidated and record["type"] == "validation" and record["step"] == step)
+    ]
     with NewFile(path) as file:
         for record in kept:
             file.write((json.dumps(record) + "\n").encode())

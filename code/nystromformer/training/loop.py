@@ -108,13 +108,14 @@ class Trainer:
         self.group.on_main(lambda: remove_leftovers(self.folder))
         first, last = self.progress.step, self.settings.num_steps
         with ExitStack() as stack:
-            log = RunLog(self.folder, first, last) if self.group.is_main else SilentLog()
+            owes = self._owes_an_epochs_end()
+            log = RunLog(self.folder, first, last, owes) if self.group.is_main else SilentLog()
             stack.callback(log.close)
             stop = stack.enter_context(StopSignal(patient=self.group.size > 1))
             log.event(
                 "start", first, device=str(self.device), processes=self.group.size, version=self.extra.get("version")
             )
-            if self._owes_an_epochs_end():
+            if owes:
                 self._end_epoch(log)
             clock = _Clock(self.progress.tokens)
             for step in clock.waiting_for(self.task.steps(first, last)):
@@ -225,15 +226,30 @@ class Trainer:
         self._check_finite(metrics)
         log.validation(self.progress.step, self._epoch, metrics)
         log.flush()
+        kept = self._kept_epochs(metrics)
         path, content = self.folder / f"{epoch_name(self._epoch)}.cp", self._content()
 
         def write() -> None:
             write_checkpoint(content, path)
             write_checkpoint(weights_of(content), path.with_suffix(".model"))
-            remove_old(self.folder, self.settings.keep_checkpoints)
+            remove_old(self.folder, self.settings.keep_checkpoints, kept)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
+
+    def _kept_epochs(self, metrics: Mapping[str, float]) -> tuple[int, ...] | None:
+        """The epochs whose weights stay after this one's validation; None: all."""
+        name = self.settings.best_metric
+        if name is None:
+            return None
+        if not self.progress.best or metrics[name] > self.progress.best[1]:
+            self.progress.best = [self._epoch, metrics[name]]
+        return int(self.progress.best[0]), self._epoch
+
+    def _kept_between(self) -> tuple[int, ...] | None:
+        """As `_kept_epochs`, within an epoch: the best one and the last that is over."""
+        best = self.progress.best
+        return (int(best[0]), self._epoch - 1) if best else None
 
     def _save_between(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
@@ -242,7 +258,7 @@ class Trainer:
 
         def write() -> None:
             write_checkpoint(content, path)
-            remove_old(self.folder, self.settings.keep_checkpoints)
+            remove_old(self.folder, self.settings.keep_checkpoints, self._kept_between())
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()

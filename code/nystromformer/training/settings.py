@@ -1,7 +1,7 @@
 """What a training run needs to know, and what it asks of the task."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -26,6 +26,9 @@ class TrainingSettings:
     seed: int
     minutes_per_checkpoint: float
     keep_checkpoints: int
+    best_metric: str | None = None
+    """None: each epoch's checkpoint is kept. Else a validation metric, the higher the better: kept are the weights of
+    the best and the last epoch, and the last `keep_checkpoints` checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class Progress:
     """The step of the last report."""
     tokens: int = 0
     """Tokens seen since the start."""
+    best: list[float] = field(default_factory=list)
+    """The best epoch so far and its value, where the settings name a best metric."""
 
     def as_data(self) -> dict[str, Any]:
-        return {"step": self.step, "sums": self.sums, "reported_at": self.reported_at, "tokens": self.tokens}
+        return asdict(self)
