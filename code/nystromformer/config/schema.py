@@ -305,6 +305,7 @@ class ExperimentConfig(BaseModel):
     model_checkpoints: Folder = Field(default="/model/model", description="Where checkpoints are written.")
     data_folder: Folder = Field(default="/dataset", description="Where the pretraining rows are.")
     glue_dataset_folder: Folder = Field(default="/glue", description="Where the GLUE files are.")
+    imdb_dataset_folder: Folder = Field(default="/imdb", description="Where the IMDB reviews are.")
     wikihop_dataset_folder: Folder = Field(default="/wikihop", description="Where the WikiHop files are.")
     from_cp: Folder | None = Field(
         default=None,

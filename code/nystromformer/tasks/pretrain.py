@@ -30,6 +30,7 @@ from nystromformer.tasks.run import (
     tidy,
 )
 from nystromformer.tasks.start import start_weights
+from nystromformer.tasks.tokenizer import keep_tokenizer
 from nystromformer.training import Device, Group, Step, Trainer, TrainingSettings
 from nystromformer.training.loop import to_device
 from nystromformer.training.prefetch import Prefetched
@@ -153,11 +154,13 @@ def pretrain(
         latest = latest_checkpoint(experiment, facts, group)
         if latest is not None and is_finished(latest, setting.num_steps):
             tidy(latest, group)
+            group.on_main(lambda: keep_tokenizer(dataset.tokenizer_folder, experiment.checkpoints))
             say(group, "%s: done: %d of %d steps", experiment.folder, latest[1]["step"], setting.num_steps)
             return None
         torch.manual_seed(setting.seed)
         model = PretrainingModel(config.model, setting.objectives)
         facts |= start_weights(model, experiment, dataset, None if latest is None else latest[1], group)
+        group.on_main(lambda: keep_tokenizer(dataset.tokenizer_folder, experiment.checkpoints))
         say(group, "%s: %s parameters, %s", experiment.folder, f"{count_parameters(model):,}", device)
         module = placed(model, list(model.encoder.layers), config, device, group)
         trainer = Trainer(
