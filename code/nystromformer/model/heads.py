@@ -1,6 +1,6 @@
 """What stands on top of an encoder.
 
-Shapes: B batch, N tokens, E width, K masked positions, V vocabulary, C classes or candidates.
+Shapes: B batch, E width, K masked positions, V vocabulary, C classes or a row's candidates.
 """
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.model.encoder import initialize
-from nystromformer.model.layers import activation, at_positions
+from nystromformer.model.layers import activation
 from nystromformer.model.loss import linear_cross_entropy
 
 IGNORED = -100
@@ -87,16 +87,35 @@ class TwoTowerHead(nn.Module):
 
 
 class CandidateHead(nn.Module):
-    """A score per candidate from the token that stands for it (WikiHop): (B, N, E), (B, C) -> (B, C).
+    """A score per candidate from the tokens that stand for it (WikiHop): (B, C, E) -> (I, A).
 
-    Padded candidates (position -1) score -inf.
+    I instances, A the most candidates of one. An instance may be cut into several rows; a candidate's score is the mean
+    of those that it got in the rows that have it.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, dropout_prob: float = 0.0) -> None:
         super().__init__()
+        self.dropout = nn.Dropout(dropout_prob)
         self.score = nn.Linear(width, 1)
         self.apply(initialize)
 
-    def forward(self, hidden_BNE: Tensor, positions_BC: Tensor) -> Tensor:
-        scores_BC = self.score(at_positions(hidden_BNE, positions_BC.clamp(min=0)))[..., 0]
-        return torch.where(positions_BC >= 0, scores_BC, float("-inf"))
+    def forward(self, hidden_BCE: Tensor, candidates_BC: Tensor, instance_B: Tensor, present_IA: Tensor) -> Tensor:
+        """Scores (I, A), float32; -inf where an instance has no such candidate.
+
+        Args:
+            hidden_BCE: the encoder's output at the candidates' tokens.
+            candidates_BC: which of its instance's candidates each is, int64; -1 in the padding.
+            instance_B: the instance of each row, int64.
+            present_IA: bool, True for the candidates that an instance has.
+        """
+        scores_BC = self.score(self.dropout(hidden_BCE))[..., 0].float()
+        given_BC = candidates_BC >= 0
+        # One slot more takes the padding. Sums of one-hot products, and not scattered ones, whose order a GPU varies.
+        slots = (len(candidates_BC), present_IA.shape[1] + 1)
+        slot_BC = torch.where(given_BC, candidates_BC, present_IA.shape[1])
+        placed_BA = scores_BC.new_zeros(slots).scatter(1, slot_BC, scores_BC)[:, :-1]
+        counted_BA = scores_BC.new_zeros(slots).scatter(1, slot_BC, 1.0)[:, :-1]
+        of_instance_IB1 = (instance_B == torch.arange(len(present_IA), device=instance_B.device)[:, None])[..., None]
+        total_IA = torch.where(of_instance_IB1, placed_BA, 0.0).sum(1)
+        count_IA = torch.where(of_instance_IB1, counted_BA, 0.0).sum(1)
+        return torch.where(present_IA, total_IA / count_IA.clamp(min=1), float("-inf"))
