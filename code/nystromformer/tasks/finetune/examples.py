@@ -42,6 +42,8 @@ class Examples(Protocol):
     """Tokens of each example's longest row."""
     rows: Ints
     """Rows that each example takes."""
+    tokens: Ints
+    """Valid tokens of each example, in all its rows."""
     labels: Labels | None
     fingerprint: str
     """SHA-256 (hexadecimal) of all that the examples are: tokens and labels."""

@@ -1,0 +1,91 @@
+"""What is learned: classes, a value, or which of an instance's candidates is right.
+
+Shapes: I examples of a batch, C outputs: classes, one value, or the most candidates of an example.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nystromformer.config import ModelConfig
+from nystromformer.model import CandidateModel, ClassificationModel
+
+
+class Objective(Protocol):
+    """Model, scores and loss of a kind of task."""
+
+    has_accuracy: bool
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        """The model, with initial weights; its encoder is called `encoder`."""
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        """Scores of a batch's examples, (I, C) float32."""
+
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        """The loss of each example, (I,)."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """One of a few classes, by cross-entropy."""
+
+    count: int
+    has_accuracy = True
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return ClassificationModel(config, self.count)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        return _pooled_scores(model, batch)
+
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        return F.cross_entropy(scores_IC, labels_I, reduction="none")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number, by squared error."""
+
+    has_accuracy = False
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return ClassificationModel(config, 1)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        return _pooled_scores(model, batch)
+
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        return F.mse_loss(scores_IC[:, 0], labels_I, reduction="none")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """One of each example's own candidates, by cross-entropy over them."""
+
+    has_accuracy = True
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return CandidateModel(config)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        names = ("tokens_BN", "mask_BN", "global_BN", "positions_BC", "candidates_BC", "instance_B", "present_IA")
+        scores_IC: Tensor = model(*(batch[name] for name in names))
+        return scores_IC
+
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        return F.cross_entropy(scores_IC, labels_I, reduction="none")
+
+
+def _pooled_scores(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    scores_IC: Tensor = model(batch["tokens_BN"], batch["mask_BN"], batch.get("types_BN"))
+    return scores_IC.float()
+
+
+def accuracy(scores_IC: Tensor, labels_I: Tensor) -> float:
+    """Share of the examples whose highest score is at the label."""
+    return float((scores_IC.argmax(-1) == labels_I).to(torch.float64).mean())

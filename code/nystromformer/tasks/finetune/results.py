@@ -1,0 +1,169 @@
+"""What a finished run leaves: `result.json`, and the tables that are made of it."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nystromformer.errors import UserError
+from nystromformer.files import write_json
+from nystromformer.tasks.finetune.settings import RunSettings
+
+RESULT_FILE = "result.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class EpochMetrics:
+    """Validation metrics after an epoch."""
+
+    epoch: int
+    """From 1, as people count them."""
+    metrics: dict[str, float]
+
+
+@dataclass
+class RunResult:
+    """A finished run."""
+
+    task: str
+    """Such as "glue/MRPC"."""
+    experiment: str
+    """The experiment folder's name."""
+    checkpoint: str
+    """Of the pretraining: its file's name."""
+    checkpoint_step: int
+    checkpoint_sha256: str
+    attention: list[dict[str, Any]]
+    """Of each layer."""
+    settings: dict[str, Any]
+    main_metric: str
+    epochs: list[EpochMetrics]
+    rows: dict[str, int]
+    """Examples of each split."""
+    exact_share: dict[str, float]
+    """Share of each split's rows that are short enough for exact attention in every layer."""
+    warnings: list[str]
+    """Why the figures may not be comparable, such as partial data."""
+    command: str
+    version: str
+    device: str
+    folder: str = ""
+    predictions: list[str] = field(default_factory=list)
+    """Prediction files of the best epoch's weights; empty where none were asked for."""
+    best_weights: dict[str, float] = field(default_factory=dict)
+    """Metrics of the best epoch's weights on test data that has labels."""
+    format: int = FORMAT
+
+    @property
+    def last(self) -> EpochMetrics:
+        return self.epochs[-1]
+
+    @property
+    def best(self) -> EpochMetrics:
+        """The epoch with the highest main metric, the first of equals."""
+        return max(self.epochs, key=lambda epoch: (epoch.metrics[self.main_metric], -epoch.epoch))
+
+    @property
+    def run(self) -> RunSettings:
+        return RunSettings(**self.settings)
+
+    def write(self, folder: Path) -> None:
+        """Write `result.json`, whole or not at all."""
+        data = {key: value for key, value in asdict(self).items() if key != "folder"}
+        write_json(folder / RESULT_FILE, data)
+
+
+def read_result(folder: Path) -> RunResult | None:
+    """What a run left in its folder; None where it is not finished.
+
+    Raises:
+        UserError: the file is not one of these.
+    """
+    path = folder / RESULT_FILE
+    if not path.is_file():
+        return None
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise UserError(f"{path}: result format {data['format']}, this version reads format {FORMAT}")
+        data["epochs"] = [EpochMetrics(**epoch) for epoch in data["epochs"]]
+        return RunResult(**data, folder=str(folder))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: expected the result of a fine-tuning run, found something else ({error}). Remove it, and the "
+            "same command writes it again."
+        ) from error
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; the latter None for a single one."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        mean = math.fsum(values) / len(values)
+        if len(values) < 2:
+            return cls(mean, None)
+        return cls(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))
+
+    def __str__(self) -> str:
+        """In percent: `88.1 ± 0.3`."""
+        text = f"{100 * self.mean:.1f}"
+        return text if self.deviation is None else f"{text} ± {100 * self.deviation:.1f}"
+
+
+def by_combination(results: Sequence[RunResult]) -> dict[tuple[int, float], list[RunResult]]:
+    """Runs that differ in their seeds alone, together."""
+    found: dict[tuple[int, float], list[RunResult]] = {}
+    for result in results:
+        found.setdefault(result.run.combination, []).append(result)
+    return found
+
+
+def best_combination(results: Sequence[RunResult]) -> list[RunResult]:
+    """The runs whose best epochs have the highest mean of the main metric on the validation data."""
+    groups = by_combination(results).values()
+    return max(groups, key=lambda runs: Spread.of([run.best.metrics[run.main_metric] for run in runs]).mean)
+
+
+def table(results: Sequence[RunResult], baselines: Mapping[str, Mapping[str, Spread]] | None = None) -> str:
+    """All combinations of a task beside each other, best first, for a terminal.
+
+    Args:
+        baselines: the same metrics of other ways to predict, by name.
+    """
+    first = results[0]
+    names = [name for name in first.last.metrics if not name.startswith("loss")]
+    names.sort(key=lambda name: name != first.main_metric)
+    groups = sorted(
+        by_combination(results).values(),
+        key=lambda runs: -Spread.of([run.best.metrics[first.main_metric] for run in runs]).mean,
+    )
+    heading = [f"{'batch':>5} {'lr':>8} {'seeds':>5} {'best epoch':>10}"]
+    heading += [f"{name + ', best':>18} {name + ', last':>18}" for name in names]
+    lines = ["  ".join(heading)]
+    for runs in groups:
+        run = runs[0].run
+        epochs = ",".join(str(result.best.epoch) for result in runs)
+        cells = [f"{run.batch_size:>5} {run.learning_rate:>8.3g} {len(runs):>5} {epochs:>10}"]
+        for name in names:
+            best = Spread.of([result.best.metrics[name] for result in runs])
+            last = Spread.of([result.last.metrics[name] for result in runs])
+            cells.append(f"{best!s:>18} {last!s:>18}")
+        lines.append("  ".join(cells))
+    for name, metrics in (baselines or {}).items():
+        cells = [f"{name:31}"] + [f"{metrics[key]!s:>18} {'':>18}" if key in metrics else " " * 37 for key in names]
+        lines.append("  ".join(cells).rstrip())
+    validated = ", ".join(f"{count:,} rows of {name}" for name, count in first.rows.items())
+    lines.append(f"in percent; best and last epoch of {first.run.epochs} on the validation data; {validated}")
+    chosen = best_combination(results)
+    for name in chosen[0].best_weights:
+        lines.append(f"test {name} of the best epoch's weights: {Spread.of([r.best_weights[name] for r in chosen])}")
+    lines += [f"warning: {text}" for text in first.warnings]
+    return "\n".join(lines)

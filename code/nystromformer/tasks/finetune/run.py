@@ -1,0 +1,248 @@
+"""One fine-tuning run in its folder: train, or go on; and predict with its best weights."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+import torch
+from torch import nn
+
+import nystromformer
+from nystromformer.config import AttentionConfig, ExperimentConfig, NystromConfig, SoftmaxConfig
+from nystromformer.model import count_parameters
+from nystromformer.tasks.experiment import Experiment
+from nystromformer.tasks.finetune.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetune.examples import Examples
+from nystromformer.tasks.finetune.results import EpochMetrics, RunResult, read_result
+from nystromformer.tasks.finetune.settings import RunSettings, Sweep
+from nystromformer.tasks.finetune.start import Pretrained, load_encoder
+from nystromformer.tasks.finetune.task import FinetuningTask
+from nystromformer.tasks.run import held_folder, newest, placed, resume, say
+from nystromformer.training import Device, Group, Trainer, TrainingSettings
+from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint, remove_old
+from nystromformer.training.distributed import unwrapped
+from nystromformer.training.log import read_log
+
+logger = logging.getLogger(__name__)
+
+PREDICTIONS = "predictions"
+_NO_EFFECT = {"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing"}
+"""Keys of the section "model" that change how a result is computed, not which."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all runs of a command share."""
+
+    experiment: Experiment
+    config: ExperimentConfig
+    """With room for the task's rows and tokens."""
+    definition: Definition
+    pretrained: Pretrained
+    loading: Loading
+    sweep: Sweep
+    device: Device
+    group: Group
+
+    @property
+    def budget(self) -> int:
+        """Tokens that a device takes at a time: `inst_per_gpu` rows of the pretraining's length."""
+        return self.config.gpu_setting.inst_per_gpu * self.experiment.config.model.max_seq_len
+
+
+def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, Any]:
+    """All that decides the result of a run; another identity is another run, in a folder of its own."""
+    config, pretraining = setup.config, setup.config.pretraining_setting
+    model = config.model.model_dump(mode="json", by_alias=True)
+    return {
+        "task": setup.definition.name,
+        "checkpoint": setup.pretrained.sha256,
+        "tokenizer": setup.pretrained.tokenizer_sha256,
+        "data": splits.fingerprint,
+        "model": {key: value for key, value in model.items() if key not in _NO_EFFECT},
+        "optimizer": {
+            key: getattr(pretraining, key)
+            for key in ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
+        },
+        "settings": asdict(settings),
+    }
+
+
+def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
+    """Where a run's files lie, below the experiment's checkpoints."""
+    text = json.dumps(identity(setup, splits, settings), sort_keys=True)
+    sign = hashlib.sha256(text.encode()).hexdigest()[:8]
+    readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-epoch{settings.epochs}-seed{settings.seed}"
+    return setup.experiment.checkpoints / setup.definition.name / f"{setup.pretrained.name}-{readable}-{sign}"
+
+
+def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Signals:
+    """Train a run to its end, from its newest checkpoint where it has one; returns the signal that stopped it, if one
+    did. A finished run is only read.
+
+    Raises:
+        UserError: the folder cannot be used, the checkpoint does not fit, or the run has diverged.
+    """
+    folder, group = run_folder(setup, splits, settings), setup.group
+    with held_folder(folder, group):
+        result = group.on_main(lambda: _finished(folder))
+        if result is not None:
+            say(group, "%s: done already", folder)
+            return result
+        task, facts = _build(setup, splits, settings)
+        trainer = Trainer(task, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group)
+        latest = newest(folder, group)
+        if latest is not None:
+            resume(trainer, latest)
+            latest = None  # a second copy of weights and optimizer, for as long as the run takes
+        say(group, "%s", folder)
+        stopped_by = trainer.run()
+        if stopped_by is not None:
+            return stopped_by
+
+        def finish() -> RunResult:
+            _result(setup, splits, settings, folder).write(folder)
+            result = _finished(folder)
+            assert result is not None, "it was written just now"
+            return result
+
+        return group.on_main(finish)
+
+
+def _finished(folder: Path) -> RunResult | None:
+    """The result of a finished run, whose folder is left with the weights of the best epoch and the last."""
+    result = read_result(folder)
+    if result is not None:
+        remove_old(folder, 0, {result.best.epoch - 1, result.last.epoch - 1})
+    return result
+
+
+def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> None:
+    """Write the predictions of a finished run's best weights, and what they reach on test data into its result.
+
+    Raises:
+        UserError: the weights are not there any more, or do not fit.
+    """
+    folder, group = run_folder(setup, splits, result.run), setup.group
+    path = folder / f"{epoch_name(result.best.epoch - 1)}.model"
+    with held_folder(folder, group):
+        if not group.on_main(path.is_file):
+            say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
+            return
+        task, _ = _build(setup, splits, result.run)
+        content = group.check(lambda: read_checkpoint(path))
+        group.check(lambda: load_weights(unwrapped(task.model), content["model"], path))
+        task.model.eval()
+        with torch.no_grad(), setup.device.autocast():
+            scores = {name: task.scores(examples) for name, examples in (splits.validation | dict(test)).items()}
+
+        def write() -> None:
+            target = folder / PREDICTIONS
+            result.best_weights = setup.definition.write(splits, test, scores, target)
+            result.predictions = sorted(str(file.relative_to(folder)) for file in target.iterdir())
+            result.write(folder)
+
+        group.on_main(write)
+        say(group, "predictions: %s", folder / PREDICTIONS)
+
+
+def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[FinetuningTask, dict[str, Any]]:
+    """A run's task with pretrained weights, and what its checkpoints say about where they come from."""
+    config, definition, group = setup.config, setup.definition, setup.group
+    torch.manual_seed(settings.seed)
+    model = definition.objective.build(config.model)
+    transfer = group.check(lambda: load_encoder(model, config, setup.pretrained))
+    say(group, "encoder of %s (step %d)", setup.pretrained.path, setup.pretrained.step)
+    for line in transfer.notes:
+        say(group, "  %s", line)
+    say(group, "%s parameters, %s", f"{count_parameters(model):,}", setup.device)
+    assert isinstance(model.encoder, nn.Module)
+    layers = list(model.encoder.layers)  # type: ignore[arg-type]  # a ModuleList
+    module = placed(model, layers, config, setup.device, group)
+    task = FinetuningTask(
+        module,
+        definition.objective,
+        splits.train,
+        splits.validation,
+        definition.metrics,
+        settings,
+        setup.budget,
+        setup.device,
+        group,
+    )
+    facts = {
+        "version": nystromformer.__version__,
+        "config": config.model_dump(mode="json", by_alias=True),
+        "dataset": splits.fingerprint,
+        "tokenizer": setup.pretrained.tokenizer_sha256,
+        "finetuning": identity(setup, splits, settings),
+    }
+    return task, facts
+
+
+def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> TrainingSettings:
+    pretraining = setup.config.pretraining_setting
+    per_epoch = settings.steps_per_epoch(len(splits.train))
+    num_steps = per_epoch * settings.epochs
+    return TrainingSettings(
+        num_steps=num_steps,
+        steps_per_epoch=per_epoch,
+        steps_per_report=pretraining.batches_per_report,
+        learning_rate=settings.learning_rate,
+        warmup_steps=round(settings.warmup * num_steps),
+        weight_decay=pretraining.weight_decay,
+        betas=(pretraining.adam_beta1, pretraining.adam_beta2),
+        eps=pretraining.adam_eps,
+        max_grad_norm=pretraining.max_grad_norm,
+        seed=settings.seed,
+        minutes_per_checkpoint=pretraining.minutes_per_checkpoint,
+        keep_checkpoints=pretraining.keep_checkpoints,
+        best_metric=setup.definition.main_metric,
+    )
+
+
+def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -> RunResult:
+    attentions = setup.config.model.attentions
+    named = {"train": splits.train} | {f"validation{ending}": x for ending, x in splits.validation.items()}
+    passing = ("type", "step", "epoch", "time")
+    epochs = {
+        record["epoch"]: {key: value for key, value in record.items() if key not in passing}
+        for record in read_log(folder / "log.jsonl")
+        if record["type"] == "validation"
+    }
+    return RunResult(
+        task=setup.definition.name,
+        experiment=setup.experiment.folder.resolve().name,
+        checkpoint=setup.pretrained.path.name,
+        checkpoint_step=setup.pretrained.step,
+        checkpoint_sha256=setup.pretrained.sha256,
+        attention=[attention.model_dump(mode="json") for attention in attentions],
+        settings=asdict(settings),
+        main_metric=setup.definition.main_metric,
+        epochs=[EpochMetrics(epoch + 1, metrics) for epoch, metrics in sorted(epochs.items())],
+        rows={name: len(examples) for name, examples in named.items()},
+        exact_share={name: exact_share(examples, attentions) for name, examples in named.items()},
+        warnings=splits.warnings,
+        command=setup.sweep.command,
+        version=nystromformer.__version__,
+        device=str(setup.device),
+        folder=str(folder),
+    )
+
+
+def exact_share(examples: Examples, attentions: tuple[AttentionConfig, ...]) -> float:
+    """Share of the examples that every layer computes exact softmax attention for."""
+    longest = min((_longest_exact(attention) for attention in attentions), default=0)
+    return float((examples.lengths <= longest).mean())
+
+
+def _longest_exact(attention: AttentionConfig) -> float:
+    """Tokens of the longest row that an attention is exact for."""
+    if isinstance(attention, SoftmaxConfig):
+        return float("inf")
+    return attention.num_landmarks if isinstance(attention, NystromConfig) and attention.segments == "valid" else 0

@@ -1,0 +1,86 @@
+"""The settings of fine-tuning runs: those of one, and the lists that several are made of."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from nystromformer.errors import UserError
+
+T = TypeVar("T", int, float)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What is set for one run, beside config.json."""
+
+    batch_size: int
+    learning_rate: float
+    epochs: int
+    seed: int
+    warmup: float
+    """Share of all steps."""
+    bucket: int
+    """Batches to a pool of examples sorted by length; 1: no sorting."""
+    pad_to: int | None
+    """Tokens of every row; None: as many as the longest row of the batch."""
+
+    def steps_per_epoch(self, examples: int) -> int:
+        """The last batch of an epoch may be smaller."""
+        return -(-examples // self.batch_size)
+
+    @property
+    def combination(self) -> tuple[int, float]:
+        """What a grid varies; runs that differ in their seeds alone belong together."""
+        return self.batch_size, self.learning_rate
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All runs of a command: every batch size with every learning rate and every seed."""
+
+    batch_sizes: tuple[int, ...]
+    learning_rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    epochs: int
+    warmup: float = 0.1
+    bucket: int = 50
+    length: int | None = None
+    """Tokens of the longest row; None: the model's."""
+    pad_to: int | None = None
+    train_rows: int | None = None
+    """Train on so many rows, drawn once and for all; None: on all."""
+    checkpoint: str = "last"
+    tokenizer: Path | None = None
+    discard_weights: bool = False
+    """Remove each run's weights once its predictions are written."""
+    baselines: bool = False
+    command: str = ""
+    """The command line, for the record."""
+
+    @property
+    def runs(self) -> list[RunSettings]:
+        return [
+            RunSettings(batch_size, rate, self.epochs, seed, self.warmup, self.bucket, self.pad_to)
+            for batch_size, rate, seed in itertools.product(self.batch_sizes, self.learning_rates, self.seeds)
+        ]
+
+
+def numbers(flag: str, text: str, kind: Callable[[str], T], least: T) -> tuple[T, ...]:
+    """The values of a flag that takes a list, such as `8,16,32`.
+
+    Raises:
+        UserError: not numbers, one of them twice, or below `least` (for fractions: not above it).
+    """
+    try:
+        found: Sequence[T] = [kind(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    possible = [value >= least if kind is int else least < value < float("inf") for value in found]
+    if not found or not all(possible) or len(set(found)) < len(found):
+        bound = f"of at least {least}" if kind is int else f"above {least}"
+        raise UserError(
+            f"{flag}: expected a number {bound}, or several different ones separated by commas, found {text!r}"
+        )
+    return tuple(found)

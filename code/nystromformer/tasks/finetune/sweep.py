@@ -1,0 +1,99 @@
+"""All runs of a fine-tuning command: each trains, stops and resumes as pretraining does; then the best ones predict."""
+
+import logging
+from dataclasses import dataclass
+from signal import Signals
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment import Experiment
+from nystromformer.tasks.finetune.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetune.results import RunResult, best_combination
+from nystromformer.tasks.finetune.run import Setup, predict, run_folder, train
+from nystromformer.tasks.finetune.settings import Sweep
+from nystromformer.tasks.finetune.start import finetuning_config, open_pretrained
+from nystromformer.tasks.run import say
+from nystromformer.tasks.tokenizer import find_tokenizer
+from nystromformer.training import Device, Group
+from nystromformer.training.checkpoint import remove_weights
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """What became of a command's runs."""
+
+    results: list[RunResult]
+    stopped_by: Signals | None = None
+
+
+def finetune(
+    experiment: Experiment,
+    definition: Definition,
+    sweep: Sweep,
+    device: Device,
+    group: Group = Group(),  # noqa: B008  # immutable
+) -> Finetuned:
+    """Run, or go on with, all runs of a sweep; finished ones are only read.
+
+    Args:
+        group: the processes that train together; each calls this.
+
+    Raises:
+        UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
+    """
+    setup = group.check(lambda: _open(experiment, definition, sweep, device, group))
+    splits = _load(setup, group)
+    results: list[RunResult] = []
+    for number, settings in enumerate(sweep.runs, start=1):
+        if len(sweep.runs) > 1:
+            say(group, "%s: run %d of %d: %s", definition.name, number, len(sweep.runs), settings)
+        result = train(setup, splits, settings)
+        if isinstance(result, Signals):
+            return Finetuned(results, result)
+        results.append(result)
+    # Of a grid only the best combination sees test data.
+    test = None
+    for result in best_combination(results):
+        if not result.predictions:
+            test = group.check(lambda: definition.test(setup.loading)) if test is None else test
+            predict(setup, splits, test, result)
+    if sweep.discard_weights and group.is_main:
+        for settings in sweep.runs:
+            remove_weights(run_folder(setup, splits, settings))
+    return Finetuned(results)
+
+
+def _open(experiment: Experiment, definition: Definition, sweep: Sweep, device: Device, group: Group) -> Setup:
+    pretrained = open_pretrained(experiment, sweep.checkpoint)
+    found = find_tokenizer(experiment, sweep.tokenizer, pretrained.tokenizer_sha256)
+    tokenizer = definition.tokenizer(found)
+    length = sweep.length or sweep.pad_to or experiment.config.model.max_seq_len
+    if sweep.pad_to is not None and sweep.pad_to < length:
+        raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
+    config = finetuning_config(experiment, length, tokenizer.get_vocab_size(), sweep.pad_to)
+    loading = Loading(
+        tokenizer=tokenizer,
+        length=length,
+        sentence_types=config.model.num_sen_type > 1,
+        train_rows=sweep.train_rows,
+        cache=experiment.checkpoints / definition.name / "cache",
+    )
+    return Setup(experiment, config, definition, pretrained, loading, sweep, device, group)
+
+
+def _load(setup: Setup, group: Group) -> Splits:
+    # The main process first: what takes long it leaves in a cache for the others.
+    group.on_main(lambda: setup.definition.prepare(setup.loading))
+    splits = group.check(lambda: setup.definition.load(setup.loading))
+    group.same(
+        data=splits.fingerprint,
+        checkpoint=setup.pretrained.sha256,
+        config=setup.config.model_dump(mode="json"),
+        runs=[str(run) for run in setup.sweep.runs],
+    )
+    for line in splits.notes:
+        say(group, "%s", line)
+    for line in splits.warnings:
+        say(group, "warning: %s", line)
+    return splits
