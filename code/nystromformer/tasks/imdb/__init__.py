@@ -1,0 +1,1 @@
+"""Sentiment of film reviews: the Large Movie Review Dataset of Maas et al. (2011)."""

@@ -1,0 +1,162 @@
+"""IMDB's reviews, from the official archive as it is or unpacked, and a validation split of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from nystromformer.data.counter import permute
+from nystromformer.errors import UserError
+from nystromformer.tasks.finetune.examples import Texts
+from nystromformer.tasks.imdb.archive import archive_files
+
+ARCHIVE_FILE = "aclImdb_v1.tar.gz"
+FOLDER = "aclImdb"
+SPLITS = ("train", "test")
+LABELS = ("neg", "pos")
+"""Folders of the reviews, in the order of the class numbers."""
+OFFICIAL_SIZE = 25_000
+"""Reviews of each split."""
+_VALIDATION_STREAM = 30
+_REVIEW = re.compile(r"(\d+)_(\d+)\.txt")
+_BREAKS = re.compile(r"(?:\s*<br\s*/?>)+\s*", re.IGNORECASE)
+_HOW_TO_GET = (
+    f"Download {ARCHIVE_FILE} from https://ai.stanford.edu/~amaas/data/sentiment/ and put it there; it need not be "
+    "unpacked."
+)
+
+
+def read_imdb(source: Path) -> dict[str, Texts]:
+    """Read the reviews; `unsup` is left out. Line breaks (`<br />`) become a space.
+
+    Args:
+        source: the folder with train/ and test/, one that contains it as aclImdb/ or contains aclImdb_v1.tar.gz, or
+            that archive, which is read without being unpacked.
+
+    Returns:
+        "train" and "test", the same from a folder and an archive: reviews sorted by label and then by the number in
+        their names; labels 0 for negative and 1 for positive; ids such as "neg/123_4".
+
+    Raises:
+        UserError: there is no such data, an archive is damaged or has members that would leave its folder, a review is
+            not UTF-8 or not called <number>_<rating>.txt, or a split has no reviews of a label.
+    """
+    place = _find(source)
+    files = _folder_files(place) if place.is_dir() else archive_files(place, _is_review, FOLDER)
+    reviews: dict[tuple[str, str], dict[tuple[int, int], str]] = {(s, label): {} for s in SPLITS for label in LABELS}
+    for where, parts, content in files:
+        split, label, name = parts
+        reviews[split, label][_number(where, name)] = _text(where, content)
+    return {split: _texts(place, split, reviews) for split in SPLITS}
+
+
+def check_sizes(splits: Mapping[str, Texts]) -> list[str]:
+    """A sentence for each split whose number of reviews is not the official one."""
+    return [
+        f"{texts.name} has {len(texts):,} reviews, the official one has {OFFICIAL_SIZE:,}: "
+        "figures on it do not compare with published ones"
+        for texts in splits.values()
+        if len(texts) != OFFICIAL_SIZE
+    ]
+
+
+def split_validation(train: Texts, share: float, seed: int) -> tuple[Texts, Texts]:
+    """Divide labelled texts into training and validation, with the same share of every label (at least one text).
+
+    Which texts go where is a pure function of the labels, the share and the seed; both parts keep the texts' order.
+
+    Raises:
+        UserError: the share is not between 0 and 1, or no label has two texts.
+    """
+    if not 0 < share < 1:
+        raise UserError(f"--validation: expected a share between 0 and 1, such as 0.1, found {share:g}")
+    assert train.labels is not None
+    held_out = np.zeros(len(train), dtype=bool)
+    for label in np.unique(train.labels):
+        members = np.flatnonzero(train.labels == label)
+        if len(members) > 1:
+            count = min(max(round(share * len(members)), 1), len(members) - 1)
+            held_out[members[permute(np.arange(count), len(members), seed, _VALIDATION_STREAM, int(label))]] = True
+    if not held_out.any():
+        raise UserError(f"--validation: {train.name} has too few texts to divide: {len(train)}")
+    return _select(train, ~held_out, train.name), _select(train, held_out, train.name.replace("train", "validation"))
+
+
+def _select(texts: Texts, chosen: np.ndarray, name: str) -> Texts:
+    numbers = np.flatnonzero(chosen).tolist()
+    return Texts(
+        name,
+        [texts.first[number] for number in numbers],
+        None if texts.second is None else [texts.second[number] for number in numbers],
+        None if texts.labels is None else texts.labels[numbers],
+        None if texts.ids is None else [texts.ids[number] for number in numbers],
+    )
+
+
+def _find(source: Path) -> Path:
+    """The folder with train/ and test/, or the archive."""
+    if source.is_file():
+        return source
+    if not source.is_dir():
+        raise UserError(
+            f"{source}: no such file or folder; expected {ARCHIVE_FILE}, or a folder with it. {_HOW_TO_GET}"
+        )
+    for folder in (source, source / FOLDER):
+        if any((folder / split).is_dir() for split in SPLITS):
+            return folder
+    if (source / ARCHIVE_FILE).is_file():
+        return source / ARCHIVE_FILE
+    raise UserError(
+        f"{source}: found no reviews; looked for {ARCHIVE_FILE}, {FOLDER}/train/pos/*.txt and train/pos/*.txt. "
+        f"{_HOW_TO_GET}"
+    )
+
+
+def _is_review(parts: tuple[str, ...]) -> bool:
+    """Whether `split/label/name` is a review; hidden files, such as macOS' `._*`, are not."""
+    if len(parts) != 3:
+        return False
+    split, label, name = parts
+    return split in SPLITS and label in LABELS and name.endswith(".txt") and not name.startswith(".")
+
+
+def _folder_files(folder: Path) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
+    for split in SPLITS:
+        for label in LABELS:
+            for path in (folder / split / label).glob("*.txt"):
+                parts = (split, label, path.name)
+                if _is_review(parts):
+                    yield str(path), parts, path.read_bytes()
+
+
+def _number(where: str, name: str) -> tuple[int, int]:
+    match = _REVIEW.fullmatch(name)
+    if match is None:
+        raise UserError(f"{where}: expected a review called <number>_<rating>.txt, such as 123_4.txt")
+    return int(match[1]), int(match[2])
+
+
+def _text(where: str, content: bytes) -> str:
+    try:
+        return _BREAKS.sub(" ", content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{where}: expected UTF-8, found the byte 0x{content[error.start]:02x} at offset {error.start}: the file "
+            f"is damaged or was converted. Get the official {ARCHIVE_FILE} again."
+        ) from None
+
+
+def _texts(place: Path, split: str, reviews: Mapping[tuple[str, str], Mapping[tuple[int, int], str]]) -> Texts:
+    for label in LABELS:
+        if not reviews[split, label]:
+            raise UserError(f"{place}: expected reviews in {split}/{label}/*.txt, found none. {_HOW_TO_GET}")
+    rows = [
+        (f"{label}/{number}_{rating}", text, index)
+        for index, label in enumerate(LABELS)
+        for (number, rating), text in sorted(reviews[split, label].items())
+    ]
+    ids, texts, labels = zip(*rows, strict=True)
+    return Texts(f"IMDB {split}", texts, labels=np.asarray(labels, dtype=np.int64), ids=ids)
