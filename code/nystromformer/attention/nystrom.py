@@ -78,7 +78,7 @@ class NystromAttention(Attention):
         if mask is None and is_exporting():
             # One exported program serves every length: the rows' lengths become data.
             mask = _all_tokens(q)
-        if self._every_row_is_exact(q.shape[2], mask):
+        if self._every_row_is_exact(q.shape[2]):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask is None else mask.bias(q.dtype))
         landmarks = self._landmarks(q, k, mask)
         key_bias = None if mask is None else mask.bias(q.dtype)
@@ -143,10 +143,11 @@ class NystromAttention(Attention):
         with torch.autocast(q.device.type, enabled=False):
             return pinv_residual(*self._inverse(self._landmarks(q, k, mask)))
 
-    def _every_row_is_exact(self, length: int, mask: AttentionMask | None) -> bool:
+    def _every_row_is_exact(self, length: int) -> bool:
         if self.segments != "valid":
             return length == self.num_landmarks
-        return mask is None and length <= self.num_landmarks
+        # By the shape alone, which costs no sync. An exported program has none that it could ask.
+        return not is_exporting() and length <= self.num_landmarks
 
     def _landmarks(self, q: Tensor, k: Tensor, mask: AttentionMask | None) -> _Landmarks:
         length = q.shape[2]
