@@ -32,9 +32,9 @@ class EncodedTexts:
     """
 
     def __init__(self, texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool) -> None:
+        self.texts = texts
         self.name = texts.name
         self.labels = texts.labels
-        self.ids = texts.ids
         special = special_tokens(tokenizer)
         self._pad, self._separator = special.pad, special.eos
         self._with_types = sentence_types and texts.second is not None

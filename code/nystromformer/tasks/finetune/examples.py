@@ -37,16 +37,29 @@ class Texts:
 class Examples(Protocol):
     """The examples of a split, tokenised. An example takes one row of a batch or, cut into chunks, several."""
 
-    name: str
-    lengths: Ints
-    """Tokens of each example's longest row."""
-    rows: Ints
-    """Rows that each example takes."""
-    tokens: Ints
-    """Valid tokens of each example, in all its rows."""
-    labels: Labels | None
-    fingerprint: str
-    """SHA-256 (hexadecimal) of all that the examples are: tokens and labels."""
+    @property
+    def name(self) -> str:
+        """What messages call the split."""
+
+    @property
+    def lengths(self) -> Ints:
+        """Tokens of each example's longest row."""
+
+    @property
+    def rows(self) -> Ints:
+        """Rows that each example takes."""
+
+    @property
+    def tokens(self) -> Ints:
+        """Valid tokens of each example, in all its rows."""
+
+    @property
+    def labels(self) -> Labels | None:
+        """Of each example; None for test data."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 (hexadecimal) of all that the examples are: tokens and labels."""
 
     def __len__(self) -> int: ...
 

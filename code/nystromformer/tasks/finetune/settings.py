@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nystromformer.errors import UserError
 
@@ -65,6 +65,20 @@ class Sweep:
             RunSettings(batch_size, rate, self.epochs, seed, self.warmup, self.bucket, self.pad_to)
             for batch_size, rate, seed in itertools.product(self.batch_sizes, self.learning_rates, self.seeds)
         ]
+
+
+def make_sweep(batch_size: str, lr: str, seed: str, **others: Any) -> Sweep:
+    """A sweep of the lists that three flags hold, such as `8,16,32`; `others` are its further fields.
+
+    Raises:
+        UserError: a flag holds something else.
+    """
+    return Sweep(
+        batch_sizes=numbers("--batch_size", batch_size, int, 1),
+        learning_rates=numbers("--lr", lr, float, 0.0),
+        seeds=numbers("--seed", seed, int, 0),
+        **others,
+    )
 
 
 def numbers(flag: str, text: str, kind: Callable[[str], T], least: T) -> tuple[T, ...]:

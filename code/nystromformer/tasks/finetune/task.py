@@ -3,6 +3,7 @@
 Shapes: I examples of a batch, C outputs.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -82,7 +83,8 @@ class FinetuningTask:
         for ending, examples in self.validation.items():
             scores_NC, labels_N = self.scores(examples), torch.from_numpy(examples.labels)
             metrics = {"loss": float(self.objective.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
-            metrics |= self.score_metrics(scores_NC, labels_N)
+            if math.isfinite(metrics["loss"]):  # else the loop says that the run has diverged
+                metrics |= self.score_metrics(scores_NC, labels_N)
             found |= {name + ending: value for name, value in metrics.items()}
         return found
 

@@ -1,0 +1,43 @@
+"""What tasks on sentences share: a part of the rows, their tokens, and a line about them."""
+
+import numpy as np
+
+from nystromformer.tasks.finetune.definition import Loading
+from nystromformer.tasks.finetune.encoded import EncodedTexts
+from nystromformer.tasks.finetune.examples import Ints, Texts
+from nystromformer.tasks.finetune.plan import subset
+
+
+def encode(texts: Texts, loading: Loading) -> EncodedTexts:
+    """The rows of a split, tokenised as the run needs them."""
+    return EncodedTexts(texts, loading.tokenizer, loading.length, loading.sentence_types)
+
+
+def reduce(texts: Texts, wanted: int | None) -> tuple[Texts, list[str]]:
+    """So many rows of a split, drawn once and for all, and a warning where that leaves some out."""
+    if wanted is None or wanted >= len(texts):
+        return texts, []
+    chosen = subset(len(texts), wanted)
+    return select(texts, chosen), [f"trained on {wanted:,} of the {len(texts):,} rows of {texts.name} (--train_rows)"]
+
+
+def select(texts: Texts, chosen: Ints, name: str | None = None) -> Texts:
+    """Some rows of a split, in the given order."""
+    numbers = chosen.tolist()
+    return Texts(
+        name or texts.name,
+        [texts.first[number] for number in numbers],
+        None if texts.second is None else [texts.second[number] for number in numbers],
+        None if texts.labels is None else texts.labels[chosen],
+        [str(number) if texts.ids is None else texts.ids[number] for number in numbers],
+    )
+
+
+def describe(examples: EncodedTexts) -> str:
+    """Number and lengths of a split's rows, and how many were cut."""
+    lengths = examples.lengths
+    cut = f"{examples.truncated:,} cut" if examples.truncated else "none cut"
+    return (
+        f"{examples.name}: {len(examples):,} rows of {lengths.min()} to {lengths.max()} tokens "
+        f"(median {int(np.median(lengths))}), {cut}"
+    )

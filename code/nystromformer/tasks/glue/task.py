@@ -1,0 +1,99 @@
+"""GLUE as fine-tuning tasks."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.tasks.finetune.definition import Loading, Splits
+from nystromformer.tasks.finetune.encoded import EncodedTexts
+from nystromformer.tasks.finetune.examples import Examples, Texts
+from nystromformer.tasks.finetune.objective import Classes, Objective, Value
+from nystromformer.tasks.finetune.texts import describe, encode, reduce
+from nystromformer.tasks.glue.catalog import GlueTask
+from nystromformer.tasks.glue.hub import read_hub_split
+from nystromformer.tasks.glue.metrics import score
+from nystromformer.tasks.glue.predictions import write_dev_predictions, write_predictions
+from nystromformer.tasks.glue.tsv import available_splits, check_size, read_split
+
+
+class Glue:
+    """One of GLUE's tasks.
+
+    Args:
+        task: which.
+        source: a folder as `read_split` takes it; None: the Hugging Face hub.
+        skip_bad_rows: leave malformed rows out instead of refusing them.
+    """
+
+    def __init__(self, task: GlueTask, source: Path | None, skip_bad_rows: bool = False) -> None:
+        self.task = task
+        self.source = source
+        self.skip_bad_rows = skip_bad_rows
+        self.name = f"glue/{task.name}"
+        self.objective: Objective = Classes(task.num_outputs) if task.labels else Value()
+        self.main_metric: str = task.main_metric
+
+    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer
+
+    def prepare(self, loading: Loading) -> None:
+        if self.source is None:  # one process downloads, into the library's own cache
+            for split in self._available():
+                self._read(split)
+
+    def load(self, loading: Loading) -> Splits:
+        available = self._available()
+        texts: dict[str, Texts] = {}
+        warnings: list[str] = []
+        for split in ("train", *self.task.dev_splits):
+            # A required one that is missing is refused by the reader, with what to do about it.
+            if split in available or split in self.task.required_splits:
+                texts[split] = self._read(split)
+                warnings += filter(None, [check_size(self.task, split, len(texts[split]))])
+            else:
+                warnings.append(f"{self.task.name} has no {split} here: its metrics are left out")
+        rows, reduced = reduce(texts.pop("train"), loading.train_rows)
+        train = encode(rows, loading)
+        validation = {_ending(split): encode(found, loading) for split, found in texts.items()}
+        notes = [describe(examples) for examples in (train, *validation.values())]
+        return Splits(train, dict(validation), warnings + reduced, notes)
+
+    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+        return score(self.task, scores_NC, labels_N)
+
+    def test(self, loading: Loading) -> dict[str, Examples]:
+        available = self._available()
+        return {split: encode(self._read(split), loading) for split in self.task.test_splits if split in available}
+
+    def write(
+        self,
+        splits: Splits,
+        test: Mapping[str, Examples],
+        scores: Mapping[str, Tensor],
+        folder: Path,
+    ) -> dict[str, float]:
+        """Files for GLUE's server, and for looking at errors `dev.tsv` and the like."""
+        for split in self.task.dev_splits:
+            examples = splits.validation.get(_ending(split))
+            if isinstance(examples, EncodedTexts):
+                write_dev_predictions(self.task, examples.texts, scores[_ending(split)], folder / f"{split}.tsv")
+        for split in test:
+            write_predictions(self.task, split, scores[split], folder)
+        return {}
+
+    def _available(self) -> tuple[str, ...]:
+        if self.source is None:
+            return tuple(split.name for split in self.task.splits)
+        return available_splits(self.task, self.source)
+
+    def _read(self, split: str) -> Texts:
+        if self.source is None:
+            return read_hub_split(self.task, split)
+        return read_split(self.task, self.source, split, self.skip_bad_rows)
+
+
+def _ending(split: str) -> str:
+    """What a dev split's metrics end with: nothing for the one that the main metric is of."""
+    return "_mismatched" if split == "dev_mismatched" else ""

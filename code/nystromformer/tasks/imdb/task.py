@@ -1,0 +1,70 @@
+"""IMDB reviews (Maas et al. 2011) as a fine-tuning task: validation is a part of train; test is used once, whole."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.tasks.finetune.definition import Loading, Splits
+from nystromformer.tasks.finetune.encoded import EncodedTexts
+from nystromformer.tasks.finetune.examples import Examples, Texts
+from nystromformer.tasks.finetune.objective import Classes, Objective, accuracy
+from nystromformer.tasks.finetune.scored import write_scored
+from nystromformer.tasks.finetune.texts import describe, encode, reduce
+from nystromformer.tasks.imdb.read import LABELS, check_sizes, read_imdb, split_validation
+
+
+class Imdb:
+    """Positive or negative.
+
+    Args:
+        source: a folder or archive as `read_imdb` takes it.
+        validation: the share of the training reviews that is held out to choose by.
+        split_seed: which reviews those are.
+    """
+
+    name = "imdb"
+    main_metric = "accuracy"
+
+    def __init__(self, source: Path, validation: float, split_seed: int) -> None:
+        self.source = source
+        self.validation = validation
+        self.split_seed = split_seed
+        self.objective: Objective = Classes(len(LABELS))
+
+    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer
+
+    def prepare(self, loading: Loading) -> None:
+        """Nothing takes long."""
+
+    def load(self, loading: Loading) -> Splits:
+        rows, held_out = split_validation(self._texts["train"], self.validation, self.split_seed)
+        rows, reduced = reduce(rows, loading.train_rows)
+        train, validation = encode(rows, loading), encode(held_out, loading)
+        notes = [describe(examples) for examples in (train, validation)]
+        return Splits(train, {"": validation}, check_sizes(self._texts) + reduced, notes)
+
+    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+        return {"accuracy": accuracy(scores_NC, labels_N)}
+
+    def test(self, loading: Loading) -> dict[str, Examples]:
+        return {"test": encode(self._texts["test"], loading)}
+
+    def write(
+        self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
+    ) -> dict[str, float]:
+        """`validation.tsv` and `test.tsv`."""
+        for name, examples in (("validation", splits.validation[""]), ("test", test["test"])):
+            assert isinstance(examples, EncodedTexts)
+            write_scored(folder / f"{name}.tsv", examples.texts, scores["" if name == "validation" else name], LABELS)
+        labels = test["test"].labels
+        assert labels is not None, "reviews are sorted by label"
+        return self.metrics(scores["test"], torch.from_numpy(labels))
+
+    @cached_property
+    def _texts(self) -> dict[str, Texts]:
+        return read_imdb(self.source)
