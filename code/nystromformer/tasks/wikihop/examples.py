@@ -1,0 +1,107 @@
+"""WikiHop's instances as rows for a model that scores candidates.
+
+Shapes: I instances of a batch, B their rows, N tokens, C the most candidates of a row, A the most of an instance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import astuple
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.tasks.finetune.examples import Ints
+from nystromformer.tasks.wikihop.chunks import cut, row_of
+from nystromformer.tasks.wikihop.markers import markers
+from nystromformer.tasks.wikihop.tokens import TokenCache
+
+
+class WikiHopExamples:
+    """The instances of a split, cut into chunks of at most `length` tokens.
+
+    Implements Examples: an example is an instance and takes a row for each of its chunks.
+
+    Args:
+        name: what messages call the split.
+        cache: its tokens.
+        tokenizer: the one that made them, with WikiHop's special tokens added.
+        length: tokens of the longest row.
+
+    Raises:
+        UserError: an instance's question and candidates leave no room in a row, or the tokenizer lacks a special token.
+    """
+
+    def __init__(self, name: str, cache: TokenCache, tokenizer: Tokenizer, length: int) -> None:
+        self.name = name
+        self.ids: Sequence[str] = cache.ids
+        self.labels = cache.answers
+        self._cache = cache
+        self._length = length
+        self._markers = markers(tokenizer)
+        counts = np.empty((len(cache), 3), dtype=np.int64)
+        for number in range(len(cache)):
+            sizes = [chunk.length for chunk in cut(cache.ids[number], *cache.lengths(number), length)]
+            counts[number] = max(sizes), len(sizes), sum(sizes)
+        self.lengths, self.rows, self.tokens = np.ascontiguousarray(counts.T)
+        identity = [cache.fingerprint, length, *astuple(self._markers)]
+        self.fingerprint = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    @property
+    def num_cut(self) -> int:
+        """Instances that take several chunks."""
+        return int((self.rows > 1).sum())
+
+    def candidate_texts(self, number: int) -> list[str]:
+        """An instance's candidates, in the order of their numbers."""
+        return self._cache.candidates[number]
+
+    def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
+        """The chunks of these instances, one after the other.
+
+        Returns:
+            tokens_BN: int64. mask_BN: bool, True for tokens. global_BN: bool, True for the prefix: question,
+            candidates and the special tokens before and around them.
+            positions_BC: int64, where the `<answer>` of each of the row's candidates is; candidates_BC: int64, which of
+            the instance's candidates it is; both -1 in the padding.
+            instance_B: int64, number of the row's instance within the batch.
+            num_candidates: int64 (I,). present_IA: bool, True for the candidates that an instance has.
+            labels: int64 (I,), numbers of the right candidates, where the split has them.
+        """
+        rows, candidates, instances = [], [], []
+        for index, number in enumerate(numbers.tolist()):
+            tokens = self._cache.tokens(number)
+            for chunk in cut(self.ids[number], *self._cache.lengths(number), self._length):
+                rows.append(row_of(chunk, tokens, self._markers))
+                candidates.append(chunk.candidates)
+                instances.append(index)
+        width = pad_to or max(len(row.tokens) for row in rows)
+        tokens_BN = np.full((len(rows), width), self._markers.pad, dtype=np.int64)
+        positions_BC = np.full((len(rows), max(map(len, candidates))), -1, dtype=np.int64)
+        candidates_BC = positions_BC.copy()
+        for at, row in enumerate(rows):
+            tokens_BN[at, : len(row.tokens)] = row.tokens
+            positions_BC[at, : len(row.positions)] = row.positions
+            candidates_BC[at, : len(row.positions)] = candidates[at]
+        place_N = np.arange(width)
+        num_candidates = self._cache.num_candidates[numbers]
+        arrays = {
+            "tokens_BN": tokens_BN,
+            "mask_BN": place_N < np.asarray([len(row.tokens) for row in rows])[:, None],
+            "global_BN": place_N < np.asarray([row.prefix for row in rows])[:, None],
+            "positions_BC": positions_BC,
+            "candidates_BC": candidates_BC,
+            "instance_B": np.asarray(instances, dtype=np.int64),
+            "num_candidates": num_candidates,
+            "present_IA": np.arange(num_candidates.max()) < num_candidates[:, None],
+        }
+        if self.labels is not None:
+            arrays["labels"] = self.labels[numbers]
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}

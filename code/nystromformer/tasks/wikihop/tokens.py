@@ -1,0 +1,232 @@
+"""Instances' token ids in a cache on disk, which is made once for a file and a tokenizer and mapped into memory.
+
+A cache is a folder `<hash>` with
+
+    tokens.bin      token ids of all texts, one after the other, int32; an instance's texts are its question, its
+                    candidates and its supports
+    offsets.bin     where in them each text begins, and the end, int64
+    instances.bin   of each instance: number of its first text, of candidates, of supports, and of the answer, int64
+    ids.json, candidates.json
+    manifest.json   sizes and hashes of these
+
+all little-endian. The hash is of everything that the content depends on. The folder gets its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from nystromformer.errors import UserError
+from nystromformer.files import FileStamp, NewFile, sha256_of, sync_folder, write_json
+from nystromformer.tasks.finetune.encoded import literal
+from nystromformer.tasks.wikihop.chunks import InstanceTokens
+from nystromformer.tasks.wikihop.read import Instance, check_file, log_left_out, read_and_leave_out
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+_MANIFEST, _IDS, _CANDIDATES = "manifest.json", "ids.json", "candidates.json"
+_TOKENS, _OFFSETS, _INSTANCES = "tokens.bin", "offsets.bin", "instances.bin"
+_FILES = (_TOKENS, _OFFSETS, _INSTANCES, _IDS, _CANDIDATES)
+_TOKEN, _NUMBER = np.dtype("<i4"), np.dtype("<i8")
+_PIECE_CHARACTERS = 1 << 20
+"""Characters that are encoded together, which bounds the memory of the tokenizer's own objects."""
+_NO_ANSWER = -1
+
+
+class TokenCache:
+    """The tokens of a file's instances.
+
+    ids: of the instances, in the file's order. num_candidates, num_supports: of each, (I,). answers: numbers of the
+    right candidates, (I,) int64, None where the file has none. left_out: ids of the unanswerable instances that were
+    skipped. fingerprint: SHA-256 (hexadecimal) of the tokens and answers.
+    """
+
+    def __init__(self, folder: Path, left_out: Sequence[str], fingerprint: str) -> None:
+        self.left_out = left_out
+        self.fingerprint = fingerprint
+        self.ids: list[str] = json.loads((folder / _IDS).read_bytes())
+        self._candidates_path = folder / _CANDIDATES
+        self._tokens = np.memmap(folder / _TOKENS, _TOKEN, "r") if (folder / _TOKENS).stat().st_size else _empty()
+        self._offsets: NDArray[np.int64] = np.fromfile(folder / _OFFSETS, _NUMBER).astype(np.int64)
+        self._sizes = np.diff(self._offsets)
+        table = np.fromfile(folder / _INSTANCES, _NUMBER).astype(np.int64).reshape(-1, 4)
+        self._first, self.num_candidates, self.num_supports, answers = table.T
+        self.answers: NDArray[np.int64] | None = None if (answers == _NO_ANSWER).any() else answers
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def candidates(self) -> list[list[str]]:
+        """The texts of each instance's candidates."""
+        texts: list[list[str]] = json.loads(self._candidates_path.read_bytes())
+        return texts
+
+    def lengths(self, number: int) -> tuple[int, list[int], list[int]]:
+        """Numbers of tokens of an instance: of its question, candidates and supports."""
+        first, middle, last = self._texts_of(number)
+        sizes = self._sizes[first:last].tolist()
+        return sizes[0], sizes[1 : middle - first], sizes[middle - first :]
+
+    def tokens(self, number: int) -> InstanceTokens:
+        """An instance's token ids."""
+        first, middle, last = self._texts_of(number)
+        bounds = self._offsets[first : last + 1]
+        flat = np.asarray(self._tokens[bounds[0] : bounds[-1]], dtype=np.int32)
+        texts = np.split(flat, bounds[1:-1] - bounds[0])
+        return InstanceTokens(texts[0], texts[1 : middle - first], texts[middle - first :])
+
+    def _texts_of(self, number: int) -> tuple[int, int, int]:
+        """Numbers of an instance's first text, of its first support, and of the text after its last."""
+        first = int(self._first[number])
+        middle = first + 1 + int(self.num_candidates[number])
+        return first, middle, middle + int(self.num_supports[number])
+
+
+def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerable: bool = False) -> TokenCache:
+    """Open the tokens of a file such as train.json; they are made where the cache has none, or damaged ones.
+
+    Several processes may call this at the same time: one of them makes the tokens.
+
+    Args:
+        tokenizer: special tokens that a text spells are taken for text.
+        cache: the folder of all caches, made if missing.
+        skip_unanswerable: as for `read_instances`.
+
+    Raises:
+        UserError: as `read_instances`, or the cache cannot be written.
+    """
+    check_file(source)
+    folder = cache / _name(source, tokenizer, skip_unanswerable)
+    found = _open_whole(folder)
+    if found is None:
+        with _alone(cache):
+            found = _open_whole(folder)
+            if found is None:
+                _make(folder, source, tokenizer, skip_unanswerable)
+                found = _open_whole(folder)
+    assert found is not None
+    log_left_out(source, found.left_out)
+    return found
+
+
+def _name(source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> str:
+    tokenizer_sha256 = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+    identity = [FORMAT, sha256_of(source), tokenizer_sha256, skip_unanswerable]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+
+
+def _open_whole(folder: Path) -> TokenCache | None:
+    """The cache in a folder; None where there is none or its files are not as its manifest says."""
+    try:
+        manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
+        stamps = {name: FileStamp(**manifest["files"][name]) for name in _FILES}
+        if any((folder / name).stat().st_size != stamp.size for name, stamp in stamps.items()):
+            raise ValueError("sizes differ")
+        hashes = [stamps[name].sha256 for name in (_TOKENS, _OFFSETS, _INSTANCES)]
+        return TokenCache(folder, manifest["left_out"], hashlib.sha256(json.dumps(hashes).encode()).hexdigest())
+    except (FileNotFoundError, NotADirectoryError):
+        if folder.is_dir():
+            log.warning("%s: a file is missing: the tokens are made again", folder)
+        return None
+    except (ValueError, KeyError, TypeError):
+        log.warning("%s: damaged: the tokens are made again", folder)
+        return None
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """Keep other processes from writing to the cache; a killed process lets them in."""
+    with ExitStack() as stack:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context((cache / "lock").open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise UserError(f"{cache}: the tokens cannot be kept there: {error.strerror}") from error
+        yield
+
+
+def _make(folder: Path, source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> None:
+    instances, left_out = read_and_leave_out(source, skip_unanswerable)
+    log.info("%s: tokenising %d instances", source, len(instances))
+    temporary = folder.with_name(folder.name + ".tmp")
+    for leftover in (folder, temporary):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    stamps, lengths = {}, []
+    with NewFile(temporary / _TOKENS) as file:
+        for tokens, lengths_here in _encoded(instances, tokenizer):
+            file.write(tokens.astype(_TOKEN).tobytes())
+            lengths.append(lengths_here)
+    stamps[_TOKENS] = file.stamp
+    ends = np.cumsum(np.concatenate(lengths), dtype=_NUMBER)
+    stamps[_OFFSETS] = _write(temporary / _OFFSETS, np.concatenate([np.zeros(1, _NUMBER), ends]))
+    stamps[_INSTANCES] = _write(temporary / _INSTANCES, _table(instances))
+    stamps[_IDS] = write_json(temporary / _IDS, [instance.id for instance in instances])
+    stamps[_CANDIDATES] = write_json(temporary / _CANDIDATES, [instance.candidates for instance in instances])
+    files = {name: vars(stamp) for name, stamp in stamps.items()}
+    write_json(temporary / _MANIFEST, {"files": files, "left_out": left_out})
+    os.rename(temporary, folder)
+    sync_folder(folder.parent)
+
+
+def _encoded(
+    instances: Iterable[Instance], tokenizer: Tokenizer
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
+    """Token ids of consecutive texts, int32, and the number of each text's."""
+    encoder = literal(tokenizer)
+    encoder.no_truncation()
+    encoder.no_padding()
+    for texts in _pieces(instances):
+        encodings = encoder.encode_batch_fast(texts, add_special_tokens=False)
+        lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
+        ids = chain.from_iterable(encoding.ids for encoding in encodings)
+        yield np.fromiter(ids, np.int32, int(lengths.sum())), lengths
+
+
+def _pieces(instances: Iterable[Instance]) -> Iterator[list[str]]:
+    texts: list[str] = []
+    characters = 0
+    for instance in instances:
+        mine = [instance.query, *instance.candidates, *instance.supports]
+        texts += mine
+        characters += sum(map(len, mine))
+        if characters > _PIECE_CHARACTERS:
+            yield texts
+            texts, characters = [], 0
+    if texts:
+        yield texts
+
+
+def _table(instances: Sequence[Instance]) -> NDArray[np.int64]:
+    counts = np.asarray([(len(instance.candidates), len(instance.supports)) for instance in instances])
+    first = np.cumsum(counts.sum(1) + 1) - counts.sum(1) - 1
+    answers = [_NO_ANSWER if instance.answer is None else instance.answer for instance in instances]
+    return np.column_stack([first, counts, answers]).astype(_NUMBER)
+
+
+def _write(path: Path, values: NDArray[np.int64]) -> FileStamp:
+    with NewFile(path) as file:
+        file.write(values.astype(_NUMBER).tobytes())
+    return file.stamp
+
+
+def _empty() -> NDArray[np.int32]:
+    return np.empty(0, np.int32)

@@ -1,0 +1,303 @@
+"""WikiHop's JSON, its special tokens and the cache of its tokens: what is read, what is refused, what is made again."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer
+from wikihop_files import RECORDS, record, write_records
+
+from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.tasks.wikihop import tokens as tokens_module
+from nystromformer.tasks.wikihop.examples import WikiHopExamples
+from nystromformer.tasks.wikihop.markers import MARKERS, add_special_tokens, markers
+from nystromformer.tasks.wikihop.read import Instance, check_size, read_instances
+from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
+
+
+@pytest.fixture(scope="module")
+def plain() -> Tokenizer:
+    return train_tokenizer([text for one in RECORDS for text in (one["query"], *one["supports"])], 300)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(plain: Tokenizer) -> Tokenizer:
+    return add_special_tokens(plain)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, tokenizer: Tokenizer) -> TokenCache:
+    return open_tokens(write_records(tmp_path / "train.json"), tokenizer, tmp_path / "cache")
+
+
+class TestReading:
+    def test_instances(self, tmp_path: Path) -> None:
+        instances = read_instances(write_records(tmp_path / "train.json"))
+        assert [instance.id for instance in instances] == [one["id"] for one in RECORDS]
+        assert instances[1] == Instance(
+            "WH_train_1", "country river 1", ("france", "wales", "the river"), (*RECORDS[1]["supports"],), 1
+        )
+
+    def test_duplicate_candidates_are_one(self, tmp_path: Path) -> None:
+        candidates = ["a", "b", "a", "wales", "b", "Wales"]
+        [instance] = read_instances(write_records(tmp_path / "train.json", [record(0, candidates=candidates)]))
+        assert (instance.candidates, instance.answer) == (("a", "b", "wales", "Wales"), 2)
+
+    def test_hidden_answers(self, tmp_path: Path) -> None:
+        records = [record(number, answer=...) for number in range(3)]
+        assert [one.answer for one in read_instances(write_records(tmp_path / "test.json", records))] == [None] * 3
+
+    def test_a_byte_order_mark(self, tmp_path: Path) -> None:
+        (tmp_path / "train.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(RECORDS).encode())
+        assert len(read_instances(tmp_path / "train.json")) == 9
+
+    @pytest.mark.parametrize("there", [None, [], ["dev.json", "notes.txt"]])
+    def test_missing_files(self, tmp_path: Path, there: list[str] | None) -> None:
+        folder = tmp_path / "wikihop"
+        for name in there or []:
+            write_records(folder / name)
+        if there is not None:
+            folder.mkdir(exist_ok=True)
+        found = "no such folder" if there is None else "found dev.json" if there else r"found no \*\.json"
+        with pytest.raises(UserError, match=rf"wikihop: .*{found}.*train\.json and dev\.json") as error:
+            read_instances(folder / "train.json")
+        assert "looked for train.json" in str(error.value)
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"expected a file such as train\.json, found a folder"):
+            read_instances(tmp_path)
+
+    def test_broken_json(self, tmp_path: Path) -> None:
+        text = json.dumps(RECORDS, indent=1)
+        at = text.index('"WH_train_4"')
+        (tmp_path / "train.json").write_text(text[:at] + "?" + text[at:])
+        line, column = text[:at].count("\n") + 1, at - text[:at].rindex("\n")
+        with pytest.raises(UserError, match=rf"train\.json: line {line}, column {column} \(character {at:,} of"):
+            read_instances(tmp_path / "train.json")
+        for cut in (0, 1, len(text) // 2, len(text) - 1):
+            (tmp_path / "train.json").write_text(text[:cut])
+            with pytest.raises(UserError, match=r"train\.json: line \d+, column \d+ .*damaged or cut off"):
+                read_instances(tmp_path / "train.json")
+        (tmp_path / "train.json").write_bytes(b'[{"id": "tr\xe8s"}]')
+        with pytest.raises(UserError, match=r"expected UTF-8, found the byte 0xe8 at offset 11"):
+            read_instances(tmp_path / "train.json")
+        (tmp_path / "train.json").write_text("[" * 200_000)
+        with pytest.raises(UserError, match="nested too deep"):
+            read_instances(tmp_path / "train.json")
+
+    @pytest.mark.parametrize(
+        ("records", "message"),
+        [
+            ({"data": []}, "expected a JSON list of instances, found an object"),
+            ([], "expected a list of instances, found none"),
+            ([record(0), "text"], r"instance 1 \(from 0\): expected an object, found a text"),
+            ([record(0), record(1, id=...)], r'instance 1 \(from 0\): expected the key "id", found .query'),
+            ([record(0, id=7)], r'instance 0 \(from 0\): "id": expected a text, found a number'),
+            ([record(0, query=...)], 'instance WH_train_0: expected the key "query", found'),
+            ([record(0, query=None)], 'instance WH_train_0: "query": expected a text, found null'),
+            ([record(0, supports="text")], '"supports": expected a list of texts, found a text'),
+            ([record(0, supports=["a", ["b"]])], '"supports": expected a list of texts, found a list in it'),
+            ([record(0, candidates=...)], 'expected the key "candidates", found'),
+            ([record(0, candidates=[True])], '"candidates": expected a list of texts, found a truth value in it'),
+            ([record(0, candidates=[])], 'WH_train_0: "candidates": expected at least one, found an empty list'),
+            (
+                [record(0), record(1, answer=...)],
+                'WH_train_1: expected the key "answer", which others of the file have',
+            ),
+            ([record(0, answer=1)], '"answer": expected a text, found a number'),
+            ([record(0), record(1), record(0)], "instances 0 and 2 .* the same id 'WH_train_0'"),
+            (
+                [record(0), record(5, answer="spain")],
+                "WH_train_5: the answer 'spain' is none of its 3.*--skip_unanswer",
+            ),
+        ],
+    )
+    def test_bad_instances(self, tmp_path: Path, records: Any, message: str) -> None:
+        with pytest.raises(UserError, match=rf"train\.json: .*{message}"):
+            read_instances(write_records(tmp_path / "train.json", records))
+
+    def test_half_of_a_surrogate_pair(self, tmp_path: Path) -> None:
+        (tmp_path / "train.json").write_text(json.dumps([record(0, supports=["a", "\ud83d"])]))
+        with pytest.raises(UserError, match='WH_train_0: "supports": expected text, found half of a surrogate pair'):
+            read_instances(tmp_path / "train.json")
+
+    def test_skip_unanswerable(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        records = [record(number, answer="spain" if number in (2, 5) else "wales") for number in range(6)]
+        path = write_records(tmp_path / "train.json", records)
+        assert [one.id[-1] for one in read_instances(path, skip_unanswerable=True)] == ["0", "1", "3", "4"]
+        assert "left out 2 instances whose answer is no candidate, WH_train_2 first" in caplog.text
+        with pytest.raises(UserError, match="found none that can be answered"):
+            read_instances(write_records(path, [records[2]]), skip_unanswerable=True)
+
+    def test_sizes(self) -> None:
+        assert check_size(["WH_dev_0"] * 5_129, "dev") is None
+        assert check_size(["MH_train_0"] * 1_620, "train") is None
+        assert check_size(["WH_test_0"], "test") is None
+        assert "WikiHop train has 22 instances, the official one has 43,738" in (check_size(["WH"] * 22, "train") or "")
+        assert "MedHop dev has 5 instances, the official one has 342" in (check_size(["MH_dev_1"] * 5, "dev") or "")
+
+
+class TestMarkers:
+    def test_they_follow_the_vocabulary(self, plain: Tokenizer, tokenizer: Tokenizer) -> None:
+        size = plain.get_vocab_size()
+        assert [tokenizer.token_to_id(token) for token in MARKERS.values()] == list(range(size, size + 4))
+        assert {**plain.get_vocab()}.items() <= tokenizer.get_vocab().items()
+        assert plain.token_to_id("<answer>") is None, "the tokenizer itself is left alone"
+        assert add_special_tokens(tokenizer).get_vocab() == tokenizer.get_vocab()
+        found = markers(tokenizer)
+        assert (found.bos, found.pad, found.eos, found.question, found.end_answer) == (0, 1, 2, size, size + 3)
+
+    @pytest.mark.parametrize("special", [True, False])
+    def test_those_that_exist_are_kept(self, plain: Tokenizer, special: bool) -> None:
+        other = Tokenizer.from_str(plain.to_str())
+        other.add_tokens([AddedToken("<answer>", special=special)])
+        size = plain.get_vocab_size()
+        made = add_special_tokens(other)
+        assert [made.token_to_id(token) for token in MARKERS.values()] == [size + 1, size + 2, size, size + 3]
+
+    def test_missing(self, plain: Tokenizer) -> None:
+        with pytest.raises(UserError, match="the tokenizer has no <question>"):
+            markers(plain)
+
+    @pytest.mark.parametrize("existing", [None, True, False])
+    def test_spelt_tokens_are_text(self, tmp_path: Path, plain: Tokenizer, existing: bool | None) -> None:
+        other = Tokenizer.from_str(plain.to_str())
+        if existing is not None:
+            other.add_tokens([AddedToken("<answer>", special=existing)])
+        made = add_special_tokens(other)
+        text = "<s> </s><answer> x</answer> <question><mask> y </question><pad>"
+        records = [record(0, query=text, candidates=[text, "wales"], supports=[text])]
+        tokens = open_tokens(write_records(tmp_path / "train.json", records), made, tmp_path / "cache").tokens(0)
+        special = [made.token_to_id(token) for token in (*MARKERS.values(), "<s>", "</s>", "<pad>", "<mask>", "<unk>")]
+        for ids in (tokens.question, tokens.candidates[0], tokens.supports[0]):
+            assert not np.isin(ids, special).any()
+            assert made.decode(ids.tolist()) == " " + text
+
+
+class TestCache:
+    def test_tokens_are_the_tokenizers(self, cache: TokenCache, plain: Tokenizer) -> None:
+        for number, one in enumerate(RECORDS):
+            texts = [one["query"], *one["candidates"], *one["supports"]]
+            expected = [plain.encode(text, add_special_tokens=False).ids for text in texts]
+            tokens = cache.tokens(number)
+            found = [tokens.question, *tokens.candidates, *tokens.supports]
+            assert [ids.tolist() for ids in found] == expected
+            question, candidates, supports = cache.lengths(number)
+            assert [question, *candidates, *supports] == list(map(len, expected))
+            assert (len(candidates), len(supports)) == (len(one["candidates"]), len(one["supports"]))
+        assert len(cache) == 9
+        assert cache.candidates == [one["candidates"] for one in RECORDS]
+        assert cache.answers is not None
+        assert cache.answers.tolist() == [1] * 9
+
+    def test_pieces_do_not_matter(
+        self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tokens_module, "_PIECE_CHARACTERS", 50)
+        again = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "other")
+        assert again.fingerprint == cache.fingerprint
+
+    def test_it_is_made_once_for_a_source(
+        self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer, plain: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folders = set(caches(tmp_path))
+        assert len(folders) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(tokens_module, "_make", None)
+            shutil.move(tmp_path / "train.json", tmp_path / "moved.json")
+            again = open_tokens(tmp_path / "moved.json", tokenizer, tmp_path / "cache")
+        assert (again.fingerprint, again.ids) == (cache.fingerprint, cache.ids)
+        write_records(tmp_path / "train.json", [*RECORDS[1:], record(0, answer="france")])
+        changed = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache")
+        assert changed.fingerprint != cache.fingerprint
+        open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache", skip_unanswerable=True)
+        other = train_tokenizer(["another text"], 290)
+        open_tokens(tmp_path / "train.json", other, tmp_path / "cache")
+        assert len(set(caches(tmp_path)) | folders) == 4
+
+    def test_a_damaged_one_is_made_again(self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer) -> None:
+        [folder] = caches(tmp_path)
+        whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+        for name, content in whole.items():
+            for damage in (content[:-3], content + b"\0" * 8, b"", None):
+                if damage is None:
+                    (folder / name).unlink()
+                else:
+                    (folder / name).write_bytes(damage)
+                again = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache")
+                assert again.fingerprint == cache.fingerprint
+                assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+    @pytest.mark.parametrize("step", range(6))
+    def test_a_killed_write_leaves_nothing(
+        self, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, step: int
+    ) -> None:
+        """Killed at the n-th of the files."""
+        real = tokens_module.NewFile.__exit__
+        count = iter(range(100))
+
+        def killed(file: Any, *error: Any) -> None:
+            if next(count) == step:
+                raise KeyboardInterrupt
+            real(file, *error)
+
+        source = write_records(tmp_path / "train.json")
+        with monkeypatch.context() as patch:
+            patch.setattr("nystromformer.files.NewFile.__exit__", killed)
+            with pytest.raises(KeyboardInterrupt):
+                open_tokens(source, tokenizer, tmp_path / "cache")
+        assert caches(tmp_path) == []
+        assert len(open_tokens(source, tokenizer, tmp_path / "cache")) == 9
+        assert [path.name for path in (tmp_path / "cache").iterdir() if path.name.endswith(".tmp")] == []
+
+    def test_left_out_instances_are_logged_each_time(
+        self, tmp_path: Path, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        source = write_records(tmp_path / "train.json", [*RECORDS, record(10, answer="spain")])
+        for _ in range(2):
+            caplog.clear()
+            found = open_tokens(source, tokenizer, tmp_path / "cache", skip_unanswerable=True)
+            assert (len(found), found.left_out) == (9, ["WH_train_10"])
+            assert "left out 1 instances whose answer is no candidate, WH_train_10 first" in caplog.text
+
+    def test_nothing_but_empty_texts(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
+        source = write_records(tmp_path / "train.json", [record(0, query="", candidates=[""], answer="", supports=[])])
+        found = open_tokens(source, tokenizer, tmp_path / "cache")
+        assert found.lengths(0) == (0, [0], [])
+        assert WikiHopExamples("x", found, tokenizer, 64).lengths.tolist() == [6]
+
+    def test_no_place_for_it(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
+        source = write_records(tmp_path / "train.json")
+        with pytest.raises(UserError, match=r"train\.json/cache: the tokens cannot be kept there: Not a directory"):
+            open_tokens(source, tokenizer, source / "cache")
+
+    def test_two_processes_make_it_once(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
+        source = write_records(tmp_path / "train.json", [record(number) for number in range(300)])
+        tokenizer.save(str(tmp_path / "tokenizer.json"))
+        code = (
+            "import logging, sys; from pathlib import Path; from tokenizers import Tokenizer\n"
+            "from nystromformer.tasks.wikihop.tokens import open_tokens\n"
+            "logging.basicConfig(level=logging.INFO)\n"
+            "source, tokenizer, cache = sys.argv[1:]\n"
+            "print(open_tokens(Path(source), Tokenizer.from_file(tokenizer), Path(cache)).fingerprint)\n"
+        )
+        command = [sys.executable, "-c", code, source, tmp_path / "tokenizer.json", tmp_path / "cache"]
+        made = [subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) for _ in range(2)]
+        outputs = [process.communicate(timeout=120) for process in made]
+        assert len({fingerprint for fingerprint, _ in outputs}) == 1
+        assert sum(log.count("tokenising 300 instances") for _, log in outputs) == 1
+
+    def test_missing_source(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
+        with pytest.raises(UserError, match=r"looked for dev\.json"):
+            open_tokens(tmp_path / "dev.json", tokenizer, tmp_path / "cache")
+
+
+def caches(tmp_path: Path) -> list[Path]:
+    return [path for path in (tmp_path / "cache").iterdir() if path.is_dir() and not path.name.endswith(".tmp")]
