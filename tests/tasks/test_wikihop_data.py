@@ -1,11 +1,10 @@
 """WikiHop's JSON, its special tokens and the cache of its tokens: what is read, what is refused, what is made again."""
 
+import fcntl
 import json
 import shutil
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import numpy as np
@@ -278,21 +277,20 @@ class TestCache:
         with pytest.raises(UserError, match=r"train\.json/cache: the tokens cannot be kept there: Not a directory"):
             open_tokens(source, tokenizer, source / "cache")
 
-    def test_two_processes_make_it_once(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
-        source = write_records(tmp_path / "train.json", [record(number) for number in range(300)])
-        tokenizer.save(str(tmp_path / "tokenizer.json"))
-        code = (
-            "import logging, sys; from pathlib import Path; from tokenizers import Tokenizer\n"
-            "from nystromformer.tasks.wikihop.tokens import open_tokens\n"
-            "logging.basicConfig(level=logging.INFO)\n"
-            "source, tokenizer, cache = sys.argv[1:]\n"
-            "print(open_tokens(Path(source), Tokenizer.from_file(tokenizer), Path(cache)).fingerprint)\n"
-        )
-        command = [sys.executable, "-c", code, source, tmp_path / "tokenizer.json", tmp_path / "cache"]
-        made = [subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) for _ in range(2)]
-        outputs = [process.communicate(timeout=120) for process in made]
-        assert len({fingerprint for fingerprint, _ in outputs}) == 1
-        assert sum(log.count("tokenising 300 instances") for _, log in outputs) == 1
+    def test_a_second_process_waits_for_the_first(
+        self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tokens_module, "_make", None)
+        [folder] = caches(tmp_path)
+        folder.rename(tmp_path / "unfinished")
+        with (tmp_path / "cache" / "lock").open("a") as first, ThreadPoolExecutor() as pool:
+            fcntl.flock(first, fcntl.LOCK_EX)
+            second = pool.submit(open_tokens, tmp_path / "train.json", tokenizer, tmp_path / "cache")
+            with pytest.raises(TimeoutError):
+                second.result(timeout=0.3)
+            (tmp_path / "unfinished").rename(folder)
+            fcntl.flock(first, fcntl.LOCK_UN)
+            assert second.result(timeout=60).fingerprint == cache.fingerprint
 
     def test_missing_source(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
         with pytest.raises(UserError, match=r"looked for dev\.json"):
