@@ -1,0 +1,381 @@
+"""GLUE's catalogue and its TSV files: small files with every quirk, every bad input, and the real ones."""
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.glue.catalog import TASKS, GlueTask, find_tasks
+from nystromformer.tasks.glue.tsv import available_splits, check_size, find_folder, read_split
+
+DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent")) / "glue"
+real_data = [
+    pytest.mark.data,
+    pytest.mark.skipif(not DATA.is_dir(), reason="NYSTROM_DATA names no folder with glue/ in it"),
+]
+BOM = b"\xef\xbb\xbf"
+TRICKY = 'He said "no , that\u2028 \x85 \x0b\x0c \x1c it\'s\u00a0\ufeff half a quote "" '
+
+
+def task(name: str) -> GlueTask:
+    (found,) = find_tasks(name)
+    return found
+
+
+def put(path: Path, *rows: Sequence[str], end: str = "\n", bom: bool = False) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = end.join("\t".join(row) for row in rows) + end
+    path.write_bytes((BOM if bom else b"") + text.encode())
+    return path
+
+
+MRPC_HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+RTE_HEADER = ("index", "sentence1", "sentence2", "label")
+STSB_HEADER = ("index", "sentence1", "sentence2", "score")
+
+
+def put_rte(folder: Path, *labels: str, split: str = "train") -> Path:
+    rows = ((str(n), f"first {n}", f"second {n}", label) for n, label in enumerate(labels))
+    return put(folder / "RTE" / f"{split}.tsv", RTE_HEADER, *rows)
+
+
+# --- catalogue
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("MRPC", "MRPC"),
+        ("mrpc", "MRPC"),
+        ("SST2", "SST-2"),
+        ("sst-2", "SST-2"),
+        ("Sts_B", "STS-B"),
+        ("rte, cola,RTE,", "RTE CoLA"),
+        ("paper", "SST-2 MRPC QNLI QQP MNLI"),
+        ("ALL", "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI"),
+        ("qnli,paper", "QNLI SST-2 MRPC QQP MNLI"),
+    ],
+)
+def test_tasks_by_name(text: str, names: str) -> None:
+    assert [found.name for found in find_tasks(text)] == names.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mprc", r"unknown GLUE task 'mprc'; did you mean MRPC\? Valid ones: CoLA, .*WNLI, paper \(SST-2.*\), all"),
+        ("RTE,sst3", r"unknown GLUE task 'sst3'; did you mean SST-2\?"),
+        ("papers", r"did you mean paper\?"),
+        ("imagenet", r"unknown GLUE task 'imagenet'\. Valid ones: CoLA, SST-2"),
+        (" , ", r"expected a GLUE task or .*found ' , '\. Valid ones: CoLA"),
+    ],
+)
+def test_unknown_tasks(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        find_tasks(text)
+
+
+def test_the_catalogue_is_in_step_with_itself() -> None:
+    files = [split.prediction_file for each in TASKS for split in each.splits if split.prediction_file]
+    expected = "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm AX QNLI RTE WNLI"
+    assert files == [f"{name}.tsv" for name in expected.split()]
+    for each in TASKS:
+        assert each.main_metric in each.metrics
+        assert len(each.sentences) == len(each.hub_sentences)
+        assert each.required_splits[0] == "train"
+        assert {"train", *each.dev_splits, *each.test_splits} == {split.name for split in each.splits}
+    with pytest.raises(ValueError, match=r"MNLI: expected a split of train, dev_matched, .* found 'dev'"):
+        task("MNLI").split("dev")
+
+
+def test_a_size_that_is_not_glues_gives_a_sentence_with_both() -> None:
+    assert check_size(task("MRPC"), "train", 3668) is None
+    sentence = check_size(task("MRPC"), "train", 3570)
+    assert sentence is not None
+    assert "3570" in sentence
+    assert "3668" in sentence
+
+
+# --- quirks
+
+
+def test_cola_has_no_header_but_in_its_test_file(tmp_path: Path) -> None:
+    put(tmp_path / "CoLA" / "train.tsv", ("gj04", "1", "", "Fine."), ("gj04", "0", "*", "Label wrong."))
+    put(tmp_path / "CoLA" / "test.tsv", ("index", "sentence"), ("0", "Bill left."))
+    train = read_split(task("CoLA"), tmp_path, "train")
+    assert (train.name, list(train.first), train.second, train.ids) == (
+        "CoLA train",
+        ["Fine.", "Label wrong."],
+        None,
+        None,
+    )
+    assert train.labels is not None
+    assert train.labels.tolist() == [1, 0]
+    assert train.labels.dtype == np.int64
+    test = read_split(task("CoLA"), tmp_path, "test")
+    assert list(test.first) == ["Bill left."]
+    assert test.labels is None
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("bom", [False, True])
+def test_quotes_line_separators_crlf_and_a_bom(tmp_path: Path, end: str, bom: bool) -> None:
+    rows = [("1", "7", "8", TRICKY, '"'), ("0", "7", "8", "plain", 'ends open "'), ("1", "7", "8", "", "x")]
+    put(tmp_path / "MRPC" / "train.tsv", MRPC_HEADER, *rows, end=end, bom=bom)
+    found = read_split(task("MRPC"), tmp_path, "train")
+    assert list(found.first) == [TRICKY, "plain", ""]
+    assert found.second is not None
+    assert list(found.second) == ['"', 'ends open "', "x"]
+    assert found.labels is not None
+    assert found.labels.tolist() == [1, 0, 1]
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"])),
+            st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"])),
+            st.sampled_from(["entailment", "not_entailment"]),
+        ),
+        min_size=1,
+    ),
+    st.permutations(["sentence1", "sentence2", "label", "genre"]),
+)
+def test_what_is_written_is_read(tmp_path: Path, rows: list[tuple[str, str, str]], columns: list[str]) -> None:
+    named = [{"sentence1": a, "sentence2": b, "label": c, "genre": '"'} for a, b, c in rows]
+    put(tmp_path / "RTE" / "dev.tsv", columns, *([row[column] for column in columns] for row in named))
+    found = read_split(task("RTE"), tmp_path, "dev")
+    assert found.second is not None
+    assert found.labels is not None
+    classes = ["entailment", "not_entailment"]
+    assert list(zip(found.first, found.second, (classes[n] for n in found.labels), strict=True)) == rows
+
+
+def test_mnli_takes_the_gold_label_and_its_class_order(tmp_path: Path) -> None:
+    header = ("index", "sentence1", "sentence2", "label1", "label2", "gold_label")
+    golds = ("contradiction", "entailment", "neutral")
+    rows = [(str(n), "a", "b", "neutral", "entailment", gold) for n, gold in enumerate(golds)]
+    put(tmp_path / "MNLI" / "dev_matched.tsv", header, *rows)
+    found = read_split(task("MNLI"), tmp_path, "dev_matched")
+    assert found.labels is not None
+    assert found.labels.tolist() == [2, 0, 1]
+
+
+def test_scores_are_float32(tmp_path: Path) -> None:
+    put(
+        tmp_path / "STS-B" / "dev.tsv",
+        STSB_HEADER,
+        ("0", "a", "b", "0"),
+        ("1", "a", "b", "3.800"),
+        ("2", "a", "b", "5.0"),
+    )
+    found = read_split(task("STS-B"), tmp_path, "dev")
+    assert found.labels is not None
+    assert found.labels.dtype == np.float32
+    np.testing.assert_allclose(found.labels, [0, 3.8, 5])
+
+
+def test_a_test_split_has_no_labels_even_where_its_file_has(tmp_path: Path) -> None:
+    put(tmp_path / "RTE" / "test.tsv", RTE_HEADER, ("0", "a", "b", "whatever"))
+    assert read_split(task("RTE"), tmp_path, "test").labels is None
+
+
+# --- folders
+
+
+def test_the_folder_may_be_glue_or_the_tasks_own(tmp_path: Path) -> None:
+    put_rte(tmp_path, "entailment")
+    assert find_folder(task("RTE"), tmp_path) == tmp_path / "RTE"
+    assert find_folder(task("RTE"), tmp_path / "RTE") == tmp_path / "RTE"
+    (tmp_path / "RTE").rename(tmp_path / "my_rte")
+    assert len(read_split(task("RTE"), tmp_path / "my_rte", "train")) == 1
+
+
+def test_another_tasks_folder_is_not_taken(tmp_path: Path) -> None:
+    put(tmp_path / "SST-2" / "train.tsv", ("sentence", "label"), ("good", "1"))
+    with pytest.raises(UserError, match="no data of CoLA"):
+        read_split(task("CoLA"), tmp_path / "SST-2", "train")
+
+
+def test_optional_splits_and_the_diagnostic_set(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "files"
+    put(elsewhere / "train.tsv", ("sentence1", "sentence2", "gold_label"), ("a", "b", "neutral"))
+    (tmp_path / "glue").mkdir()
+    (tmp_path / "glue" / "MNLI").symlink_to(elsewhere)
+    assert available_splits(task("MNLI"), tmp_path / "glue") == ("train",)
+    for place in ("AX/AX.tsv", "diagnostic/diagnostic.tsv"):
+        path = put(tmp_path / "glue" / place, ("index", "sentence1", "sentence2"), ("0", "a", "b"))
+        for folder in (tmp_path / "glue", tmp_path / "glue" / "MNLI"):
+            assert available_splits(task("MNLI"), folder) == ("train", "ax")
+            assert len(read_split(task("MNLI"), folder, "ax")) == 1
+        path.unlink()
+    with pytest.raises(UserError, match=r"dev_mismatched\.tsv: missing; the folder holds train\.tsv"):
+        read_split(task("MNLI"), tmp_path / "glue", "dev_mismatched")
+
+
+@pytest.mark.parametrize(
+    ("there", "state"),
+    [(None, "the folder does not exist"), ("", "the folder is empty"), ("SST-2", "the folder holds SST-2")],
+)
+def test_a_folder_without_the_task(tmp_path: Path, there: str | None, state: str) -> None:
+    folder = tmp_path / "glue"
+    if there is not None:
+        (folder / there).mkdir(parents=True)
+    expected = (
+        rf"no data of MRPC\. Looked for .*glue/MRPC/train\.tsv and .*glue/train\.tsv; {state}.*gluebenchmark.*hub"
+    )
+    with pytest.raises(UserError, match=expected):
+        read_split(task("MRPC"), folder, "train")
+    with pytest.raises(UserError, match="no data of MRPC"):
+        available_splits(task("MRPC"), folder)
+
+
+def test_a_missing_dev_file(tmp_path: Path) -> None:
+    put_rte(tmp_path, "entailment")
+    with pytest.raises(UserError, match=r"RTE/dev\.tsv: missing; the folder holds train\.tsv\. .*gluebenchmark"):
+        read_split(task("RTE"), tmp_path, "dev")
+
+
+# --- bad files and rows
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"RTE/train\.tsv: expected rows, found an empty file"),
+        (BOM + b"\r\n\n", r"found an empty file"),
+        (b"index\tsentence1\tsentence2\tlabel\n", r"RTE/train\.tsv: expected rows, found none$"),
+        (b"a\tsentence1\tsentence2\tlabel\n0\ta\t\xe9\tentailment\n", r"train\.tsv: line 2: not UTF-8: .*byte 0xe9"),
+        ("index\tsentence1\n".encode("utf-16"), r"line 1: not UTF-8"),
+        (
+            b"index\tsentence1\tlabel\n0\ta\tentailment\n",
+            r"line 1: expected .* sentence1, sentence2, label, found none called sentence2; there are 'index, sent",
+        ),
+        (b"0\ta\tb\tentailment\n", r"found none called sentence1, sentence2, label; there are '0, a, b, entailment'"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes, message: str, skip: bool) -> None:
+    put_rte(tmp_path, "entailment").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_split(task("RTE"), tmp_path, "train", skip_bad_rows=skip)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_rte(tmp_path, "entailment")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(UserError, match=r"RTE/train\.tsv: cannot be read: Permission denied"):
+        read_split(task("RTE"), tmp_path, "train")
+
+
+BAD_ROWS = [
+    ("RTE", ("0", "a"), r"expected 4 columns, found 2: '0\\ta'"),
+    ("RTE", ("0", "a", "b", "entailment", "more"), "expected 4 columns, found 5"),
+    ("RTE", ("",), "expected 4 columns, found 1"),
+    ("RTE", ("0", "a", "b", "Entailment"), "expected label to be entailment or not_entailment, found 'Entailment'"),
+    ("RTE", ("0", "a", "b", ""), "expected label to be .*, found ''"),
+    *(
+        ("STS-B", ("0", "a", "b", value), f"expected score to be a number from 0 to 5, found '{value}'")
+        for value in ("", "high", "nan", "inf", "-0.1", "5.01")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "message"), BAD_ROWS)
+def test_bad_rows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, row: Sequence[str], message: str
+) -> None:
+    header, label = (RTE_HEADER, "not_entailment") if name == "RTE" else (STSB_HEADER, "1.0")
+    good = ("7", "kept", "b", label)
+    put(tmp_path / name / "dev.tsv", header, good, row, good, row, good)
+    place = r"dev\.tsv: line 3: "
+    with pytest.raises(UserError, match=place + message + r".* \(2 of 5 rows are bad\)\. .*--skip_bad_rows"):
+        read_split(task(name), tmp_path, "dev")
+    with caplog.at_level(logging.WARNING):
+        found = read_split(task(name), tmp_path, "dev", skip_bad_rows=True)
+    assert list(found.first) == ["kept"] * 3
+    assert found.ids == ["0", "2", "4"], "numbers of the rows in the file"
+    assert found.labels is not None
+    assert found.labels.tolist() == [1] * 3
+    assert len(caplog.records) == 1
+    assert "line 3: " in caplog.text
+    assert "2 of 5 rows are bad and are left out" in caplog.text
+
+
+def test_good_rows_give_no_warning_and_need_no_ids(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put_rte(tmp_path, "entailment")
+    assert read_split(task("RTE"), tmp_path, "train", skip_bad_rows=True).ids is None
+    assert not caplog.records
+
+
+def test_the_line_of_a_bad_row_without_a_header(tmp_path: Path) -> None:
+    put(tmp_path / "CoLA" / "train.tsv", ("gj04", "2", "", "Fine."))
+    with pytest.raises(UserError, match=r"line 1: expected label to be 0 or 1, found '2' \(1 of 1"):
+        read_split(task("CoLA"), tmp_path, "train")
+
+
+def test_rows_of_a_test_file_are_never_left_out(tmp_path: Path) -> None:
+    put(tmp_path / "RTE" / "test.tsv", RTE_HEADER[:3], ("0", "a", "b"), ("1", "a"))
+    with pytest.raises(UserError, match=r"line 3: expected 3 columns.*rows of a test file cannot be left out"):
+        read_split(task("RTE"), tmp_path, "test", skip_bad_rows=True)
+
+
+def test_nothing_but_bad_rows(tmp_path: Path) -> None:
+    put_rte(tmp_path, "yes", "no")
+    with pytest.raises(UserError, match="expected rows, found none but 2 bad"):
+        read_split(task("RTE"), tmp_path, "train", skip_bad_rows=True)
+
+
+# --- the real files
+
+
+# the rows of which fewer are at hand
+PARTS = {
+    ("QQP", "train"): 8999,
+    ("QQP", "dev"): 1000,
+    ("MNLI", "train"): 8999,
+    ("MNLI", "dev_matched"): 1000,
+    ("QNLI", "train"): 9999,
+}
+
+
+class TestRealData:
+    pytestmark = real_data
+
+    @pytest.mark.parametrize("each", TASKS, ids=lambda each: each.name)
+    def test_row_counts(self, each: GlueTask) -> None:
+        if not (DATA / each.folder).is_dir():
+            pytest.skip(f"no {each.folder} in the data")
+        splits = available_splits(each, DATA)
+        assert set(each.required_splits) <= set(splits)
+        for split in splits:
+            texts = read_split(each, DATA, split)
+            expected = PARTS.get((each.name, split), each.split(split).rows)
+            assert len(texts) in (expected, each.split(split).rows)
+            assert (check_size(each, split, len(texts)) is None) == (len(texts) == each.split(split).rows)
+            assert texts.second is None or len(texts.second) == len(texts)
+            assert (texts.labels is None) == (split in each.test_splits)
+            if texts.labels is not None and each.labels is not None:
+                assert set(texts.labels.tolist()) == set(range(each.num_outputs))
+
+    @pytest.mark.parametrize(
+        ("name", "train_rows", "dev_rows"), [("MNLI", 384, 96), ("QQP", 256, 64)], ids=["MNLI", "QQP"]
+    )
+    def test_original_columns(self, name: str, train_rows: int, dev_rows: int) -> None:
+        folder = DATA / f"{name}_original_columns"
+        if not folder.is_dir():
+            pytest.skip(f"no {folder.name} in the data")
+        train, dev = (read_split(task(name), folder, split) for split in task(name).required_splits)
+        assert (len(train), len(dev)) == (train_rows, dev_rows)
+        assert not any(text.startswith("(") for text in dev.first), "no parse trees"
