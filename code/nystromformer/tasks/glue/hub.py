@@ -1,0 +1,62 @@
+"""GLUE's splits from the Hugging Face hub, through the datasets library."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.finetune.examples import Labels, Texts
+from nystromformer.tasks.glue.catalog import GlueTask
+from nystromformer.tasks.glue.tsv import as_labels
+
+NAME = "nyu-mll/glue"
+"""GLUE's name on the hub."""
+
+
+def read_hub_split(task: GlueTask, split: str) -> Texts:
+    """Read a split as `tsv.read_split` does, from the hub or the datasets library's cache. A test split has no labels.
+
+    Raises:
+        UserError: there is no network, the download fails, or a label is none of the task's.
+        ValueError: the task has no such split.
+    """
+    wanted = task.split(split)
+    config, hub_split = wanted.hub
+    # imported here: it takes seconds, and most people have the files
+    load_dataset = importlib.import_module("datasets").load_dataset
+    for noisy in ("httpx", "huggingface_hub"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    try:
+        rows = load_dataset(NAME, config, split=hub_split)
+        sentences = [list(map(str, rows[column])) for column in task.hub_sentences]
+        found = list(rows["label"]) if wanted.has_labels else None
+    except Exception as error:  # the library raises whatever its network and file system layers raise
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        places = " or ".join(f"{task.folder}/{file}".replace(f"{task.folder}/../", "") for file in wanted.files)
+        raise UserError(
+            f"--glue hub: {task.name} {split} cannot be loaded from {NAME}: {reason}. It needs a network; without one, "
+            f"give --glue a folder that holds GLUE's own files (gluebenchmark.com), here {places}"
+        ) from error
+    return Texts(
+        name=f"{task.name} {split}",
+        first=sentences[0],
+        second=sentences[1] if len(sentences) > 1 else None,
+        labels=None if found is None else _labels(task, split, found),
+    )
+
+
+def _labels(task: GlueTask, split: str, found: Sequence[float]) -> Labels:
+    values = np.array(found, dtype=np.float64)
+    allowed = (values >= 0) & (values <= 5) if task.labels is None else np.isin(values, range(len(task.labels)))
+    if not allowed.all():
+        expected = "a number from 0 to 5" if task.labels is None else f"0 to {len(task.labels) - 1}"
+        row = int(np.argmin(allowed))
+        raise UserError(
+            f"--glue hub: {task.name} {split}: row {row}: expected the label to be {expected}, found {values[row]:g} "
+            f"({len(values) - int(allowed.sum())} of {len(values)} rows are so). Give --glue a folder with GLUE's files"
+        )
+    return as_labels(task, found)

@@ -1,0 +1,102 @@
+"""GLUE from the hub: a stand-in for the datasets library, and no network."""
+
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.glue.catalog import TASKS, GlueTask, find_tasks
+from nystromformer.tasks.glue.hub import read_hub_split
+from nystromformer.tasks.glue.tsv import read_split
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
+    """What was asked of the stand-in, which answers with two rows of every column that GLUE's hub copy knows."""
+    calls: list[tuple[str, str, str]] = []
+
+    def load_dataset(name: str, config: str, split: str) -> dict[str, list[Any]]:
+        calls.append((name, config, split))
+        columns = ("sentence1", "sentence2", "question1", "question2", "premise", "hypothesis", "question", "sentence")
+        label = [-1, -1] if split.startswith("test") else [1.0, 4.75] if config == "stsb" else [1, 0]
+        return {**{column: [f"{column} {n}" for n in range(2)] for column in columns}, "label": label}
+
+    stand_in(monkeypatch, load_dataset)
+    return calls
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, load_dataset: Any) -> None:
+    real = importlib.import_module
+
+    def import_module(name: str, *args: Any) -> Any:
+        return SimpleNamespace(load_dataset=load_dataset) if name == "datasets" else real(name, *args)
+
+    monkeypatch.setattr(importlib, "import_module", import_module)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_every_split_of_every_task(asked: list[tuple[str, str, str]], task: GlueTask) -> None:
+    for split in task.splits:
+        texts = read_hub_split(task, split.name)
+        assert texts.name == f"{task.name} {split.name}"
+        assert list(texts.first) == [f"{task.hub_sentences[0]} {n}" for n in range(2)]
+        if len(task.hub_sentences) == 1:
+            assert texts.second is None
+        else:
+            assert texts.second == [f"{task.hub_sentences[1]} {n}" for n in range(2)]
+        if split.has_labels:
+            assert texts.labels is not None
+            np.testing.assert_allclose(texts.labels, [1, 4.75] if task.labels is None else [1, 0])
+            assert texts.labels.dtype == (np.float32 if task.labels is None else np.int64)
+        else:
+            assert texts.labels is None
+    assert [call[0] for call in asked] == ["nyu-mll/glue"] * len(task.splits)
+    assert asked[0][1:] == (task.name.lower().replace("-", ""), "train")
+    dev = [call[2] for call in asked if call[2].startswith("validation")]
+    assert dev == (["validation_matched", "validation_mismatched"] if task.name == "MNLI" else ["validation"])
+
+
+def test_the_hub_and_the_files_give_the_same(asked: list[tuple[str, str, str]], tmp_path: Path) -> None:
+    path = tmp_path / "QNLI" / "dev.tsv"
+    path.parent.mkdir()
+    rows = ("question 0\tsentence 0\tnot_entailment", "question 1\tsentence 1\tentailment")
+    path.write_text("question\tsentence\tlabel\n" + "\n".join(rows) + "\n")
+    (task,) = find_tasks("QNLI")
+    local, hub = read_split(task, tmp_path, "dev"), read_hub_split(task, "dev")
+    assert (local.name, list(local.first), local.ids) == (hub.name, list(hub.first), hub.ids)
+    assert local.second == hub.second
+    np.testing.assert_array_equal(local.labels, hub.labels)
+
+
+def test_labels_that_are_none_of_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, lambda *_, **__: {"sentence": ["a", "b", "c"], "label": [1, -1, -1]})
+    (task,) = find_tasks("CoLA")
+    with pytest.raises(UserError, match=r"CoLA dev: row 1: expected the label to be 0 to 1, found -1 \(2 of 3 rows"):
+        read_hub_split(task, "dev")
+
+
+@pytest.mark.parametrize("error", [ConnectionError("no route\nto host"), KeyError(), OSError("quota")])
+def test_any_failure_names_the_network_and_the_files(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def load_dataset(*_: Any, **__: Any) -> Any:
+        raise error
+
+    stand_in(monkeypatch, load_dataset)
+    (task,) = find_tasks("MNLI")
+    with pytest.raises(UserError, match=r"MNLI dev_matched cannot be loaded .*network.*MNLI/dev_matched\.tsv") as info:
+        read_hub_split(task, "dev_matched")
+    assert "\n" not in str(info.value)
+    with pytest.raises(UserError, match=r"here AX/AX\.tsv or .*diagnostic/diagnostic\.tsv"):
+        read_hub_split(task, "ax")
+
+
+def test_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    (task,) = find_tasks("RTE")
+    with pytest.raises(UserError, match=r"RTE train cannot be loaded .*needs a network.*RTE/train\.tsv"):
+        read_hub_split(task, "train")
