@@ -1,0 +1,61 @@
+"""GLUE's catalogue of tasks."""
+
+import pytest
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.glue.catalog import TASKS, find_tasks
+from nystromformer.tasks.glue.tsv import check_size
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("MRPC", "MRPC"),
+        ("mrpc", "MRPC"),
+        ("SST2", "SST-2"),
+        ("sst-2", "SST-2"),
+        ("Sts_B", "STS-B"),
+        ("rte, cola,RTE,", "RTE CoLA"),
+        ("paper", "SST-2 MRPC QNLI QQP MNLI"),
+        ("ALL", "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI"),
+        ("qnli,paper", "QNLI SST-2 MRPC QQP MNLI"),
+    ],
+)
+def test_tasks_by_name(text: str, names: str) -> None:
+    assert [found.name for found in find_tasks(text)] == names.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mprc", r"unknown GLUE task 'mprc'; did you mean MRPC\? Valid ones: CoLA, .*WNLI, paper \(SST-2.*\), all"),
+        ("RTE,sst3", r"unknown GLUE task 'sst3'; did you mean SST-2\?"),
+        ("papers", r"did you mean paper\?"),
+        ("imagenet", r"unknown GLUE task 'imagenet'\. Valid ones: CoLA, SST-2"),
+        (" , ", r"expected a GLUE task or .*found ' , '\. Valid ones: CoLA"),
+    ],
+)
+def test_unknown_tasks(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        find_tasks(text)
+
+
+def test_the_catalogue_is_in_step_with_itself() -> None:
+    files = [split.prediction_file for each in TASKS for split in each.splits if split.prediction_file]
+    expected = "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm AX QNLI RTE WNLI"
+    assert files == [f"{name}.tsv" for name in expected.split()]
+    for each in TASKS:
+        assert each.main_metric in each.metrics
+        assert len(each.sentences) == len(each.hub_sentences)
+        assert each.required_splits[0] == "train"
+        assert {"train", *each.dev_splits, *each.test_splits} == {split.name for split in each.splits}
+    with pytest.raises(ValueError, match=r"MNLI: expected a split of train, dev_matched, .* found 'dev'"):
+        find_tasks("MNLI")[0].split("dev")
+
+
+def test_a_size_that_is_not_glues_gives_a_sentence_with_both() -> None:
+    assert check_size(find_tasks("MRPC")[0], "train", 3668) is None
+    sentence = check_size(find_tasks("MRPC")[0], "train", 3570)
+    assert sentence is not None
+    assert "3570" in sentence
+    assert "3668" in sentence

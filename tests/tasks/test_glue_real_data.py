@@ -1,0 +1,52 @@
+"""GLUE's real files, where NYSTROM_DATA names a folder of data sets."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nystromformer.tasks.glue.catalog import TASKS, GlueTask
+from nystromformer.tasks.glue.tsv import available_splits, check_size, read_split
+
+DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent")) / "glue"
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.skipif(not DATA.is_dir(), reason="NYSTROM_DATA names no folder with glue/ in it"),
+]
+
+# the rows of which fewer are at hand
+PARTS = {
+    ("QQP", "train"): 8999,
+    ("QQP", "dev"): 1000,
+    ("MNLI", "train"): 8999,
+    ("MNLI", "dev_matched"): 1000,
+    ("QNLI", "train"): 9999,
+}
+
+
+@pytest.mark.parametrize("each", TASKS, ids=lambda each: each.name)
+def test_row_counts(self, each: GlueTask) -> None:
+    if not (DATA / each.folder).is_dir():
+        pytest.skip(f"no {each.folder} in the data")
+    splits = available_splits(each, DATA)
+    assert set(each.required_splits) <= set(splits)
+    for split in splits:
+        texts = read_split(each, DATA, split)
+        expected = PARTS.get((each.name, split), each.split(split).rows)
+        assert len(texts) in (expected, each.split(split).rows)
+        assert (check_size(each, split, len(texts)) is None) == (len(texts) == each.split(split).rows)
+        assert texts.second is None or len(texts.second) == len(texts)
+        assert (texts.labels is None) == (split in each.test_splits)
+        if texts.labels is not None and each.labels is not None:
+            assert set(texts.labels.tolist()) == set(range(each.num_outputs))
+
+
+@pytest.mark.parametrize(("name", "train_rows", "dev_rows"), [("MNLI", 384, 96), ("QQP", 256, 64)], ids=["MNLI", "QQP"])
+def test_original_columns(self, name: str, train_rows: int, dev_rows: int) -> None:
+    (task,) = find_tasks(name)
+    folder = DATA / f"{name}_original_columns"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder.name} in the data")
+    train, dev = (read_split(task, folder, split) for split in task.required_splits)
+    assert (len(train), len(dev)) == (train_rows, dev_rows)
+    assert not any(text.startswith("(") for text in dev.first), "no parse trees"
