@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.tasks.glue.catalog import TASKS, GlueTask
+from nystromformer.tasks.glue.catalog import TASKS, GlueTask, find_tasks
 from nystromformer.tasks.glue.tsv import available_splits, check_size, read_split
 
 DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent")) / "glue"
@@ -25,7 +25,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("each", TASKS, ids=lambda each: each.name)
-def test_row_counts(self, each: GlueTask) -> None:
+def test_row_counts(each: GlueTask) -> None:
     if not (DATA / each.folder).is_dir():
         pytest.skip(f"no {each.folder} in the data")
     splits = available_splits(each, DATA)
@@ -42,7 +42,7 @@ def test_row_counts(self, each: GlueTask) -> None:
 
 
 @pytest.mark.parametrize(("name", "train_rows", "dev_rows"), [("MNLI", 384, 96), ("QQP", 256, 64)], ids=["MNLI", "QQP"])
-def test_original_columns(self, name: str, train_rows: int, dev_rows: int) -> None:
+def test_original_columns(name: str, train_rows: int, dev_rows: int) -> None:
     (task,) = find_tasks(name)
     folder = DATA / f"{name}_original_columns"
     if not folder.is_dir():
