@@ -5,6 +5,7 @@ Shapes: I instances of a batch, B their rows, N tokens, C the most candidates of
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ class WikiHopExamples:
         self.ids: Sequence[str] = cache.ids
         self.labels = cache.answers
         self._cache = cache
+        self._numbers = np.arange(len(cache))
         self._length = length
         self._markers = markers(tokenizer)
         counts = np.empty((len(cache), 3), dtype=np.int64)
@@ -52,7 +54,18 @@ class WikiHopExamples:
         self.fingerprint = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     def __len__(self) -> int:
-        return len(self._cache)
+        return len(self._numbers)
+
+    def part(self, numbers: Ints, name: str) -> WikiHopExamples:
+        """Some of the instances, in the given order, under another name."""
+        part = copy.copy(self)
+        part.name = name
+        part.ids = [self.ids[number] for number in numbers.tolist()]
+        part.labels = None if self.labels is None else self.labels[numbers]
+        part._numbers = self._numbers[numbers]
+        part.lengths, part.rows, part.tokens = (array[numbers] for array in (self.lengths, self.rows, self.tokens))
+        part.fingerprint = hashlib.sha256(f"{self.fingerprint} {numbers.tolist()}".encode()).hexdigest()
+        return part
 
     @property
     def num_cut(self) -> int:
@@ -61,7 +74,7 @@ class WikiHopExamples:
 
     def candidate_texts(self, number: int) -> list[str]:
         """An instance's candidates, in the order of their numbers."""
-        return self._cache.candidates[number]
+        return self._cache.candidates[int(self._numbers[number])]
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         """The chunks of these instances, one after the other.
@@ -77,8 +90,9 @@ class WikiHopExamples:
         """
         rows, candidates, instances = [], [], []
         for index, number in enumerate(numbers.tolist()):
-            tokens = self._cache.tokens(number)
-            for chunk in cut(self.ids[number], *self._cache.lengths(number), self._length):
+            stored = int(self._numbers[number])
+            tokens = self._cache.tokens(stored)
+            for chunk in cut(self.ids[number], *self._cache.lengths(stored), self._length):
                 rows.append(row_of(chunk, tokens, self._markers))
                 candidates.append(chunk.candidates)
                 instances.append(index)
@@ -91,7 +105,7 @@ class WikiHopExamples:
             positions_BC[at, : len(row.positions)] = row.positions
             candidates_BC[at, : len(row.positions)] = candidates[at]
         place_N = np.arange(width)
-        num_candidates = self._cache.num_candidates[numbers]
+        num_candidates = self._cache.num_candidates[self._numbers[numbers]]
         arrays = {
             "tokens_BN": tokens_BN,
             "mask_BN": place_N < np.asarray([len(row.tokens) for row in rows])[:, None],

@@ -1,0 +1,129 @@
+"""WikiHop, and MedHop in the same form, as a fine-tuning task: which of an instance's candidates answers its query."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.data.counter import permute
+from nystromformer.errors import UserError
+from nystromformer.tasks.finetune.definition import Loading, Splits
+from nystromformer.tasks.finetune.examples import Examples
+from nystromformer.tasks.finetune.objective import Candidates, Objective, accuracy
+from nystromformer.tasks.finetune.plan import subset
+from nystromformer.tasks.wikihop.examples import WikiHopExamples
+from nystromformer.tasks.wikihop.markers import add_special_tokens
+from nystromformer.tasks.wikihop.predictions import write_predictions
+from nystromformer.tasks.wikihop.read import check_file, check_size, log_left_out
+from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
+
+logger = logging.getLogger(__name__)
+
+_VALIDATION_STREAM = 31
+
+
+class WikiHop:
+    """One of the candidates.
+
+    Args:
+        source: folder with train.json, dev.json and, where there is one, test.json without answers.
+        skip_unanswerable: leave instances out whose answer is not among their candidates.
+        validation: hold out this share of train.json to choose by, so that dev.json is used once; None: choose by
+            dev.json.
+        split_seed: which instances are held out.
+    """
+
+    name = "wikihop"
+    main_metric = "accuracy"
+
+    def __init__(self, source: Path, skip_unanswerable: bool, validation: float | None, split_seed: int) -> None:
+        if validation is not None and not 0 < validation < 1:
+            raise UserError(f"--validation: expected a share between 0 and 1, such as 0.1, found {validation:g}")
+        self.source = source
+        self.skip_unanswerable = skip_unanswerable
+        self.validation = validation
+        self.split_seed = split_seed
+        self.objective: Objective = Candidates()
+
+    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        return add_special_tokens(tokenizer)
+
+    def prepare(self, loading: Loading) -> None:
+        """Tokenise what is there, into the cache."""
+        train, dev = (self.source / f"{split}.json" for split in ("train", "dev"))
+        check_file(train)
+        if self.validation is None and not dev.is_file():
+            raise UserError(
+                f"{dev}: no such file. Put QAngaroo's dev.json there, or hold out a part of train.json by --validation, "
+                "such as --validation 0.1"
+            )
+        for path in filter(Path.is_file, (train, dev, self.source / "test.json")):
+            # Every start says it, also one that finds the tokens made.
+            log_left_out(path, self._tokens(path, loading).left_out)
+
+    def load(self, loading: Loading) -> Splits:
+        train = self._examples("train", loading)
+        warnings = [check_size(train.ids, "train")]
+        if self.validation is None:
+            validation = self._examples("dev", loading)
+            warnings.append(check_size(validation.ids, "dev"))
+        else:
+            train, validation = self._divided(train, self.validation)
+        if loading.train_rows is not None and loading.train_rows < len(train):
+            warnings.append(f"trained on {loading.train_rows:,} of the {len(train):,} instances (--train_rows)")
+            train = train.part(subset(len(train), loading.train_rows), train.name)
+        for examples in (train, validation):
+            if examples.labels is None:
+                raise UserError(f"{self.source}: {examples.name}.json: its instances have no answers to learn from")
+        notes = [_describe(examples) for examples in (train, validation)]
+        return Splits(train, {"": validation}, [text for text in warnings if text], notes)
+
+    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+        return {"accuracy": accuracy(scores_NC, labels_N)}
+
+    def test(self, loading: Loading) -> dict[str, Examples]:
+        names = ["test"] if self.validation is None else ["dev", "test"]
+        return {name: self._examples(name, loading) for name in names if (self.source / f"{name}.json").is_file()}
+
+    def write(
+        self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
+    ) -> dict[str, float]:
+        """`dev.json` (or `validation.json`), and `test.json`: {id: answer}."""
+        validation = splits.validation[""]
+        found: dict[str, float] = {}
+        for name, examples in {validation.name: validation, **test}.items():
+            assert isinstance(examples, WikiHopExamples)
+            scores_IA = scores["" if examples is validation else name]
+            write_predictions(examples, scores_IA, folder / f"{name}.json")
+            if examples.labels is not None and examples is not validation:
+                found |= self.metrics(scores_IA, torch.from_numpy(examples.labels))
+        return found
+
+    def _tokens(self, path: Path, loading: Loading) -> TokenCache:
+        return open_tokens(path, loading.tokenizer, loading.cache, self.skip_unanswerable)
+
+    def _examples(self, split: str, loading: Loading) -> WikiHopExamples:
+        cache = self._tokens(self.source / f"{split}.json", loading)
+        return WikiHopExamples(split, cache, loading.tokenizer, loading.length)
+
+    def _divided(self, train: WikiHopExamples, share: float) -> tuple[WikiHopExamples, WikiHopExamples]:
+        count = round(share * len(train))
+        if not 0 < count < len(train):
+            raise UserError(f"--validation {share:g}: of {len(train)} instances that leaves none on one side")
+        held_out = np.zeros(len(train), dtype=bool)
+        held_out[permute(np.arange(count), len(train), self.split_seed, _VALIDATION_STREAM)] = True
+        return (
+            train.part(np.flatnonzero(~held_out), "train"),
+            train.part(np.flatnonzero(held_out), "validation"),
+        )
+
+
+def _describe(examples: WikiHopExamples) -> str:
+    return (
+        f"WikiHop {examples.name}: {len(examples):,} instances, {examples.num_cut:,} of them cut into several rows: "
+        f"{int(examples.rows.sum()):,} rows of up to {int(examples.lengths.max())} tokens"
+    )

@@ -1,0 +1,63 @@
+"""A pretrained experiment and labelled data small enough for tests."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from small import CPU, write_experiment
+
+from nystromformer.tasks.experiment import Experiment
+from nystromformer.tasks.finetune.settings import Sweep
+from nystromformer.tasks.pretrain import pretrain
+
+WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
+
+
+def pretrained(folder: Path, dataset: Path, **changes: Any) -> Experiment:
+    """An experiment with the checkpoints cp-0000 and cp-0001 of a minute run."""
+    changes = {"pretraining_setting__epoch": 2, "pretraining_setting__batches_per_epoch": 2} | changes
+    experiment = write_experiment(folder, **changes)
+    assert pretrain(experiment, dataset, CPU) is None
+    return experiment
+
+
+def sentence(randomness: random.Random, least: int = 2, most: int = 20) -> list[str]:
+    return [randomness.choice(WORDS) for _ in range(randomness.randint(least, most))]
+
+
+def write_sst2(folder: Path, train: int = 60, dev: int = 23, test: int = 9) -> Path:
+    """SST-2 in GLUE's layout: positive where "softmax" is among the words."""
+    randomness = random.Random(0)
+    target = folder / "SST-2"
+    target.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", train), ("dev", dev), ("test", test)):
+        sentences = [sentence(randomness) for _ in range(count)]
+        rows = [
+            f"{number}\t{' '.join(words)}" if split == "test" else f"{' '.join(words)}\t{int('softmax' in words)}"
+            for number, words in enumerate(sentences)
+        ]
+        header = "index\tsentence" if split == "test" else "sentence\tlabel"
+        (target / f"{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
+    return folder
+
+
+def write_stsb(folder: Path, train: int = 30, dev: int = 13) -> Path:
+    """STS-B in GLUE's layout: the score is the share of words in common."""
+    randomness = random.Random(1)
+    target = folder / "STS-B"
+    target.mkdir(parents=True, exist_ok=True)
+    columns = ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2"]
+    for split, count in (("train", train), ("dev", dev)):
+        rows = []
+        for number in range(count):
+            first, second = sentence(randomness), sentence(randomness)
+            score = 5 * len(set(first) & set(second)) / len(set(first) | set(second))
+            rows.append("\t".join([str(number), *"-" * 6, " ".join(first), " ".join(second), f"{score:.3f}"]))
+        (target / f"{split}.tsv").write_text("\n".join(["\t".join([*columns, "score"]), *rows]) + "\n")
+    return folder
+
+
+def sweep(**changes: Any) -> Sweep:
+    """One run of two epochs, unless changed."""
+    settings: dict[str, Any] = {"batch_sizes": (8,), "learning_rates": (1e-3,), "seeds": (0,), "epochs": 2}
+    return Sweep(**settings | {"bucket": 3, "checkpoint": "last"} | changes)

@@ -1,0 +1,291 @@
+"""Fine-tuning runs: killed and resumed, in several processes, in grids, and what they leave."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from finetuning import pretrained, sweep, write_sst2, write_stsb
+from small import CPU, ROOT, command, run_here
+
+from nystromformer.tasks.experiment import Experiment, open_experiment
+from nystromformer.tasks.finetune.results import RunResult, Spread, best_combination, read_result, table
+from nystromformer.tasks.finetune.sweep import Finetuned, finetune
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.task import Glue
+from nystromformer.training.checkpoint import Found, find_checkpoints, read_checkpoint
+from nystromformer.training.log import read_log
+
+NO_DROPOUT = ("model.dropout_prob=0.0",)
+
+
+@pytest.fixture(scope="module")
+def glue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_stsb(write_sst2(tmp_path_factory.mktemp("glue")))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """The folder of a pretrained experiment, which each test copies."""
+    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
+
+
+def copy_of(source: Path, target: Path, *overrides: str) -> Experiment:
+    """A folder with the pretrained weights and the tokenizer, and nothing else of the run."""
+    (target / "model" / "tokenizer").mkdir(parents=True)
+    for name in ("config.json", "model/cp-0001.model", "model/tokenizer/tokenizer.json"):
+        (target / name).write_bytes((source / name).read_bytes())
+    return open_experiment(target, overrides)
+
+
+@pytest.fixture
+def experiment(source: Path, tmp_path: Path) -> Experiment:
+    return copy_of(source, tmp_path / "experiment")
+
+
+def sst2(folder: Path) -> Glue:
+    return Glue(find_tasks("SST-2")[0], folder)
+
+
+def run(experiment: Experiment, glue_folder: Path, **changes: object) -> Finetuned:
+    return finetune(experiment, sst2(glue_folder), sweep(**changes), CPU)
+
+
+def metrics(result: RunResult) -> list[dict[str, float]]:
+    return [epoch.metrics for epoch in result.epochs]
+
+
+def lines(result: RunResult) -> list[tuple[int, float]]:
+    records = read_log(Path(result.folder) / "log.jsonl")
+    return [(r["step"], r["loss"]) for r in records if r["type"] in ("train", "validation")]
+
+
+FLAGS = ("--task", "SST-2", "--batch_size", 4, "--lr", 1e-3, "--epoch", 3, "--bucket", 3, "--device", "cpu")
+
+
+def test_killed_at_any_step_and_resumed_it_ends_in_the_same_bits(
+    source: Path, tmp_path: Path, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, killed = copy_of(source, tmp_path / "whole"), copy_of(source, tmp_path / "killed")
+    frequent = ("--set", "pretraining_setting.minutes_per_checkpoint=1e-6")
+    flags = (*FLAGS, "--glue", glue_folder, *frequent)
+    assert run_here(monkeypatch, "code/run_glue.py", "--model", whole.folder, *flags) == 0
+    for kill_at in (4, 15, 31):  # the second at an epoch's end, of 15 steps each
+        with (tmp_path / "stderr.txt").open("ab") as errors:
+            process = subprocess.Popen(command("code/run_glue.py", "--model", killed.folder, *flags), stderr=errors)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            found = [find_checkpoints(folder) for folder in killed.checkpoints.glob("glue/SST-2/*")]
+            if found and found[0] and _step(found[0][-1]) >= kill_at:
+                break
+            time.sleep(0.002)
+        process.kill()
+        assert process.wait() < 0, (tmp_path / "stderr.txt").read_text()
+    assert run_here(monkeypatch, "code/run_glue.py", "--model", killed.folder, *flags) == 0
+    (first,), (second,) = (list(e.checkpoints.glob("glue/SST-2/*")) for e in (whole, killed))
+    assert first.name == second.name
+    results = [read_result(folder) for folder in (first, second)]
+    assert results[0] is not None
+    assert results[1] is not None
+    assert metrics(results[0]) == metrics(results[1])
+    assert lines(results[0]) == lines(results[1]), "no line is lost or written twice"
+    for name in ("cp-0002.model", f"cp-{results[0].best.epoch - 1:04d}.model"):
+        a, b = (read_checkpoint(folder / name)["model"] for folder in (first, second))
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    predictions = [(folder / "predictions" / "SST-2.tsv").read_bytes() for folder in (first, second)]
+    assert predictions[0] == predictions[1]
+
+
+def _step(found: Found) -> float:
+    """The step of a checkpoint, at 15 steps to an epoch."""
+    return 15 * (found.epoch + 1) if found.step == float("inf") else found.step
+
+
+def test_a_stopped_run_exits_as_pretraining_does(experiment: Experiment, glue_folder: Path, tmp_path: Path) -> None:
+    flags = ("--model", experiment.folder, *FLAGS, "--epoch", 400, "--glue", glue_folder)
+    with (tmp_path / "stderr.txt").open("wb") as errors:
+        process = subprocess.Popen(command("code/run_glue.py", *flags), stderr=errors)
+    deadline = time.monotonic() + 60
+    while not list(experiment.checkpoints.glob("glue/SST-2/*/cp-0000.model")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(timeout=60) == 143, (tmp_path / "stderr.txt").read_text()
+    assert "stopped by SIGTERM after step" in (tmp_path / "stderr.txt").read_text()
+    assert list(experiment.checkpoints.glob("glue/SST-2/*/cp-*-step-*.cp"))
+
+
+def test_micro_batches_change_no_step(source: Path, tmp_path: Path, glue_folder: Path) -> None:
+    curves = []
+    for size in (1, 8):
+        budget = (f"gpu_setting.inst_per_gpu={size}", "pretraining_setting.batches_per_report=1")
+        done = run(copy_of(source, tmp_path / str(size), *NO_DROPOUT, *budget), glue_folder)
+        curves.append([loss for _, loss in lines(done.results[0])])
+    assert len(curves[0]) == 18
+    torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["ddp", "fsdp"])
+def test_two_processes_are_one(layout: str, source: Path, tmp_path: Path, glue_folder: Path) -> None:
+    found = []
+    settings = (*NO_DROPOUT, "pretraining_setting.batches_per_report=1", f'gpu_setting.parallel="{layout}"')
+    flags = [*FLAGS, "--glue", glue_folder, *(flag for override in settings for flag in ("--set", override))]
+    # A batch of 7 leaves one of 4 rows at an epoch's end.
+    flags[flags.index("--batch_size") + 1] = 7
+    for processes in (1, 2):
+        experiment = copy_of(source, tmp_path / str(processes))
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+        script = [str(ROOT / "code/run_glue.py"), "--model", experiment.folder, *flags]
+        done = subprocess.run([*launcher, *map(str, script)], capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+        (folder,) = experiment.checkpoints.glob("glue/SST-2/*")
+        result = read_result(folder)
+        assert result is not None
+        found.append((folder, [loss for _, loss in lines(result)], metrics(result)))
+    assert found[0][0].name == found[1][0].name, "stopped in two processes, a run goes on in one"
+    torch.testing.assert_close(torch.tensor(found[0][1]), torch.tensor(found[1][1]), rtol=0, atol=1e-5)
+    scores = [(folder / "predictions" / "dev.tsv").read_text().splitlines() for folder, _, _ in found]
+    assert len(scores[0]) == len(scores[1]) == 24
+    assert [line.split("\t")[:2] for line in scores[0]] == [line.split("\t")[:2] for line in scores[1]]
+
+
+def test_a_grid_reports_the_best_beside_all(experiment: Experiment, glue_folder: Path) -> None:
+    changes = {"batch_sizes": (8, 16), "learning_rates": (1e-4, 3e-3), "seeds": (0, 1), "epochs": 3}
+    done = run(experiment, glue_folder, **changes)
+    assert len(done.results) == 8
+    means = {
+        combination: Spread.of([r.best.metrics["accuracy"] for r in runs]).mean
+        for combination, runs in _groups(done.results).items()
+    }
+    chosen = best_combination(done.results)
+    assert {r.run.seed for r in chosen} == {0, 1}
+    assert means[chosen[0].run.combination] == max(means.values())
+    # Only the best combination sees the test data.
+    predicted = {r.folder for r in done.results if (Path(r.folder) / "predictions").exists()}
+    assert predicted == {r.folder for r in chosen}
+    text = table(done.results)
+    assert len([line for line in text.splitlines() if line.split()[:1] in (["8"], ["16"])]) == 4
+    first = next(line for line in text.splitlines() if line.split()[:1] in (["8"], ["16"])).split()
+    assert (int(first[0]), float(first[1])) == chosen[0].run.combination, "the best one comes first"
+    assert "±" in text
+    again = run(experiment, glue_folder, **changes)
+    assert [metrics(r) for r in again.results] == [metrics(r) for r in done.results]
+
+
+def _groups(results: list[RunResult]) -> dict[tuple[int, float], list[RunResult]]:
+    groups: dict[tuple[int, float], list[RunResult]] = {}
+    for result in results:
+        groups.setdefault(result.run.combination, []).append(result)
+    return groups
+
+
+def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
+    (result,) = run(experiment, glue_folder, epochs=4, learning_rates=(5e-3,)).results
+    folder = Path(result.folder)
+    kept = {f"cp-{epoch - 1:04d}.model" for epoch in (result.best.epoch, result.last.epoch)}
+    assert {path.name for path in folder.glob("cp-*")} == kept, "the rest served to resume"
+    stored = read_result(folder)
+    assert stored == result
+    assert [epoch.epoch for epoch in result.epochs] == [1, 2, 3, 4]
+    assert result.best.metrics["accuracy"] == max(m["accuracy"] for m in metrics(result))
+    assert (folder / "tensorboard").is_dir()
+    server = (folder / "predictions" / "SST-2.tsv").read_text().splitlines()
+    assert server[0] == "index\tprediction"
+    assert len(server) == 1 + 9
+    rows = [line.split("\t") for line in (folder / "predictions" / "dev.tsv").read_text().splitlines()[1:]]
+    right = sum(label == prediction for _, label, prediction, *_ in rows) / len(rows)
+    assert right == pytest.approx(result.best.metrics["accuracy"]), "the predictions are the best epoch's"
+    content = read_checkpoint(folder / "cp-0003.model")
+    assert content["finetuning"]["task"] == "glue/SST-2"
+    assert result.exact_share["validation"] < 1.0
+    assert "SST-2 train has 60 rows" in " ".join(result.warnings)
+
+
+def test_it_learns(experiment: Experiment, glue_folder: Path, tmp_path: Path) -> None:
+    data = write_sst2(tmp_path / "more", train=600, dev=100)
+    (result,) = run(experiment, data, epochs=8, learning_rates=(5e-3,), batch_sizes=(16,)).results
+    assert result.best.metrics["accuracy"] > 0.85, metrics(result)
+
+
+def test_seeds_fix_everything(source: Path, tmp_path: Path, glue_folder: Path) -> None:
+    done = [
+        run(copy_of(source, tmp_path / str(number)), glue_folder, seeds=(seed,)).results[0]
+        for number, seed in enumerate((3, 3, 4))
+    ]
+    assert metrics(done[0]) == metrics(done[1]) != metrics(done[2])
+
+
+def test_discarded_weights_leave_results_and_predictions(experiment: Experiment, glue_folder: Path) -> None:
+    changes = {"learning_rates": (1e-4, 1e-3), "discard_weights": True}
+    results = run(experiment, glue_folder, **changes).results
+    for result in results:
+        assert not list(Path(result.folder).glob("cp-*"))
+        assert (Path(result.folder) / "result.json").exists()
+    again = run(experiment, glue_folder, **changes).results
+    assert [metrics(r) for r in again] == [metrics(r) for r in results]
+
+
+def test_a_number_is_learned_too(experiment: Experiment, glue_folder: Path) -> None:
+    task = Glue(find_tasks("STS-B")[0], glue_folder)
+    (result,) = finetune(experiment, task, sweep(), CPU).results
+    assert set(result.last.metrics) == {"loss", "pearson_spearman", "pearson", "spearman"}
+    rows = (Path(result.folder) / "predictions" / "dev.tsv").read_text().splitlines()
+    assert rows[0] == "id\tlabel\tprediction"
+    assert not (Path(result.folder) / "predictions" / "STS-B.tsv").exists(), "there is no test split here"
+
+
+def test_longer_rows_repeat_the_positions(experiment: Experiment, glue_folder: Path) -> None:
+    (result,) = run(experiment, glue_folder, length=48, epochs=1).results
+    weights = read_checkpoint(Path(result.folder) / "cp-0000.model")
+    assert weights["model"]["encoder.embeddings.position.weight"].shape[0] == 48 + 2
+
+
+def test_fixed_segments_with_fixed_padding(source: Path, tmp_path: Path, glue_folder: Path) -> None:
+    """The authors' protocol."""
+    fixed = 'model.attn_type={"name": "nystrom", "segments": "padded"}'
+    experiment = copy_of(source, tmp_path / "fixed", fixed)
+    (result,) = run(experiment, glue_folder, pad_to=32, epochs=1).results
+    assert result.exact_share["validation"] == 0.0
+    assert result.settings["pad_to"] == 32
+
+
+def test_other_landmarks_from_the_same_checkpoint(source: Path, tmp_path: Path, glue_folder: Path) -> None:
+    shares = []
+    for landmarks in (4, 16):
+        experiment = copy_of(source, tmp_path / str(landmarks), f"model.num_landmarks={landmarks}")
+        (result,) = run(experiment, glue_folder, epochs=1).results
+        shares.append(result.exact_share["validation"])
+        assert result.attention[0]["num_landmarks"] == landmarks
+    assert shares[0] < shares[1]
+
+
+def test_another_setting_is_another_run(experiment: Experiment, glue_folder: Path) -> None:
+    """Nothing of an earlier run is overwritten."""
+    first = run(experiment, glue_folder, epochs=1).results[0]
+    other = open_experiment(experiment.folder, ["pretraining_setting.weight_decay=0.5"])
+    second = run(other, glue_folder, epochs=1).results[0]
+    third = run(experiment, glue_folder, epochs=1, warmup=0.5).results[0]
+    assert len({first.folder, second.folder, third.folder}) == 3
+    compiled = open_experiment(experiment.folder, ["model.attention_grad_checkpointing=true"])
+    assert run(compiled, glue_folder, epochs=1).results[0].folder == first.folder, "the same numbers, another way"
+
+
+def test_a_result_of_another_program_is_refused(experiment: Experiment, glue_folder: Path) -> None:
+    (result,) = run(experiment, glue_folder, epochs=1).results
+    path = Path(result.folder) / "result.json"
+    data = json.loads(path.read_text())
+    assert replace(result, folder="").command == data["command"]
+    for broken in ("{", "[]", json.dumps(data | {"more": 1}), json.dumps(data | {"format": 9})):
+        path.write_text(broken)
+        with pytest.raises(Exception, match=r"result\.json: (expected the result|result format 9)"):
+            read_result(path.parent)
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.5, 0.7, 0.9]])
+def test_spread(values: list[float]) -> None:
+    spread = Spread.of(values)
+    assert spread.mean == pytest.approx(sum(values) / len(values))
+    assert str(spread) == ("50.0" if len(values) == 1 else "70.0 ± 20.0")
