@@ -34,6 +34,18 @@ class Texts:
         return len(self.first)
 
 
+def select(texts: Texts, chosen: Ints, name: str | None = None) -> Texts:
+    """Some rows of a split, in the given order."""
+    numbers = chosen.tolist()
+    return Texts(
+        name or texts.name,
+        [texts.first[number] for number in numbers],
+        None if texts.second is None else [texts.second[number] for number in numbers],
+        None if texts.labels is None else texts.labels[chosen],
+        [str(number) if texts.ids is None else texts.ids[number] for number in numbers],
+    )
+
+
 class Examples(Protocol):
     """The examples of a split, tokenised. An example takes one row of a batch or, cut into chunks, several."""
 

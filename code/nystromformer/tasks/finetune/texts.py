@@ -4,7 +4,7 @@ import numpy as np
 
 from nystromformer.tasks.finetune.definition import Loading
 from nystromformer.tasks.finetune.encoded import EncodedTexts
-from nystromformer.tasks.finetune.examples import Ints, Texts
+from nystromformer.tasks.finetune.examples import Texts, select
 from nystromformer.tasks.finetune.plan import subset
 
 
@@ -19,18 +19,6 @@ def reduce(texts: Texts, wanted: int | None) -> tuple[Texts, list[str]]:
         return texts, []
     chosen = subset(len(texts), wanted)
     return select(texts, chosen), [f"trained on {wanted:,} of the {len(texts):,} rows of {texts.name} (--train_rows)"]
-
-
-def select(texts: Texts, chosen: Ints, name: str | None = None) -> Texts:
-    """Some rows of a split, in the given order."""
-    numbers = chosen.tolist()
-    return Texts(
-        name or texts.name,
-        [texts.first[number] for number in numbers],
-        None if texts.second is None else [texts.second[number] for number in numbers],
-        None if texts.labels is None else texts.labels[chosen],
-        [str(number) if texts.ids is None else texts.ids[number] for number in numbers],
-    )
 
 
 def describe(examples: EncodedTexts) -> str:

@@ -5,13 +5,12 @@ Shapes: n rows, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from torch import Tensor
 
-from nystromformer.files import NewFile
 from nystromformer.tasks.finetune.examples import Texts
+from nystromformer.tasks.finetune.scored import write_rows, write_scored
 from nystromformer.tasks.glue.catalog import GlueTask
 from nystromformer.tasks.glue.metrics import check_scores
 
@@ -31,39 +30,21 @@ def write_predictions(task: GlueTask, split: str, scores: Tensor, folder: Path) 
         raise ValueError(f"{task.name}: expected a test split of {', '.join(task.test_splits)}, found {split!r}")
     check_scores(task, scores)
     path = folder / name
-    _write(path, ("index", "prediction"), ((str(row), text) for row, text in enumerate(_spelled(task, scores))))
+    write_rows(path, ("index", "prediction"), ((str(row), text) for row, text in enumerate(_spelled(task, scores))))
     return path
 
 
 def write_dev_predictions(task: GlueTask, texts: Texts, scores: Tensor, path: Path) -> None:
     """Write what was predicted for each row of a split with labels.
 
-    A row has its id (its number in the file from 0 on, where `texts` has no ids), the label, the prediction, and the
-    probability of each class in a column p_CLASS; for a task without classes the values alone, as they are.
+    See `write_scored`.
 
     Raises:
         UserError: the file cannot be written.
         ValueError: the split has no labels; the scores' shape does not fit; one is not finite.
     """
     check_scores(task, scores)
-    if texts.labels is None or len(texts.labels) != len(scores):
-        found = "none" if texts.labels is None else len(texts.labels)
-        raise ValueError(f"{texts.name}: expected labels for {len(scores)} rows of scores, found {found}")
-    ids = texts.ids if texts.ids is not None else list(map(str, range(len(texts))))
-    if task.labels is None:
-        labels, predictions = (
-            [f"{value:.3f}" for value in values] for values in (texts.labels.tolist(), scores[:, 0].tolist())
-        )
-        _write(path, ("id", "label", "prediction"), zip(ids, labels, predictions, strict=True))
-        return
-    names = task.labels
-    probabilities = ([f"{p:.6f}" for p in row] for row in scores.float().softmax(dim=1).tolist())
-    rows = zip(ids, texts.labels.tolist(), _spelled(task, scores), probabilities, strict=True)
-    _write(
-        path,
-        ("id", "label", "prediction", *(f"p_{name}" for name in names)),
-        ((row_id, names[int(label)], prediction, *chances) for row_id, label, prediction, chances in rows),
-    )
+    write_scored(path, texts, scores, task.labels)
 
 
 def _spelled(task: GlueTask, scores: Tensor) -> list[str]:
@@ -71,9 +52,3 @@ def _spelled(task: GlueTask, scores: Tensor) -> list[str]:
     if task.labels is None:
         return [f"{max(0.0, min(value, 5.0)):.3f}" for value in scores[:, 0].tolist()]
     return [task.labels[number] for number in scores.argmax(dim=1).tolist()]
-
-
-def _write(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    with NewFile(path) as file:
-        for row in (header, *rows):
-            file.write(("\t".join(row) + "\n").encode())

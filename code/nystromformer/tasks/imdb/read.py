@@ -10,7 +10,7 @@ import numpy as np
 
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetune.examples import Texts
+from nystromformer.tasks.finetune.examples import Texts, select
 from nystromformer.tasks.imdb.archive import archive_files
 
 ARCHIVE_FILE = "aclImdb_v1.tar.gz"
@@ -82,18 +82,8 @@ def split_validation(train: Texts, share: float, seed: int) -> tuple[Texts, Text
             held_out[members[permute(np.arange(count), len(members), seed, _VALIDATION_STREAM, int(label))]] = True
     if not held_out.any():
         raise UserError(f"--validation: {train.name} has too few texts to divide: {len(train)}")
-    return _select(train, ~held_out, train.name), _select(train, held_out, train.name.replace("train", "validation"))
-
-
-def _select(texts: Texts, chosen: np.ndarray, name: str) -> Texts:
-    numbers = np.flatnonzero(chosen).tolist()
-    return Texts(
-        name,
-        [texts.first[number] for number in numbers],
-        None if texts.second is None else [texts.second[number] for number in numbers],
-        None if texts.labels is None else texts.labels[numbers],
-        None if texts.ids is None else [texts.ids[number] for number in numbers],
-    )
+    name = train.name.replace("train", "validation")
+    return select(train, np.flatnonzero(~held_out)), select(train, np.flatnonzero(held_out), name)
 
 
 def _find(source: Path) -> Path:

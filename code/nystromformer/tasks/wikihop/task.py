@@ -58,8 +58,8 @@ class WikiHop:
         check_file(train)
         if self.validation is None and not dev.is_file():
             raise UserError(
-                f"{dev}: no such file. Put QAngaroo's dev.json there, or hold out a part of train.json by --validation, "
-                "such as --validation 0.1"
+                f"{dev}: no such file. Put QAngaroo's dev.json there, or hold out a part of train.json, such as by "
+                "--validation 0.1"
             )
         for path in filter(Path.is_file, (train, dev, self.source / "test.json")):
             # Every start says it, also one that finds the tokens made.
