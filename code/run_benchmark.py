@@ -65,22 +65,66 @@ def pretrain(
             "--sizes: expected TOKENSxROWS separated by commas, such as 512x8,4096x1, with more tokens than the 64 "
             f"landmarks and a multiple of them (transformers accepts no others); found {sizes!r}"
         )
-    if precision not in ("float32", "bf16", "fp16"):
-        raise UserError(f"--precision: expected float32, bf16 or fp16, found {precision!r}")
-    if width % 64:
-        raise UserError(f"--width: expected a multiple of the heads' 64, found {width}")
+    mixed_precision = _precision(precision)
+    _check_width(width)
     out.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
     settings = PretrainBenchmark(
         sizes=batches,
         vocab_size=vocab_size,
         width=width,
         num_layers=layers,
-        mixed_precision=False if precision == "float32" else precision,
+        mixed_precision=mixed_precision,
         compile=compiled,
         repeats=repeats,
         threads=threads,
     )
     rows = run_pretrain_benchmark(settings)
+    write_results(settings, rows, out)
+    typer.echo(table(rows))
+    typer.echo(f"results: {out}")
+
+
+def finetune(
+    glue: Annotated[
+        Path | None, typer.Option("--glue", help="GLUE's folder, for SST-2's rows; made-up ones if not given.")
+    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="RoBERTa's folder, with --glue.")] = None,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Examples of a step.")] = 32,
+    pad_to: Annotated[int, typer.Option("--pad_to", min=128, help="A multiple of the 64 landmarks.")] = 512,
+    batches: Annotated[int, typer.Option("--batches", min=1, help="Steps by length in a measurement.")] = 16,
+    repeats: Annotated[int, typer.Option("--repeats", min=1)] = 3,
+    threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
+    layers: Annotated[int, typer.Option("--layers", min=1)] = 4,
+    width: Annotated[int, typer.Option("--width", min=64, help="A multiple of 64.")] = 512,
+    vocab_size: Annotated[int, typer.Option("--vocab_size", min=300)] = 50265,
+    precision: Annotated[str, typer.Option("--precision", help="float32, bf16 or fp16.")] = "float32",
+    out: Annotated[Path, typer.Option("--out", help="Folder for JSON and table.")] = Path("results/tmp"),
+) -> None:
+    """Fine-tuning steps on SST-2's short rows: by length, padded, and beside transformers' module."""
+    from nystromformer.benchmark.finetune import FinetuneBenchmark, run_finetune_benchmark, table, write_results
+    from nystromformer.errors import UserError
+
+    if (glue is None) != (tokenizer is None):
+        raise UserError("--glue and --tokenizer: expected both or none")
+    if pad_to % 64:
+        raise UserError(f"--pad_to: expected a multiple of the 64 landmarks, found {pad_to}")
+    mixed_precision = _precision(precision)
+    _check_width(width)
+    out.mkdir(parents=True, exist_ok=True)
+    settings = FinetuneBenchmark(
+        glue=glue,
+        tokenizer=tokenizer,
+        batch=batch,
+        pad_to=pad_to,
+        batches=batches,
+        repeats=repeats,
+        threads=threads,
+        num_layers=layers,
+        width=width,
+        vocab_size=vocab_size,
+        mixed_precision=mixed_precision,
+    )
+    rows = run_finetune_benchmark(settings)
     write_results(settings, rows, out)
     typer.echo(table(rows))
     typer.echo(f"results: {out}")
@@ -110,5 +154,21 @@ def preprocess(
     typer.echo(f"results: {out}")
 
 
+def _precision(name: str) -> bool | str:
+    """The name as `mixed_precision`."""
+    from nystromformer.errors import UserError
+
+    if name not in ("float32", "bf16", "fp16"):
+        raise UserError(f"--precision: expected float32, bf16 or fp16, found {name!r}")
+    return False if name == "float32" else name
+
+
+def _check_width(width: int) -> None:
+    from nystromformer.errors import UserError
+
+    if width % 64:
+        raise UserError(f"--width: expected a multiple of the heads' 64, found {width}")
+
+
 if __name__ == "__main__":
-    cli.run_one_of(attention, pretrain, preprocess)
+    cli.run_one_of(attention, pretrain, finetune, preprocess)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nystromformer.benchmark.models import BertSmall, standing_memory
 from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_figures
-from nystromformer.config import ModelConfig
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel, count_parameters
@@ -28,17 +28,11 @@ _MASK_PROB = 0.15
 
 
 @dataclass(frozen=True)
-class PretrainBenchmark:
-    """What is measured: sizes of a batch, and of the model (the paper's BERT-small)."""
+class PretrainBenchmark(BertSmall):
+    """What is measured: sizes of a batch, and of the model."""
 
     sizes: tuple[tuple[int, int], ...] = ((512, 8), (4096, 1))
     """Tokens and rows of each batch."""
-    vocab_size: int = 50265
-    width: int = 512
-    num_layers: int = 4
-    num_landmarks: int = 64
-    conv_kernel_size: int = 33
-    dropout_prob: float = 0.1
     mixed_precision: bool | str = False
     """Of ours; the peer's steps are float32 always, and under the same autocast too where it is not false."""
     compile: bool = False
@@ -71,14 +65,9 @@ def run_pretrain_benchmark(settings: PretrainBenchmark) -> list[Row]:
         times = time_side_by_side({name: step for name, (step, _) in steps.items()}, settings.repeats)
         for name, (step, model) in steps.items():
             model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
-            rows.append(Row(length, count, name, times[name], _standing(model) + peak_memory(step)))
+            rows.append(Row(length, count, name, times[name], standing_memory(model) + peak_memory(step)))
         logger.info("%d x %d tokens measured", count, length)
     return rows
-
-
-def _standing(model: nn.Module) -> float:
-    """MiB of weights and Adam's two moments; the gradients come and go within the step."""
-    return 3 * sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20
 
 
 def _steps(settings: PretrainBenchmark, length: int, rows: int, device: Device) -> dict[str, tuple[Work, nn.Module]]:
@@ -88,7 +77,7 @@ def _steps(settings: PretrainBenchmark, length: int, rows: int, device: Device) 
     ours = {OURS: False, COMPILED: True} if settings.compile else {OURS: False}
     steps: dict[str, tuple[Work, nn.Module]] = {}
     for name, compiled in ours.items():
-        model = PretrainingModel(_config(settings, length), ["mlm"]).to(device.device)
+        model = PretrainingModel(settings.config(length), ["mlm"]).to(device.device)
         if compiled:
             compile_units(model.encoder.layers, device.device)
         steps[name] = _ours(model, batch, device), model
@@ -111,42 +100,10 @@ def _batch(vocab_size: int, length: int, rows: int, device: torch.device) -> dic
     return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
-def _config(settings: PretrainBenchmark, length: int) -> ModelConfig:
-    return ModelConfig(
-        vocab_size=settings.vocab_size,
-        max_seq_len=length,
-        embedding_dim=settings.width,
-        transformer_dim=settings.width,
-        transformer_hidden_dim=4 * settings.width,
-        num_layers=settings.num_layers,
-        dropout_prob=settings.dropout_prob,
-        num_head=settings.width // 64,
-        head_dim=64,
-        attn_type="nystrom",
-        num_landmarks=settings.num_landmarks,
-        conv_kernel_size=settings.conv_kernel_size,
-    )
-
-
 def _transformers_model(settings: PretrainBenchmark, length: int) -> nn.Module:
-    from transformers import NystromformerConfig, NystromformerForMaskedLM
+    from transformers import NystromformerForMaskedLM
 
-    config = NystromformerConfig(
-        vocab_size=settings.vocab_size,
-        hidden_size=settings.width,
-        num_hidden_layers=settings.num_layers,
-        num_attention_heads=settings.width // 64,
-        intermediate_size=4 * settings.width,
-        max_position_embeddings=length,
-        segment_means_seq_len=length,
-        num_landmarks=settings.num_landmarks,
-        conv_kernel_size=settings.conv_kernel_size,
-        hidden_dropout_prob=settings.dropout_prob,
-        # Its Nyström path has no dropout of attention probabilities; ours has none either.
-        attention_probs_dropout_prob=0.0,
-        pad_token_id=1,
-    )
-    model: nn.Module = NystromformerForMaskedLM(config).train()
+    model: nn.Module = NystromformerForMaskedLM(settings.transformers_config(length)).train()
     return model
 
 

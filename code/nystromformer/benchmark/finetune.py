@@ -1,0 +1,208 @@
+"""Fine-tuning steps on short rows: ours in batches of similar length, ours and transformers' padded to one length.
+
+Shapes: B rows, N tokens.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nystromformer.benchmark.models import BertSmall, standing_memory
+from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_figures
+from nystromformer.data.pretrained_tokenizer import read_tokenizer
+from nystromformer.model import ClassificationModel, count_parameters
+from nystromformer.tasks.finetune.encoded import EncodedTexts
+from nystromformer.tasks.finetune.examples import Examples, Ints
+from nystromformer.tasks.finetune.objective import Classes, accuracy
+from nystromformer.tasks.finetune.settings import RunSettings
+from nystromformer.tasks.finetune.task import FinetuningTask
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.tsv import read_split
+from nystromformer.training import Step, choose_device
+from nystromformer.training.settings import Device
+
+logger = logging.getLogger(__name__)
+
+OURS, PADDED, PEER = "nystromformer, by length", "nystromformer, padded", "transformers, padded"
+_PAD = 1
+
+
+@dataclass(frozen=True)
+class FinetuneBenchmark(BertSmall):
+    """What is measured: which rows, in which batches, on which model."""
+
+    glue: Path | None = None
+    """GLUE's folder, whose SST-2 rows are used; None: made-up ones of such lengths."""
+    tokenizer: Path | None = None
+    """RoBERTa's, for real rows."""
+    batch: int = 32
+    pad_to: int = 512
+    batches: int = 16
+    """Batches by length to a measurement: they differ in length. Of padded ones one is measured."""
+    mixed_precision: bool | str = False
+    """Of ours, and of the peer."""
+    repeats: int = 3
+    threads: int = 2
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to fine-tune."""
+
+    method: str
+    rows: int
+    """Examples to a measurement."""
+    tokens: float
+    """Mean of the tokens of an example, padding included."""
+    time: Timing
+    per_row: float
+    """Milliseconds of an example."""
+    memory: float
+    """MiB at the peak of a step of the longest batch, weights and optimizer included."""
+
+
+class MadeUpRows:
+    """Random tokens in rows as long as SST-2's training sentences: mostly phrases of a few words."""
+
+    def __init__(self, count: int, vocab_size: int, seed: int = 0) -> None:
+        random = np.random.default_rng(seed)
+        self.name = "made-up rows"
+        self.lengths: Ints = np.clip(np.exp(random.normal(2.4, 0.65, count)).astype(np.int64), 3, 66)
+        self.rows = np.ones(count, dtype=np.int64)
+        self.tokens = self.lengths
+        self.labels = random.integers(0, 2, count)
+        self.fingerprint = f"made-up {count} {vocab_size} {seed}"
+        self._tokens_CN = random.integers(5, vocab_size - 1, (count, 66))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
+        width = pad_to or int(self.lengths[numbers].max())
+        mask_BN = np.arange(width) < self.lengths[numbers][:, None]
+        tokens_BN = np.full(mask_BN.shape, _PAD, dtype=np.int64)
+        filled = min(width, self._tokens_CN.shape[1])
+        tokens_BN[:, :filled] = np.where(mask_BN[:, :filled], self._tokens_CN[numbers, :filled], _PAD)
+        arrays = {"tokens_BN": tokens_BN, "mask_BN": mask_BN, "labels": self.labels[numbers]}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def run_finetune_benchmark(settings: FinetuneBenchmark) -> list[Row]:
+    """Measure all ways side by side, a step of the loop each: batch, forward, backward, clipping, fused AdamW.
+
+    Raises:
+        UserError: no such data, or no such device.
+    """
+    torch.set_num_threads(settings.threads)
+    device = choose_device("auto", settings.mixed_precision)
+    examples = _examples(settings)
+    by_length, padded, peer = (_steps(settings, examples, device, name) for name in (OURS, PADDED, PEER))
+    ways = {OURS: by_length, PADDED: padded, PEER: peer}
+    times = time_side_by_side({name: way.work for name, way in ways.items()}, settings.repeats, warmup=1)
+    found = []
+    for name, way in ways.items():
+        way.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
+        memory = standing_memory(way.model) + peak_memory(way.longest)
+        per_row = times[name].median / way.rows
+        found.append(Row(name, way.rows, way.tokens / way.rows, times[name], per_row, memory))
+    return found
+
+
+@dataclass(frozen=True)
+class _Way:
+    work: Work
+    longest: Work
+    rows: int
+    tokens: int
+    model: nn.Module
+
+
+def _examples(settings: FinetuneBenchmark) -> Examples:
+    # One pool of an epoch at the default --bucket, so that its batches are as alike as in training.
+    if settings.glue is None or settings.tokenizer is None:
+        return MadeUpRows(50 * settings.batch, settings.vocab_size)
+    tokenizer = read_tokenizer(settings.tokenizer, str(settings.tokenizer)).tokenizer
+    texts = read_split(find_tasks("SST-2")[0], settings.glue, "train")
+    return EncodedTexts(texts, tokenizer, settings.pad_to, sentence_types=False)
+
+
+def _steps(settings: FinetuneBenchmark, examples: Examples, device: Device, name: str) -> _Way:
+    torch.manual_seed(0)
+    pad_to = None if name == OURS else settings.pad_to
+    model = _peer(settings) if name == PEER else ClassificationModel(settings.config(settings.pad_to), 2)
+    model.to(device.device).train()
+    logger.info("%s: %s parameters", name, f"{count_parameters(model):,}")
+    run = RunSettings(settings.batch, 3e-5, epochs=1, seed=0, warmup=0.0, bucket=50, pad_to=pad_to)
+    budget = settings.batch * settings.pad_to
+    task = FinetuningTask(model, Classes(2), examples, {}, _no_metrics, run, budget, device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
+    count = settings.batches if name == OURS else 1
+
+    def loss(batch: Mapping[str, Tensor]) -> Tensor:
+        if name != PEER:
+            return task.loss(batch)[0]
+        # Its Nyström path takes no mask of two dimensions.
+        mask = torch.zeros(batch["mask_BN"].shape, device=device.device).masked_fill(~batch["mask_BN"], -1e9)
+        found: Tensor = model(batch["tokens_BN"], attention_mask=mask[:, None, None, :], labels=batch["labels"]).loss
+        return found
+
+    def train(steps: Sequence[Step] | Any) -> None:
+        for step in steps:
+            optimizer.zero_grad(set_to_none=True)
+            for batch in step.micro_batches:
+                with device.autocast():
+                    value = loss({key: x.to(device.device, non_blocking=True) for key, x in batch.items()})
+                value.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+    steps = list(task.steps(0, count))
+    widths = [int(step.micro_batches[0]["tokens_BN"].shape[1]) for step in steps]
+    longest = steps[int(np.argmax(widths))]
+    return _Way(
+        work=lambda: train(task.steps(0, count)),
+        longest=lambda: train([longest]),
+        rows=count * settings.batch,
+        tokens=sum(widths) * settings.batch,
+        model=model,
+    )
+
+
+def _peer(settings: FinetuneBenchmark) -> nn.Module:
+    from transformers import NystromformerForSequenceClassification
+
+    model: nn.Module = NystromformerForSequenceClassification(settings.transformers_config(settings.pad_to))
+    return model
+
+
+def _no_metrics(scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+    return {"accuracy": accuracy(scores_NC, labels_N)}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Time of an example, and ratios to transformers and to ours padded."""
+    base = {row.method: row for row in rows}
+    lines = [
+        f"{'':26} {'examples':>8} {'tokens each':>11} {'ms (quartiles)':>22} {'ms/example':>10} "
+        f"{'/ ' + PEER:>22} {'/ ' + PADDED:>23} {'MiB':>7}"
+    ]
+    for row in rows:
+        shown = f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})"
+        ratios = [row.per_row / base[name].per_row for name in (PEER, PADDED)]
+        lines.append(
+            f"{row.method:26} {row.rows:>8} {row.tokens:>11.1f} {shown:>22} {row.per_row:>10.2f} {ratios[0]:>22.3f} "
+            f"{ratios[1]:>23.3f} {row.memory:>7.0f}"
+        )
+    return "\n".join(lines)
+
+
+def write_results(settings: FinetuneBenchmark, rows: Sequence[Row], folder: Path) -> None:
+    """`finetune.json` and `finetune.txt`."""
+    chosen = {key: value.name if isinstance(value, Path) else value for key, value in asdict(settings).items()}
+    write_figures(folder, "finetune", machine_facts(), chosen, rows, table(rows))
