@@ -40,6 +40,11 @@ class Splits:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def named(self) -> dict[str, Examples]:
+        """All splits by what results call them: train, validation, validation_mismatched."""
+        return {"train": self.train} | {f"validation{ending}": x for ending, x in self.validation.items()}
+
+    @property
     def fingerprint(self) -> str:
         """Equal for equal examples."""
         parts = [self.train.fingerprint, *(f"{k}={v.fingerprint}" for k, v in self.validation.items())]

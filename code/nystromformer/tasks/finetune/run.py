@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from signal import Signals
@@ -208,7 +208,6 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
 
 def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -> RunResult:
     attentions = setup.config.model.attentions
-    named = {"train": splits.train} | {f"validation{ending}": x for ending, x in splits.validation.items()}
     passing = ("type", "step", "epoch", "time")
     epochs = {
         record["epoch"]: {key: value for key, value in record.items() if key not in passing}
@@ -225,8 +224,8 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -
         settings=asdict(settings),
         main_metric=setup.definition.main_metric,
         epochs=[EpochMetrics(epoch + 1, metrics) for epoch, metrics in sorted(epochs.items())],
-        rows={name: len(examples) for name, examples in named.items()},
-        exact_share={name: exact_share(examples, attentions) for name, examples in named.items()},
+        rows={name: len(examples) for name, examples in splits.named.items()},
+        exact_share=exact_shares(splits, attentions),
         warnings=splits.warnings,
         command=setup.sweep.command,
         version=nystromformer.__version__,
@@ -235,10 +234,10 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -
     )
 
 
-def exact_share(examples: Examples, attentions: tuple[AttentionConfig, ...]) -> float:
-    """Share of the examples that every layer computes exact softmax attention for."""
+def exact_shares(splits: Splits, attentions: Sequence[AttentionConfig]) -> dict[str, float]:
+    """Share of each split's examples that every layer computes exact softmax attention for."""
     longest = min((_longest_exact(attention) for attention in attentions), default=0)
-    return float((examples.lengths <= longest).mean())
+    return {name: float((examples.lengths <= longest).mean()) for name, examples in splits.named.items()}
 
 
 def _longest_exact(attention: AttentionConfig) -> float:

@@ -8,7 +8,7 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.finetune.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetune.results import RunResult, best_combination
-from nystromformer.tasks.finetune.run import Setup, predict, run_folder, train
+from nystromformer.tasks.finetune.run import Setup, exact_shares, predict, run_folder, train
 from nystromformer.tasks.finetune.settings import Sweep
 from nystromformer.tasks.finetune.start import finetuning_config, open_pretrained
 from nystromformer.tasks.run import say
@@ -25,6 +25,8 @@ class Finetuned:
 
     results: list[RunResult]
     stopped_by: Signals | None = None
+    splits: Splits | None = None
+    """The data of the runs; None where they were stopped."""
 
 
 def finetune(
@@ -61,7 +63,7 @@ def finetune(
     if sweep.discard_weights and group.is_main:
         for settings in sweep.runs:
             remove_weights(run_folder(setup, splits, settings))
-    return Finetuned(results)
+    return Finetuned(results, splits=splits)
 
 
 def _open(experiment: Experiment, definition: Definition, sweep: Sweep, device: Device, group: Group) -> Setup:
@@ -92,7 +94,9 @@ def _load(setup: Setup, group: Group) -> Splits:
         config=setup.config.model_dump(mode="json"),
         runs=[str(run) for run in setup.sweep.runs],
     )
-    for line in splits.notes:
+    shares = exact_shares(splits, setup.config.model.attentions)
+    exact = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in shares.items())
+    for line in (*splits.notes, f"rows short enough for exact attention in every layer: {exact}"):
         say(group, "%s", line)
     for line in splits.warnings:
         say(group, "warning: %s", line)
