@@ -1,14 +1,20 @@
 """What the fine-tuning commands do once their flags are read."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from nystromformer.tasks.experiment import Experiment
-from nystromformer.tasks.finetune.definition import Definition
-from nystromformer.tasks.finetune.results import table
+from nystromformer.tasks.finetune.baselines import text_baselines
+from nystromformer.tasks.finetune.definition import Definition, Splits
+from nystromformer.tasks.finetune.encoded import EncodedTexts
+from nystromformer.tasks.finetune.objective import Classes
+from nystromformer.tasks.finetune.results import Spread, table
 from nystromformer.tasks.finetune.settings import Sweep
 from nystromformer.tasks.finetune.sweep import finetune
 from nystromformer.training import choose_device, join_group
+
+logger = logging.getLogger(__name__)
 
 
 def run_sweeps(
@@ -32,5 +38,17 @@ def run_sweeps(
                 status = 128 + done.stopped_by
                 break
             if group.is_main:
-                show(f"\n{definition.name}, {experiment.folder}, {done.results[0].checkpoint}\n{table(done.results)}")
+                assert done.splits is not None, "only stopped runs have none"
+                baselines = _baselines(definition, done.splits, sweep.seeds) if sweep.baselines else None
+                title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
+                show(f"\n{title}\n{table(done.results, baselines)}")
     group.leave(status)
+
+
+def _baselines(definition: Definition, splits: Splits, seeds: Sequence[int]) -> dict[str, dict[str, Spread]]:
+    validation = {ending: rows for ending, rows in splits.validation.items() if isinstance(rows, EncodedTexts)}
+    if not isinstance(splits.train, EncodedTexts) or len(validation) < len(splits.validation):
+        logger.info("%s: there are no baselines for this task", definition.name)
+        return {}
+    num_classes = definition.objective.count if isinstance(definition.objective, Classes) else None
+    return text_baselines(splits.train, validation, num_classes, definition.metrics, seeds)
