@@ -78,12 +78,18 @@ def _read(path: Path, model: nn.Module, config: ExperimentConfig, dataset: Datas
     try:
         transfer = transfer_weights(model.state_dict(), now, weights, content["config"]["model"], config.from_cp_resize)
     except DoesNotFit as error:
-        lines = "".join(f"\n  {problem}" for problem in error.problems)
-        raise UserError(
-            f"{path}: of another architecture than the model in config.json:{lines}\n"
-            "The model may differ in max_seq_len, num_sen_type, attn_type and its parameters, and the objectives."
+        raise refusal(
+            path, error, "max_seq_len, num_sen_type, attn_type and its parameters, and the objectives"
         ) from error
     return int(content["step"]), transfer
+
+
+def refusal(path: Path, error: DoesNotFit, may_differ: str) -> UserError:
+    """What to say of a checkpoint whose weights do not fit the model."""
+    lines = "".join(f"\n  {problem}" for problem in error.problems)
+    return UserError(
+        f"{path}: of another architecture than the model in config.json:{lines}\nThe model may differ in {may_differ}."
+    )
 
 
 def _nothing_there(path: Path) -> str:

@@ -1,5 +1,6 @@
 """The pretrained encoder that a fine-tuning run begins with."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
 from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
 from nystromformer.tasks.experiment import Experiment
-from nystromformer.training.checkpoint import choose_weights, read_checkpoint
+from nystromformer.tasks.start import refusal
+from nystromformer.training.checkpoint import choose_weights, find_weights, read_checkpoint
 
 _ENCODER = "encoder."
 _WORDS = "encoder.embeddings.word.weight"
@@ -44,10 +46,18 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
     Raises:
         UserError: no such checkpoint (lists those that there are), or an unreadable one.
     """
-    if wanted == "all":
-        raise UserError("--checkpoint all: expected last or an epoch's number; fine-tuning begins with one checkpoint")
+    found = find_weights(experiment.checkpoints)
+    if found and wanted != "last" and not (wanted.isdecimal() and int(wanted) in found):
+        numbers = ", ".join(map(str, found))
+        raise UserError(
+            f"{experiment.checkpoints}: expected --checkpoint last or one of {numbers}; found {wanted!r}. Fine-tuning "
+            "begins with one checkpoint of the pretraining"
+        )
     (path,) = choose_weights(experiment.checkpoints, wanted)
     content = read_checkpoint(path)
+    absent = [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]
+    if absent:
+        raise UserError(f"{path}: not a checkpoint of a run: without {', '.join(absent)}")
     return Pretrained(
         path,
         sha256_of(path),
@@ -69,22 +79,24 @@ def finetuning_config(
             to one that it takes.
     """
     config = experiment.config
-    data = config.model_dump(mode="json", by_alias=True)
-    model = data["model"]
-    model["max_seq_len"] = max(model["max_seq_len"], length)
-    model["vocab_size"] = max(model["vocab_size"], num_tokens)
-    grown = experiment_config(data, f"{experiment.folder / 'config.json'} with rows of {length} tokens")
-    lengths = range(1, length + 1) if pad_to is None else (pad_to,)
-    for index, attention in enumerate(grown.model.attentions):
+    attentions = config.model.attentions
+    for index, attention in enumerate(attentions):
+        lengths = range(1, length + 1) if pad_to is None else (pad_to,)
         refused = next((n for n in lengths if not attention.accepts_length(n)), None)
         if refused is not None:
+            # Some multiple is not far, but with very different attentions.
+            fitting = (n for n in range(length, 9 * length) if all(other.accepts_length(n) for other in attentions))
+            such_as = "".join(f" (such as --pad_to {n})" for n in itertools.islice(fitting, 1))
             advice = "add --pad_to with a length that it takes" if pad_to is None else "choose another --pad_to"
             raise UserError(
                 f"{experiment.folder / 'config.json'}: layer {index}'s attention takes no rows of {refused} tokens: it "
-                f"cuts rows into equal segments; {advice} (such as --pad_to {model['max_seq_len']}), or use segments "
-                '"valid"'
+                f'cuts rows into equal segments; {advice}{such_as}, or use segments "valid"'
             )
-    return grown
+    data = config.model_dump(mode="json", by_alias=True)
+    model = data["model"]
+    model["max_seq_len"] = max(model["max_seq_len"], pad_to or length)
+    model["vocab_size"] = max(model["vocab_size"], num_tokens)
+    return experiment_config(data, f"{experiment.folder / 'config.json'} with rows of {length} tokens")
 
 
 def load_encoder(model: nn.Module, config: ExperimentConfig, pretrained: Pretrained) -> Transfer:
@@ -109,10 +121,6 @@ def load_encoder(model: nn.Module, config: ExperimentConfig, pretrained: Pretrai
     try:
         transfer = transfer_weights(initial, now, source, then, config.from_cp_resize)
     except DoesNotFit as error:
-        lines = "".join(f"\n  {problem}" for problem in error.problems)
-        raise UserError(
-            f"{pretrained.path}: of another architecture than the model in config.json:{lines}\n"
-            "The model may differ in max_seq_len, num_sen_type, attn_type and its parameters."
-        ) from error
+        raise refusal(pretrained.path, error, "max_seq_len, num_sen_type, attn_type and its parameters") from error
     model.load_state_dict(transfer.weights, strict=False)
     return transfer
