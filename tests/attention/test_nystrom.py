@@ -86,6 +86,22 @@ def test_rows_of_at_most_m_tokens_get_exact_attention_inside_any_batch(length: i
     assert (out[1] - expected[1]).abs().max() > 1e-3, "a longer row is approximated"
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_input_no_longer_than_the_landmarks_needs_no_inverse(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of short rows are common in fine-tuning, and their inverses would be most of the work."""
+
+    def refuse(*_: object) -> Tensor:
+        raise AssertionError("an inverse was computed")
+
+    monkeypatch.setattr("nystromformer.attention.nystrom.iterative_pinv", refuse)
+    attention = NystromAttention(HEADS, DIM, num_landmarks=16).double()
+    q, k, v = qkv(2, 16, dtype=torch.float64)
+    mask = suffix_mask(16, 16, 5) if masked else None
+    torch.testing.assert_close(attention(q, k, v, mask), reference.softmax_attention(q, k, v, mask))
+    with pytest.raises(AssertionError, match="an inverse"):
+        attention(*qkv(2, 17, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("length", [5, 8, 40, 43])
 def test_the_factors_multiply_to_the_output(length: int, masked: bool) -> None:
