@@ -1,12 +1,14 @@
 """A pretrained experiment and labelled data small enough for tests."""
 
+import io
 import random
+import tarfile
 from pathlib import Path
 from typing import Any
 
 from small import CPU, write_experiment
 
-from nystromformer.tasks.experiment import Experiment
+from nystromformer.tasks.experiment import Experiment, open_experiment
 from nystromformer.tasks.finetune.settings import Sweep
 from nystromformer.tasks.pretrain import pretrain
 
@@ -61,3 +63,35 @@ def sweep(**changes: Any) -> Sweep:
     """One run of two epochs, unless changed."""
     settings: dict[str, Any] = {"batch_sizes": (8,), "learning_rates": (1e-3,), "seeds": (0,), "epochs": 2}
     return Sweep(**settings | {"bucket": 3, "checkpoint": "last"} | changes)
+
+
+def copy_of(source: Path, target: Path, *overrides: str) -> Experiment:
+    """A folder with the pretrained weights and the tokenizer, and nothing else of the run."""
+    (target / "model" / "tokenizer").mkdir(parents=True)
+    for name in ("config.json", "model/cp-0001.model", "model/tokenizer/tokenizer.json"):
+        (target / name).write_bytes((source / name).read_bytes())
+    return open_experiment(target, overrides)
+
+
+def write_imdb(folder: Path, train: int = 24, test: int = 20) -> Path:
+    """Reviews as the archive has them, half of each label: positive where "softmax" is among the words."""
+    randomness = random.Random(2)
+    for split, count in (("train", train), ("test", test)):
+        for number in range(count):
+            label, rating = (("neg", 2), ("pos", 9))[number % 2]
+            words = [word for word in sentence(randomness, 5, 40) if word != "softmax"]
+            path = folder / split / label / f"{number // 2}_{rating}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(" ".join(["softmax", *words] if label == "pos" else ["query", *words]))
+    return folder
+
+
+def pack(folder: Path, archive: Path, *extra: tuple[str, bytes]) -> Path:
+    """The folder's files as a tar.gz with aclImdb/ at its top, and further members."""
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(folder, "aclImdb")
+        for name, content in extra:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            file.addfile(member, io.BytesIO(content))
+    return archive

@@ -84,7 +84,7 @@ def finetuning_config(
         lengths = range(1, length + 1) if pad_to is None else (pad_to,)
         refused = next((n for n in lengths if not attention.accepts_length(n)), None)
         if refused is not None:
-            # Some multiple is not far, but with very different attentions.
+            # Layers with different numbers of landmarks may have no common length nearby.
             fitting = (n for n in range(length, 9 * length) if all(other.accepts_length(n) for other in attentions))
             such_as = "".join(f" (such as --pad_to {n})" for n in itertools.islice(fitting, 1))
             advice = "add --pad_to with a length that it takes" if pad_to is None else "choose another --pad_to"
@@ -94,7 +94,7 @@ def finetuning_config(
             )
     data = config.model_dump(mode="json", by_alias=True)
     model = data["model"]
-    model["max_seq_len"] = max(model["max_seq_len"], pad_to or length)
+    model["max_seq_len"] = max(model["max_seq_len"], length, pad_to or 0)
     model["vocab_size"] = max(model["vocab_size"], num_tokens)
     return experiment_config(data, f"{experiment.folder / 'config.json'} with rows of {length} tokens")
 
