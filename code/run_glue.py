@@ -61,7 +61,10 @@ def glue(
 
     folder = Path(glue) if glue else experiment.path(experiment.config.glue_dataset_folder)
     source = None if glue == "hub" else folder
-    run_sweeps(experiment, [Glue(each, source, skip_bad_rows) for each in tasks], sweep, device, typer.echo)
+    definitions = [Glue(each, source, skip_bad_rows) for each in tasks]
+    for definition in definitions:
+        definition.check()  # now, and not after hours of the tasks before it
+    run_sweeps(experiment, definitions, sweep, device, typer.echo)
 
 
 if __name__ == "__main__":

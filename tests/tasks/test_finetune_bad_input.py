@@ -165,6 +165,24 @@ def test_bad_glue_rows(
     assert json.loads(result.read_text())["rows"]["train"] == 60
 
 
+def test_each_glue_task_is_looked_at_before_the_first_one_trains(
+    refused: Refused, experiment: Path, glue: Path
+) -> None:
+    tasks = ("--glue", glue, "--task", "SST-2,RTE")
+    assert_says(refused(GLUE, experiment, *tasks), "no data of RTE")
+    (glue / "RTE").mkdir()
+    header = "index\tsentence1\tsentence2\tlabel\n"
+    for split in ("train", "dev"):
+        (glue / "RTE" / f"{split}.tsv").write_text(f"{header}0\ta\tb\tentailment\n")
+    (glue / "RTE" / "dev.tsv").write_text(f"{header}0\ta\tb\tmaybe\n")
+    assert_says(refused(GLUE, experiment, *tasks), "RTE/dev.tsv: line 2", "'maybe'")
+
+
+def test_test_data_are_looked_at_before_training(refused: Refused, experiment: Path, glue: Path) -> None:
+    (glue / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tfine\n1\n")
+    assert_says(refused(GLUE, experiment, "--glue", glue, "--task", "SST-2"), "SST-2/test.tsv: line 3")
+
+
 def test_the_hub_without_a_network(refused: Refused, experiment: Path) -> None:
     said = refused(GLUE, experiment, "--task", "RTE", "--glue", "hub")
     assert_says(said, "--glue hub: RTE train cannot be loaded from nyu-mll/glue", "RTE/train.tsv")

@@ -35,6 +35,16 @@ class Glue:
         self.objective: Objective = Classes(task.num_outputs) if task.labels else Value()
         self.main_metric: str = task.main_metric
 
+    def check(self) -> None:
+        """Read all files in the folder, test data too, so that what is wrong with them is known before the training.
+
+        Raises:
+            UserError: a file is missing or malformed.
+        """
+        if self.source is not None:
+            for split in dict.fromkeys((*self.task.required_splits, *self._available())):
+                self._read(split)
+
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer
 
