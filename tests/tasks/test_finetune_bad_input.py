@@ -201,7 +201,7 @@ def test_an_answer_that_is_no_candidate(
     assert_says(said, "train.json: instance WH_train_50", "'spain' is none of its 2 candidates", "--skip_unanswerable")
     with caplog.at_level(logging.INFO):
         assert run_here(monkeypatch, WIKIHOP, "--model", experiment, *flags, "--skip_unanswerable") == 0
-    assert "left out 2 instances" in caplog.text
+    assert caplog.text.count("left out 2 instances") == 1
     (result,) = experiment.glob("model/wikihop/*/result.json")
     assert json.loads(result.read_text())["rows"]["train"] == len(RECORDS)
 
@@ -218,6 +218,15 @@ def test_no_dev_file(refused: Refused, experiment: Path, wikihop: Path) -> None:
     for share in ("0", "1", "1.5", "nan"):
         said = refused(WIKIHOP, experiment, "--wikihop", wikihop, "--validation", share)
         assert_says(said, "--validation: expected a share between 0 and 1", share)
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_questions_too_long_for_the_rows(refused: Refused, experiment: Path, wikihop: Path, split: str) -> None:
+    """Also of the test data, which are needed only after training."""
+    answer = ... if split == "test" else "wales"
+    write_records(wikihop / f"{split}.json", [record(77, query="country river " * 30, answer=answer)])
+    said = refused(WIKIHOP, experiment, "--wikihop", wikihop, "--length", 32, leaves="cache")
+    assert_says(said, "WH_train_77", "leave no room for supports in rows of 32", "larger --length, at least")
 
 
 def test_archives_that_leave_their_folder(refused: Refused, experiment: Path, imdb: Path, tmp_path: Path) -> None:

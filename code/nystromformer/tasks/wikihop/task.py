@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from nystromformer.tasks.finetune.plan import subset
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import add_special_tokens
 from nystromformer.tasks.wikihop.predictions import write_predictions
-from nystromformer.tasks.wikihop.read import check_file, check_size, log_left_out
+from nystromformer.tasks.wikihop.read import check_file, check_size
 from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ class WikiHop:
         self.validation = validation
         self.split_seed = split_seed
         self.objective: Objective = Candidates()
+        # Opening hashes a large file, and says which instances are left out.
+        self._tokens = lru_cache(maxsize=None)(self._open_tokens)
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return add_special_tokens(tokenizer)
@@ -62,8 +65,9 @@ class WikiHop:
                 "--validation 0.1"
             )
         for path in filter(Path.is_file, (train, dev, self.source / "test.json")):
-            # Every start says it, also one that finds the tokens made.
-            log_left_out(path, self._tokens(path, loading).left_out)
+            self._tokens(path, loading)
+        # An instance that fits no row is refused now and not when the training is done.
+        self.test(loading)
 
     def load(self, loading: Loading) -> Splits:
         train = self._examples("train", loading)
@@ -103,7 +107,7 @@ class WikiHop:
                 found |= self.metrics(scores_IA, torch.from_numpy(examples.labels))
         return found
 
-    def _tokens(self, path: Path, loading: Loading) -> TokenCache:
+    def _open_tokens(self, path: Path, loading: Loading) -> TokenCache:
         return open_tokens(path, loading.tokenizer, loading.cache, self.skip_unanswerable)
 
     def _examples(self, split: str, loading: Loading) -> WikiHopExamples:
