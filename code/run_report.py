@@ -19,5 +19,16 @@ def pretraining(
     typer.echo(f"picture: {out}")
 
 
+def table2(
+    runs: Annotated[list[Path], typer.Argument(help="Experiment folders with finished fine-tuning runs.")],
+    out: Annotated[Path, typer.Option("--out", help="The table, NAME.md; NAME.json beside it.")] = Path("table2.md"),
+) -> None:
+    """Put the finished fine-tuning runs of any experiments beside the paper's Table 2."""
+    from nystromformer.report.table2 import write_table2
+
+    typer.echo(write_table2(runs, out))
+    typer.echo(f"table: {out}, {out.with_suffix('.json')}")
+
+
 if __name__ == "__main__":
-    cli.run_one_of(pretraining)
+    cli.run_one_of(pretraining, table2)

@@ -1,0 +1,242 @@
+"""The finished fine-tuning runs of experiments; those that differ in their seeds alone together."""
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from nystromformer.config.attention import ATTENTIONS
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment import open_experiment
+from nystromformer.tasks.finetune.results import RESULT_FILE, RunResult, Spread, read_result
+
+_PLACES = ("glue/*/*", "imdb/*", "wikihop/*")
+# A result does not say these, though they change it; they are read from its command. Runs that may differ in more than
+# their seeds are better kept apart than averaged.
+_DECISIVE_FLAGS = ("--length", "--validation", "--split_seed")
+_DECISIVE_KEYS = re.compile(r"model\.|pretraining_setting\.(weight_decay|adam_|max_grad_norm)")
+_REDUCED = "(--train_rows)"
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """The runs of a task's best settings; they differ in their seeds alone."""
+
+    runs: tuple[RunResult, ...]
+
+    @property
+    def first(self) -> RunResult:
+        return self.runs[0]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The main metric, and the same on the other validation split where there is one."""
+        names = (self.first.main_metric, f"{self.first.main_metric}_mismatched")
+        return tuple(name for name in names if all(name in run.best.metrics for run in self.runs))
+
+    def best(self, name: str) -> Spread:
+        return Spread.of([run.best.metrics[name] for run in self.runs])
+
+    def last(self, name: str) -> Spread:
+        return Spread.of([run.last.metrics[name] for run in self.runs])
+
+    @property
+    def tested(self) -> dict[str, Spread]:
+        """The main metric on test data with labels, of the runs that have it."""
+        name = self.first.main_metric
+        values = [run.best_weights[name] for run in self.runs if name in run.best_weights]
+        return {name: Spread.of(values)} if values else {}
+
+    @property
+    def num_tested(self) -> int:
+        return sum(self.first.main_metric in run.best_weights for run in self.runs)
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.run.seed for run in self.runs]
+
+    @property
+    def command(self) -> str:
+        """The newest run's command, for these settings and all of the seeds."""
+        newest = max(self.runs, key=lambda run: (Path(run.folder) / RESULT_FILE).stat().st_mtime_ns)
+        settings = newest.run
+        changes = {
+            "--batch_size": str(settings.batch_size),
+            "--lr": repr(settings.learning_rate),
+            "--seed": ",".join(map(str, self.seeds)),
+        }
+        if newest.task.startswith("glue/"):
+            changes["--task"] = newest.task.removeprefix("glue/")
+        # "last" may be another one by now.
+        if epoch := re.fullmatch(r"cp-(\d+)\.(model|cp)", newest.checkpoint):
+            changes["--checkpoint"] = str(int(epoch[1]))
+        kept = [word for flag, words in _flags(newest.command) if flag not in changes for word in words]
+        return shlex.join([*kept, *(word for change in changes.items() for word in change)])
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was reached from one pretraining checkpoint with one attention."""
+
+    name: str
+    """Of the experiment."""
+    checkpoint: str
+    checkpoint_step: int
+    checkpoint_sha256: str
+    attention: str
+    train_rows: int | None
+    """Where a part of the training rows was asked for; None: all."""
+    tasks: dict[str, Repeats]
+    """The best settings of each."""
+
+    @property
+    def title(self) -> str:
+        return self.name if self.train_rows is None else f"{self.name}, {self.train_rows:,} training rows"
+
+    @property
+    def origin(self) -> str:
+        return f"{self.checkpoint} ({self.checkpoint_sha256[:8]})"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The runs of some experiments."""
+
+    rows: list[Row]
+    unfinished: list[str]
+    """Folders of runs without a result."""
+
+
+def collect(folders: Sequence[Path]) -> Finished:
+    """The finished fine-tuning runs of some experiment folders.
+
+    Raises:
+        UserError: a folder is no experiment or has no finished run, or a result cannot be read.
+    """
+    rows: list[Row] = []
+    unfinished: list[str] = []
+    different: dict[Path, Path] = {}
+    for folder in folders:
+        different.setdefault(folder.resolve(), folder)
+    names = [path.name for path in different]
+    for path, folder in different.items():
+        name = path.name if names.count(path.name) == 1 else str(folder)
+        checkpoints = open_experiment(folder).checkpoints
+        results: list[RunResult] = []
+        waiting: list[str] = []
+        for place in (found for pattern in _PLACES for found in sorted(checkpoints.glob(pattern))):
+            result = read_result(place)
+            if result is not None:
+                results.append(_checked(result))
+            elif (place / "run.lock").is_file() or (place / "log.jsonl").is_file():
+                waiting.append(f"{name}/{place.relative_to(checkpoints)}")
+        if not results:
+            begun = f" (not finished: {', '.join(waiting)})" if waiting else ""
+            raise UserError(
+                f"{folder}: expected a finished fine-tuning run below {checkpoints}, found none{begun}; run one first, "
+                f"such as python code/run_glue.py --task SST-2 --model {folder}"
+            )
+        rows += _rows(name, results)
+        unfinished += waiting
+    return Finished(rows, unfinished)
+
+
+def _rows(name: str, results: Sequence[RunResult]) -> list[Row]:
+    """Rows of an experiment, those of early checkpoints first and those of all training rows before others."""
+    together: dict[tuple[Any, ...], list[RunResult]] = {}
+    for run in results:
+        reduced = run.rows["train"] if any(_REDUCED in text for text in run.warnings) else None
+        origin = (run.checkpoint_step, run.checkpoint, run.checkpoint_sha256)
+        together.setdefault((*origin, json.dumps(run.attention, sort_keys=True), reduced), []).append(run)
+    rows = []
+    for key in sorted(together, key=lambda key: (*key[:4], -(key[4] or math.inf))):
+        step, checkpoint, sha256, _, reduced = key
+        runs = together[key]
+        cells = {task: _best([run for run in runs if run.task == task]) for task in {run.task: None for run in runs}}
+        rows.append(Row(name, checkpoint, step, sha256, _attention(runs[0].attention), reduced, cells))
+    return rows
+
+
+def _best(runs: Sequence[RunResult]) -> Repeats:
+    """The settings whose best epochs have the highest mean; those on complete data before others."""
+    groups: dict[str, list[RunResult]] = {}
+    for run in runs:
+        groups.setdefault(_all_but_seed(run), []).append(run)
+    cells: list[Repeats] = []
+    for group in groups.values():
+        seeds = {run.run.seed for run in group}
+        # Of equal seeds, something differs that results do not say.
+        alone = len(seeds) < len(group)
+        ordered = sorted(group, key=lambda run: run.run.seed)
+        cells += [Repeats((run,)) for run in ordered] if alone else [Repeats(tuple(ordered))]
+    return max(cells, key=lambda cell: (-len(cell.first.warnings), cell.best(cell.first.main_metric).mean))
+
+
+def _all_but_seed(run: RunResult) -> str:
+    """Equal for runs that differ in their seeds alone, as far as their results and commands say."""
+    settings = {key: value for key, value in run.settings.items() if key != "seed"}
+    flags = [
+        words
+        for flag, words in _flags(run.command)
+        if flag in _DECISIVE_FLAGS or (flag == "--set" and _DECISIVE_KEYS.match(words[-1].removeprefix("--set=")))
+    ]
+    data = (run.rows, run.exact_share, run.warnings, run.main_metric)
+    return json.dumps([settings, run.attention, *data, sorted(flags)], sort_keys=True)
+
+
+def _flags(command: str) -> list[tuple[str, list[str]]]:
+    """The words of a command line, cut before each flag; the first part, of the program, has the flag ""."""
+    parts: list[tuple[str, list[str]]] = [("", [])]
+    for word in shlex.split(command):
+        if word.startswith("--"):
+            parts.append((word.partition("=")[0], []))
+        parts[-1][1].append(word)
+    return parts
+
+
+def _checked(run: RunResult) -> RunResult:
+    """The same, once all that the table needs is known to be there."""
+    try:
+        texts = [run.task, run.main_metric, run.checkpoint, run.checkpoint_sha256, run.command, *run.warnings]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a text is missing")
+        (row,) = _rows("", [run])
+        runs = row.tasks[run.task]
+        # What the report will print, tried on this run alone.
+        _ = row.title, runs.command
+        numbers = [epoch.metrics[name] for epoch in run.epochs for name in runs.metrics]
+        numbers += [run.rows["train"], run.exact_share["validation"], run.run.learning_rate, *run.best_weights.values()]
+        if not runs.metrics or not all(map(math.isfinite, numbers)):
+            raise ValueError("a figure is missing")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{Path(run.folder) / RESULT_FILE}: expected the result of a fine-tuning run, found something else "
+            f"({type(error).__name__}: {error}). Remove it, and the same command writes it again."
+        ) from error
+    return run
+
+
+def _attention(layers: Sequence[dict[str, Any]]) -> str:
+    """Such as `nystrom (num_landmarks=64)`: landmarks, and what differs from the defaults; layers alike together."""
+    shown = []
+    for text, alike in groupby(map(_layer, layers)):
+        count = len(list(alike))
+        shown.append(text if count == len(layers) else f"{count} x {text}")
+    return ", ".join(shown)
+
+
+def _layer(layer: dict[str, Any]) -> str:
+    name = str(layer["name"])
+    fields = ATTENTIONS[name].model_fields if name in ATTENTIONS else {}
+    known = {key: field.default for key, field in fields.items()}
+    options = [
+        f"{key}={value}"
+        for key, value in sorted(layer.items(), key=lambda item: item[0] != "num_landmarks")
+        if key == "num_landmarks" or (key != "name" and (key not in known or value != known[key]))
+    ]
+    return f"{name} ({', '.join(options)})" if options else name

@@ -1,0 +1,364 @@
+"""Fine-tuning runs beside the paper's figures."""
+
+import json
+import math
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small import run_here, write_experiment
+
+from nystromformer.errors import UserError
+from nystromformer.report.finetuning import collect
+from nystromformer.report.table2 import PAPER, write_table2
+from nystromformer.tasks.finetune.results import EpochMetrics, RunResult
+
+NYSTROM = {
+    "name": "nystrom",
+    "conv_kernel_size": None,
+    "num_landmarks": 64,
+    "pinv_iterations": 6,
+    "segments": "valid",
+    "pinv_start": "matrix",
+}
+REDUCED = "trained on 1,600 of the 67,349 rows of SST-2 train (--train_rows)"
+
+
+def write_run(
+    experiment: Path,
+    task: str = "glue/SST-2",
+    values: tuple[float, ...] = (0.9,),
+    validated: list[EpochMetrics] | None = None,
+    **changes: Any,
+) -> Path:
+    """A finished run with these values of its main metric after its epochs, or these metrics; changes are of settings
+    or of the rest.
+    """
+    settings = {"batch_size": 32, "learning_rate": 3e-5, "epochs": len(values), "seed": 0, "warmup": 0.1, "bucket": 50}
+    settings |= {"pad_to": None} | {
+        key: changes.pop(key) for key in list(changes) if key in settings or key == "pad_to"
+    }
+    metric = changes.get("main_metric", "accuracy")
+    result: dict[str, Any] = {
+        "task": task,
+        "experiment": "whatever",
+        "checkpoint": "cp-0002.model",
+        "checkpoint_step": 1500,
+        "checkpoint_sha256": "8d6a49d1" * 8,
+        "attention": [NYSTROM] * 4,
+        "settings": settings,
+        "main_metric": metric,
+        "epochs": validated or [EpochMetrics(n, {"loss": 0.5, metric: x}) for n, x in enumerate(values, start=1)],
+        "rows": {"train": 67349, "validation": 872},
+        "exact_share": {"train": 1.0, "validation": 0.99},
+        "warnings": [],
+        "command": f"python code/run_glue.py --task {task.removeprefix('glue/')} --seed 0",
+        "version": "0.1.0",
+        "device": "cpu",
+    }
+    if not (experiment / "config.json").is_file():
+        write_experiment(experiment)
+    place = experiment / "model" / task
+    folder = place / f"cp-0002-run{len(list(place.glob('*'))):03d}"
+    folder.mkdir(parents=True)
+    RunResult(**result | changes).write(folder)
+    return folder
+
+
+def mnli(values: tuple[float, ...], mismatched: tuple[float, ...]) -> list[EpochMetrics]:
+    pairs = enumerate(zip(values, mismatched, strict=True), start=1)
+    return [EpochMetrics(n, {"accuracy": m, "loss": 1.0, "accuracy_mismatched": mm}) for n, (m, mm) in pairs]
+
+
+def tables(text: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """The rows of the main table and of the details, as the cells by their column."""
+    found: list[list[dict[str, str]]] = []
+    header: list[str] | None = None
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            header = None
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if header is None:
+            header = cells
+            found.append([])
+        elif set(cells) != {"---"}:
+            assert len(cells) == len(header)
+            found[-1].append(dict(zip(header, cells, strict=True)))
+    main, details = found
+    return main, details
+
+
+def made(out: Path, *folders: Path) -> tuple[list[dict[str, str]], list[dict[str, str]], str]:
+    """Our rows of the main table, the details, and the whole text."""
+    text = write_table2(folders, out / "table2.md")
+    assert (out / "table2.md").read_text(encoding="utf-8") == text
+    main, details = tables(text)
+    return main[2:], details, text
+
+
+def test_the_paper_stands_first(tmp_path: Path) -> None:
+    write_run(tmp_path / "e")
+    (main, _) = tables(write_table2([tmp_path / "e"], tmp_path / "table2.md"))
+    assert list(main[0])[3:] == ["SST-2", "MRPC (F1)", "QNLI", "QQP (F1)", "MNLI m/mm", "IMDB"]
+    assert list(main[0].values())[3:] == ["90.0", "88.4", "90.3", "87.3", "82.4/82.4", "93.3"]
+    assert list(main[1].values())[3:] == ["91.4", "88.1", "88.7", "86.3", "80.9/82.2", "93.2"]
+    assert [row["model"] for row in main] == [*(f"{name} (paper)" for name in PAPER), "e"]
+
+
+def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
+    # Best epochs 0.80, 0.84, 0.88; last ones 0.70, 0.84, 0.80.
+    for seed, values in enumerate([(0.8, 0.7), (0.5, 0.84), (0.88, 0.8)]):
+        write_run(tmp_path / "e", values=values, seed=seed)
+    main, details, _ = made(tmp_path, tmp_path / "e")
+    assert main[0]["SST-2"] == "84.0 ± 4.0"
+    assert main[0]["checkpoint"] == "cp-0002.model (8d6a49d1)"
+    assert main[0]["attention"] == "nystrom (num_landmarks=64)"
+    deviation = 100 * math.sqrt(((0.70 - 0.78) ** 2 + (0.84 - 0.78) ** 2 + (0.80 - 0.78) ** 2) / 2)
+    (detail,) = details
+    assert detail["best"] == "84.0 ± 4.0"
+    assert detail["last"] == f"78.0 ± {deviation:.1f}"
+    assert (detail["seeds"], detail["epochs"], detail["exact"]) == ("0,1,2", "2", "99 %")
+    data = json.loads((tmp_path / "table2.json").read_text())
+    runs = data["rows"][0]["tasks"]["glue/SST-2"]
+    assert runs["best"]["accuracy"] == {"mean": pytest.approx(0.84), "deviation": pytest.approx(0.04)}
+    assert runs["best_epochs"] == [1, 2, 1]
+    assert data["paper_percent"] == json.loads(json.dumps(PAPER))
+    assert data["rows"][0]["checkpoint_sha256"] == "8d6a49d1" * 8
+
+
+def test_of_several_settings_the_best_mean(tmp_path: Path) -> None:
+    for rate, values in {1e-5: (0.95, 0.5), 2e-5: (0.8, 0.82), 3e-5: (0.7, 0.7)}.items():
+        for seed, value in enumerate(values):
+            write_run(tmp_path / "e", values=(value,), learning_rate=rate, seed=seed)
+    main, details, _ = made(tmp_path, tmp_path / "e")
+    assert main[0]["SST-2"] == "81.0 ± 1.4"
+    assert [detail["learning rate"] for detail in details] == ["2e-05"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch_size": 16},
+        {"learning_rate": 1e-5},
+        {"epochs": 3},
+        {"warmup": 0.0},
+        {"bucket": 1},
+        {"pad_to": 64},
+        {"rows": {"train": 67349, "validation": 871}},
+        {"exact_share": {"train": 1.0, "validation": 0.5}},
+        {"command": "python code/run_glue.py --task SST-2 --length 64"},
+        {"command": "python code/run_glue.py --task SST-2 --split_seed 1"},
+        {"command": "python code/run_glue.py --task SST-2 --set pretraining_setting.weight_decay=0"},
+        {"command": "python code/run_glue.py --task SST-2 --set=model.dropout_prob=0"},
+        {"warnings": ["SST-2 dev has 871 rows, GLUE's own 872"]},
+    ],
+    ids=str,
+)
+def test_what_differs_in_more_than_the_seed_is_not_averaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    write_run(tmp_path / "e", values=(0.9,), seed=0)
+    write_run(tmp_path / "e", values=(0.5,), **{"seed": 1} | change)
+    main, details, _ = made(tmp_path, tmp_path / "e")
+    assert main[0]["SST-2"] == "90.0"
+    assert len(main) == len(details) == 1
+
+
+@pytest.mark.parametrize(
+    "flags", ["--device cuda", "--set pretraining_setting.batches_per_report=5", "--discard_weights --baselines"]
+)
+def test_what_changes_no_result_keeps_nothing_apart(tmp_path: Path, flags: str) -> None:
+    write_run(tmp_path / "e", values=(0.9,), seed=0)
+    write_run(tmp_path / "e", values=(0.8,), seed=1, command=f"python code/run_glue.py --task SST-2 {flags}")
+    main, _, _ = made(tmp_path, tmp_path / "e")
+    assert main[0]["SST-2"] == "85.0 ± 7.1"
+
+
+def test_one_seed_twice_is_not_averaged(tmp_path: Path) -> None:
+    for value in (0.7, 0.8):
+        write_run(tmp_path / "e", values=(value,))
+    write_run(tmp_path / "e", values=(0.3,), seed=1)
+    main, details, _ = made(tmp_path, tmp_path / "e")
+    assert main[0]["SST-2"] == "80.0"
+    assert details[0]["seeds"] == "0"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"checkpoint": "cp-0003.model", "checkpoint_step": 2000},
+        {"checkpoint_sha256": "0" * 64},
+        {"attention": [NYSTROM | {"num_landmarks": 32}] * 4},
+        {"attention": [{"name": "softmax", "conv_kernel_size": None}] * 4},
+    ],
+    ids=["checkpoint", "sha256", "landmarks", "softmax"],
+)
+def test_another_model_is_another_row(tmp_path: Path, change: dict[str, Any]) -> None:
+    write_run(tmp_path / "e", values=(0.9,))
+    write_run(tmp_path / "e", values=(0.5,), **{"seed": 1} | change)
+    main, details, _ = made(tmp_path, tmp_path / "e")
+    assert sorted(row["SST-2"] for row in main) == ["50.0", "90.0"]
+    assert len(details) == 2
+
+
+def test_layers_of_several_attentions_are_counted(tmp_path: Path) -> None:
+    softmax = {"name": "softmax", "conv_kernel_size": 5}
+    write_run(tmp_path / "e", attention=[NYSTROM, NYSTROM, softmax])
+    (row,) = collect([tmp_path / "e"]).rows
+    assert row.attention == "2 x nystrom (num_landmarks=64), 1 x softmax (conv_kernel_size=5)"
+
+
+def test_a_part_of_the_rows_is_a_row_of_its_own(tmp_path: Path) -> None:
+    rows = {"train": 1600, "validation": 872}
+    write_run(tmp_path / "e", values=(0.9,), rows=rows, warnings=[REDUCED])
+    write_run(tmp_path / "e", values=(0.6,))
+    main, details, text = made(tmp_path, tmp_path / "e")
+    assert [(row["model"], row["SST-2"]) for row in main] == [("e", "60.0"), ("e, 1,600 training rows", "90.0 †")]
+    assert [(row["task"], row["training rows"]) for row in details] == [("SST-2", "67,349"), ("SST-2 †", "1,600")]
+    assert f"† e, 1,600 training rows, SST-2: {REDUCED}" in text.splitlines()
+
+
+def test_complete_data_goes_before_partial(tmp_path: Path) -> None:
+    write_run(tmp_path / "e", values=(0.95,), rows={"train": 9, "validation": 9}, warnings=["SST-2 dev has 9 rows"])
+    write_run(tmp_path / "e", values=(0.6,))
+    main, _, text = made(tmp_path, tmp_path / "e")
+    assert main[0]["SST-2"] == "60.0"
+    assert "9 rows" not in text
+
+
+def test_mnli_has_two_figures(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        # The best epoch is chosen by the matched part alone.
+        write_run(tmp_path / "e", "glue/MNLI", seed=seed, validated=mnli((0.8, 0.7), (0.6, 0.9)), command="x")
+    main, details, _ = made(tmp_path, tmp_path / "e")
+    assert main[0]["MNLI m/mm"] == "80.0 ± 0.0 / 60.0 ± 0.0"
+    assert details[0]["last"] == "70.0 ± 0.0 / 90.0 ± 0.0"
+
+
+def test_imdb_shows_test_data(tmp_path: Path) -> None:
+    for seed, tested in enumerate([0.8, 0.9, None]):
+        best = {} if tested is None else {"accuracy": tested}
+        write_run(tmp_path / "e", "imdb", (0.99,), seed=seed, best_weights=best)
+    write_run(tmp_path / "f", "imdb", (0.99,))
+    main, details, _ = made(tmp_path, tmp_path / "e", tmp_path / "f")
+    assert [row["IMDB"] for row in main] == ["85.0 ± 7.1 (2 of 3 seeds)", "not tested"]
+    assert details[0]["best"] == "99.0 ± 0.0"
+
+
+def test_further_tasks_where_there_are_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / "e", "glue/STS-B", (0.7,), main_metric="pearson_spearman")
+    write_run(tmp_path / "e", "wikihop", (0.5,))
+    write_run(tmp_path / "f", "glue/CoLA", (0.1,), main_metric="matthews")
+    main, _, _ = made(tmp_path, tmp_path / "e", tmp_path / "f")
+    assert list(main[0])[9:] == ["CoLA (Matthews)", "STS-B (correlation)", "WikiHop"]
+    assert [list(row.values())[9:] for row in main] == [["", "70.0", "50.0"], ["10.0", "", ""]]
+
+
+def test_experiments_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    a, b = tmp_path / "a" / "nystrom", tmp_path / "b" / "nystrom"
+    write_run(a)
+    write_run(b, values=(0.5,))
+    main, _, _ = made(tmp_path, a, b, tmp_path / "b" / ".." / "a" / "nystrom")
+    assert [(row["model"], row["SST-2"]) for row in main] == [(str(a), "90.0"), (str(b), "50.0")]
+
+
+def test_the_command_repeats_what_was_chosen(tmp_path: Path) -> None:
+    before = "python code/run_glue.py --task SST-2,MRPC --model 'my model' --seed=0 --batch_size 8,16 --baselines --lr"
+    old = write_run(tmp_path / "e", seed=0, batch_size=16, command=f"{before} 3e-5 --epoch 1")
+    new = write_run(tmp_path / "e", seed=2, batch_size=16, command=f"{before} 2e-5,3e-5 --epoch 1 --warmup 0.1")
+    os.utime(old / "result.json", (1, 1))
+    (row,) = collect([tmp_path / "e"]).rows
+    text = row.tasks["glue/SST-2"].command
+    expected = (
+        "python code/run_glue.py --model 'my model' --baselines --epoch 1 --warmup 0.1 --batch_size 16 --lr 3e-05 "
+        "--seed 0,2 --task SST-2 --checkpoint 2"
+    )
+    assert shlex.split(text) == shlex.split(expected)
+    os.utime(new / "result.json", (0, 0))
+    assert "--warmup" not in row.tasks["glue/SST-2"].command
+
+
+def test_a_pipe_in_a_cell_is_no_column(tmp_path: Path) -> None:
+    write_run(tmp_path / "e", command="python 'a | b'")
+    text = write_table2([tmp_path / "e"], tmp_path / "table2.md")
+    assert "'a \\| b'" in text
+
+
+def test_unfinished_runs_are_counted(tmp_path: Path) -> None:
+    write_run(tmp_path / "e")
+    model = tmp_path / "e" / "model"
+    for place, file in (("glue/MRPC/cp-0002-x", "run.lock"), ("imdb/cp-0002-y", "log.jsonl"), ("wikihop/cache", "z")):
+        (model / place).mkdir(parents=True)
+        (model / place / file).touch()
+    _, _, text = made(tmp_path, tmp_path / "e")
+    assert "2 runs are not finished: e/glue/MRPC/cp-0002-x, e/imdb/cp-0002-y" in text.splitlines()
+    (model / "imdb/cp-0002-y/log.jsonl").unlink()
+    assert "1 run is not finished: e/glue/MRPC/cp-0002-x" in made(tmp_path, tmp_path / "e")[2].splitlines()
+
+
+def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / "e")
+    write_experiment(tmp_path / "f")
+    with pytest.raises(UserError, match=r"f: expected a finished .* found none; run one first, .*run_glue.*--model"):
+        write_table2([tmp_path / "e", tmp_path / "f"], tmp_path / "table2.md")
+    lock = tmp_path / "f/model/imdb/cp-0002-x/run.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    with pytest.raises(UserError, match=r"found none \(not finished: f/imdb/cp-0002-x\)"):
+        write_table2([tmp_path / "f"], tmp_path / "table2.md")
+    with pytest.raises(UserError, match=r"config\.json"):
+        write_table2([tmp_path / "nowhere"], tmp_path / "table2.md")
+    assert not list(tmp_path.glob("table2*"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epochs": []},
+        {"main_metric": "f1"},
+        {"epochs": [{"epoch": 1, "metrics": {"accuracy": "high"}}]},
+        {"epochs": [{"epoch": 1, "metrics": {"accuracy": math.nan}}]},
+        {"settings": {"batch_size": 8}},
+        {"settings": []},
+        {"attention": [{}]},
+        {"attention": [1]},
+        {"rows": {}},
+        {"rows": {"train": "many"}},
+        {"exact_share": {}},
+        {"warnings": [1]},
+        {"warnings": None},
+        {"best_weights": {"accuracy": None}},
+        {"command": "python 'open"},
+        {"command": None},
+        {"checkpoint_sha256": 5},
+        {"checkpoint": None},
+        {"task": None},
+        {"format": 0},
+    ],
+    ids=lambda change: f"{next(iter(change))}-{json.dumps(next(iter(change.values())))[:20]}",
+)
+def test_a_malformed_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
+    file = write_run(tmp_path / "e") / "result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(UserError, match=r"result\.json: "):
+        write_table2([tmp_path / "e"], tmp_path / "table2.md")
+
+
+@pytest.mark.parametrize("name", ["table2", "table2.json", "table2.txt"])
+def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"--out .*ends in \.md"):
+        write_table2([tmp_path], tmp_path / name)
+
+
+def test_the_command_prints_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "e")
+    out = tmp_path / "new" / "figures.md"
+    assert run_here(monkeypatch, "code/run_report.py", "table2", tmp_path / "e", "--out", out) == 0
+    printed = capsys.readouterr().out
+    assert out.read_text(encoding="utf-8") in printed
+    assert printed.splitlines()[-1] == f"table: {out}, {out.with_suffix('.json')}"
+    assert run_here(monkeypatch, "code/run_report.py", "table2", tmp_path / "e", "--out", tmp_path / "x.txt") == 2
+    assert "error: --out" in capsys.readouterr().err
