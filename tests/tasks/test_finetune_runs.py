@@ -216,6 +216,7 @@ def test_seeds_fix_everything(source: Path, tmp_path: Path, glue_folder: Path) -
         for number, seed in enumerate((3, 3, 4))
     ]
     assert metrics(done[0]) == metrics(done[1]) != metrics(done[2])
+    assert done[0].family == done[2].family, "runs that may be averaged"
 
 
 def test_discarded_weights_leave_results_and_predictions(experiment: Experiment, glue_folder: Path) -> None:
@@ -268,7 +269,7 @@ def test_another_setting_is_another_run(experiment: Experiment, glue_folder: Pat
     other = open_experiment(experiment.folder, ["pretraining_setting.weight_decay=0.5"])
     second = run(other, glue_folder, epochs=1).results[0]
     third = run(experiment, glue_folder, epochs=1, warmup=0.5).results[0]
-    assert len({first.folder, second.folder, third.folder}) == 3
+    assert len({first.folder, second.folder, third.folder}) == len({first.family, second.family, third.family}) == 3
     compiled = open_experiment(experiment.folder, ["model.attention_grad_checkpointing=true"])
     assert run(compiled, glue_folder, epochs=1).results[0].folder == first.folder, "the same numbers, another way"
 

@@ -16,11 +16,6 @@ from nystromformer.tasks.experiment import open_experiment
 from nystromformer.tasks.finetune.results import RESULT_FILE, RunResult, Spread, read_result
 
 _PLACES = ("glue/*/*", "imdb/*", "wikihop/*")
-# A result does not say these, though they change it; they are read from its command. Runs that may differ in more than
-# their seeds are better kept apart than averaged.
-_DECISIVE_FLAGS = ("--length", "--validation", "--split_seed")
-_DECISIVE_KEYS = re.compile(r"model\.|pretraining_setting\.(weight_decay|adam_|max_grad_norm)")
-_REDUCED = "(--train_rows)"
 
 
 @dataclass(frozen=True)
@@ -89,14 +84,8 @@ class Row:
     checkpoint_step: int
     checkpoint_sha256: str
     attention: str
-    train_rows: int | None
-    """Where a part of the training rows was asked for; None: all."""
     tasks: dict[str, Repeats]
     """The best settings of each."""
-
-    @property
-    def title(self) -> str:
-        return self.name if self.train_rows is None else f"{self.name}, {self.train_rows:,} training rows"
 
     @property
     def origin(self) -> str:
@@ -147,18 +136,17 @@ def collect(folders: Sequence[Path]) -> Finished:
 
 
 def _rows(name: str, results: Sequence[RunResult]) -> list[Row]:
-    """Rows of an experiment, those of early checkpoints first and those of all training rows before others."""
+    """Rows of an experiment, those of early checkpoints first."""
     together: dict[tuple[Any, ...], list[RunResult]] = {}
     for run in results:
-        reduced = run.rows["train"] if any(_REDUCED in text for text in run.warnings) else None
         origin = (run.checkpoint_step, run.checkpoint, run.checkpoint_sha256)
-        together.setdefault((*origin, json.dumps(run.attention, sort_keys=True), reduced), []).append(run)
+        together.setdefault((*origin, json.dumps(run.attention, sort_keys=True)), []).append(run)
     rows = []
-    for key in sorted(together, key=lambda key: (*key[:4], -(key[4] or math.inf))):
-        step, checkpoint, sha256, _, reduced = key
+    for key in sorted(together):
+        step, checkpoint, sha256, _ = key
         runs = together[key]
         cells = {task: _best([run for run in runs if run.task == task]) for task in {run.task: None for run in runs}}
-        rows.append(Row(name, checkpoint, step, sha256, _attention(runs[0].attention), reduced, cells))
+        rows.append(Row(name, checkpoint, step, sha256, _attention(runs[0].attention), cells))
     return rows
 
 
@@ -166,27 +154,14 @@ def _best(runs: Sequence[RunResult]) -> Repeats:
     """The settings whose best epochs have the highest mean; those on complete data before others."""
     groups: dict[str, list[RunResult]] = {}
     for run in runs:
-        groups.setdefault(_all_but_seed(run), []).append(run)
-    cells: list[Repeats] = []
-    for group in groups.values():
-        seeds = {run.run.seed for run in group}
-        # Of equal seeds, something differs that results do not say.
-        alone = len(seeds) < len(group)
-        ordered = sorted(group, key=lambda run: run.run.seed)
-        cells += [Repeats((run,)) for run in ordered] if alone else [Repeats(tuple(ordered))]
-    return max(cells, key=lambda cell: (-len(cell.first.warnings), cell.best(cell.first.main_metric).mean))
+        groups.setdefault(run.family, []).append(run)
+    cells = [Repeats(tuple(sorted(group, key=lambda run: run.run.seed))) for group in groups.values()]
+    return max(cells, key=_completeness)
 
 
-def _all_but_seed(run: RunResult) -> str:
-    """Equal for runs that differ in their seeds alone, as far as their results and commands say."""
-    settings = {key: value for key, value in run.settings.items() if key != "seed"}
-    flags = [
-        words
-        for flag, words in _flags(run.command)
-        if flag in _DECISIVE_FLAGS or (flag == "--set" and _DECISIVE_KEYS.match(words[-1].removeprefix("--set=")))
-    ]
-    data = (run.rows, run.exact_share, run.warnings, run.main_metric)
-    return json.dumps([settings, run.attention, *data, sorted(flags)], sort_keys=True)
+def _completeness(cell: Repeats) -> tuple[int, int, float]:
+    run = cell.first
+    return -len(run.warnings), run.rows["train"], cell.best(run.main_metric).mean
 
 
 def _flags(command: str) -> list[tuple[str, list[str]]]:
@@ -202,13 +177,21 @@ def _flags(command: str) -> list[tuple[str, list[str]]]:
 def _checked(run: RunResult) -> RunResult:
     """The same, once all that the table needs is known to be there."""
     try:
-        texts = [run.task, run.main_metric, run.checkpoint, run.checkpoint_sha256, run.command, *run.warnings]
+        texts = [
+            run.task,
+            run.main_metric,
+            run.checkpoint,
+            run.checkpoint_sha256,
+            run.family,
+            run.command,
+            *run.warnings,
+        ]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("a text is missing")
         (row,) = _rows("", [run])
         runs = row.tasks[run.task]
         # What the report will print, tried on this run alone.
-        _ = row.title, runs.command
+        _ = runs.command
         numbers = [epoch.metrics[name] for epoch in run.epochs for name in runs.metrics]
         numbers += [run.rows["train"], run.exact_share["validation"], run.run.learning_rate, *run.best_weights.values()]
         if not runs.metrics or not all(map(math.isfinite, numbers)):

@@ -49,10 +49,10 @@ _PAPER_TASKS = tuple(PAPER["Nyströmformer"])
 
 _LEGEND = (
     "In percent: mean ± sample standard deviation over the seeds, each run at its best epoch. Of several settings "
-    "those on the most complete data, and of these those with the highest mean of the main metric on the validation "
-    "data. Columns show validation data; IMDB, and WikiHop where dev.json is kept for the end, data that nothing was "
-    "chosen by. † on partial data, see below. The paper: batch 32, learning rate 3e-5, 4 epochs (MRPC: searched over "
-    "batch 8, 16, 32 and 2e-5 to 5e-5); IMDB at 512 tokens (Nyströmformer at 1024: 93.0)."
+    "those on the most complete data, then on the most training rows, then those with the highest mean of the main "
+    "metric on the validation data. Columns show validation data; IMDB, and WikiHop where dev.json is kept for the "
+    "end, data that nothing was chosen by. † on partial data, see below. The paper: batch 32, learning rate 3e-5, 4 "
+    "epochs (MRPC: searched over batch 8, 16, 32 and 2e-5 to 5e-5); IMDB at 512 tokens (Nyströmformer at 1024: 93.0)."
 )
 
 _DETAILS = (
@@ -61,6 +61,7 @@ _DETAILS = (
     "checkpoint",
     "attention",
     "training rows",
+    "length",
     "seeds",
     "batch",
     "learning rate",
@@ -105,8 +106,8 @@ def markdown(finished: Finished) -> str:
     ]
     for row in finished.rows:
         cells = [_cell(row.tasks[task]) if task in row.tasks else "" for task in tasks]
-        lines.append([row.title, row.origin, row.attention, *cells])
-    notes = [f"† {row.title}, {_short(task)}: {text}" for row, task, runs in figures for text in runs.first.warnings]
+        lines.append([row.name, row.origin, row.attention, *cells])
+    notes = [f"† {row.name}, {_short(task)}: {text}" for row, task, runs in figures for text in runs.first.warnings]
     if finished.unfinished:
         count = len(finished.unfinished)
         notes.append(f"{count} {'run is' if count == 1 else 'runs are'} not finished: {', '.join(finished.unfinished)}")
@@ -143,11 +144,12 @@ def _cell(runs: Repeats) -> str:
 def _detail(row: Row, task: str, runs: Repeats) -> list[str]:
     settings = runs.first.run
     return [
-        row.title,
+        row.name,
         _short(task) + (" †" if runs.first.warnings else ""),
         row.origin,
         row.attention,
         f"{runs.first.rows['train']:,}",
+        str(runs.first.length),
         ",".join(map(str, runs.seeds)),
         str(settings.batch_size),
         f"{settings.learning_rate:g}",

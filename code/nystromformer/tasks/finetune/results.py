@@ -39,6 +39,10 @@ class RunResult:
     attention: list[dict[str, Any]]
     """Of each layer."""
     settings: dict[str, Any]
+    length: int
+    """Tokens of the longest row that was allowed."""
+    family: str
+    """A hash of all that decides the result but the seed: runs of one family may be averaged."""
     main_metric: str
     epochs: list[EpochMetrics]
     rows: dict[str, int]

@@ -75,10 +75,13 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
 
 def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
     """Where a run's files lie, below the experiment's checkpoints."""
-    text = json.dumps(identity(setup, splits, settings), sort_keys=True)
-    sign = hashlib.sha256(text.encode()).hexdigest()[:8]
+    sign = _hash(identity(setup, splits, settings))[:8]
     readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-epoch{settings.epochs}-seed{settings.seed}"
     return setup.experiment.checkpoints / setup.definition.name / f"{setup.pretrained.name}-{readable}-{sign}"
+
+
+def _hash(facts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Signals:
@@ -208,6 +211,8 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
 
 def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -> RunResult:
     attentions = setup.config.model.attentions
+    facts = identity(setup, splits, settings)
+    family = {**facts, "settings": {key: value for key, value in facts["settings"].items() if key != "seed"}}
     passing = ("type", "step", "epoch", "time")
     epochs = {
         record["epoch"]: {key: value for key, value in record.items() if key not in passing}
@@ -222,6 +227,8 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -
         checkpoint_sha256=setup.pretrained.sha256,
         attention=[attention.model_dump(mode="json") for attention in attentions],
         settings=asdict(settings),
+        length=setup.loading.length,
+        family=_hash(family)[:16],
         main_metric=setup.definition.main_metric,
         epochs=[EpochMetrics(epoch + 1, metrics) for epoch, metrics in sorted(epochs.items())],
         rows={name: len(examples) for name, examples in splits.named.items()},
