@@ -57,13 +57,12 @@ def glue(
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetune.command import run_sweeps
-    from nystromformer.tasks.glue.task import Glue
+    from nystromformer.tasks.glue.task import Glue, check_files
 
     folder = Path(glue) if glue else experiment.path(experiment.config.glue_dataset_folder)
     source = None if glue == "hub" else folder
     definitions = [Glue(each, source, skip_bad_rows) for each in tasks]
-    for definition in definitions:
-        definition.check()  # now, and not after hours of the tasks before it
+    check_files(definitions)
     run_sweeps(experiment, definitions, sweep, device, typer.echo)
 
 

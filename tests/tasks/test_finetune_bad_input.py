@@ -178,6 +178,15 @@ def test_each_glue_task_is_looked_at_before_the_first_one_trains(
     assert_says(refused(GLUE, experiment, *tasks), "RTE/dev.tsv: line 2", "'maybe'")
 
 
+def test_several_processes_speak_with_one_voice(experiment: Path, glue: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    script = (ROOT / GLUE, "--model", experiment, "--glue", glue, "--task", "SST-2,RTE", "--device", "cpu")
+    done = subprocess.run([*launcher, *map(str, script)], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode != 0
+    assert done.stderr.count("no data of RTE") == 1
+    assert not list(experiment.glob("model/glue"))
+
+
 def test_test_data_are_looked_at_before_training(refused: Refused, experiment: Path, glue: Path) -> None:
     (glue / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tfine\n1\n")
     assert_says(refused(GLUE, experiment, "--glue", glue, "--task", "SST-2"), "SST-2/test.tsv: line 3")

@@ -1,6 +1,7 @@
 """GLUE as fine-tuning tasks."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -36,7 +37,7 @@ class Glue:
         self.main_metric: str = task.main_metric
 
     def check(self) -> None:
-        """Read all files in the folder, test data too, so that what is wrong with them is known before the training.
+        """Read all files in the folder, test data too.
 
         Raises:
             UserError: a file is missing or malformed.
@@ -102,6 +103,19 @@ class Glue:
         if self.source is None:
             return read_hub_split(self.task, split)
         return read_split(self.task, self.source, split, self.skip_bad_rows)
+
+
+def check_files(tasks: Sequence[Glue]) -> None:
+    """Read all tasks' files, so that what is wrong with them is known before the first one has trained for hours.
+
+    Of several processes the main one does it: the others wait for it to join them.
+
+    Raises:
+        UserError: a file is missing or malformed.
+    """
+    if os.environ.get("RANK", "0") == "0":
+        for task in tasks:
+            task.check()
 
 
 def _ending(split: str) -> str:
