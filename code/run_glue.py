@@ -57,13 +57,11 @@ def glue(
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetune.command import run_sweeps
-    from nystromformer.tasks.glue.task import Glue, check_files
+    from nystromformer.tasks.glue.task import Glue
 
     folder = Path(glue) if glue else experiment.path(experiment.config.glue_dataset_folder)
     source = None if glue == "hub" else folder
-    definitions = [Glue(each, source, skip_bad_rows) for each in tasks]
-    check_files(definitions)
-    run_sweeps(experiment, definitions, sweep, device, typer.echo)
+    run_sweeps(experiment, [Glue(each, source, skip_bad_rows) for each in tasks], sweep, device, typer.echo)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class Refused(Protocol):
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
     """Runs a command that must refuse; returns what it said.
 
-    leaves: what it may leave: "lock", a run's folder with nothing but its lock, or "cache", WikiHop's.
+    leaves: what it may leave: "cache", WikiHop's.
     """
 
     def check(script: str, folder: Path, *flags: object, leaves: str | None = None) -> str:
@@ -83,9 +83,9 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         if leaves == "cache":
             assert all(name.startswith("model/wikihop/cache/") for name in files), files
         else:
-            assert len(files) == (leaves == "lock"), new
+            assert not files, new
             assert all(name.endswith("/run.lock") for name in files), files
-            assert leaves == "lock" or not new, new
+            assert not new, new
         return said
 
     return check
@@ -279,7 +279,7 @@ def test_no_checkpoint_at_all(refused: Refused, experiment: Path, flags: tuple[o
 
 
 def test_a_model_of_another_size(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
-    said = refused(GLUE, experiment, *flags, "--set", "model.transformer_hidden_dim=64", leaves="lock")
+    said = refused(GLUE, experiment, *flags, "--set", "model.transformer_hidden_dim=64")
     assert_says(said, "cp-0001.model: of another architecture")
     assert_says(said, "model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint")
     for weight, now, then in (

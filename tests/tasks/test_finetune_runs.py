@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from finetuning import pretrained, sweep, write_sst2, write_stsb
+from finetuning import copy_of, pretrained, sweep, write_sst2, write_stsb
 from small import CPU, ROOT, command, run_here
 
 from nystromformer.tasks.experiment import Experiment, open_experiment
@@ -32,14 +32,6 @@ def glue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
     """The folder of a pretrained experiment, which each test copies."""
     return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
-
-
-def copy_of(source: Path, target: Path, *overrides: str) -> Experiment:
-    """A folder with the pretrained weights and the tokenizer, and nothing else of the run."""
-    (target / "model" / "tokenizer").mkdir(parents=True)
-    for name in ("config.json", "model/cp-0001.model", "model/tokenizer/tokenizer.json"):
-        (target / name).write_bytes((source / name).read_bytes())
-    return open_experiment(target, overrides)
 
 
 @pytest.fixture

@@ -300,17 +300,17 @@ class Trainer:
         if self.scaler.is_enabled() and scale < _LEAST_LOSS_SCALE:
             raise UserError(
                 f"float16 gradients are not finite at step after step: the loss scale fell to {scale:.1e} at step "
-                f"{self.progress.step}. Lower learning_rate, lengthen warmup or set mixed_precision to bf16 or false, "
-                "and start again; the checkpoints written so far are kept."
+                f"{self.progress.step}. Lower the learning rate, lengthen the warm-up or set mixed_precision to bf16 "
+                "or false, and start again; the checkpoints written so far are kept."
             )
 
     def _check_finite(self, metrics: Mapping[str, float]) -> None:
         broken = [name for name, value in metrics.items() if not math.isfinite(value)]
         if broken:
             raise UserError(
-                f"{', '.join(broken)} is not a finite number at step {self.progress.step}: the run has diverged. Lower "
-                "learning_rate, lengthen warmup or set max_grad_norm, and start again; the checkpoints written so far "
-                "are kept."
+                f"{', '.join(broken)} is not a finite number at step {self.progress.step}: the run has diverged. "
+                "Lower the learning rate, lengthen the warm-up or set max_grad_norm, and start again; the checkpoints "
+                "written so far are kept."
             )
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 from nystromformer.tasks.experiment import Experiment
@@ -10,8 +11,10 @@ from nystromformer.tasks.finetune.definition import Definition, Splits
 from nystromformer.tasks.finetune.encoded import EncodedTexts
 from nystromformer.tasks.finetune.objective import Classes
 from nystromformer.tasks.finetune.results import Spread, table
+from nystromformer.tasks.finetune.run import Setup
 from nystromformer.tasks.finetune.settings import Sweep
-from nystromformer.tasks.finetune.sweep import finetune
+from nystromformer.tasks.finetune.start import load_encoder, open_pretrained
+from nystromformer.tasks.finetune.sweep import open_setup, run_sweep
 from nystromformer.training import choose_device, join_group
 
 logger = logging.getLogger(__name__)
@@ -31,9 +34,18 @@ def run_sweeps(
     with join_group() as group:
         precision = experiment.config.model.mixed_precision
         chosen = group.check(lambda: choose_device(device, precision, group.local_rank if group.size > 1 else None))
-        status = 0
+        pretrained = group.check(lambda: open_pretrained(experiment, sweep.checkpoint))
+        setups = [
+            group.check(partial(open_setup, experiment, definition, sweep, chosen, group, pretrained))
+            for definition in definitions
+        ]
+        # What is wrong with the last task is known now, and not once the tasks before it have trained for hours.
+        group.check(lambda: check_weights(setups[0]))
         for definition in definitions:
-            done = finetune(experiment, definition, sweep, chosen, group)
+            group.on_main(definition.check)
+        status = 0
+        for setup in setups:
+            definition, done = setup.definition, run_sweep(setup)
             if done.stopped_by is not None:
                 status = 128 + done.stopped_by
                 break
@@ -43,6 +55,15 @@ def run_sweeps(
                 title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
                 show(f"\n{title}\n{table(done.results, baselines)}")
     group.leave(status)
+
+
+def check_weights(setup: Setup) -> None:
+    """Check that the model takes the checkpoint's weights.
+
+    Raises:
+        UserError: lists all that differs.
+    """
+    load_encoder(setup.definition.objective.build(setup.config.model), setup.config, setup.pretrained)
 
 
 def _baselines(definition: Definition, splits: Splits, seeds: Sequence[int]) -> dict[str, dict[str, Spread]]:

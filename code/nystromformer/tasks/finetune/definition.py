@@ -59,6 +59,13 @@ class Definition(Protocol):
     objective: Objective
     main_metric: str
 
+    def check(self) -> None:
+        """Read all files, so that what is wrong with them is known before any task is trained; in one process.
+
+        Raises:
+            UserError: missing or malformed data.
+        """
+
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         """The checkpoint's tokenizer with the task's own tokens at its end."""
 

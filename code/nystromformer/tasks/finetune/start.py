@@ -15,7 +15,7 @@ from nystromformer.files import sha256_of
 from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.start import refusal
-from nystromformer.training.checkpoint import choose_weights, find_weights, read_checkpoint
+from nystromformer.training.checkpoint import UnreadableCheckpoint, choose_weights, find_weights, read_checkpoint
 
 _ENCODER = "encoder."
 _WORDS = "encoder.embeddings.word.weight"
@@ -54,7 +54,12 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
             "begins with one checkpoint of the pretraining"
         )
     (path,) = choose_weights(experiment.checkpoints, wanted)
-    content = read_checkpoint(path)
+    try:
+        content = read_checkpoint(path)
+    except UnreadableCheckpoint as error:
+        others = ", ".join(str(epoch) for epoch, other in found.items() if other != path)
+        advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"
+        raise UserError(f"{error}; {advice}") from error
     absent = [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]
     if absent:
         raise UserError(f"{path}: not a checkpoint of a run: without {', '.join(absent)}")

@@ -10,7 +10,7 @@ from nystromformer.tasks.finetune.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetune.results import RunResult, best_combination
 from nystromformer.tasks.finetune.run import Setup, exact_shares, predict, run_folder, train
 from nystromformer.tasks.finetune.settings import Sweep
-from nystromformer.tasks.finetune.start import finetuning_config, open_pretrained
+from nystromformer.tasks.finetune.start import Pretrained, finetuning_config, open_pretrained
 from nystromformer.tasks.run import say
 from nystromformer.tasks.tokenizer import find_tokenizer
 from nystromformer.training import Device, Group
@@ -36,7 +36,7 @@ def finetune(
     device: Device,
     group: Group = Group(),  # noqa: B008  # immutable
 ) -> Finetuned:
-    """Run, or go on with, all runs of a sweep; finished ones are only read.
+    """Open a task and run its sweep.
 
     Args:
         group: the processes that train together; each calls this.
@@ -44,7 +44,41 @@ def finetune(
     Raises:
         UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
     """
-    setup = group.check(lambda: _open(experiment, definition, sweep, device, group))
+    pretrained = group.check(lambda: open_pretrained(experiment, sweep.checkpoint))
+    return run_sweep(group.check(lambda: open_setup(experiment, definition, sweep, device, group, pretrained)))
+
+
+def open_setup(
+    experiment: Experiment, definition: Definition, sweep: Sweep, device: Device, group: Group, pretrained: Pretrained
+) -> Setup:
+    """What all runs of a sweep share, but for the data.
+
+    Raises:
+        UserError: the checkpoint's tokenizer is not there, or the rows that the flags ask for do not fit the model.
+    """
+    found = find_tokenizer(experiment, sweep.tokenizer, pretrained.tokenizer_sha256)
+    tokenizer = definition.tokenizer(found)
+    length = sweep.length or sweep.pad_to or experiment.config.model.max_seq_len
+    if sweep.pad_to is not None and sweep.pad_to < length:
+        raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
+    config = finetuning_config(experiment, length, tokenizer.get_vocab_size(), sweep.pad_to)
+    loading = Loading(
+        tokenizer=tokenizer,
+        length=length,
+        sentence_types=config.model.num_sen_type > 1,
+        train_rows=sweep.train_rows,
+        cache=experiment.checkpoints / definition.name / "cache",
+    )
+    return Setup(experiment, config, definition, pretrained, loading, sweep, device, group)
+
+
+def run_sweep(setup: Setup) -> Finetuned:
+    """Run, or go on with, all runs of a sweep; finished ones are only read.
+
+    Raises:
+        UserError: the data are missing or malformed, or a run cannot go on.
+    """
+    group, definition, sweep = setup.group, setup.definition, setup.sweep
     splits = _load(setup, group)
     results: list[RunResult] = []
     for number, settings in enumerate(sweep.runs, start=1):
@@ -64,24 +98,6 @@ def finetune(
         for settings in sweep.runs:
             remove_weights(run_folder(setup, splits, settings))
     return Finetuned(results, splits=splits)
-
-
-def _open(experiment: Experiment, definition: Definition, sweep: Sweep, device: Device, group: Group) -> Setup:
-    pretrained = open_pretrained(experiment, sweep.checkpoint)
-    found = find_tokenizer(experiment, sweep.tokenizer, pretrained.tokenizer_sha256)
-    tokenizer = definition.tokenizer(found)
-    length = sweep.length or sweep.pad_to or experiment.config.model.max_seq_len
-    if sweep.pad_to is not None and sweep.pad_to < length:
-        raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
-    config = finetuning_config(experiment, length, tokenizer.get_vocab_size(), sweep.pad_to)
-    loading = Loading(
-        tokenizer=tokenizer,
-        length=length,
-        sentence_types=config.model.num_sen_type > 1,
-        train_rows=sweep.train_rows,
-        cache=experiment.checkpoints / definition.name / "cache",
-    )
-    return Setup(experiment, config, definition, pretrained, loading, sweep, device, group)
 
 
 def _load(setup: Setup, group: Group) -> Splits:

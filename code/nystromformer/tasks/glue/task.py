@@ -1,7 +1,6 @@
 """GLUE as fine-tuning tasks."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -37,22 +36,14 @@ class Glue:
         self.main_metric: str = task.main_metric
 
     def check(self) -> None:
-        """Read all files in the folder, test data too.
-
-        Raises:
-            UserError: a file is missing or malformed.
-        """
-        if self.source is not None:
-            for split in dict.fromkeys((*self.task.required_splits, *self._available())):
-                self._read(split)
+        for split in dict.fromkeys((*self.task.required_splits, *self._available())):
+            self._read(split)  # from the hub: into the library's own cache, where the other processes find it
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer
 
     def prepare(self, loading: Loading) -> None:
-        if self.source is None:  # one process downloads, into the library's own cache
-            for split in self._available():
-                self._read(split)
+        """Nothing takes long."""
 
     def load(self, loading: Loading) -> Splits:
         available = self._available()
@@ -103,19 +94,6 @@ class Glue:
         if self.source is None:
             return read_hub_split(self.task, split)
         return read_split(self.task, self.source, split, self.skip_bad_rows)
-
-
-def check_files(tasks: Sequence[Glue]) -> None:
-    """Read all tasks' files, so that what is wrong with them is known before the first one has trained for hours.
-
-    Of several processes the main one does it: the others wait for it to join them.
-
-    Raises:
-        UserError: a file is missing or malformed.
-    """
-    if os.environ.get("RANK", "0") == "0":
-        for task in tasks:
-            task.check()
 
 
 def _ending(split: str) -> str:

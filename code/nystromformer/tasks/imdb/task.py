@@ -35,6 +35,9 @@ class Imdb:
         self.split_seed = split_seed
         self.objective: Objective = Classes(len(LABELS))
 
+    def check(self) -> None:
+        split_validation(self._texts["train"], self.validation, self.split_seed)
+
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer
 

@@ -52,11 +52,8 @@ class WikiHop:
         # Opening hashes a large file, and says which instances are left out.
         self._tokens = lru_cache(maxsize=None)(self._open_tokens)
 
-    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        return add_special_tokens(tokenizer)
-
-    def prepare(self, loading: Loading) -> None:
-        """Tokenise what is there, into the cache."""
+    def check(self) -> None:
+        """Only whether the files are there: reading them takes long, and is done next."""
         train, dev = (self.source / f"{split}.json" for split in ("train", "dev"))
         check_file(train)
         if self.validation is None and not dev.is_file():
@@ -64,6 +61,13 @@ class WikiHop:
                 f"{dev}: no such file. Put QAngaroo's dev.json there, or hold out a part of train.json, such as by "
                 "--validation 0.1"
             )
+
+    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        return add_special_tokens(tokenizer)
+
+    def prepare(self, loading: Loading) -> None:
+        """Tokenise what is there, into the cache."""
+        train, dev = (self.source / f"{split}.json" for split in ("train", "dev"))
         for path in filter(Path.is_file, (train, dev, self.source / "test.json")):
             self._tokens(path, loading)
         # An instance that fits no row is refused now and not when the training is done.
@@ -104,7 +108,10 @@ class WikiHop:
             scores_IA = scores["" if examples is validation else name]
             write_predictions(examples, scores_IA, folder / f"{name}.json")
             if examples.labels is not None and examples is not validation:
-                found |= self.metrics(scores_IA, torch.from_numpy(examples.labels))
+                # Beside dev.json, a test.json with answers does not take its place.
+                ending = "" if name == "dev" or "dev" not in test else f"_{name}"
+                metrics = self.metrics(scores_IA, torch.from_numpy(examples.labels))
+                found |= {key + ending: value for key, value in metrics.items()}
         return found
 
     def _open_tokens(self, path: Path, loading: Loading) -> TokenCache:
