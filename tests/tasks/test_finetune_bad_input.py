@@ -83,8 +83,6 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         if leaves == "cache":
             assert all(name.startswith("model/wikihop/cache/") for name in files), files
         else:
-            assert not files, new
-            assert all(name.endswith("/run.lock") for name in files), files
             assert not new, new
         return said
 
