@@ -51,9 +51,11 @@ def metrics(result: RunResult) -> list[dict[str, float]]:
     return [epoch.metrics for epoch in result.epochs]
 
 
-def lines(result: RunResult) -> list[tuple[int, float]]:
+def lines(result: RunResult) -> list[tuple[int, float, float]]:
+    """Step, loss and, of training, the norm of its gradient, whose scale Adam would hide."""
     records = read_log(Path(result.folder) / "log.jsonl")
-    return [(r["step"], r["loss"]) for r in records if r["type"] in ("train", "validation")]
+    kinds = ("train", "validation")
+    return [(r["step"], r["loss"], r.get("gradient_norm", 0.0)) for r in records if r["type"] in kinds]
 
 
 FLAGS = ("--task", "SST-2", "--batch_size", 4, "--lr", 1e-3, "--epoch", 3, "--bucket", 3, "--device", "cpu")
@@ -115,7 +117,7 @@ def test_micro_batches_change_no_step(source: Path, tmp_path: Path, glue_folder:
     for size in (1, 8):
         budget = (f"gpu_setting.inst_per_gpu={size}", "pretraining_setting.batches_per_report=1")
         done = run(copy_of(source, tmp_path / str(size), *NO_DROPOUT, *budget), glue_folder)
-        curves.append([loss for _, loss in lines(done.results[0])])
+        curves.append(lines(done.results[0]))
     assert len(curves[0]) == 18
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
 
@@ -136,7 +138,7 @@ def test_two_processes_are_one(layout: str, source: Path, tmp_path: Path, glue_f
         (folder,) = experiment.checkpoints.glob("glue/SST-2/*")
         result = read_result(folder)
         assert result is not None
-        found.append((folder, [loss for _, loss in lines(result)], metrics(result)))
+        found.append((folder, lines(result), metrics(result)))
     assert found[0][0].name == found[1][0].name, "stopped in two processes, a run goes on in one"
     torch.testing.assert_close(torch.tensor(found[0][1]), torch.tensor(found[1][1]), rtol=0, atol=1e-5)
     scores = [(folder / "predictions" / "dev.tsv").read_text().splitlines() for folder, _, _ in found]
