@@ -127,8 +127,8 @@ def test_two_processes_are_one(layout: str, source: Path, tmp_path: Path, glue_f
     found = []
     settings = (*NO_DROPOUT, "pretraining_setting.batches_per_report=1", f'gpu_setting.parallel="{layout}"')
     flags = [*FLAGS, "--glue", glue_folder, *(flag for override in settings for flag in ("--set", override))]
-    # A batch of 7 leaves one of 4 rows at an epoch's end.
-    flags[flags.index("--batch_size") + 1] = 7
+    # 60 rows: one is left at an epoch's end, so that a process has none.
+    flags[flags.index("--batch_size") + 1] = 59
     for processes in (1, 2):
         experiment = copy_of(source, tmp_path / str(processes))
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
