@@ -268,6 +268,20 @@ def test_a_stop_at_an_epochs_end_does_not_wait_for_its_validation(
         assert_same(first, second)
 
 
+def test_a_validation_that_no_checkpoint_followed_is_in_the_log_once(tmp_path: Path, dataset_folder: Path) -> None:
+    """Killed between an epoch's validation and its checkpoint, a run validates again."""
+    experiment = write_experiment(tmp_path, pretraining_setting__epoch=2)
+    pretrain(experiment, dataset_folder, CPU)
+    model = tmp_path / "model"
+    before = [r for r in read_log(model / "log.jsonl") if r["type"] == "validation"]
+    (model / "cp-0001.cp").rename(model / "cp-0001-step-00000020.cp")
+    (model / "cp-0001.model").unlink()
+    pretrain(experiment, dataset_folder, CPU)
+    after = [r for r in read_log(model / "log.jsonl") if r["type"] == "validation"]
+    assert [(r["step"], r["loss"]) for r in after] == [(r["step"], r["loss"]) for r in before]
+    assert (model / "cp-0001.model").exists()
+
+
 def test_checkpoints_that_are_kept(tmp_path: Path, dataset_folder: Path, uninterrupted: Path) -> None:
     names = sorted(path.name for path in (uninterrupted / "model").glob("cp-*"))
     epochs = [f"cp-{epoch:04d}.{kind}" for epoch in range(4) for kind in ("cp", "model")]
