@@ -9,7 +9,9 @@ from nystromformer import cli, flags
 
 
 def glue(
-    task: Annotated[str, typer.Option("--task", help="A task, several separated by commas, paper or all.")],
+    task: Annotated[
+        list[str], typer.Option("--task", help="A task, several separated by commas, paper or all; repeatable.")
+    ],
     model: flags.ModelFolder = Path("/model"),
     glue: Annotated[
         str | None, typer.Option("--glue", help="GLUE's folder, or hub; default: glue_dataset_folder.")
@@ -37,7 +39,7 @@ def glue(
     from nystromformer.tasks.glue.catalog import find_tasks
 
     experiment = open_experiment(model, overrides or [])
-    tasks = find_tasks(task)
+    tasks = find_tasks(",".join(task))
     sweep = make_sweep(
         batch_size,
         lr,

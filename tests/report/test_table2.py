@@ -58,6 +58,7 @@ def write_run(
         "command": f"python code/run_glue.py --task {task.removeprefix('glue/')} --seed 0",
         "version": "0.1.0",
         "device": "cpu",
+        "processes": 1,
     }
     if not (experiment / "config.json").is_file():
         write_experiment(experiment)
@@ -107,9 +108,9 @@ def made(out: Path, *folders: Path) -> tuple[list[dict[str, str]], list[dict[str
 def test_the_paper_stands_first(tmp_path: Path) -> None:
     write_run(tmp_path / "e")
     (main, _) = tables(write_table2([tmp_path / "e"], tmp_path / "table2.md"))
-    assert list(main[0])[3:] == ["SST-2", "MRPC (F1)", "QNLI", "QQP (F1)", "MNLI m/mm", "IMDB"]
-    assert list(main[0].values())[3:] == ["90.0", "88.4", "90.3", "87.3", "82.4/82.4", "93.3"]
-    assert list(main[1].values())[3:] == ["91.4", "88.1", "88.7", "86.3", "80.9/82.2", "93.2"]
+    assert list(main[0])[3:] == ["SST-2", "MRPC (F1)", "QNLI", "QQP (F1)", "MNLI m/mm", "IMDB", "IMDB, n=1024"]
+    assert list(main[0].values())[3:] == ["90.0", "88.4", "90.3", "87.3", "82.4/82.4", "93.3", ""]
+    assert list(main[1].values())[3:] == ["91.4", "88.1", "88.7", "86.3", "80.9/82.2", "93.2", "93.0"]
     assert [row["model"] for row in main] == [*(f"{name} (paper)" for name in PAPER), "e"]
 
 
@@ -231,7 +232,7 @@ def test_mnli_has_two_figures(tmp_path: Path) -> None:
 def test_imdb_shows_test_data(tmp_path: Path) -> None:
     for seed, tested in enumerate([0.8, 0.9, None]):
         best = {} if tested is None else {"accuracy": tested}
-        write_run(tmp_path / "e", "imdb", (0.99,), seed=seed, best_weights=best)
+        write_run(tmp_path / "e", "imdb", (0.99,), seed=seed, test_metrics=best)
     write_run(tmp_path / "f", "imdb", (0.99,))
     main, details, _ = made(tmp_path, tmp_path / "e", tmp_path / "f")
     assert [row["IMDB"] for row in main] == ["85.0 ± 7.1 (2 of 3 seeds)", "not tested"]
@@ -243,8 +244,8 @@ def test_further_tasks_where_there_are_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "e", "wikihop", (0.5,))
     write_run(tmp_path / "f", "glue/CoLA", (0.1,), main_metric="matthews")
     main, _, _ = made(tmp_path, tmp_path / "e", tmp_path / "f")
-    assert list(main[0])[9:] == ["CoLA (Matthews)", "STS-B (correlation)", "WikiHop"]
-    assert [list(row.values())[9:] for row in main] == [["", "70.0", "50.0"], ["10.0", "", ""]]
+    assert list(main[0])[10:] == ["CoLA (Matthews)", "STS-B (correlation)", "WikiHop"]
+    assert [list(row.values())[10:] for row in main] == [["", "70.0", "50.0"], ["10.0", "", ""]]
 
 
 def test_experiments_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -320,7 +321,7 @@ def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
         {"exact_share": {}},
         {"warnings": [1]},
         {"warnings": None},
-        {"best_weights": {"accuracy": None}},
+        {"test_metrics": {"accuracy": None}},
         {"command": "python 'open"},
         {"command": None},
         {"checkpoint_sha256": 5},
@@ -354,3 +355,25 @@ def test_the_command_prints_and_writes(
     assert printed.splitlines()[-1] == f"table: {out}, {out.with_suffix('.json')}"
     assert run_here(monkeypatch, "code/run_report.py", "table2", tmp_path / "e", "--out", tmp_path / "x.txt") == 2
     assert "error: --out" in capsys.readouterr().err
+
+
+def test_longer_reviews_have_a_column_of_their_own(tmp_path: Path) -> None:
+    for length, value in ((512, 0.8), (1024, 0.9)):
+        write_run(tmp_path / "e", "imdb", length=length, test_metrics={"accuracy": value})
+    main, details, _ = made(tmp_path, tmp_path / "e")
+    assert (main[0]["IMDB"], main[0]["IMDB, n=1024"]) == ("80.0", "90.0")
+    assert [detail["length"] for detail in details] == ["512", "1024"]
+
+
+def test_several_seeds_go_before_a_lucky_one(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / "e", values=(0.7,), seed=seed)
+    write_run(tmp_path / "e", values=(0.9,), seed=0, warmup=0.0)
+    main, _, _ = made(tmp_path, tmp_path / "e")
+    assert main[0]["SST-2"] == "70.0 ± 0.0"
+
+
+def test_the_command_names_its_processes(tmp_path: Path) -> None:
+    write_run(tmp_path / "e", processes=4)
+    _, details, _ = made(tmp_path, tmp_path / "e")
+    assert details[0]["command"].startswith("`torchrun --standalone --nproc_per_node 4 code/run_glue.py ")

@@ -83,7 +83,7 @@ def test_the_folder_and_the_archive_are_the_same(
         result = read_result(folder)
         assert result is not None
         assert result.rows == {"train": 18, "validation": 6}
-        results.append((folder.name, result.epochs, result.best_weights))
+        results.append((folder.name, result.epochs, result.test_metrics))
         files.append({path.name: path.read_bytes() for path in (folder / "predictions").iterdir()})
     assert all(other == results[0] for other in results)
     assert all(other == files[0] for other in files)
@@ -96,7 +96,7 @@ def test_every_review_is_in_the_predictions(experiment: Experiment, reviews: Pat
     found = rows(result)
     assert [row["id"] for row in found] == TEST_IDS
     assert all(row["id"].startswith(f"{row['label']}/") for row in found)
-    assert result.best_weights == {"accuracy": pytest.approx(share_right(found))}
+    assert result.test_metrics == {"accuracy": pytest.approx(share_right(found))}
     for row in found:
         chances = {label: float(row[f"p_{label}"]) for label in ("neg", "pos")}
         assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
@@ -150,10 +150,10 @@ def test_only_the_best_of_a_grid_sees_the_test_reviews(
     predicted = {path.parent.parent.name for path in experiment.checkpoints.glob("imdb/*/predictions/test.tsv")}
     assert predicted == {Path(result.folder).name for result in chosen}
     for result in results:
-        assert bool(result.best_weights) == (Path(result.folder).name in predicted)
+        assert bool(result.test_metrics) == (Path(result.folder).name in predicted)
     scored.clear()
     again = run(experiment, reviews, **changes)
-    assert [result.best_weights for result in again] == [result.best_weights for result in results]
+    assert [result.test_metrics for result in again] == [result.test_metrics for result in results]
     assert scored == [], "a second start only reads"
 
 

@@ -1,12 +1,16 @@
 """Fine-tuning runs: killed and resumed, in several processes, in grids, and what they leave."""
 
+import gc
 import json
+import shutil
 import subprocess
 import sys
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from finetuning import copy_of, pretrained, sweep, write_sst2, write_stsb
@@ -14,9 +18,12 @@ from small import CPU, ROOT, command, run_here
 
 from nystromformer.tasks.experiment import Experiment, open_experiment
 from nystromformer.tasks.finetune.results import RunResult, Spread, best_combination, read_result, table
-from nystromformer.tasks.finetune.sweep import Finetuned, finetune
+from nystromformer.tasks.finetune.run import _build, run_folder
+from nystromformer.tasks.finetune.start import open_pretrained
+from nystromformer.tasks.finetune.sweep import Finetuned, finetune, open_setup
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
+from nystromformer.training import Group, Trainer
 from nystromformer.training.checkpoint import Found, find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 
@@ -87,7 +94,7 @@ def test_killed_at_any_step_and_resumed_it_ends_in_the_same_bits(
     assert results[1] is not None
     assert metrics(results[0]) == metrics(results[1])
     assert lines(results[0]) == lines(results[1]), "no line is lost or written twice"
-    for name in ("cp-0002.model", f"cp-{results[0].best.epoch - 1:04d}.model"):
+    for name in ("cp-0002.model", f"cp-{results[0].best.epoch:04d}.model"):
         a, b = (read_checkpoint(folder / name)["model"] for folder in (first, second))
         assert all(torch.equal(a[key], b[key]) for key in a)
     predictions = [(folder / "predictions" / "SST-2.tsv").read_bytes() for folder in (first, second)]
@@ -179,11 +186,11 @@ def _groups(results: list[RunResult]) -> dict[tuple[int, float], list[RunResult]
 def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
     (result,) = run(experiment, glue_folder, epochs=4, learning_rates=(5e-3,)).results
     folder = Path(result.folder)
-    kept = {f"cp-{epoch - 1:04d}.model" for epoch in (result.best.epoch, result.last.epoch)}
+    kept = {f"cp-{epoch:04d}.model" for epoch in (result.best.epoch, result.last.epoch)}
     assert {path.name for path in folder.glob("cp-*")} == kept, "the rest served to resume"
     stored = read_result(folder)
     assert stored == result
-    assert [epoch.epoch for epoch in result.epochs] == [1, 2, 3, 4]
+    assert [epoch.epoch for epoch in result.epochs] == [0, 1, 2, 3]
     assert result.best.metrics["accuracy"] == max(m["accuracy"] for m in metrics(result))
     assert (folder / "tensorboard").is_dir()
     server = (folder / "predictions" / "SST-2.tsv").read_text().splitlines()
@@ -192,6 +199,8 @@ def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
     rows = [line.split("\t") for line in (folder / "predictions" / "dev.tsv").read_text().splitlines()[1:]]
     right = sum(label == prediction for _, label, prediction, *_ in rows) / len(rows)
     assert right == pytest.approx(result.best.metrics["accuracy"]), "the predictions are the best epoch's"
+    first = next(r for r in read_log(folder / "log.jsonl") if r["type"] == "train")
+    assert first["learning_rate"] < 5e-3, "the warm-up"
     content = read_checkpoint(folder / "cp-0003.model")
     assert content["finetuning"]["task"] == "glue/SST-2"
     assert result.exact_share["validation"] < 1.0
@@ -227,6 +236,9 @@ def test_a_number_is_learned_too(experiment: Experiment, glue_folder: Path) -> N
     task = Glue(find_tasks("STS-B")[0], glue_folder)
     (result,) = finetune(experiment, task, sweep(), CPU).results
     assert set(result.last.metrics) == {"loss", "pearson_spearman", "pearson", "spearman"}
+    done = finetune(experiment, task, sweep(), CPU)
+    assert done.splits is not None
+    assert "types_BN" in done.splits.train.batch(np.array([0])), "the model tells the two sentences apart"
     rows = (Path(result.folder) / "predictions" / "dev.tsv").read_text().splitlines()
     assert rows[0] == "id\tlabel\tprediction"
     assert not (Path(result.folder) / "predictions" / "STS-B.tsv").exists(), "there is no test split here"
@@ -266,6 +278,186 @@ def test_another_setting_is_another_run(experiment: Experiment, glue_folder: Pat
     assert len({first.folder, second.folder, third.folder}) == len({first.family, second.family, third.family}) == 3
     compiled = open_experiment(experiment.folder, ["model.attention_grad_checkpointing=true"])
     assert run(compiled, glue_folder, epochs=1).results[0].folder == first.folder, "the same numbers, another way"
+
+
+def test_every_input_is_of_the_identity(
+    source: Path, tmp_path: Path, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one folder, whatever decides a result makes a run of its own; whatever does not, does not."""
+    experiment = copy_of(source, tmp_path / "one")
+    other = tmp_path / "one" / "model" / "cp-0000.model"
+    other.write_bytes((source / "model" / "cp-0000.model").read_bytes())
+    definition = sst2(glue_folder)
+
+    def name(*overrides: str, **changes: object) -> str:
+        opened, wanted = open_experiment(experiment.folder, overrides), sweep(**changes)
+        pretrained = open_pretrained(opened, wanted.checkpoint)
+        setup = open_setup(opened, definition, wanted, CPU, Group(), pretrained)
+        return run_folder(setup, definition.load(setup.loading), wanted.runs[0]).name
+
+    base = name()
+    different = [
+        *(
+            name(override)
+            for override in (
+                "model.num_landmarks=4",
+                "model.dropout_prob=0.2",
+                'model.mixed_precision="bf16"',
+                *(
+                    f"pretraining_setting.{key}"
+                    for key in ("weight_decay=0.5", "adam_beta1=0.8", "adam_beta2=0.9", "adam_eps=1e-8")
+                ),
+                "pretraining_setting.max_grad_norm=0.5",
+            )
+        ),
+        *(
+            name(**change)
+            for change in (
+                {"checkpoint": "0"},
+                {"train_rows": 30},
+                {"length": 31},
+                {"bucket": 1},
+                {"pad_to": 32},
+                {"warmup": 0.5},
+                {"epochs": 3},
+                {"seeds": (1,)},
+                {"batch_sizes": (16,)},
+                {"learning_rates": (2e-3,)},
+            )
+        ),
+    ]
+    assert len({base, *different}) == 1 + len(different)
+    for same in ("model.compile=true", "model.gelu_grad_checkpointing=true", "gpu_setting.inst_per_gpu=1"):
+        assert name(same) == base
+
+
+def test_seeds_begin_with_heads_of_their_own(experiment: Experiment, glue_folder: Path) -> None:
+    definition = sst2(glue_folder)
+    setup = open_setup(experiment, definition, sweep(), CPU, Group(), open_pretrained(experiment, "last"))
+    splits = definition.load(setup.loading)
+    heads, encoders = [], []
+    for run in sweep(seeds=(0, 0, 1)).runs:
+        model = _build(setup, splits, run)[0].model
+        heads.append(model.state_dict()["head.dense.weight"])
+        encoders.append(model.state_dict()["encoder.layers.0.attention.query.weight"])
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
+    assert torch.equal(encoders[0], encoders[2])
+
+
+def test_predictions_follow_the_test_data(experiment: Experiment, tmp_path: Path) -> None:
+    data = write_sst2(tmp_path / "data")
+    test = data / "SST-2" / "test.tsv"
+    content = test.read_text()
+    test.unlink()
+    (result,) = run(experiment, data, epochs=1).results
+    target = Path(result.folder) / "predictions" / "SST-2.tsv"
+    assert not target.exists()
+    test.write_text(content)
+    run(experiment, data, epochs=1)
+    first = target.read_text()
+    assert len(first.splitlines()) == 1 + 9
+    test.write_text("\n".join(content.splitlines()[:5]) + "\n")
+    (result,) = run(experiment, data, epochs=1).results
+    assert len(target.read_text().splitlines()) == 1 + 4
+    assert any("SST-2 test has 4 rows" in warning for warning in definition_warnings(data, experiment))
+    target.unlink()
+    run(experiment, data, epochs=1)
+    assert target.exists(), "what was lost is written again"
+
+
+def definition_warnings(data: Path, experiment: Experiment) -> list[str]:
+    definition = sst2(data)
+    setup = open_setup(experiment, definition, sweep(), CPU, Group(), open_pretrained(experiment, "last"))
+    return definition.load(setup.loading).warnings
+
+
+def test_a_lost_result_is_made_of_the_log_again(experiment: Experiment, glue_folder: Path) -> None:
+    (result,) = run(experiment, glue_folder).results
+    (Path(result.folder) / "result.json").unlink()
+    (again,) = run(experiment, glue_folder).results
+    assert again.epochs == result.epochs
+    assert again.predictions == result.predictions
+
+
+def test_a_run_that_diverges_does_not_end_the_others(
+    experiment: Experiment,
+    glue_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--task", "SST-2", "--task", "STS-B", "--epoch", 1, "--batch_size", 8, "--lr", "1e25,1e-3"]
+    model = ["--model", experiment.folder, "--glue", glue_folder, "--device", "cpu"]
+    assert run_here(monkeypatch, "code/run_glue.py", *flags, *model) == 2
+    said = capsys.readouterr()
+    assert said.err.count("error:") == 1
+    assert "2 of the runs came to no result" in said.err
+    assert "batch 8, learning rate 1e+25, seed 0" in said.err
+    for task in ("SST-2", "STS-B"):
+        assert f"glue/{task}," in said.out, "its table is shown"
+        assert len(list(experiment.checkpoints.glob(f"glue/{task}/*/result.json"))) == 1
+        assert len(list(experiment.checkpoints.glob(f"glue/{task}/*/predictions"))) == 1
+
+
+def test_another_division_is_said(
+    source: Path, tmp_path: Path, glue_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    experiment = copy_of(source, tmp_path / "one", "pretraining_setting.minutes_per_checkpoint=1e-6")
+    (result,) = run(experiment, glue_folder).results
+    folder = Path(result.folder)
+    stopped = _stopped(experiment, glue_folder, folder)
+    with caplog.at_level("INFO"):
+        other = open_experiment(experiment.folder, ["gpu_setting.inst_per_gpu=2"])
+        run(other, glue_folder)
+    assert f"changed since {stopped}: gpu_setting.inst_per_gpu: 4 in the checkpoint, 2 now" in caplog.text
+
+
+def _stopped(experiment: Experiment, glue_folder: Path, folder: Path) -> str:
+    """The run's folder as a kill in its first epoch leaves it; returns the checkpoint's name."""
+    shutil.rmtree(folder)
+
+    def stop(trainer: Trainer, log: object) -> None:
+        original(trainer, log)
+        raise KeyboardInterrupt
+
+    original = Trainer._save_between
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_save_between", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(experiment, glue_folder)
+    (found,) = find_checkpoints(folder)
+    return found.path.name
+
+
+def test_a_finished_runs_model_is_let_go(experiment: Experiment, glue_folder: Path) -> None:
+    """On a GPU, models that wait for the garbage collector add up."""
+    definition = sst2(glue_folder)
+    setup = open_setup(experiment, definition, sweep(), CPU, Group(), open_pretrained(experiment, "last"))
+    task, _ = _build(setup, definition.load(setup.loading), sweep().runs[0])
+    list(task.steps(0, 2))
+    model = weakref.ref(task.model)
+    gc.disable()
+    try:
+        del task
+        assert model() is None
+    finally:
+        gc.enable()
+
+
+def test_baselines_are_kept(
+    experiment: Experiment, glue_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--task", "SST-2", "--epoch", 1, "--baselines", "--model", experiment.folder, "--glue", glue_folder]
+    assert run_here(monkeypatch, "code/run_glue.py", *flags, "--device", "cpu") == 0
+    first = capsys.readouterr().out
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("nystromformer.tasks.finetune.command.text_baselines", refuse)
+    assert run_here(monkeypatch, "code/run_glue.py", *flags, "--device", "cpu") == 0
+    assert capsys.readouterr().out == first
+    assert "bag of words" in first
 
 
 def test_a_result_of_another_program_is_refused(experiment: Experiment, glue_folder: Path) -> None:

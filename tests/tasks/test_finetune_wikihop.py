@@ -99,7 +99,7 @@ def test_from_files_to_predictions(
         assert all(answer in given[name]["candidates"] for name, answer in answers.items())
     right = [answer == records_of(data, "dev")[name]["answer"] for name, answer in predictions(result, "dev").items()]
     assert result.best.metrics["accuracy"] == pytest.approx(np.mean(right))
-    assert result.best_weights == {}, "the test file has no answers to score by"
+    assert result.test_metrics == {}, "the test file has no answers to score by"
     said = capsys.readouterr().out
     assert "wikihop, " in said
     assert "accuracy" in said
@@ -288,7 +288,7 @@ def test_a_part_of_train_is_held_out(experiment: Experiment, data: Path) -> None
     answers = predictions(result, "dev")
     assert answers.keys() == records_of(data, "dev").keys()
     right = [answer == records_of(data, "dev")[name]["answer"] for name, answer in answers.items()]
-    assert result.best_weights == {"accuracy": pytest.approx(np.mean(right))}, "dev.json is the test"
+    assert result.test_metrics == {"accuracy": pytest.approx(np.mean(right))}, "dev.json is the test"
 
 
 def test_dev_is_needed_only_to_choose_by(experiment: Experiment, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_dev_is_needed_only_to_choose_by(experiment: Experiment, tmp_path: Path)
     write_records(data / "train.json", [marked("train", number) for number in range(8)])
     result = run(experiment, data, validation=0.25, epochs=1)
     assert result.predictions == ["predictions/validation.json"]
-    assert result.best_weights == {}
+    assert result.test_metrics == {}
 
 
 def test_medhop(experiment: Experiment, tmp_path: Path) -> None:

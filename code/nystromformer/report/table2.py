@@ -16,17 +16,18 @@ _COLUMNS = {
     "glue/QQP": "QQP (F1)",
     "glue/MNLI": "MNLI m/mm",
     "imdb": "IMDB",
+    "imdb (n=1024)": "IMDB, n=1024",
     "glue/CoLA": "CoLA (Matthews)",
     "glue/STS-B": "STS-B (correlation)",
     "glue/RTE": "RTE",
     "glue/WNLI": "WNLI",
     "wikihop": "WikiHop",
 }
-_TESTED = "imdb"
-"""The task that is always measured on test data; the others are where the task says so."""
+_TESTED = ("imdb", "imdb (n=1024)")
+"""What is always measured on test data; the others are where the task says so."""
 
 # Table 2 of the paper (Xiong et al. 2021, arXiv 2102.03902), in percent: F1 for MRPC and QQP, accuracy for the rest,
-# MNLI matched and mismatched. IMDB is at 512 tokens; with 1024 the paper's Nyströmformer has 93.0.
+# MNLI matched and mismatched.
 PAPER: dict[str, dict[str, tuple[float, ...]]] = {
     "BERT-base": {
         "glue/SST-2": (90.0,),
@@ -43,16 +44,17 @@ PAPER: dict[str, dict[str, tuple[float, ...]]] = {
         "glue/QQP": (86.3,),
         "glue/MNLI": (80.9, 82.2),
         "imdb": (93.2,),
+        "imdb (n=1024)": (93.0,),
     },
 }
 _PAPER_TASKS = tuple(PAPER["Nyströmformer"])
 
 _LEGEND = (
     "In percent: mean ± sample standard deviation over the seeds, each run at its best epoch. Of several settings "
-    "those on the most complete data, then on the most training rows, then those with the highest mean of the main "
-    "metric on the validation data. Columns show validation data; IMDB, and WikiHop where dev.json is kept for the "
-    "end, data that nothing was chosen by. † on partial data, see below. The paper: batch 32, learning rate 3e-5, 4 "
-    "epochs (MRPC: searched over batch 8, 16, 32 and 2e-5 to 5e-5); IMDB at 512 tokens (Nyströmformer at 1024: 93.0)."
+    "those on the most complete data, then on the most training rows, then with the most seeds, then those with the "
+    "highest mean of the main metric on the validation data. Columns show validation data; IMDB, and WikiHop where "
+    "dev.json is kept for the end, data that nothing was chosen by. † on partial data, see below. The paper: batch 32, "
+    "learning rate 3e-5, 4 epochs (MRPC: searched over batch 8, 16, 32 and 2e-5 to 5e-5)."
 )
 
 _DETAILS = (
@@ -136,7 +138,7 @@ def _cell(runs: Repeats) -> str:
     if runs.num_tested:
         share = f" ({runs.num_tested} of {len(runs.runs)} seeds)" if runs.num_tested < len(runs.runs) else ""
         return f"{runs.tested[runs.first.main_metric]}{share}{mark}"
-    if runs.first.task == _TESTED:
+    if runs.first.task in _TESTED:
         return f"not tested{mark}"
     return " / ".join(str(runs.best(name)) for name in runs.metrics) + mark
 

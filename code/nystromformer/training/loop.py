@@ -44,6 +44,10 @@ _WORTH_SAVING = 60.0
 """Seconds since the last checkpoint after which a validation begins with one."""
 
 
+class Diverged(UserError):
+    """Loss or gradients are not finite: these settings come to no result."""
+
+
 class Trainer:
     """Trains a task in a folder, from a checkpoint's content where there is one.
 
@@ -298,7 +302,7 @@ class Trainer:
         """A step of too large gradients is left out and the scale halved; where that goes on, nothing is learned."""
         scale = self.scaler.get_scale()
         if self.scaler.is_enabled() and scale < _LEAST_LOSS_SCALE:
-            raise UserError(
+            raise Diverged(
                 f"float16 gradients are not finite at step after step: the loss scale fell to {scale:.1e} at step "
                 f"{self.progress.step}. Lower the learning rate, lengthen the warm-up or set mixed_precision to bf16 "
                 "or false, and start again; the checkpoints written so far are kept."
@@ -307,7 +311,7 @@ class Trainer:
     def _check_finite(self, metrics: Mapping[str, float]) -> None:
         broken = [name for name, value in metrics.items() if not math.isfinite(value)]
         if broken:
-            raise UserError(
+            raise Diverged(
                 f"{', '.join(broken)} is not a finite number at step {self.progress.step}: the run has diverged. "
                 "Lower the learning rate, lengthen the warm-up or set max_grad_norm, and start again; the checkpoints "
                 "written so far are kept."

@@ -3,10 +3,12 @@
 Shapes: n rows, F features (the first is every row's, for the bias), C outputs: classes, or one value.
 """
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,15 +16,44 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.data.counter import permute
+from nystromformer.files import write_json
 from nystromformer.tasks.finetune.encoded import EncodedTexts
 from nystromformer.tasks.finetune.examples import Ints
 from nystromformer.tasks.finetune.results import Spread
 from nystromformer.tasks.finetune.task import Metrics
 
+BASELINES = "baselines.json"
 STRENGTHS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """L2 penalties to choose from, strongest first: the factor of half the squared weights beside the rows' summed loss."""
 _HELD_OUT_STREAM = 40
 _FIRST, _SECOND, _COMMON = range(3)
+
+
+def read_baselines(path: Path, data: str, seeds: Sequence[int]) -> dict[str, dict[str, Spread]] | None:
+    """What `write_baselines` wrote for these data and seeds; None where it has not, or something else is there."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["data"] != data or kept["seeds"] != list(seeds):
+            return None
+        return {
+            name: {metric: Spread(**spread) for metric, spread in metrics.items()}
+            for name, metrics in kept["baselines"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_baselines(path: Path, data: str, seeds: Sequence[int], baselines: Mapping[str, Mapping[str, Spread]]) -> None:
+    """Keep what was measured, beside the runs.
+
+    Args:
+        data: fingerprint of the data.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    plain = {name: {metric: asdict(spread) for metric, spread in found.items()} for name, found in baselines.items()}
+    write_json(path, {"data": data, "seeds": list(seeds), "baselines": plain})
 
 
 def text_baselines(

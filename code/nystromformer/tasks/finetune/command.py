@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
+from nystromformer.errors import UserError
 from nystromformer.tasks.experiment import Experiment
-from nystromformer.tasks.finetune.baselines import text_baselines
+from nystromformer.tasks.finetune.baselines import BASELINES, read_baselines, text_baselines, write_baselines
 from nystromformer.tasks.finetune.definition import Definition, Splits
 from nystromformer.tasks.finetune.encoded import EncodedTexts
 from nystromformer.tasks.finetune.objective import Classes
@@ -43,17 +44,20 @@ def run_sweeps(
         group.check(lambda: check_weights(setups[0]))
         for definition in definitions:
             group.on_main(definition.check)
-        status = 0
+        status, diverged = 0, []
         for setup in setups:
             definition, done = setup.definition, run_sweep(setup)
+            diverged += [f"{definition.name}: {text}" for text in done.diverged]
             if done.stopped_by is not None:
                 status = 128 + done.stopped_by
                 break
-            if group.is_main:
+            if group.is_main and done.results:
                 assert done.splits is not None, "only stopped runs have none"
-                baselines = _baselines(definition, done.splits, sweep.seeds) if sweep.baselines else None
+                baselines = _baselines(setup, done.splits) if sweep.baselines else None
                 title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
                 show(f"\n{title}\n{table(done.results, baselines)}")
+        if diverged:
+            raise UserError(f"{len(diverged)} of the runs came to no result:" + "".join(f"\n  {x}" for x in diverged))
     group.leave(status)
 
 
@@ -66,10 +70,17 @@ def check_weights(setup: Setup) -> None:
     load_encoder(setup.definition.objective.build(setup.config.model), setup.config, setup.pretrained)
 
 
-def _baselines(definition: Definition, splits: Splits, seeds: Sequence[int]) -> dict[str, dict[str, Spread]]:
+def _baselines(setup: Setup, splits: Splits) -> dict[str, dict[str, Spread]]:
+    """What guessers reach, from the file that keeps it where the data are the same."""
+    definition, seeds = setup.definition, setup.sweep.seeds
     validation = {ending: rows for ending, rows in splits.validation.items() if isinstance(rows, EncodedTexts)}
     if not isinstance(splits.train, EncodedTexts) or len(validation) < len(splits.validation):
         logger.info("%s: there are no baselines for this task", definition.name)
         return {}
-    num_classes = definition.objective.count if isinstance(definition.objective, Classes) else None
-    return text_baselines(splits.train, validation, num_classes, definition.metrics, seeds)
+    path = setup.experiment.checkpoints / definition.name / BASELINES
+    found = read_baselines(path, splits.fingerprint, seeds)
+    if found is None:
+        num_classes = definition.objective.count if isinstance(definition.objective, Classes) else None
+        found = text_baselines(splits.train, validation, num_classes, definition.metrics, seeds)
+        write_baselines(path, splits.fingerprint, seeds, found)
+    return found

@@ -12,7 +12,7 @@ from nystromformer.files import write_json
 from nystromformer.tasks.finetune.settings import RunSettings
 
 RESULT_FILE = "result.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class EpochMetrics:
     """Validation metrics after an epoch."""
 
     epoch: int
-    """From 1, as people count them."""
+    """From 0, as in its weights' name: cp-0002.model."""
     metrics: dict[str, float]
 
 
@@ -54,11 +54,14 @@ class RunResult:
     command: str
     version: str
     device: str
+    processes: int
     folder: str = ""
     predictions: list[str] = field(default_factory=list)
     """Prediction files of the best epoch's weights; empty where none were asked for."""
-    best_weights: dict[str, float] = field(default_factory=dict)
-    """Metrics of the best epoch's weights on test data that has labels."""
+    predicted: str = ""
+    """Fingerprint of the test data that was predicted."""
+    test_metrics: dict[str, float] = field(default_factory=dict)
+    """Of the best epoch's weights, on test data that has labels."""
     format: int = FORMAT
 
     @property
@@ -165,9 +168,11 @@ def table(results: Sequence[RunResult], baselines: Mapping[str, Mapping[str, Spr
         cells = [f"{name:31}"] + [f"{metrics[key]!s:>18} {'':>18}" if key in metrics else " " * 37 for key in names]
         lines.append("  ".join(cells).rstrip())
     validated = ", ".join(f"{count:,} rows of {name}" for name, count in first.rows.items())
-    lines.append(f"in percent; best and last epoch of {first.run.epochs} on the validation data; {validated}")
+    lines.append(f"in percent, on the validation data; epochs count from 0, as in cp-0000.model; {validated}")
+    if len(groups) > 1:
+        lines.append("the first combination made the predictions")
     chosen = best_combination(results)
-    for name in chosen[0].best_weights:
-        lines.append(f"test {name} of the best epoch's weights: {Spread.of([r.best_weights[name] for r in chosen])}")
+    for name in chosen[0].test_metrics:
+        lines.append(f"test {name} of the best epoch's weights: {Spread.of([r.test_metrics[name] for r in chosen])}")
     lines += [f"warning: {text}" for text in first.warnings]
     return "\n".join(lines)

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -24,8 +25,7 @@ from nystromformer.tasks.finetune.start import Pretrained, load_encoder
 from nystromformer.tasks.finetune.task import FinetuningTask
 from nystromformer.tasks.run import held_folder, newest, placed, resume, say
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
-from nystromformer.training.checkpoint import epoch_name, load_weights, read_checkpoint, remove_old
-from nystromformer.training.distributed import unwrapped
+from nystromformer.training.checkpoint import epoch_name, find_checkpoints, load_weights, read_checkpoint, remove_old
 from nystromformer.training.log import read_log
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,11 @@ class Setup:
 
 
 def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, Any]:
-    """All that decides the result of a run; another identity is another run, in a folder of its own."""
+    """What is learned, from what and how: another identity is another run, in a folder of its own.
+
+    How the work is divided (processes, `inst_per_gpu`) is not of it, so that a run may go on elsewhere; with dropout it
+    changes the last digits, because every micro-batch draws its own masks.
+    """
     config, pretraining = setup.config, setup.config.pretraining_setting
     model = config.model.model_dump(mode="json", by_alias=True)
     return {
@@ -64,6 +68,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
         "checkpoint": setup.pretrained.sha256,
         "tokenizer": setup.pretrained.tokenizer_sha256,
         "data": splits.fingerprint,
+        "length": setup.loading.length,
         "model": {key: value for key, value in model.items() if key not in _NO_EFFECT},
         "optimizer": {
             key: getattr(pretraining, key)
@@ -93,13 +98,13 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
     """
     folder, group = run_folder(setup, splits, settings), setup.group
     with held_folder(folder, group):
-        result = group.on_main(lambda: _finished(folder))
+        result = group.on_main(lambda: _finished(setup, splits, settings, folder))
         if result is not None:
             say(group, "%s: done already", folder)
             return result
         task, facts = _build(setup, splits, settings)
         trainer = Trainer(task, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group)
-        latest = newest(folder, group)
+        latest = newest(folder, group, partial(_say_division, facts=facts))
         if latest is not None:
             resume(trainer, latest)
             latest = None  # a second copy of weights and optimizer, for as long as the run takes
@@ -110,19 +115,31 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
 
         def finish() -> RunResult:
             _result(setup, splits, settings, folder).write(folder)
-            result = _finished(folder)
+            result = _finished(setup, splits, settings, folder)
             assert result is not None, "it was written just now"
             return result
 
         return group.on_main(finish)
 
 
-def _finished(folder: Path) -> RunResult | None:
+def _finished(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -> RunResult | None:
     """The result of a finished run, whose folder is left with the weights of the best epoch and the last."""
     result = read_result(folder)
+    last = folder / f"{epoch_name(settings.epochs - 1)}.model"
+    if result is None and last.is_file() and not find_checkpoints(folder):
+        # Somebody removed the result of a finished run: its log has all that it is made of.
+        _result(setup, splits, settings, folder).write(folder)
+        result = read_result(folder)
     if result is not None:
-        remove_old(folder, 0, {result.best.epoch - 1, result.last.epoch - 1})
+        remove_old(folder, 0, {result.best.epoch, result.last.epoch})
     return result
+
+
+def _say_division(path: Path, content: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Say it where a run goes on that was divided otherwise."""
+    for key, now in facts["division"].items():
+        if (before := content["division"].get(key)) != now:
+            logger.info("changed since %s: %s: %s in the checkpoint, %s now", path.name, key, before, now)
 
 
 def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> None:
@@ -132,26 +149,43 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
         UserError: the weights are not there any more, or do not fit.
     """
     folder, group = run_folder(setup, splits, result.run), setup.group
-    path = folder / f"{epoch_name(result.best.epoch - 1)}.model"
+    path = folder / f"{epoch_name(result.best.epoch)}.model"
     with held_folder(folder, group):
         if not group.on_main(path.is_file):
             say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
             return
-        task, _ = _build(setup, splits, result.run)
+        everything = splits.validation | dict(test)
+        count = sum(len(examples) for examples in everything.values())
+        say(group, "predicting %s rows with %s", f"{count:,}", path)
+        model = setup.definition.objective.build(setup.config.model)
         content = group.check(lambda: read_checkpoint(path))
-        group.check(lambda: load_weights(unwrapped(task.model), content["model"], path))
+        group.check(lambda: load_weights(model, content["model"], path))
+        task = _task(setup, splits, result.run, model)
         task.model.eval()
         with torch.no_grad(), setup.device.autocast():
-            scores = {name: task.scores(examples) for name, examples in (splits.validation | dict(test)).items()}
+            scores = {name: task.scores(examples) for name, examples in everything.items()}
 
         def write() -> None:
             target = folder / PREDICTIONS
-            result.best_weights = setup.definition.write(splits, test, scores, target)
+            result.test_metrics = setup.definition.write(splits, test, scores, target)
             result.predictions = sorted(str(file.relative_to(folder)) for file in target.iterdir())
+            result.predicted = test_fingerprint(test)
             result.write(folder)
 
         group.on_main(write)
         say(group, "predictions: %s", folder / PREDICTIONS)
+
+
+def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> bool:
+    """Whether a run's predictions are there, and of these test data."""
+    folder = run_folder(setup, splits, result.run)
+    there = bool(result.predictions) and all((folder / name).is_file() for name in result.predictions)
+    return there and result.predicted == test_fingerprint(test)
+
+
+def test_fingerprint(test: Mapping[str, Examples]) -> str:
+    """Equal for equal test data."""
+    return _hash({name: examples.fingerprint for name, examples in test.items()})
 
 
 def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[FinetuningTask, dict[str, Any]]:
@@ -164,11 +198,24 @@ def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetun
     for line in transfer.notes:
         say(group, "  %s", line)
     say(group, "%s parameters, %s", f"{count_parameters(model):,}", setup.device)
+    facts = {
+        "version": nystromformer.__version__,
+        "config": config.model_dump(mode="json", by_alias=True),
+        "dataset": splits.fingerprint,
+        "tokenizer": setup.pretrained.tokenizer_sha256,
+        "finetuning": identity(setup, splits, settings),
+        "division": {"processes": group.size, "gpu_setting.inst_per_gpu": config.gpu_setting.inst_per_gpu},
+    }
+    return _task(setup, splits, settings, model), facts
+
+
+def _task(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Module) -> FinetuningTask:
+    """The task of a model, which is placed on the device."""
+    definition = setup.definition
     assert isinstance(model.encoder, nn.Module)
     layers = list(model.encoder.layers)  # type: ignore[arg-type]  # a ModuleList
-    module = placed(model, layers, config, setup.device, group)
-    task = FinetuningTask(
-        module,
+    return FinetuningTask(
+        placed(model, layers, setup.config, setup.device, setup.group),
         definition.objective,
         splits.train,
         splits.validation,
@@ -176,16 +223,8 @@ def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetun
         settings,
         setup.budget,
         setup.device,
-        group,
+        setup.group,
     )
-    facts = {
-        "version": nystromformer.__version__,
-        "config": config.model_dump(mode="json", by_alias=True),
-        "dataset": splits.fingerprint,
-        "tokenizer": setup.pretrained.tokenizer_sha256,
-        "finetuning": identity(setup, splits, settings),
-    }
-    return task, facts
 
 
 def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> TrainingSettings:
@@ -195,7 +234,7 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
     return TrainingSettings(
         num_steps=num_steps,
         steps_per_epoch=per_epoch,
-        steps_per_report=pretraining.batches_per_report,
+        steps_per_report=min(pretraining.batches_per_report, per_epoch),
         learning_rate=settings.learning_rate,
         warmup_steps=round(settings.warmup * num_steps),
         weight_decay=pretraining.weight_decay,
@@ -230,13 +269,14 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -
         length=setup.loading.length,
         family=_hash(family)[:16],
         main_metric=setup.definition.main_metric,
-        epochs=[EpochMetrics(epoch + 1, metrics) for epoch, metrics in sorted(epochs.items())],
+        epochs=[EpochMetrics(epoch, metrics) for epoch, metrics in sorted(epochs.items())],
         rows={name: len(examples) for name, examples in splits.named.items()},
         exact_share=exact_shares(splits, attentions),
         warnings=splits.warnings,
         command=setup.sweep.command,
         version=nystromformer.__version__,
         device=str(setup.device),
+        processes=setup.group.size,
         folder=str(folder),
     )
 

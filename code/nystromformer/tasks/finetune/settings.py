@@ -26,6 +26,9 @@ class RunSettings:
     pad_to: int | None
     """Tokens of every row; None: as many as the longest row of the batch."""
 
+    def __str__(self) -> str:
+        return f"batch {self.batch_size}, learning rate {self.learning_rate:g}, seed {self.seed}"
+
     def steps_per_epoch(self, examples: int) -> int:
         """The last batch of an epoch may be smaller."""
         return -(-examples // self.batch_size)
@@ -92,7 +95,10 @@ def numbers(flag: str, text: str, kind: Callable[[str], T], least: T) -> tuple[T
     except ValueError:
         found = []
     possible = [value >= least if kind is int else least < value < float("inf") for value in found]
-    if not found or not all(possible) or len(set(found)) < len(found):
+    twice = [str(value) for value in dict.fromkeys(found) if list(found).count(value) > 1]
+    if twice:
+        raise UserError(f"{flag} {text}: expected different numbers, found {', '.join(twice)} more than once")
+    if not found or not all(possible):
         bound = f"of at least {least}" if kind is int else f"above {least}"
         raise UserError(
             f"{flag}: expected a number {bound}, or several different ones separated by commas, found {text!r}"

@@ -1,20 +1,22 @@
 """All runs of a fine-tuning command: each trains, stops and resumes as pretraining does; then the best ones predict."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from signal import Signals
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.finetune.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetune.results import RunResult, best_combination
-from nystromformer.tasks.finetune.run import Setup, exact_shares, predict, run_folder, train
+from nystromformer.tasks.finetune.run import Setup, exact_shares, has_predictions, predict, run_folder, train
 from nystromformer.tasks.finetune.settings import Sweep
 from nystromformer.tasks.finetune.start import Pretrained, finetuning_config, open_pretrained
-from nystromformer.tasks.run import say
+from nystromformer.tasks.run import held_folder, say
 from nystromformer.tasks.tokenizer import find_tokenizer
 from nystromformer.training import Device, Group
 from nystromformer.training.checkpoint import remove_weights
+from nystromformer.training.loop import Diverged
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ class Finetuned:
 
     results: list[RunResult]
     stopped_by: Signals | None = None
+    diverged: list[str] = field(default_factory=list)
+    """What is to be said of the runs that came to no result."""
     splits: Splits | None = None
     """The data of the runs; None where they were stopped."""
 
@@ -81,23 +85,33 @@ def run_sweep(setup: Setup) -> Finetuned:
     group, definition, sweep = setup.group, setup.definition, setup.sweep
     splits = _load(setup, group)
     results: list[RunResult] = []
+    diverged: list[str] = []
     for number, settings in enumerate(sweep.runs, start=1):
         if len(sweep.runs) > 1:
             say(group, "%s: run %d of %d: %s", definition.name, number, len(sweep.runs), settings)
-        result = train(setup, splits, settings)
+        try:
+            result = train(setup, splits, settings)
+        except Diverged as error:
+            # The others of a grid, and the next tasks, may well do better.
+            diverged.append(f"{settings}: {error}")
+            say(group, "%s", error)
+            continue
         if isinstance(result, Signals):
             return Finetuned(results, result)
         results.append(result)
+    if not results:
+        return Finetuned(results, diverged=diverged, splits=splits)
     # Of a grid only the best combination sees test data.
-    test = None
+    test = group.check(lambda: definition.test(setup.loading))
     for result in best_combination(results):
-        if not result.predictions:
-            test = group.check(lambda: definition.test(setup.loading)) if test is None else test
+        if not group.on_main(partial(has_predictions, setup, splits, test, result)):
             predict(setup, splits, test, result)
-    if sweep.discard_weights and group.is_main:
-        for settings in sweep.runs:
-            remove_weights(run_folder(setup, splits, settings))
-    return Finetuned(results, splits=splits)
+    if sweep.discard_weights:
+        for result in results:
+            folder = run_folder(setup, splits, result.run)
+            with held_folder(folder, group):
+                group.on_main(partial(remove_weights, folder))
+    return Finetuned(results, diverged=diverged, splits=splits)
 
 
 def _load(setup: Setup, group: Group) -> Splits:
@@ -114,6 +128,14 @@ def _load(setup: Setup, group: Group) -> Splits:
     exact = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in shares.items())
     for line in (*splits.notes, f"rows short enough for exact attention in every layer: {exact}"):
         say(group, "%s", line)
+    largest = int((splits.train.rows * splits.train.lengths).max())
+    if largest > setup.budget:
+        say(
+            group,
+            "the largest example has %s tokens in its rows and is computed at once, though gpu_setting.inst_per_gpu "
+            "rows have %s: it sets the memory that is needed",
+            *(f"{largest:,}", f"{setup.budget:,}"),
+        )
     for line in splits.warnings:
         say(group, "warning: %s", line)
     return splits

@@ -5,7 +5,6 @@ Shapes: I examples of a batch, C outputs.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -57,7 +56,7 @@ class FinetuningTask:
         self.device = device
         self.group = group
         self.steps_per_epoch = settings.steps_per_epoch(len(train))
-        self._batches = lru_cache(maxsize=1)(self._batches_of_epoch)
+        self._planned: tuple[int, list[Ints]] = -1, []
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
         pinned = self.device.device.type == "cuda"
@@ -114,9 +113,13 @@ class FinetuningTask:
             total_NC[torch.from_numpy(part).to(total_NC.device)] = padded_IC
         return self.group.sum(total_NC).cpu()
 
-    def _batches_of_epoch(self, epoch: int) -> list[Ints]:
+    def _batches(self, epoch: int) -> list[Ints]:
+        """The plan of an epoch, made once for all of its steps."""
         settings = self.settings
-        return epoch_batches(self.train.lengths, settings.batch_size, settings.seed, epoch, settings.bucket)
+        if self._planned[0] != epoch:
+            batches = epoch_batches(self.train.lengths, settings.batch_size, settings.seed, epoch, settings.bucket)
+            self._planned = epoch, batches
+        return self._planned[1]
 
     def _step(self, number: int) -> Step:
         epoch, index = divmod(number, self.steps_per_epoch)

@@ -56,6 +56,10 @@ class Glue:
                 warnings += filter(None, [check_size(self.task, split, len(texts[split]))])
             else:
                 warnings.append(f"{self.task.name} has no {split} here: its metrics are left out")
+        for split in self.task.test_splits:
+            # Read for its size alone; its tokens are made once the best run is known.
+            if self.source is not None and split in available:
+                warnings += filter(None, [check_size(self.task, split, len(self._read(split)))])
         rows, reduced = reduce(texts.pop("train"), loading.train_rows)
         train = encode(rows, loading)
         validation = {_ending(split): encode(found, loading) for split, found in texts.items()}

@@ -97,7 +97,10 @@ def check_size(task: GlueTask, split: str, count: int) -> str | None:
     known = task.split(split).rows
     if count == known:
         return None
-    return f"{task.name} {split} has {count} rows, GLUE's own {known}: results on it do not compare with published ones"
+    why = "results on it do not compare with published ones"
+    if not task.split(split).has_labels:
+        why = "GLUE's server refuses its predictions"
+    return f"{task.name} {split} has {count} rows, GLUE's own {known}: {why}"
 
 
 def _what_is_there(folder: Path) -> str:
