@@ -237,6 +237,8 @@ def test_a_number_is_learned_too(experiment: Experiment, glue_folder: Path) -> N
     (result,) = finetune(experiment, task, sweep(), CPU).results
     assert set(result.last.metrics) == {"loss", "pearson_spearman", "pearson", "spearman"}
     done = finetune(experiment, task, sweep(), CPU)
+    heading, row, *_ = table(done.results).splitlines()
+    assert len(heading) == len(row), "long names widen their columns"
     assert done.splits is not None
     assert "types_BN" in done.splits.train.batch(np.array([0])), "the model tells the two sentences apart"
     rows = (Path(result.folder) / "predictions" / "dev.tsv").read_text().splitlines()

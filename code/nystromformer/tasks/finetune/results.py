@@ -153,7 +153,8 @@ def table(results: Sequence[RunResult], baselines: Mapping[str, Mapping[str, Spr
         key=lambda runs: -Spread.of([run.best.metrics[first.main_metric] for run in runs]).mean,
     )
     heading = [f"{'batch':>5} {'lr':>8} {'seeds':>5} {'best epoch':>10}"]
-    heading += [f"{name + ', best':>18} {name + ', last':>18}" for name in names]
+    widths = {name: max(14, len(name) + 6) for name in names}
+    heading += [f"{name + ', best':>{widths[name]}} {name + ', last':>{widths[name]}}" for name in names]
     lines = ["  ".join(heading)]
     for runs in groups:
         run = runs[0].run
@@ -162,10 +163,12 @@ def table(results: Sequence[RunResult], baselines: Mapping[str, Mapping[str, Spr
         for name in names:
             best = Spread.of([result.best.metrics[name] for result in runs])
             last = Spread.of([result.last.metrics[name] for result in runs])
-            cells.append(f"{best!s:>18} {last!s:>18}")
+            cells.append(f"{best!s:>{widths[name]}} {last!s:>{widths[name]}}")
         lines.append("  ".join(cells))
     for name, metrics in (baselines or {}).items():
-        cells = [f"{name:31}"] + [f"{metrics[key]!s:>18} {'':>18}" if key in metrics else " " * 37 for key in names]
+        cells = [f"{name:31}"]
+        for key in names:
+            cells.append(f"{metrics.get(key, '')!s:>{widths[key]}} {'':{widths[key]}}")
         lines.append("  ".join(cells).rstrip())
     validated = ", ".join(f"{count:,} rows of {name}" for name, count in first.rows.items())
     lines.append(f"in percent, on the validation data; epochs count from 0, as in cp-0000.model; {validated}")
