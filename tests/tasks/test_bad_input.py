@@ -247,7 +247,7 @@ def test_a_disk_that_fills_up_in_the_middle(
     import nystromformer.training.loop as loop
 
     # After the first epoch, a device that is always full stands where the temporary file goes.
-    def leave_full_device(folder: Path, keep: int) -> None:
+    def leave_full_device(folder: Path, *_: object) -> None:
         (folder / "cp-0001.cp.tmp").symlink_to("/dev/full")
 
     monkeypatch.setattr(loop, "remove_old", leave_full_device)

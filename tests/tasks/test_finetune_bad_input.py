@@ -359,14 +359,14 @@ def test_the_right_tokenizer_by_its_flag(
     [
         ("--batch_size", "0", "a number of at least 1"),
         ("--batch_size", "8,x", "a number of at least 1"),
-        ("--batch_size", "8,8", "several different ones"),
+        ("--batch_size", "8,8", "found 8 more than once"),
         ("--batch_size", "", "a number of at least 1"),
         ("--batch_size", "1.5", "a number of at least 1"),
         ("--lr", "0", "a number above 0"),
         ("--lr", "-1e-5", "a number above 0"),
         ("--lr", "nan", "a number above 0"),
         ("--lr", "inf", "a number above 0"),
-        ("--lr", "1e-4,0.0001", "several different ones"),
+        ("--lr", "1e-4,0.0001", "found 0.0001 more than once"),
         ("--seed", "-1", "a number of at least 0"),
         # typer's own words, which differ between its versions
         ("--epoch", "0", ""),

@@ -12,11 +12,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from small import write_experiment
+from small import small_config, write_experiment
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.finetune import baselines, command
 from nystromformer.tasks.finetune.baselines import Sample, bags_of, text_baselines
 from nystromformer.tasks.finetune.definition import Definition, Splits
@@ -242,6 +243,8 @@ def shown(
         checkpoint_sha256="0" * 64,
         attention=[],
         settings=settings | {"seed": 0},
+        length=32,
+        family="",
         main_metric="accuracy",
         epochs=[EpochMetrics(1, {"loss": 1.0, "accuracy": 0.25})],
         rows={"train": 100, "validation": 40},
@@ -250,13 +253,19 @@ def shown(
         command="",
         version="",
         device="",
+        processes=1,
     )
     splits = Splits(train, {"": train})
-    monkeypatch.setattr(command, "finetune", lambda *_: Finetuned([result], splits=splits))
+    monkeypatch.setattr(command, "run_sweep", lambda _: Finetuned([result], splits=splits))
+    monkeypatch.setattr(command, "open_pretrained", lambda *_: None)
+    monkeypatch.setattr(command, "check_weights", lambda _: None)
     metrics = accuracy_of if isinstance(objective, Classes) else error_of
-    definition = cast(Definition, SimpleNamespace(name="made-up", objective=objective, metrics=metrics))
+    named = {"name": "made-up", "objective": objective, "metrics": metrics, "check": lambda: None}
+    definition = cast(Definition, SimpleNamespace(**named))
     lines: list[str] = []
     sweep = Sweep((8,), (1e-3,), (0, 1), 1, baselines=wanted)
+    setup = SimpleNamespace(experiment=Experiment(folder, small_config()), definition=definition, sweep=sweep)
+    monkeypatch.setattr(command, "open_setup", lambda *_: setup)
     with pytest.raises(SystemExit) as exit_info:
         command.run_sweeps(write_experiment(folder), [definition], sweep, "cpu", lines.append)
     return exit_info.value.code, "\n".join(lines)

@@ -115,7 +115,7 @@ def test_the_predictions_are_of_the_best_epochs_weights(
     accuracies = iter([0.1, 0.9, 0.5, 0.0])
     monkeypatch.setattr(Imdb, "metrics", lambda self, scores_NC, labels_N: {"accuracy": next(accuracies)})
     (result,) = run(experiment, reviews, epochs=3)
-    assert result.best.epoch == 2
+    assert result.best.epoch == 1
     folder = Path(result.folder)
     assert {path.name for path in folder.glob("cp-*")} == {"cp-0001.model", "cp-0002.model"}
     task = Imdb(reviews, 0.25, 0)
