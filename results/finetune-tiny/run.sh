@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Nyström and softmax encoders pretrained alike on Wikipedia, fine-tuned on parts of four tasks, at several numbers of
-# landmarks: about five hours on two cores. Run it at the top of a clone, in its environment, with the data in place
+# landmarks: a few hours on two cores. Run it at the top of a clone, in its environment, with the data in place
 # (data-preprocessing/wiki, glue, imdb); started again, it goes on where it was stopped.
 set -euo pipefail
 rows=data-preprocessing/512-wiki
