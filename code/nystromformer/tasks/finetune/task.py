@@ -133,7 +133,7 @@ class FinetuningTask:
 
     def _batch(self, part: Ints, count: Tensor) -> dict[str, Tensor]:
         """A micro-batch; an empty one is an example that does not count, so that every process computes something."""
-        shortest = np.argmin(self.train.lengths * self.train.rows, keepdims=True)
-        batch = self.train.batch(part if len(part) else shortest, self.settings.pad_to)
-        weights = torch.ones(len(part)) if len(part) else torch.zeros(1)
-        return batch | {"weights": weights, "count": count}
+        weights = torch.ones(len(part))
+        if not len(part):
+            part, weights = np.argmin(self.train.lengths * self.train.rows, keepdims=True), torch.zeros(1)
+        return self.train.batch(part, self.settings.pad_to) | {"weights": weights, "count": count}

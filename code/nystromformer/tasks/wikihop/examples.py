@@ -85,7 +85,7 @@ class WikiHopExamples:
             positions_BC: int64, where the `<answer>` of each of the row's candidates is; candidates_BC: int64, which of
             the instance's candidates it is; both -1 in the padding.
             instance_B: int64, number of the row's instance within the batch.
-            num_candidates: int64 (I,). present_IA: bool, True for the candidates that an instance has.
+            present_IA: bool, True for the candidates that an instance has.
             labels: int64 (I,), numbers of the right candidates, where the split has them.
         """
         rows, candidates, instances = [], [], []
@@ -113,7 +113,6 @@ class WikiHopExamples:
             "positions_BC": positions_BC,
             "candidates_BC": candidates_BC,
             "instance_B": np.asarray(instances, dtype=np.int64),
-            "num_candidates": num_candidates,
             "present_IA": np.arange(num_candidates.max()) < num_candidates[:, None],
         }
         if self.labels is not None:
