@@ -1,0 +1,184 @@
+"""A container is well while the log that its processes write to is young."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from container_engine import Engine
+from small import ROOT
+
+from nystromformer.container.health import LIMIT_VARIABLE, check, judge
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A /proc without processes but for process 1, which has been running for two hours and writes to no file."""
+    folder = tmp_path / "proc"
+    folder.mkdir()
+    (folder / "uptime").write_text("500000.25 900000.00\n")
+    (folder / "cmdline").write_text("")
+    add_process(folder, 1, stdout=Path("/dev/null"))
+    set_running(folder, 2 * HOUR)
+    return folder
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "pretrain.txt"
+
+
+def add_process(proc: Path, number: int, stdout: Path, stderr: Path = Path("/dev/null")) -> None:
+    (proc / str(number) / "fd").mkdir(parents=True)
+    (proc / str(number) / "fd" / "0").symlink_to("/dev/null")
+    (proc / str(number) / "fd" / "1").symlink_to(stdout)
+    (proc / str(number) / "fd" / "2").symlink_to(stderr)
+
+
+def set_running(proc: Path, seconds: float, name: str = "python3") -> None:
+    started = round((500000.25 - seconds) * os.sysconf("SC_CLK_TCK"))
+    before = "S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0"
+    (proc / "1" / "stat").write_text(f"1 ({name}) {before} {started} 1234567 890\n")
+
+
+def write(path: Path, age: float) -> Path:
+    path.write_text("{}\n")
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
+
+
+def test_an_old_log_of_a_long_run_is_unhealthy(proc: Path, log: Path) -> None:
+    add_process(proc, 7, write(log, age=47 * 60), log)
+    verdict = judge(30, proc)
+    assert not verdict.healthy
+    assert verdict.message == f"{log} was last written 47 minutes ago, more than 30"
+    assert judge(48, proc).healthy
+
+
+def test_a_young_log_is_healthy(proc: Path, log: Path) -> None:
+    add_process(proc, 7, write(log, age=60))
+    assert judge(30, proc).healthy
+
+
+def test_the_newest_of_all_logs_counts_whoever_writes_it(proc: Path, log: Path, tmp_path: Path) -> None:
+    add_process(proc, 7, write(log, age=5 * HOUR))
+    other = write(tmp_path / "other.txt", age=40 * 60)
+    add_process(proc, 12, Path("/dev/null"), stderr=other)
+    assert judge(30, proc).message == f"{other} was last written 40 minutes ago, more than 30"
+    write(other, age=0)
+    assert judge(30, proc).healthy
+
+
+@pytest.mark.parametrize("name", ["bash", "a) S 1 (b", "docker-init"])
+def test_an_earlier_starts_log_says_nothing(proc: Path, log: Path, name: str) -> None:
+    add_process(proc, 7, write(log, age=24 * HOUR))
+    set_running(proc, seconds=29 * 60, name=name)
+    verdict = judge(30, proc)
+    assert verdict.healthy
+    assert "has been running for only 29" in verdict.message
+    set_running(proc, seconds=31 * 60, name=name)
+    assert not judge(30, proc).healthy
+
+
+def test_without_a_log_there_is_nothing_to_judge_by(proc: Path) -> None:
+    verdict = judge(30, proc)
+    assert verdict.healthy
+    assert "no log" in verdict.message
+
+
+def test_pipes_and_devices_are_no_logs(proc: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    os.utime(tmp_path / "pipe", (0, 0))
+    add_process(proc, 7, tmp_path / "pipe", Path("pipe:[4711]"))
+    assert "no log" in judge(30, proc).message
+
+
+def test_the_checks_own_output_is_no_log(proc: Path, log: Path) -> None:
+    add_process(proc, os.getpid(), write(log, age=0))
+    assert "no log" in judge(30, proc).message
+
+
+def test_processes_that_end_or_are_others_are_passed_over(proc: Path, log: Path) -> None:
+    (proc / "8").mkdir()
+    add_process(proc, 9, proc / "gone")
+    add_process(proc, 10, write(log, age=60))
+    assert str(log) in judge(30, proc).message
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "nan", "inf", "half an hour"])
+def test_a_limit_that_is_no_positive_number_is_said(proc: Path, value: str) -> None:
+    verdict = check({LIMIT_VARIABLE: value}, proc)
+    assert not verdict.healthy
+    assert verdict.message == f"{LIMIT_VARIABLE}: expected a positive number of minutes, found {value!r}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "healthy"), [({}, True), ({LIMIT_VARIABLE: ""}, True), ({LIMIT_VARIABLE: "20.5"}, False)]
+)
+def test_the_limit_is_half_an_hour_unless_set(
+    proc: Path, log: Path, environment: dict[str, str], healthy: bool
+) -> None:
+    add_process(proc, 7, write(log, age=29 * 60))
+    assert check(environment, proc).healthy is healthy
+    write(log, age=31 * 60)
+    assert not check(environment, proc).healthy
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_real_processes(log: Path, tmp_path: Path) -> None:
+    with log.open("w") as file, subprocess.Popen(["sleep", "60"], stdout=file, stderr=file) as process:
+        try:
+            # Only ours of the processes here: others write to files as well.
+            proc = tmp_path / "proc"
+            proc.mkdir()
+            (proc / "1").symlink_to(f"/proc/{process.pid}")
+            (proc / "uptime").symlink_to("/proc/uptime")
+            write(log, age=2 * HOUR)
+            assert "has been running for only 0" in judge(1, proc).message
+            time.sleep(0.1)
+            verdict = judge(0.05 / 60, proc)
+            assert not verdict.healthy
+            assert verdict.message.startswith(f"{log} was last written 120 minutes ago")
+            log.unlink()
+            assert not judge(0.05 / 60, proc).healthy, "a deleted file is still written to"
+        finally:
+            process.kill()
+
+
+def test_the_command_needs_the_standard_library_only() -> None:
+    code = "import sys, nystromformer.container.health; print(*sys.modules)"
+    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'code')!r}); {code}"]
+    modules = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    ours = {name for name in modules if name.startswith("nystromformer")}
+    assert ours == {"nystromformer", "nystromformer.container", "nystromformer.container.health"}
+    assert {name.partition(".")[0] for name in modules} - ours <= {*sys.stdlib_module_names, "__main__"}
+
+
+@pytest.mark.engine
+def test_in_a_container(engine: Engine, log: Path, tmp_path: Path) -> None:
+    log.write_text("")
+    container = engine.client.containers.run(
+        engine.image,
+        ["/bin/bash", "-c", "exec sleep 100 >> /model/pretrain.txt 2>&1"],
+        volumes=[f"{ROOT / 'code'}:/code:ro", f"{tmp_path}:/model"],
+        user=f"{tmp_path.stat().st_uid}",
+        network_mode="host",
+        init=True,
+        detach=True,
+    )
+    try:
+        command = ["python3", "-m", "nystromformer.container.health"]
+        status, output = container.exec_run(command)
+        assert (status, output.strip()) == (0, b"/model/pretrain.txt was last written 0 minutes ago")
+        write(log, age=2 * HOUR)
+        status, output = container.exec_run(command)
+        assert (status, b"for only 0" in output) == (0, True)
+        status, output = container.exec_run(command, environment={LIMIT_VARIABLE: "0.001"})
+        assert status == 1
+        assert output.startswith(b"/model/pretrain.txt was last written 120 minutes ago, more than 0.001")
+    finally:
+        container.remove(force=True)
