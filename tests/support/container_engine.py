@@ -30,7 +30,7 @@ ENVIRONMENT = {
     "USER": "nystrom",
     "LOGNAME": "nystrom",
     "PYTHONUNBUFFERED": "1",
-    "PYTHONPYCACHEPREFIX": "/home/nystrom/.cache/python",
+    "PYTHONDONTWRITEBYTECODE": "1",
     "TRITON_CACHE_DIR": "/home/nystrom/.cache/triton",
     "TORCHINDUCTOR_CACHE_DIR": "/home/nystrom/.cache/torchinductor",
     "HF_HOME": "/home/nystrom/.cache/huggingface",
