@@ -19,27 +19,30 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 def run(command: Callable[..., Any]) -> None:
     """Run a command. A user's mistake prints one message and exits with status 2."""
-    _app(command)()
+    application(command)()
 
 
 def run_one_of(*commands: Callable[..., Any]) -> None:
     """Run the command that the first argument names."""
-    app = _app(*commands)
+    app = application(*commands)
     # With a callback typer wants the name even of a single command.
     app.callback()(lambda: None)
     app()
 
 
-def _app(*commands: Callable[..., Any]) -> typer.Typer:
+def application(*commands: Callable[..., Any]) -> typer.Typer:
+    """The typer application of these commands, with logging to stderr."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     for command in commands:
-        app.command()(_with_clear_errors(command))
+        app.command()(with_clear_errors(command))
     return app
 
 
-def _with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
+def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command, for which a user's mistake is one message and an exit status."""
+
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:

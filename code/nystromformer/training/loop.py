@@ -117,7 +117,12 @@ class Trainer:
             stack.callback(log.close)
             stop = stack.enter_context(StopSignal(patient=self.group.size > 1))
             log.event(
-                "start", first, device=str(self.device), processes=self.group.size, version=self.extra.get("version")
+                "start",
+                first,
+                num_steps=last,
+                device=str(self.device),
+                processes=self.group.size,
+                version=self.extra.get("version"),
             )
             if owes:
                 self._end_epoch(log)
@@ -135,6 +140,7 @@ class Trainer:
                 if signal:
                     # At once: what sent it may not wait for a validation, which the next start makes up for.
                     self._save_between(log)
+                    log.event("stop", self.progress.step, signal=Signals(signal).name)
                     log.say(
                         f"stopped by {Signals(signal).name} after step {self.progress.step}; its checkpoint is written"
                     )

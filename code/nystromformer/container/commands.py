@@ -1,0 +1,311 @@
+"""What the launcher's commands do once their flags are read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import typer
+
+from nystromformer.container import control, queue
+from nystromformer.container.build import build_arguments, build_image, build_line
+from nystromformer.container.engine import Engine, NoEngine, connect, is_local_address
+from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.jobs import Job, find_jobs, select_jobs
+from nystromformer.container.output import follow, output_size, read_output
+from nystromformer.container.scripts import (
+    PROJECT,
+    SCRIPTS,
+    Options,
+    Script,
+    experiment_spec,
+    find_experiment,
+    preprocess_spec,
+)
+from nystromformer.container.spec import Gpus, RunSpec
+from nystromformer.container.status import progress_of_job, state, table
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment import open_experiment
+
+_TAIL = 20
+_FAILED = 1
+"""Exit status where a run failed, which is not a mistake in how the launcher was called."""
+
+
+def options(
+    image: str,
+    gpus: str,
+    name: str | None,
+    network: str,
+    shm_size: str | None,
+    mounts: Sequence[str] | None,
+    environment: Sequence[str] | None,
+    restart: str,
+    code: str | None,
+    remote_root: str | None,
+) -> Options:
+    """The launcher's flags, checked; files will belong to who calls.
+
+    Raises:
+        UserError: a flag's value.
+    """
+    return Options(
+        image=image,
+        gpus=Gpus.parse(gpus),
+        name=name,
+        network=network,
+        shm_size=shm_size,
+        mounts=tuple(mounts or ()),
+        environment=tuple(environment or ()),
+        restart=restart,
+        code=code,
+        remote_root=remote_root,
+    )
+
+
+def start_experiment(
+    script: Script, experiment: str, flags: ScriptFlags, options: Options, follow_log: bool, dry_run: bool
+) -> None:
+    """Start the container of a script on an experiment folder, or print the docker command."""
+    folder = find_experiment(experiment)
+    engine = _engine(dry_run)
+    spec = experiment_spec(script, folder, flags, _for_caller(options, engine), _is_here(engine, options))
+    _start(engine, spec, follow_log, dry_run)
+
+
+def start_preprocessing(script: str, flags: ScriptFlags, options: Options, follow_log: bool, dry_run: bool) -> None:
+    """Start the container of a script of data-preprocessing, or print the docker command."""
+    engine = _engine(dry_run)
+    spec = preprocess_spec(script, flags, _for_caller(options, engine), _is_here(engine, options))
+    _start(engine, spec, follow_log, dry_run)
+
+
+def run_queue(
+    command: str, experiments: Sequence[str], flags: ScriptFlags, options: Options, gpus_each: int, dry_run: bool
+) -> None:
+    """Put experiments into the queue and run it to its end."""
+    if command not in SCRIPTS:
+        raise UserError(f"--command {command}: expected one of {', '.join(SCRIPTS)}")
+    if dry_run and not experiments:
+        raise UserError("queue --dry_run: expected experiments")
+    folders = [find_experiment(name) for name in experiments]
+    engine = connect()
+    if folders:
+        gpus = queue.all_gpus(engine, options.image) if options.gpus.every else options.gpus
+        slots = queue.make_slots(gpus, gpus_each)
+        each, is_here = replace(_for_caller(options, engine), gpus=slots[0]), _is_here(engine, options)
+        specs = [experiment_spec(SCRIPTS[command], folder, flags, each, is_here) for folder in folders]
+        if dry_run:
+            typer.echo("\n".join(spec.docker_run() for spec in specs))
+            return
+        queue.enqueue(engine, specs, slots)
+        typer.echo(f"queued: {', '.join(spec.name for spec in specs)}")
+    _drive(engine)
+
+
+def list_jobs(ended: bool) -> None:
+    """Print the table of containers."""
+    engine = connect()
+    jobs = find_jobs(engine)
+    shown = [job for job in jobs if ended or job.state != "done"]
+    done = len(jobs) - len(shown)
+    if shown:
+        typer.echo(table([(job, progress_of_job(engine, job)) for job in shown]))
+    else:
+        typer.echo("no containers of this project" + (f", but {done} that are done (--all)" if done else ""))
+
+
+def show_log(name: str, follow_log: bool, tail: int | None) -> None:
+    """Print a log, and what is added to it."""
+    engine = connect()
+    found = select_jobs(find_jobs(engine), [name])
+    active = [job for job in found if job.is_active] or found
+    if len(active) > 1:
+        raise UserError(f"{name}: has several containers; name one of {', '.join(job.name for job in active)}")
+    if follow_log:
+        _follow(engine, active[0], lines=_TAIL if tail is None else tail)
+    else:
+        _write(read_output(engine, active[0], tail))
+
+
+def stop_jobs(names: Sequence[str], everything: bool, timeout: int | None) -> None:
+    """Stop runs, one after another, and say where each will go on."""
+    engine = connect()
+    for job in _chosen(engine, names, everything, lambda job: job.is_active or job.is_waiting, "stop"):
+        if job.is_waiting:
+            control.remove(engine, job)
+            typer.echo(f"{job.experiment}: taken out of the queue")
+        else:
+            _say_end(engine, job, control.stop(engine, job, timeout))
+
+
+def kill_jobs(names: Sequence[str], everything: bool) -> None:
+    """Kill runs and say what is left of each."""
+    engine = connect()
+    for job in _chosen(engine, names, everything, lambda job: job.is_active, "kill"):
+        _say_end(engine, job, control.kill(engine, job))
+
+
+def resume_jobs(names: Sequence[str], everything: bool) -> None:
+    """Start containers again that have ended."""
+    engine = connect()
+    for job in _chosen(engine, names, everything, lambda job: job.has_ended and job.state != "done", "resume"):
+        if engine.is_local and job.home_target == "/model":
+            open_experiment(job.folder)  # what is wrong with it now is said here
+        before = output_size(engine, job)
+        _say_start(engine, control.resume(engine, job), before)
+
+
+def remove_jobs(names: Sequence[str], everything: bool) -> None:
+    """Remove containers that have ended."""
+    engine = connect()
+    for job in _chosen(engine, names, everything, lambda job: not job.is_active, "remove"):
+        control.remove(engine, job)
+        typer.echo(f"{job.name}: removed; its files stay in {job.home}")
+
+
+def build(
+    tag: str,
+    base: str | None,
+    torch_index_url: str | None,
+    build_args: Sequence[str],
+    network: str | None,
+    fresh: bool,
+    dry_run: bool,
+) -> None:
+    """Build the image, or print the docker command."""
+    arguments = build_arguments(base, torch_index_url, build_args)
+    if dry_run:
+        typer.echo(build_line(PROJECT, tag, arguments, network, fresh))
+        return
+    build_image(connect(), PROJECT, tag, arguments, network, fresh, lambda text: typer.echo(text, nl=False))
+    typer.echo(f"built: {tag}")
+
+
+def _engine(dry_run: bool) -> Engine | None:
+    """The engine; None for printing a command where there is none."""
+    try:
+        engine = connect()
+    except NoEngine:
+        if not dry_run:
+            raise
+        return None
+    return engine
+
+
+def _is_here(engine: Engine | None, options: Options) -> bool:
+    """Whether the engine sees this machine's folders under their names here."""
+    is_local = is_local_address() if engine is None else engine.is_local
+    return is_local and options.remote_root is None
+
+
+def _for_caller(options: Options, engine: Engine | None) -> Options:
+    """Files that a container writes shall belong to who calls, whom a rootless engine calls root."""
+    if engine is not None and engine.is_rootless:
+        return replace(options, user="0:0")
+    return replace(options, user=f"{os.getuid()}:{os.getgid()}") if hasattr(os, "getuid") else options
+
+
+def _start(engine: Engine | None, spec: RunSpec, follow_log: bool, dry_run: bool) -> None:
+    if dry_run:
+        typer.echo(spec.docker_run())
+        return
+    assert engine is not None, "without one there was an error"
+    job = control.start(engine, spec)
+    before = output_size(engine, job)
+    if follow_log:
+        _follow(engine, job, begin=before)
+    else:
+        _say_start(engine, job, before)
+
+
+def _say_start(engine: Engine, job: Job, before: int) -> None:
+    """Say that a job runs, or why it does not.
+
+    Args:
+        before: bytes of its log from earlier starts.
+    """
+    typer.echo(f"{job.name}: started" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
+    job = control.settle(engine, job)
+    if job.has_ended and job.exit_code:
+        said = read_output(engine, job, begin=before).decode(errors="replace").strip()
+        control.remove(engine, job)
+        typer.echo(f"error: {job.name} {job.state}:\n{said or 'it wrote nothing'}", err=True)
+        raise typer.Exit(UserError.exit_status if job.exit_code == UserError.exit_status else _FAILED)
+    if job.has_ended:
+        typer.echo(f"{job.name}: done")
+        return
+    log = job.output_path if engine.is_local and job.output_path is not None else "the container"
+    typer.echo(f"its log is {log}; `launch.py logs -f {job.name}` follows it, `launch.py stop {job.name}` ends it")
+
+
+def _follow(engine: Engine, job: Job, lines: int | None = None, begin: int = 0) -> None:
+    """Show a log until the job ends, and end with its status."""
+    try:
+        ended = follow(engine, job, _write, lines, begin)
+    except KeyboardInterrupt:
+        typer.echo(f"\n{job.name} runs on; `launch.py stop {job.name}` ends it with a checkpoint", err=True)
+        raise typer.Exit(130) from None
+    if ended is None:
+        return
+    typer.echo(f"{job.name}: {state(ended, progress_of_job(engine, ended))}", err=True)
+    raise typer.Exit(ended.exit_code)
+
+
+def _drive(engine: Engine) -> None:
+    try:
+        ended = queue.drive(engine, typer.echo)
+    except KeyboardInterrupt:
+        waiting, running = queue.queue_length(engine)
+        typer.echo(f"\n{running} run on, {waiting} wait; `launch.py queue` goes on with them", err=True)
+        raise typer.Exit(130) from None
+    if not ended:
+        typer.echo("the queue is empty")
+        return
+    typer.echo("\n" + table([(job, progress_of_job(engine, job)) for job in ended]))
+    if any(job.state.startswith(("failed", "out of")) for job in ended):
+        raise typer.Exit(_FAILED)
+
+
+def _chosen(
+    engine: Engine, names: Sequence[str], everything: bool, fits: Callable[[Job], bool], verb: str
+) -> list[Job]:
+    """The jobs that users name and that something can be done to.
+
+    Raises:
+        UserError: there is none, or neither names nor --all are given.
+    """
+    if bool(names) == everything:
+        raise UserError(f"{verb}: expected containers, experiments, or --all")
+    jobs = find_jobs(engine)
+    if everything:
+        return [job for job in jobs if fits(job)]
+    chosen: list[Job] = []
+    for name in names:
+        found = select_jobs(jobs, [name])
+        fitting = [job for job in found if fits(job)]
+        if not fitting:
+            states = ", ".join(f"{job.name} is {job.state}" for job in found)
+            raise UserError(f"{name}: nothing to {verb}: {states}")
+        chosen += [job for job in fitting if job not in chosen]
+    return chosen
+
+
+def _say_end(engine: Engine, before: Job, after: Job | None) -> None:
+    """Say how a run ended and what it goes on from."""
+    job = before if after is None else after
+    progress = progress_of_job(engine, job)
+    how = "ended" if after is None else state(job, progress)
+    if progress is not None:
+        how += f" after step {progress.step}" + ("" if progress.steps is None else f" of {progress.steps}")
+    checkpoint = control.newest_checkpoint(job) if engine.is_local else None
+    if checkpoint is not None:
+        how += f"; its last checkpoint is {checkpoint}"
+    typer.echo(f"{job.name}: {how}")
+
+
+def _write(piece: bytes) -> None:
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()

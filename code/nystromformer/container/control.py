@@ -1,0 +1,178 @@
+"""Starting, stopping and going on: what the launcher does to containers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from docker.errors import APIError
+
+from nystromformer.container.engine import Engine, clear_errors
+from nystromformer.container.jobs import Job, find_job, find_jobs
+from nystromformer.container.scripts import EXPERIMENT_LABEL
+from nystromformer.container.spec import RunSpec
+from nystromformer.errors import UserError
+
+_SETTLING_SECONDS = 4.0
+"""In which a run that cannot start has said why: what it checks before it imports torch."""
+_CONFLICT = 409
+
+
+def start(engine: Engine, spec: RunSpec) -> Job:
+    """Make and start a container; one of that name that has ended is replaced.
+
+    Raises:
+        UserError: the same work is under way, the image or a GPU driver is missing, … Nothing is left behind then.
+    """
+    with clear_errors(f"starting {spec.name}", spec.image):
+        engine.api.inspect_image(spec.image)
+    jobs = find_jobs(engine)
+    refuse_active(spec, jobs)
+    make_room(engine, spec, jobs)
+    with clear_errors(f"starting {spec.name}", spec.image):
+        try:
+            made = spec.create(engine.api)
+        except APIError as error:
+            raise _name_taken(spec, error) or error from None
+        try:
+            engine.api.start(made)
+        except BaseException:
+            # KeyboardInterrupt, too: no container shall be left that neither runs nor has run.
+            engine.api.remove_container(made, force=True)
+            raise
+    return _present(find_job(engine, made), spec.name)
+
+
+def refuse_active(spec: RunSpec, jobs: Sequence[Job]) -> None:
+    """Refuse a container whose name or work another one has.
+
+    Raises:
+        UserError: names that container, and what to do with it.
+    """
+    home = spec.labels[EXPERIMENT_LABEL]
+    for job in jobs:
+        same_log = job.home == home and job.output == spec.output
+        same_run = job.home == home and job.command == "pretrain" and _is_pretraining(spec)
+        if job.is_waiting and (job.name == spec.name or same_log):
+            raise UserError(
+                f"{job.folder.name}: waits in the queue already, as {job.name}. Take it out with `launch.py stop "
+                f"{job.name}`, or let `launch.py queue` run it"
+            )
+        if job.is_active and (job.name == spec.name or same_log or same_run):
+            raise UserError(
+                f"{job.folder}: {job.command} is running already, in the container {job.name}. `launch.py logs -f "
+                f"{job.name}` follows it, `launch.py stop {job.name}` ends it with a checkpoint"
+            )
+
+
+def make_room(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
+    """Remove the container of an earlier start, whose files all lie in the experiment folder.
+
+    Raises:
+        UserError: the name belongs to another experiment's container.
+    """
+    for job in jobs:
+        if job.name != spec.name or job.is_active:
+            continue
+        if job.home != spec.labels[EXPERIMENT_LABEL]:
+            raise UserError(
+                f"{spec.name}: the engine has a container of that name, of {job.home}. Name this one with --name, or "
+                f"remove that one with `launch.py remove {job.name}`"
+            )
+        remove(engine, job)
+
+
+def settle(engine: Engine, job: Job, seconds: float = _SETTLING_SECONDS) -> Job:
+    """Wait a moment, in which a run that cannot start ends; returns how the job is then."""
+    deadline = time.monotonic() + seconds
+    now = job
+    while now.is_active and time.monotonic() < deadline:
+        time.sleep(0.2)
+        now = _present(find_job(engine, job.id), job.name)
+    return now
+
+
+def stop(engine: Engine, job: Job, seconds: int | None = None) -> Job | None:
+    """SIGTERM, upon which a run writes a checkpoint, and a kill after `seconds`; returns how the job ended.
+
+    None where the engine removed it (`docker run --rm`).
+
+    Raises:
+        UserError: the engine refuses.
+    """
+    with clear_errors(f"stopping {job.name}"):
+        engine.api.stop(job.id, timeout=job.stop_seconds if seconds is None else seconds)
+    return find_job(engine, job.id)
+
+
+def kill(engine: Engine, job: Job) -> Job | None:
+    """SIGKILL: the run loses what it did since its last checkpoint. Returns how the job ended, or
+    None where the engine removed it (`docker run --rm`).
+
+    Raises:
+        UserError: the engine refuses.
+    """
+    with clear_errors(f"killing {job.name}"):
+        engine.api.kill(job.id)
+        engine.api.wait(job.id)
+    return find_job(engine, job.id)
+
+
+def resume(engine: Engine, job: Job) -> Job:
+    """Start a container again that has ended: the run goes on from its last checkpoint.
+
+    Raises:
+        UserError: it runs, waits in the queue, or is done; another one does its work; the engine refuses.
+    """
+    if job.is_active or job.is_waiting:
+        raise UserError(f"{job.name}: {job.state} already; `launch.py ps` shows what can be resumed")
+    if job.state == "done":
+        raise UserError(
+            f"{job.name}: done, there is nothing to resume. To run it with other settings, start it anew: `launch.py "
+            f"{job.command} {job.folder}`"
+        )
+    for other in find_jobs(engine):
+        if other.is_active and other.home == job.home and other.output == job.output:
+            raise UserError(f"{job.name}: the container {other.name} does its work already")
+    with clear_errors(f"resuming {job.name}"):
+        engine.api.start(job.id)
+    return _present(find_job(engine, job.id), job.name)
+
+
+def remove(engine: Engine, job: Job) -> None:
+    """Remove a container that does not run. Checkpoints and logs lie in the experiment folder, and stay.
+
+    Raises:
+        UserError: it runs.
+    """
+    if job.is_active:
+        raise UserError(f"{job.name}: is running; stop it first: `launch.py stop {job.name}`")
+    with clear_errors(f"removing {job.name}"):
+        engine.api.remove_container(job.id)
+
+
+def newest_checkpoint(job: Job) -> Path | None:
+    """The checkpoint written last below the experiment folder, where this machine sees it."""
+    found = [path for path in job.folder.rglob("cp-*.cp") if path.is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def _present(job: Job | None, name: str) -> Job:
+    if job is None:
+        raise UserError(f"{name}: somebody else removed the container")
+    return job
+
+
+def _is_pretraining(spec: RunSpec) -> bool:
+    return "/code/run_pretrain.py" in spec.argv
+
+
+def _name_taken(spec: RunSpec, error: APIError) -> UserError | None:
+    said = str(error.explanation or "").lower()
+    if error.status_code == _CONFLICT or "already in use" in said:
+        return UserError(
+            f"{spec.name}: the engine has a container of that name, which is not one of this project's experiments. "
+            "Name this one with --name"
+        )
+    return None

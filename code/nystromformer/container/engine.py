@@ -1,0 +1,184 @@
+"""The container engine: how to reach it, and what its errors mean to users."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import docker
+import requests
+from docker.context import ContextAPI
+from docker.errors import APIError, DockerException, ImageNotFound
+
+from nystromformer.errors import UserError
+
+DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+_SECONDS = 60
+"""For an answer of the engine; stopping a container has its own time."""
+
+
+class NoEngine(UserError):
+    """No engine can be reached."""
+
+
+class Engine:
+    """A connection to an engine.
+
+    Args:
+        client: of docker-py.
+        address: what it is connected to, such as unix:///var/run/docker.sock.
+    """
+
+    def __init__(self, client: docker.DockerClient, address: str) -> None:
+        self.client = client
+        self.address = address
+
+    @property
+    def api(self) -> Any:
+        """docker-py's low-level client, whose calls are the engine's own."""
+        return self.client.api
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the engine sees this machine's folders: a socket file is of this machine, a network address is not
+        taken to be."""
+        return _is_socket_file(self.address)
+
+    @cached_property
+    def is_rootless(self) -> bool:
+        """Whether the engine runs as an ordinary user: the container's root is that user then."""
+        options = self.client.info().get("SecurityOptions") or []
+        return any("rootless" in str(option) for option in options)
+
+
+def is_local_address(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the engine that is asked for is of this machine, be it there or not.
+
+    Raises:
+        NoEngine: see `engine_address`.
+    """
+    return _is_socket_file(engine_address(environment))
+
+
+def _is_socket_file(address: str) -> bool:
+    return address.startswith(("unix://", "npipe://"))
+
+
+def connect(environment: Mapping[str, str] = os.environ) -> Engine:
+    """The engine that `docker` would talk to: DOCKER_HOST's, DOCKER_CONTEXT's, the current context's, or the local one.
+
+    Raises:
+        NoEngine: nothing answers there, or this user may not ask.
+    """
+    address = engine_address(environment)
+    try:
+        client = docker.from_env(timeout=_SECONDS, use_ssh_client=True, environment=dict(environment))
+        client.ping()
+    except (DockerException, requests.RequestException, OSError, ValueError) as error:
+        raise NoEngine(_unreachable(address, error)) from error
+    return Engine(client, address)
+
+
+def engine_address(environment: Mapping[str, str] = os.environ) -> str:
+    """Where the engine is, as `docker` would find it.
+
+    Raises:
+        NoEngine: DOCKER_CONTEXT, or the current context, names none that exists.
+    """
+    if environment.get("DOCKER_HOST"):
+        return environment["DOCKER_HOST"]
+    name = environment.get("DOCKER_CONTEXT")
+    try:
+        context = ContextAPI.get_context(name)
+    except Exception as error:  # docker-py raises bare Exception for a damaged context
+        raise NoEngine(f"the docker context {name or 'in use'} cannot be read: {error}") from error
+    # docker-py would take the local engine in place of a context that does not exist.
+    if context is None:
+        raise NoEngine(
+            f"there is no docker context {name or 'of the name that is set as the current one'}: `docker context ls` "
+            "lists them, and DOCKER_HOST names an engine without one"
+        )
+    return str(context.Host or DEFAULT_ADDRESS)
+
+
+@contextmanager
+def clear_errors(what: str, image: str | None = None) -> Iterator[None]:
+    """Engine errors within the block as mistakes that users can act on.
+
+    Args:
+        what: what is being done, for the message: "starting nystrom-512-pretrain".
+        image: that it needs.
+
+    Raises:
+        UserError: in place of every error of docker-py and of the connection.
+    """
+    try:
+        yield
+    except ImageNotFound as error:
+        raise UserError(f"{what}: {_missing_image(image or 'the image')}") from error
+    except APIError as error:
+        raise UserError(f"{what}: {_refusal(error, image)}") from error
+    except (DockerException, requests.RequestException) as error:
+        raise UserError(f"{what}: the engine stopped answering ({_reason(error)})") from error
+
+
+def _missing_image(image: str) -> str:
+    option = "" if image == "nystromformer" else f" --tag {image}"
+    return (
+        f"the engine has no image {image}. Build it with `python code/launch.py build{option}`, or name another with "
+        "--image"
+    )
+
+
+def _refusal(error: APIError, image: str | None) -> str:
+    said = str(error.explanation or error).strip()
+    lowered = said.lower()
+    if error.status_code == 404 and image and ("image" in lowered or image in lowered):
+        return _missing_image(image)
+    if _NO_GPU_DRIVER in lowered or "nvidia-container" in lowered or "nvidia.com/gpu" in lowered:
+        return (
+            f"the engine cannot give GPUs to containers ({said}). Install the NVIDIA Container Toolkit on its machine "
+            "and restart the engine, or run on CPUs with --gpus none"
+        )
+    if "bind source path does not exist" in lowered or "statfs" in lowered:
+        return f"a folder to mount is not on the engine's machine: {said}"
+    return f"the engine refused: {said}"
+
+
+_NO_GPU_DRIVER = "could not select device driver"
+
+
+def _unreachable(address: str, error: Exception) -> str:
+    causes = list(_chain(error))
+    if any(isinstance(cause, PermissionError) for cause in causes):
+        return (
+            f"{address}: no permission to use this container engine. Become a member of the group that owns the socket "
+            "(`sudo usermod -aG docker $USER`, then log in again), or use a rootless engine (DOCKER_HOST)"
+        )
+    return (
+        f"no container engine answers at {address} ({_reason(error)}). Start one (`sudo systemctl start docker`, or "
+        "Docker Desktop), or name one that runs: DOCKER_HOST=unix:///path/to.sock or ssh://user@machine, or "
+        "`docker context use NAME`"
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause, which names the trouble where the outer ones name the library."""
+    *_, last = _chain(error)
+    return str(getattr(last, "strerror", None) or last).strip() or type(last).__name__
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what led to it; requests and urllib3 keep causes in their arguments."""
+    seen: set[int] = set()
+    pending: list[Any] = [error]
+    while pending:
+        current = pending.pop()
+        if not isinstance(current, BaseException) or id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        pending += [current.__context__, current.__cause__, getattr(current, "reason", None), *current.args]

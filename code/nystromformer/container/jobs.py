@@ -1,0 +1,205 @@
+"""What the engine holds of ours: containers that run this project's scripts, however they were started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from docker.errors import NotFound
+
+from nystromformer.container.engine import Engine, clear_errors
+from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL, LABEL, SCRIPTS
+from nystromformer.errors import UserError
+
+QUEUE_LABEL, WAITING = LABEL + "queue", "waiting"
+"""On the containers of a queue: `waiting` on one that only keeps a place in it."""
+
+_ACTIVE = {"running", "restarting", "paused"}
+_FOLDERS = ("/model", "/data-preprocessing")
+_COMMANDS = {script.file: script.command for script in SCRIPTS.values()}
+_SCRIPT = re.compile(r"/code/(run_\w+\.py)|/data-preprocessing/(\S+\.py)")
+_OUTPUT = re.compile(r">>?\s*('[^']+'|\S+)")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A container of ours, as the engine describes it.
+
+    Args:
+        command: pretrain, glue, …, or preprocess with what it makes.
+        home: the folder that it writes into, on the engine's machine: the experiment's, or data-preprocessing.
+        home_target: what that folder is in the container.
+        output: file in the container that stdout and stderr go to; None where they go to the engine.
+        status: the engine's word: created, running, exited, …
+        exit_code: of one that has ended.
+        created: the engine's time of its making, which sorts.
+        started: seconds since 1970, or None where it never started.
+        health: of the image's check: healthy, unhealthy, starting, or nothing.
+        gpus: all, none or ids.
+        stop_seconds: from a stop to a kill.
+        labels: all of them.
+    """
+
+    id: str
+    name: str
+    command: str
+    home: str
+    home_target: str
+    output: str | None
+    status: str
+    exit_code: int
+    created: str
+    started: float | None
+    health: str
+    gpus: str
+    out_of_memory: bool
+    stop_seconds: int
+    labels: dict[str, str]
+
+    @property
+    def is_active(self) -> bool:
+        return self.status in _ACTIVE
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it only keeps a place in the queue."""
+        return self.labels.get(QUEUE_LABEL) == WAITING
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ("exited", "stopped", "dead")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.home)
+
+    @property
+    def experiment(self) -> str:
+        return self.folder.name
+
+    @property
+    def output_path(self) -> Path | None:
+        """The log on the engine's machine."""
+        if self.output is None:
+            return None
+        inside = PurePosixPath(self.output)
+        return self.folder / inside.relative_to(self.home_target) if inside.is_relative_to(self.home_target) else None
+
+    @property
+    def state(self) -> str:
+        """For people."""
+        if self.is_waiting:
+            return "waiting"
+        if self.status == "running" and self.health == "unhealthy":
+            return "silent"
+        if not self.has_ended:
+            return self.status
+        if self.out_of_memory:
+            return "out of memory"
+        return {0: "done", 130: "stopped", 143: "stopped", 137: "killed"}.get(
+            self.exit_code, f"failed ({self.exit_code})"
+        )
+
+
+def find_jobs(engine: Engine) -> list[Job]:
+    """All containers of ours, the newest last.
+
+    Raises:
+        UserError: the engine does not answer.
+    """
+    with clear_errors("listing containers"):
+        listed = engine.api.containers(all=True)
+    ids = [e["Id"] for e in listed if COMMAND_LABEL in (e.get("Labels") or {}) or _has_our_folders(e)]
+    jobs = [job for job in (find_job(engine, each) for each in ids) if job is not None]
+    return sorted(jobs, key=lambda job: (job.created, job.id))
+
+
+def find_job(engine: Engine, container: str) -> Job | None:
+    """The job of a container; None where it is gone, or not of ours.
+
+    Raises:
+        UserError: the engine does not answer.
+    """
+    with clear_errors("looking at a container"):
+        try:
+            return describe(engine.api.inspect_container(container))
+        except NotFound:
+            return None
+
+
+def describe(detail: dict[str, Any]) -> Job | None:
+    """The job of what `docker inspect` says; None where it runs none of our scripts."""
+    config, state = detail["Config"], detail["State"]
+    labels = dict(config.get("Labels") or {})
+    text = " ".join([*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])])
+    script = _SCRIPT.search(text)
+    mounts = {mount["Destination"]: mount["Source"] for mount in detail.get("Mounts") or []}
+    target = next((each for each in _FOLDERS if each in mounts), None)
+    if script is None or target is None:
+        return None
+    command = labels.get(COMMAND_LABEL) or _COMMANDS.get(script[1]) or f"preprocess {script[2]}"
+    output = _OUTPUT.search(text)
+    requests = (detail.get("HostConfig") or {}).get("DeviceRequests") or []
+    return Job(
+        id=detail["Id"],
+        name=detail["Name"].lstrip("/"),
+        command=command,
+        home=labels.get(EXPERIMENT_LABEL) or mounts[target],
+        home_target=target,
+        output=output[1].strip("'") if output else None,
+        status=state["Status"],
+        exit_code=int(state.get("ExitCode") or 0),
+        created=detail["Created"],
+        started=_seconds(state.get("StartedAt")),
+        health=(state.get("Health") or {}).get("Status") or "",
+        gpus=labels.get(GPUS_LABEL) or _requested(requests),
+        out_of_memory=bool(state.get("OOMKilled")),
+        stop_seconds=int(config.get("StopTimeout") or 10),
+        labels=labels,
+    )
+
+
+def select_jobs(jobs: Sequence[Job], names: Sequence[str]) -> list[Job]:
+    """The jobs that users name by container, by experiment folder or its name, in that order.
+
+    Raises:
+        UserError: a name that is none of these, with those that are.
+    """
+    chosen: list[Job] = []
+    for name in names:
+        folder = str(Path(name).resolve())
+        found = [job for job in jobs if job.name == name or (len(name) >= 12 and job.id.startswith(name))]
+        found = found or [job for job in jobs if folder == job.home or name == job.experiment]
+        if not found:
+            known = ", ".join(job.name for job in jobs) or "none; `launch.py ps --all` shows those that have ended"
+            raise UserError(f"{name}: no container or experiment of that name. There are: {known}")
+        chosen += [job for job in found if job not in chosen]
+    return chosen
+
+
+def _has_our_folders(entry: dict[str, Any]) -> bool:
+    # Docker lists mounts with their destination, podman destinations alone.
+    mounts = [mount.get("Destination") if isinstance(mount, dict) else mount for mount in entry.get("Mounts") or []]
+    return not mounts or any(folder in mounts for folder in _FOLDERS)
+
+
+def _requested(requests: Sequence[dict[str, Any]]) -> str:
+    if not requests:
+        return "none"
+    return ",".join(requests[0].get("DeviceIDs") or []) or "all"
+
+
+def _seconds(text: str | None) -> float | None:
+    """Of the engine's times, which have nanoseconds; None for "never", which it writes as the year 1."""
+    if not text or text.startswith("0001"):
+        return None
+    whole, _, fraction = text.replace("Z", "+00:00").partition(".")
+    if fraction:
+        digits = re.match(r"\d+", fraction)
+        assert digits is not None, text
+        whole += fraction[digits.end() :]
+    return datetime.fromisoformat(whole).timestamp()

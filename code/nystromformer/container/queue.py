@@ -1,0 +1,235 @@
+"""Several experiments over the GPUs at hand, one after another on each.
+
+All that is known of the queue lies in the engine: an experiment that waits is a container that was made but not
+started, whose labels hold what to run (`RunSpec`), its place and the GPUs that it may have. Its turn come, a container
+with its GPUs is made and started in its place. So a launcher that dies loses nothing, and the next one goes on; two at
+a time do not harm each other, because a container's name is there once, and of two that took one GPU the later gives
+way.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from docker.errors import APIError, NotFound
+
+from nystromformer.container.control import make_room, refuse_active
+from nystromformer.container.engine import Engine, clear_errors
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, find_jobs
+from nystromformer.container.scripts import GPUS_LABEL, LABEL
+from nystromformer.container.spec import Gpus, RunSpec
+from nystromformer.errors import UserError
+
+_SPEC, _SLOTS, _PLACE = LABEL + "spec", LABEL + "slots", LABEL + "place"
+_TAKEN = "taken"
+_GPU = re.compile(r"nvidia\d+")
+_SECONDS_BETWEEN_LOOKS = 2.0
+
+
+def all_gpus(engine: Engine, image: str) -> Gpus:
+    """The GPUs of the engine's machine, as a container sees them that gets them all.
+
+    Raises:
+        UserError: there are none, or the engine cannot give them.
+    """
+    with clear_errors("asking for GPUs", image):
+        listed = engine.client.containers.run(
+            image,
+            ["/bin/bash", "-c", "ls /dev"],
+            remove=True,
+            network_mode="host",
+            device_requests=[Gpus(every=True).request],
+        )
+    ids = sorted((name.removeprefix("nvidia") for name in listed.decode().split() if _GPU.fullmatch(name)), key=int)
+    if not ids:
+        raise UserError("--gpus all: the engine gives containers no GPU; name them (--gpus 0,1), or use --gpus none")
+    return Gpus(tuple(ids))
+
+
+def make_slots(gpus: Gpus, each: int) -> tuple[Gpus, ...]:
+    """What one experiment at a time gets: `each` GPUs; without GPUs, one slot.
+
+    Raises:
+        UserError: the GPUs cannot be divided so.
+    """
+    if gpus == Gpus():
+        return (gpus,)
+    if gpus.every or len(gpus.ids) % each:
+        raise UserError(
+            f"--gpus {gpus} --gpus_each {each}: expected the numbers of GPUs that can be divided into groups of {each}"
+        )
+    return tuple(Gpus(gpus.ids[i : i + each]) for i in range(0, len(gpus.ids), each))
+
+
+def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[Gpus]) -> None:
+    """Put containers at the queue's end, all or none.
+
+    Args:
+        specs: what to run, each with GPUs as many as a slot has.
+        slots: the GPUs, of which each gets one group.
+
+    Raises:
+        UserError: one of them runs or waits already, or the engine refuses.
+    """
+    jobs = find_jobs(engine)
+    for index, spec in enumerate(specs):
+        refuse_active(spec, jobs)
+        if any(spec.name == other.name for other in specs[:index]):
+            raise UserError(f"{spec.name}: named twice; an experiment can be in the queue once for each command")
+    with clear_errors("queueing", specs[0].image):
+        engine.api.inspect_image(specs[0].image)
+    now, made = time.time_ns(), []
+    try:
+        for index, spec in enumerate(specs):
+            labels = {
+                QUEUE_LABEL: WAITING,
+                _SPEC: spec.to_json(),
+                _SLOTS: json.dumps([str(slot) for slot in slots]),
+                _PLACE: f"{now:020d}-{index:04d}",
+                GPUS_LABEL: " or ".join(map(str, slots)),
+            }
+            waiting = replace(spec.labelled(**labels), name=f"{spec.name}.{WAITING}", restart="no")
+            with clear_errors(f"queueing {spec.name}", spec.image):
+                made.append(waiting.create(engine.api))
+    except BaseException:
+        for each in made:
+            engine.api.remove_container(each, force=True)
+        raise
+
+
+def drive(
+    engine: Engine, say: Callable[[str], None], seconds_between_looks: float = _SECONDS_BETWEEN_LOOKS
+) -> list[Job]:
+    """Start what waits as GPUs become free, until nothing waits and nothing of the queue runs; returns the jobs of the
+    queue that were seen to end.
+
+    Raises:
+        UserError: a container cannot be started; it keeps its place.
+    """
+    seen: dict[str, Job] = {}
+    while True:
+        jobs = find_jobs(engine)
+        _report(seen, jobs, say)
+        waiting, taken, active = _divide(jobs)
+        for job in taken:
+            # Made by a launcher that died before it started it, or is just about to: starting twice does no harm.
+            _begin(engine, job, waiting)
+        for job in sorted(waiting, key=lambda each: each.labels[_PLACE]):
+            _give_turn(engine, job)
+        if not waiting and not taken and not active:
+            return [job for job in seen.values() if job.has_ended]
+        time.sleep(seconds_between_looks)
+
+
+def queue_length(engine: Engine) -> tuple[int, int]:
+    """How many wait, and how many of the queue run."""
+    waiting, taken, active = _divide(find_jobs(engine))
+    return len(waiting), len(taken) + len(active)
+
+
+def _divide(jobs: Iterable[Job]) -> tuple[list[Job], list[Job], list[Job]]:
+    """Those that wait, those that were made with GPUs and not started, those that run."""
+    queued = [job for job in jobs if QUEUE_LABEL in job.labels]
+    waiting = [job for job in queued if job.is_waiting]
+    taken = [job for job in queued if not job.is_waiting and not job.is_active and not job.has_ended]
+    return waiting, taken, [job for job in queued if job.is_active]
+
+
+def _report(seen: dict[str, Job], jobs: Sequence[Job], say: Callable[[str], None]) -> None:
+    present = {job.id: job for job in jobs if QUEUE_LABEL in job.labels and not job.is_waiting}
+    for key, job in present.items():
+        before = seen.get(key)
+        if job.is_active and before is None:
+            say(f"{job.name}: running" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
+        if job.is_active or (before is not None and before.is_active):
+            if job.has_ended:
+                say(f"{job.name}: {job.state}")
+            seen[key] = job
+    for key, job in seen.items():
+        if key not in present and job.is_active:
+            say(f"{job.name}: somebody removed it")
+            seen[key] = replace(job, status="exited", exit_code=1)
+
+
+def _give_turn(engine: Engine, job: Job) -> None:
+    """Make and start the container of a job that waits, if there is a slot for it."""
+    jobs = find_jobs(engine)
+    spec = RunSpec.from_json(job.labels[_SPEC])
+    own = [other for other in jobs if other.name == spec.name and other.labels.get(_PLACE) == job.labels[_PLACE]]
+    if own:
+        # Another launcher, or one that died before it got here, gave it its turn.
+        if own[0].status != "created":
+            _leave_queue(engine, job)
+        return
+    if any(other.name == spec.name and other.is_active for other in jobs):
+        return  # started by hand in the meantime: its turn comes when that has ended
+    slot = _free_slot([Gpus.parse(text) for text in json.loads(job.labels[_SLOTS])], jobs)
+    if slot is None:
+        return
+    make_room(engine, spec, jobs)
+    queued = {key: value for key, value in job.labels.items() if key in (_SPEC, _SLOTS, _PLACE)}
+    spec = replace(spec.labelled(**queued, **{QUEUE_LABEL: _TAKEN, GPUS_LABEL: str(slot)}), gpus=slot)
+    with clear_errors(f"starting {spec.name}", spec.image):
+        try:
+            made = spec.create(engine.api)
+        except APIError as error:
+            if error.status_code == 409 or "already in use" in str(error.explanation):
+                return  # another launcher was faster
+            raise
+    taken = next((other for other in find_jobs(engine) if other.id == made), None)
+    if taken is not None:
+        _begin(engine, taken, [job])
+
+
+def _begin(engine: Engine, job: Job, waiting: Collection[Job]) -> None:
+    """Start a container that has its GPUs, unless an earlier one has them too, and take its placeholder away."""
+    rivals = [other for other in find_jobs(engine) if other.id != job.id and not other.is_waiting]
+    earlier = [
+        other for other in rivals if other.is_active or (other.status == "created" and _order(other) < _order(job))
+    ]
+    with clear_errors(f"starting {job.name}"):
+        try:
+            if _overlaps(Gpus.parse(job.gpus), earlier):
+                engine.api.remove_container(job.id)
+                return
+            try:
+                engine.api.start(job.id)
+            except NotFound:
+                return
+            except BaseException:
+                engine.api.remove_container(job.id, force=True)
+                raise
+        except NotFound:
+            return
+    for each in waiting:
+        if each.labels[_PLACE] == job.labels[_PLACE]:
+            _leave_queue(engine, each)
+
+
+def _order(job: Job) -> tuple[str, str]:
+    return job.created, job.id
+
+
+def _leave_queue(engine: Engine, job: Job) -> None:
+    with clear_errors(f"removing {job.name}"):
+        try:
+            engine.api.remove_container(job.id)
+        except NotFound:
+            return
+
+
+def _free_slot(slots: Sequence[Gpus], jobs: Sequence[Job]) -> Gpus | None:
+    busy = [job for job in jobs if not job.is_waiting and (job.is_active or job.status == "created")]
+    return next((slot for slot in slots if not _overlaps(slot, busy)), None)
+
+
+def _overlaps(slot: Gpus, busy: Sequence[Job]) -> bool:
+    """Whether one of the jobs has a GPU of the slot; without GPUs, whether one of the queue's runs without any."""
+    if slot == Gpus():
+        return any(job.gpus == "none" and QUEUE_LABEL in job.labels for job in busy)
+    taken = [Gpus.parse(job.gpus) for job in busy if job.gpus != "none"]
+    return any(gpus.every or set(gpus.ids) & set(slot.ids) for gpus in taken)
