@@ -14,8 +14,8 @@ from nystromformer.container.scripts import EXPERIMENT_LABEL
 from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 
-_SETTLING_SECONDS = 4.0
-"""In which a run that cannot start has said why: what it checks before it imports torch."""
+_SETTLING_SECONDS = 6.0
+"""In which a run that cannot start has said why: what it checks before and just after it imports torch."""
 _CONFLICT = 409
 
 

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.per_gpu import torchrun
 from nystromformer.container.spec import ALL_GPUS, Gpus, Mount, RunSpec
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment import CONTAINER_MODEL, Experiment, open_experiment
@@ -145,6 +146,7 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: O
     if is_here and not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: cannot be written by this user; checkpoints and the log go there")
     _check_checkpoints(experiment)
+    _add_linked_checkpoints(mounts, experiment)
     _add_code(mounts, options)
     flags = _add_data(mounts, script, experiment, flags)
     flags = _add_tokenizer(mounts, flags)
@@ -208,10 +210,9 @@ def preprocess_spec(name: str, flags: ScriptFlags, options: Options, is_here: bo
 
 
 def _program(script: Script, gpus: Gpus) -> tuple[str, ...]:
-    count = "gpu" if gpus.every else str(len(gpus.ids))
-    if script.shares_gpus and (gpus.every or len(gpus.ids) > 1):
-        return ("torchrun", "--standalone", "--nproc_per_node", count)
-    return ("python3",)
+    if script.shares_gpus and gpus.every:
+        return ("python3", "-m", "nystromformer.container.per_gpu")
+    return torchrun(len(gpus.ids)) if script.shares_gpus and len(gpus.ids) > 1 else ("python3",)
 
 
 def _engine_name(folder: str) -> str:
@@ -228,6 +229,14 @@ def _check_checkpoints(experiment: Experiment) -> None:
             f"{experiment.folder / 'config.json'}: model_checkpoints: {key} is not below /model, which is all that "
             "outlives a container. Expected a folder below it, such as /model/model"
         )
+
+
+def _add_linked_checkpoints(mounts: _Mounts, experiment: Experiment) -> None:
+    """Checkpoints that a link puts on another disk are where the link says in the container, too."""
+    link = experiment.checkpoints
+    if link.is_symlink() and not link.resolve().is_relative_to(experiment.folder):
+        target = posixpath.normpath(str(CONTAINER_MODEL / link.relative_to(experiment.folder).parent / link.readlink()))
+        mounts.add(link.resolve(), target)
 
 
 def _add_code(mounts: _Mounts, options: Options) -> None:
