@@ -1,5 +1,6 @@
 """A container engine that the tests of this folder share."""
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,16 @@ def engine() -> Iterator[Engine]:
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
-    with start_engine(host_volumes()) as started:
+    # Several containers at a time, and the tests beside them, share few cores: waiting threads would take them.
+    with start_engine(host_volumes(), ["OMP_NUM_THREADS=1"]) as started:
         started.import_image(started.image, *host_image())
         yield started
+
+
+@pytest.fixture(scope="session")
+def docker_command() -> str:
+    """Docker's command line, which is a client of whatever engine DOCKER_HOST names."""
+    found = shutil.which("docker")
+    if found is None:
+        pytest.skip("no docker command (the client alone is enough)")
+    return found

@@ -228,7 +228,7 @@ def _say_start(engine: Engine, job: Job, before: int) -> None:
         before: bytes of its log from earlier starts.
     """
     typer.echo(f"{job.name}: started" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
-    job = control.settle(engine, job)
+    job = control.settle(engine, job, lambda now: progress_of_job(engine, now) is not None)
     if job.has_ended and job.exit_code:
         said = read_output(engine, job, begin=before).decode(errors="replace").strip()
         control.remove(engine, job)

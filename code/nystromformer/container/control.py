@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from docker.errors import APIError
@@ -83,11 +83,15 @@ def make_room(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
         remove(engine, job)
 
 
-def settle(engine: Engine, job: Job, seconds: float = _SETTLING_SECONDS) -> Job:
-    """Wait a moment, in which a run that cannot start ends; returns how the job is then."""
+def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool], seconds: float = _SETTLING_SECONDS) -> Job:
+    """Wait a moment, in which a run that cannot start ends; returns how the job is then.
+
+    Args:
+        has_begun: whether its work is under way, so that there is nothing to wait for.
+    """
     deadline = time.monotonic() + seconds
     now = job
-    while now.is_active and time.monotonic() < deadline:
+    while now.is_active and not has_begun(now) and time.monotonic() < deadline:
         time.sleep(0.2)
         now = _present(find_job(engine, job.id), job.name)
     return now

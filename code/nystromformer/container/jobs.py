@@ -18,7 +18,8 @@ from nystromformer.errors import UserError
 QUEUE_LABEL, WAITING = LABEL + "queue", "waiting"
 """On the containers of a queue: `waiting` on one that only keeps a place in it."""
 
-_ACTIVE = {"running", "restarting", "paused"}
+_ACTIVE = {"running", "restarting", "paused", "stopping"}
+"""`stopping` is Podman's word for the time from SIGTERM to the end."""
 _FOLDERS = ("/model", "/data-preprocessing")
 _COMMANDS = {script.file: script.command for script in SCRIPTS.values()}
 _SCRIPT = re.compile(r"/code/(run_\w+\.py)|/data-preprocessing/(\S+\.py)")

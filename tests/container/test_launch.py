@@ -1,0 +1,325 @@
+"""The launcher against a real engine: start, follow, kill, stop, resume, and what is left behind."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from container_engine import Engine
+from launching import Launcher, last_step, records, wait_until
+from small import ROOT, write_dataset, write_experiment
+
+from nystromformer.container.engine import Engine as Connection
+from nystromformer.container.jobs import find_jobs
+from nystromformer.training.checkpoint import read_checkpoint
+
+pytestmark = pytest.mark.engine
+
+STEPS = 240
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("launch") / "dataset")
+
+
+@pytest.fixture(autouse=True)
+def _no_containers_left(engine: Engine) -> Iterator[None]:
+    yield
+    for container in engine.client.containers.list(all=True, ignore_removed=True):
+        container.remove(force=True)
+
+
+@pytest.fixture
+def launch(engine: Engine) -> Launcher:
+    return Launcher(engine)
+
+
+def experiment(folder: Path, epochs: int = 4) -> Path:
+    """Long enough to be caught in the middle; a checkpoint every 60 steps."""
+    write_experiment(folder, pretraining_setting__batches_per_epoch=60, pretraining_setting__epoch=epochs)
+    return folder
+
+
+def names(engine: Engine) -> set[str]:
+    return {container.name for container in engine.client.containers.list(all=True, ignore_removed=True)}
+
+
+def final_weights(folder: Path) -> dict[str, torch.Tensor]:
+    content = read_checkpoint(folder / "model" / "cp-0003.model")
+    weights: dict[str, torch.Tensor] = content["model"]
+    return weights
+
+
+def test_killed_stopped_and_resumed_ends_as_if_nothing_had_been(
+    engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path
+) -> None:
+    cut = experiment(tmp_path / "cut")
+    flags = ("--dataset", dataset, "--gpus", "none")
+    launch("pretrain", cut, *flags)
+    wait_until(lambda: last_step(cut) >= 66, "a step after the first checkpoint")
+    said = launch("kill", "cut").stdout
+    assert "cut-pretrain: killed after step" in said
+    assert re.search(r"cp-000\d\.cp", said), "names what the run goes on from"
+    killed_at = last_step(cut)
+    assert killed_at < STEPS, "the run was over before it was killed"
+
+    launch("resume", cut)
+    wait_until(lambda: last_step(cut) > killed_at, "more steps than before")
+    said = launch("stop", "cut-pretrain").stdout
+    assert "cut-pretrain: stopped after step" in said
+    stop = records(cut, "stop")[-1]
+    assert stop["signal"] == "SIGTERM"
+    saved = sorted((cut / "model").glob("cp-*-step-*.cp"))[-1]
+    assert read_checkpoint(saved)["step"] == stop["step"] == last_step(cut) < STEPS
+    assert saved.name in said
+
+    ended = launch("pretrain", cut, *flags, "--follow")
+    assert f"going on from {saved.name}, step {stop['step']} of {STEPS}" in ended.stdout
+    assert "cut-pretrain: done" in ended.stderr
+
+    whole = experiment(tmp_path / "whole")
+    launch("pretrain", whole, *flags, "--follow")
+    expected, found = final_weights(whole), final_weights(cut)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(value, found[key]) for key, value in expected.items())
+    learned = [{key: r[key] for key in ("step", "loss", "gradient_norm")} for r in records(whole, "train")]
+    assert learned == [{key: r[key] for key in ("step", "loss", "gradient_norm")} for r in records(cut, "train")]
+
+
+def test_logs_stream_while_it_runs_and_end_with_it(launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "streamed", epochs=40)
+    launch("pretrain", folder, "--dataset", dataset, "--gpus", "none")
+    follower = launch.begin("logs", "-f", "streamed")
+    assert follower.stdout is not None
+    seen = [next(line for line in follower.stdout if re.search(r"step \d+/2400: loss", line)) for _ in range(2)]
+    assert seen[0] != seen[1]
+    launch("stop", "streamed")
+    rest = follower.stdout.read()
+    assert "stopped by SIGTERM after step" in rest
+    assert follower.wait(20) == 128 + signal.SIGTERM
+    assert rest.count("stopped by SIGTERM") == 1
+    assert launch("logs", "streamed", "--tail", 1).stdout.strip().endswith("its checkpoint is written")
+    assert launch("logs", folder).stdout == (folder / "pretrain.txt").read_text()
+
+
+def test_two_experiments_side_by_side(engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+    folders = [experiment(tmp_path / name, epochs=40) for name in ("left", "right")]
+    for folder in folders:
+        launch("pretrain", folder, "--dataset", dataset, "--gpus", "none")
+    assert names(engine) == {"left-pretrain", "right-pretrain"}
+    wait_until(lambda: all(len(records(folder, "train")) > 3 for folder in folders), "steps of both")
+    header, *rows = launch("ps").stdout.splitlines()
+    assert header.split() == ["CONTAINER", "EXPERIMENT", "COMMAND", "STATE", "GPU", "STEP", "LOSS", "TOKENS/S", "LEFT"]
+    assert [row.split()[:5] for row in rows] == [
+        [f"{name}-pretrain", name, "pretrain", "running", "none"] for name in ("left", "right")
+    ]
+    for row in rows:
+        step, loss, speed, left = row.split()[5:]
+        assert re.fullmatch(r"[1-9]\d*/2400", step)
+        assert 0 < float(loss) < 10
+        assert float(speed.replace(",", "")) > 0
+        assert ":" in left
+    launch("stop", "--all")
+    states = [row.split()[3] for row in launch("ps").stdout.splitlines()[1:]]
+    assert states == ["stopped", "stopped"]
+    launch("remove", "left", "right")
+    assert names(engine) == set()
+    assert last_step(folders[0]) > 0, "its files stay"
+
+
+def test_an_experiment_runs_once(engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "once", epochs=40)
+    launch("pretrain", folder, "--dataset", dataset, "--gpus", "none")
+    for more in ((), ("--name", "another")):
+        refused = launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", *more, status=2)
+        assert "is running already, in the container once-pretrain" in refused.stderr
+    assert names(engine) == {"once-pretrain"}
+
+
+def test_what_cannot_start_says_why_and_leaves_no_container(
+    engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path
+) -> None:
+    folder = experiment(tmp_path / "broken")
+    refused = launch("pretrain", folder, "--dataset", dataset, "--gpus", "0", status=2)
+    assert "broken-pretrain failed (2)" in refused.stderr
+    assert "--device cuda: this machine has 0 CUDA devices" in refused.stderr
+    everything = launch("pretrain", folder, "--dataset", dataset, status=2)
+    assert "this container sees no GPU" in everything.stderr
+    missing = launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", "--image", "absent", status=2)
+    assert "the engine has no image absent" in missing.stderr
+    assert "launch.py build --tag absent" in missing.stderr
+    assert names(engine) == set()
+
+
+def test_files_belong_to_the_caller(
+    engine: Engine, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from nystromformer.container import commands
+    from nystromformer.container.flags import ScriptFlags
+    from nystromformer.container.scripts import SCRIPTS
+
+    folder = experiment(tmp_path / "owned", epochs=1)
+    for path in (folder, *folder.rglob("*"), *tmp_path.parents[:2]):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    os.chown(folder, 4321, 4322)
+    monkeypatch.setenv("DOCKER_HOST", engine.url)
+    monkeypatch.setattr(os, "getuid", lambda: 4321)
+    monkeypatch.setattr(os, "getgid", lambda: 4322)
+    readable(dataset)
+    flags = ScriptFlags((("--dataset", str(dataset)),))
+    options = commands.options("nystromformer", "none", None, "host", None, None, None, "no", None, None)
+    with pytest.raises(commands.typer.Exit) as ended:
+        commands.start_experiment(SCRIPTS["pretrain"], str(folder), flags, options, follow_log=True, dry_run=False)
+    assert ended.value.exit_code == 0, capsys.readouterr()
+    made = [path for path in folder.rglob("*") if path.name != "config.json"]
+    assert {"pretrain.txt", "log.jsonl", "cp-0000.cp"} <= {path.name for path in made}
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(4321, 4322)}
+
+
+def readable(folder: Path) -> None:
+    """For other users, in pytest's folders, which are the owner's alone."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    for path in folder.parents[:3]:
+        path.chmod(0o755)
+
+
+def test_the_printed_docker_command_makes_the_same_container(
+    engine: Engine, launch: Launcher, docker_command: str, dataset: Path, tmp_path: Path
+) -> None:
+    folder = experiment(tmp_path / "odd name's $HOME", epochs=40)
+    words = (
+        "pretrain",
+        folder,
+        "--dataset",
+        dataset,
+        "--gpus",
+        "none",
+        "--env",
+        "A=b c",
+        "--set",
+        "model.dropout_prob=0",
+    )
+    more = ("--restart", "on-failure:2", "--shm_size", "64m", "--mount", f"{tmp_path}:/more:ro")
+    line = launch(*words, *more, "--dry_run").stdout
+    assert names(engine) == set()
+
+    launch(*words, *more)
+    (name,) = names(engine)
+    ours = essentials(engine, name)
+    engine.client.containers.get(name).remove(force=True)
+    shell = ["/bin/bash", "-c", line.replace("docker", docker_command, 1)]
+    made = subprocess.run(shell, env=engine.env, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    theirs = essentials(engine, name)
+    assert ours == theirs
+    assert shlex.split(line)[-1] == ours["Cmd"][-1]
+
+
+def essentials(engine: Engine, name: str) -> dict[str, object]:
+    """What of `docker inspect` decides what a container does."""
+    detail = engine.client.api.inspect_container(name)
+    config, host = detail["Config"], detail["HostConfig"]
+    kept = {key: config.get(key) for key in ("Cmd", "User", "Labels", "Image", "WorkingDir", "StopTimeout")}
+    kept |= {key: host.get(key) for key in ("NetworkMode", "IpcMode", "ShmSize", "RestartPolicy", "Init")}
+    mounts = sorted((mount["Source"], mount["Destination"], mount["RW"]) for mount in detail["Mounts"])
+    return {**kept, "Env": sorted(config["Env"]), "Mounts": mounts}
+
+
+def test_a_run_over_two_processes_stops_with_a_checkpoint(launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "two", epochs=400)
+    # The engine of the tests hands over no GPUs; the processes are those that two would get.
+    launch("pretrain", folder, "--dataset", dataset, "--gpus", "0,1", "--device", "cpu")
+    wait_until(lambda: len(records(folder, "train")) > 3, "steps")
+    assert records(folder, "start")[-1]["processes"] == 2
+    said = launch("stop", "two").stdout
+    stop = records(folder, "stop")[-1]
+    assert f"two-pretrain: stopped after step {stop['step']} of 24000" in said, "torchrun's exit status is 1"
+    (saved,) = (folder / "model").glob(f"cp-*-step-{stop['step']:08d}.cp")
+    assert read_checkpoint(saved)["step"] == stop["step"]
+    assert launch("ps").stdout.splitlines()[1].split()[3] == "stopped"
+
+
+def test_through_the_network(engine: Engine, dataset: Path, tmp_path: Path) -> None:
+    """An engine of another machine: nothing is checked or read here, and logs and progress come through it."""
+    folder = experiment(tmp_path / "far", epochs=400)
+    with relay(engine.url.removeprefix("unix://")) as port:
+        launch = Launcher(engine, DOCKER_HOST=f"tcp://127.0.0.1:{port}")
+        launch("pretrain", folder, "--dataset", dataset, "--gpus", "none")
+        wait_until(lambda: len(records(folder, "train")) > 3, "steps")
+        row = launch("ps").stdout.splitlines()[1].split()
+        assert row[3] == "running"
+        assert re.fullmatch(r"[1-9]\d*/24000", row[5])
+        follower = launch.begin("logs", "-f", "far")
+        assert follower.stdout is not None
+        assert next(line for line in follower.stdout if re.search(r"step \d+/24000: loss", line))
+        assert "step" in launch("logs", "far", "--tail", "1").stdout
+        assert "far-pretrain: stopped" in launch("stop", "far").stdout
+        follower.stdout.read()
+        assert follower.wait(30) == 128 + signal.SIGTERM
+        assert launch("logs", "far").stdout == (folder / "pretrain.txt").read_text(), "of one that has ended, too"
+
+
+class relay:
+    """Passes on connections to a local port to a socket file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._server = socket.create_server(("127.0.0.1", 0))
+
+    def __enter__(self) -> int:
+        threading.Thread(target=self._accept, daemon=True).start()
+        port: int = self._server.getsockname()[1]
+        return port
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._server.accept()
+            except OSError:
+                return
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self._path)
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=_pump, args=(source, target), daemon=True).start()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        return
+
+
+def test_the_engine_restarts_what_failed(engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "again", epochs=400)
+    launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", "--restart", "on-failure:2")
+    wait_until(lambda: last_step(folder) > 62, "a checkpoint")
+    (job,) = find_jobs(Connection(engine.client, engine.url))
+    # Not `kill` of the engine, upon which it does not restart anything: the process dies by itself.
+    killed = engine.client.containers.get(job.id).exec_run(["/bin/bash", "-c", "kill -9 $(pgrep -f run_pretrain)"])
+    assert killed.exit_code in (0, 137), killed.output
+    wait_until(lambda: len(records(folder, "start")) == 2, "a second start")
+    assert records(folder, "start")[1]["step"] >= 60
+    assert json.loads((folder / "config.json").read_text()), "untouched"
+
+
+def test_the_project_is_found_from_elsewhere(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = launch("glue", "nystrom-512", "--glue", "hub", "--task", "MRPC", "--gpus", "3", "--dry_run").stdout
+    assert f"source={ROOT / 'nystrom-512'},target=/model" in line
+    assert "exec python3 /code/run_glue.py --glue hub --task MRPC --device cuda >> /model/glue.txt" in line

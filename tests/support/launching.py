@@ -1,0 +1,59 @@
+"""Running the launcher, and looking at what it leaves, for tests against a real engine."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from container_engine import Engine
+from small import command
+
+_SECONDS = 120.0
+
+
+class Launcher:
+    """`launch.py` against an engine, as a process of its own."""
+
+    def __init__(self, engine: Engine, **variables: str) -> None:
+        self.env: Mapping[str, str] = {**engine.env, **variables}
+
+    def __call__(self, *words: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command("code/launch.py", *words),
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SECONDS,
+        )
+        assert done.returncode == status, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    def begin(self, *words: object) -> subprocess.Popen[str]:
+        """Not waited for; stdout is a pipe."""
+        return subprocess.Popen(
+            command("code/launch.py", *words), env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+
+def wait_until(holds: Callable[[], Any], what: str, seconds: float = _SECONDS) -> None:
+    """Look until it holds; what cannot come true fails the test."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+def records(experiment: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The whole lines of an experiment's log."""
+    path = experiment / "model" / "log.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    found = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [record for record in found if kind in (None, record["type"])]
+
+
+def last_step(experiment: Path) -> int:
+    return max((record["step"] for record in records(experiment)), default=0)
