@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from docker.errors import NotFound
+from docker.errors import APIError, NotFound
 
 from nystromformer.container.engine import Engine, clear_errors
 from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL, LABEL, SCRIPTS
@@ -128,8 +128,11 @@ def find_job(engine: Engine, container: str) -> Job | None:
     with clear_errors("looking at a container"):
         try:
             return describe(engine.api.inspect_container(container))
-        except NotFound:
-            return None
+        except APIError as error:
+            # Podman has another status for one that goes just now.
+            if isinstance(error, NotFound) or "no such container" in str(error.explanation).lower():
+                return None
+            raise
 
 
 def describe(detail: dict[str, Any]) -> Job | None:

@@ -27,7 +27,7 @@ from nystromformer.errors import UserError
 _SPEC, _SLOTS, _PLACE = LABEL + "spec", LABEL + "slots", LABEL + "place"
 _TAKEN = "taken"
 _GPU = re.compile(r"nvidia\d+")
-_SECONDS_BETWEEN_LOOKS = 2.0
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def all_gpus(engine: Engine, image: str) -> Gpus:

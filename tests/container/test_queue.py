@@ -1,0 +1,102 @@
+"""Experiments over GPUs, one after another on each, with a launcher that dies.
+
+The engine of the tests drops the request for GPUs, so that the runs compute on CPUs; who gets which is the same.
+"""
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from container_engine import Engine
+from launching import Launcher, last_step, records, wait_until
+from small import write_dataset, write_experiment
+
+from nystromformer.container.engine import Engine as Connection
+from nystromformer.container.jobs import Job, find_jobs
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("queue") / "dataset")
+
+
+@pytest.fixture(autouse=True)
+def _no_containers_left(engine: Engine) -> Iterator[None]:
+    yield
+    for container in engine.client.containers.list(all=True, ignore_removed=True):
+        container.remove(force=True)
+
+
+def experiments(folder: Path, *names: str, epochs: int = 6) -> list[Path]:
+    for name in names:
+        write_experiment(folder / name, pretraining_setting__batches_per_epoch=40, pretraining_setting__epoch=epochs)
+    return [folder / name for name in names]
+
+
+def jobs(engine: Engine) -> dict[str, Job]:
+    return {job.name: job for job in find_jobs(Connection(engine.client, engine.url))}
+
+
+def test_a_queue_outlives_its_launcher(engine: Engine, dataset: Path, tmp_path: Path) -> None:
+    launch = Launcher(engine)
+    first, second, third, fourth = folders = experiments(tmp_path, "first", "second", "third", "fourth")
+    flags = ("--dataset", dataset, "--gpus", "0,1", "--device", "cpu")
+    driver = launch.begin("queue", *folders, *flags)
+    wait_until(lambda: last_step(first) and last_step(second), "two experiments at work")
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert {name: job.gpus for name, job in jobs(engine).items() if job.is_active} == {
+        "first-pretrain": "0",
+        "second-pretrain": "1",
+    }
+    shown = launch("ps").stdout
+    assert re.search(r"third-pretrain\.waiting +third +pretrain +waiting +0 or 1", shown)
+    wait_until(lambda: all(job.has_ended for job in jobs(engine).values() if not job.is_waiting), "the end of both")
+    assert not (third / "model").exists(), "nobody is there to start it"
+
+    refused = launch("queue", third, *flags, status=2)
+    assert "third: waits in the queue already" in refused.stderr
+    launch("stop", "fourth")
+    said = launch("queue").stdout
+    assert "third-pretrain: running on GPU 0" in said
+    assert "third-pretrain: done" in said
+    assert not (fourth / "model").exists(), "taken out"
+    assert {name: job.state for name, job in jobs(engine).items()} == {
+        f"{name}-pretrain": "done" for name in ("first", "second", "third")
+    }
+    assert all(len(records(folder, "start")) == 1 and last_step(folder) == 240 for folder in (first, second, third))
+
+
+def test_a_gpu_has_one_experiment_at_a_time(engine: Engine, dataset: Path, tmp_path: Path) -> None:
+    launch = Launcher(engine)
+    by_hand, queued, broken = experiments(tmp_path, "by-hand", "queued", "broken", epochs=2)
+    flags = ("--dataset", dataset, "--gpus", "3", "--device", "cpu")
+    launch("pretrain", by_hand, *flags)
+    driver = launch.begin("queue", broken, queued, *flags, "--set", "pretraining_setting.learning_rate=1e9")
+    wait_until(lambda: "queued-pretrain.waiting" in jobs(engine), "the queue")
+    output, _ = driver.communicate(timeout=120)
+    starts = [records(folder, "start")[0]["time"] for folder in (by_hand, broken, queued)]
+    ends = [records(folder)[-1]["time"] for folder in (by_hand, broken, queued)]
+    assert ends[0] < starts[1] <= ends[1] < starts[2]
+    assert "broken-pretrain: failed (2)" in output, "its loss is no number"
+    assert driver.returncode == 1
+    assert "queued-pretrain: failed (2)" in output, "a failure does not keep the next from its turn"
+
+
+def test_queue_without_gpus_and_nothing_to_do(engine: Engine, dataset: Path, tmp_path: Path) -> None:
+    launch = Launcher(engine)
+    assert launch("queue").stdout == "the queue is empty\n"
+    folders = experiments(tmp_path, "one", "two", epochs=1)
+    said = launch("queue", *folders, "--dataset", dataset, "--gpus", "none").stdout
+    assert [line for line in said.splitlines() if "running" in line or ": done" in line] == [
+        "one-pretrain: running",
+        "one-pretrain: done",
+        "two-pretrain: running",
+        "two-pretrain: done",
+    ]
+    refused = launch("queue", *folders, "--dataset", dataset, status=2)
+    assert "the engine gives containers no GPU" in refused.stderr

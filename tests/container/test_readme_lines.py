@@ -1,0 +1,112 @@
+"""The README's `docker run` lines, as they are written there, beside folders of its layout."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from container_engine import Engine
+from corpora import write_wiki
+from finetuning import write_sst2
+from launching import last_step, records, wait_until
+from small import ROOT, write_dataset, write_experiment
+from wikihop_files import write_wikihop
+
+from nystromformer.training.checkpoint import read_checkpoint
+
+pytestmark = pytest.mark.engine
+
+LINES = re.findall(r"```sh\n(docker run .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+class Project:
+    """A project's folders, and the README's lines in them."""
+
+    def __init__(self, folder: Path, engine: Engine, docker_command: str) -> None:
+        self.folder = folder
+        self._engine = engine
+        self._docker = docker_command
+        (folder / "code").symlink_to(ROOT / "code")
+
+    def run(self, name: str, under: str, **replaced: str) -> None:
+        """The README's line for the container of that name, in a folder of the project; not waited for."""
+        (line,) = [line for line in LINES if f"--name={name} " in line]
+        for old, new in replaced.items():
+            assert old in line
+            line = line.replace(old, new)
+        self.docker(line.removeprefix("docker "), cwd=self.folder / under)
+
+    def docker(self, words: str, cwd: Path | None = None) -> None:
+        shell = ["/bin/bash", "-c", f"{self._docker} {words}"]
+        done = subprocess.run(shell, env=self._engine.env, cwd=cwd, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    @property
+    def containers(self) -> list[str]:
+        return [name for each in self._engine.client.api.containers(all=True) for name in each["Names"]]
+
+
+@pytest.fixture
+def project(engine: Engine, docker_command: str, tmp_path: Path) -> Iterator[Project]:
+    yield Project(tmp_path, engine, docker_command)
+    for container in engine.client.containers.list(all=True, ignore_removed=True):
+        container.remove(force=True)
+
+
+def test_pretraining_stops_with_a_checkpoint_at_the_very_step_and_goes_on(project: Project) -> None:
+    write_dataset(project.folder / "data-preprocessing" / "512-roberta")
+    home = project.folder / "nystrom-512"
+    write_experiment(home, pretraining_setting__batches_per_epoch=40, pretraining_setting__epoch=20)
+    project.run("pretrain", under="nystrom-512")
+    wait_until(lambda: last_step(home) > 10, "steps")
+    project.docker("stop pretrain")
+    stop = records(home, "stop")[-1]
+    assert stop["signal"] == "SIGTERM"
+    (saved,) = (home / "model").glob("cp-*-step-*.cp")
+    assert read_checkpoint(saved)["step"] == stop["step"] == last_step(home) < 800
+    assert project.containers == [], "--rm"
+    assert "its checkpoint is written" in (home / "pretrain.txt").read_text()
+
+    project.run("pretrain", under="nystrom-512")
+    wait_until(lambda: len(records(home, "start")) == 2 and last_step(home) > stop["step"] + 10, "more steps")
+    project.docker("kill pretrain")
+    wait_until(lambda: not project.containers, "the container's end")
+    project.run("pretrain", under="nystrom-512")
+    wait_until(lambda: last_step(home) == 800 and not project.containers, "the end")
+    assert read_checkpoint(home / "model" / "cp-0019.cp")["step"] == 800
+
+
+def test_fine_tuning_on_glue_and_wikihop(project: Project) -> None:
+    write_dataset(project.folder / "data-preprocessing" / "512-roberta")
+    home = project.folder / "nystrom-512"
+    # A hundred epochs of one step, because the lines begin with the checkpoints 99 and 69.
+    settings = {"batches_per_epoch": 1, "epoch": 100, "keep_checkpoints": 1, "validate_batches_per_epoch": 1}
+    write_experiment(home, **{f"pretraining_setting__{key}": value for key, value in settings.items()})
+    project.run("pretrain", under="nystrom-512")
+    wait_until(lambda: (home / "model" / "cp-0099.model").exists() and not project.containers, "the pretraining's end")
+
+    write_sst2(project.folder / "glue")
+    project.run("glue", under="nystrom-512", MRPC="SST-2")
+    write_wikihop(project.folder / "wikihop")
+    project.run("wikihop", under="nystrom-512")
+    wait_until(lambda: not project.containers, "both")
+    for task, log in (("glue/SST-2", "glue.txt"), ("wikihop", "wikihop.txt")):
+        assert list((home / "model" / task).glob("*/result.json")), (home / log).read_text()
+
+
+def test_preprocessing(project: Project) -> None:
+    scripts = project.folder / "data-preprocessing" / "wiki"
+    write_wiki(scripts)
+    (scripts / "preprocess.py").write_text((ROOT / "data-preprocessing" / "wiki" / "preprocess.py").read_text())
+    project.run("preprocess", under="data-preprocessing")
+    wait_until(lambda: not project.containers, "the end")
+    assert (scripts / "unified" / "corpus.json").is_file(), (scripts.parent / "preprocess.txt").read_text()
+
+
+def test_every_line_is_tried() -> None:
+    assert re.findall(r"--name=(\S+)", "".join(LINES)) == ["pretrain", "glue", "wikihop", "preprocess"]
+    for line in LINES:
+        assert "exec python3 /" in line
+        assert "--init" in line
+        assert '--user "$(id -u):$(id -g)"' in line
