@@ -48,12 +48,13 @@ def passing_flags_to(
 
 
 def _value(args: Sequence[str], option: str | None) -> str | None:
-    """What the command line gives an option, or None."""
+    """What the command line gives an option, at the last of its places as for the parser; or None."""
+    found = None
     for index, word in enumerate(args):
         name, equals, value = word.partition("=")
         if option is not None and name == option:
-            return value if equals else (args[index + 1] if index + 1 < len(args) else None)
-    return None
+            found = value if equals else (args[index + 1] if index + 1 < len(args) else None)
+    return found
 
 
 class PassingAll(TyperCommand):
@@ -76,6 +77,9 @@ class PassingAll(TyperCommand):
             elif not has_name and not word.startswith("-"):
                 has_name = True
                 mine.append(word)
+            elif not has_name:
+                # Whether the next word is its value or the script, nobody can tell.
+                ctx.fail(f"{word}: expected the script's name before the script's flags")
             else:
                 words.append(word)
         ctx.obj = ScriptFlags(words=tuple(words))

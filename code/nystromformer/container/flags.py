@@ -62,7 +62,7 @@ def split_flags(args: Sequence[str], own: Sequence[Any], script: Sequence[Any]) 
             if name in launchers and not equals and rest and not _is_switch(own, name):
                 mine.append(rest.pop(0))
         elif getattr(scripts[name], "is_flag", False):
-            pairs.append((name, None))
+            pairs.append((word, None))  # whole: that a switch takes no value is for the script's own parser to say
         elif equals or rest:
             pairs.append((name, value if equals else rest.pop(0)))
         else:

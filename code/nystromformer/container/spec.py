@@ -195,5 +195,6 @@ def _mount_flag(mount: Mount) -> str:
     """`--mount` reads its value as a line of CSV. Unlike -v it makes no folder that is not there."""
     line = io.StringIO()
     parts = ["type=bind", f"source={mount.source}", f"target={mount.target}"] + ["readonly"] * mount.read_only
-    csv.writer(line, lineterminator="").writerow(parts)
-    return line.getvalue()
+    # Without a line's end the writer would not put quotes around the ends of lines within a path.
+    csv.writer(line, lineterminator="\r\n").writerow(parts)
+    return line.getvalue().removesuffix("\r\n")

@@ -1,0 +1,194 @@
+"""Whose flags are whose: the launcher's, the script's, and what reaches the script's argv."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import run_glue
+import run_pretrain
+from nystromformer import cli
+from nystromformer.container.command_line import PassingAll, passing_flags_to
+from nystromformer.container.flags import ScriptFlags, split_flags
+
+OWN = [
+    click.Option(["--gpus"]),
+    click.Option(["--name"]),
+    click.Option(["--mount"], multiple=True),
+    click.Option(["-f", "--follow"], is_flag=True),
+    click.Option(["--both"]),
+]
+SCRIPT = [
+    click.Option(["--lr"]),
+    click.Option(["--set"], multiple=True),
+    click.Option(["--verify"], is_flag=True),
+    click.Option(["--both"]),
+]
+# Whatever a shell may hand over, flags among them.
+WORDS = st.one_of(
+    st.text(max_size=8), st.sampled_from(["--lr", "--gpus", "--verify", "-f", "-1", "a=b", '{"a": [1, 2]}'])
+)
+OWN_PIECES = st.one_of(
+    st.tuples(st.sampled_from(["--gpus", "--name", "--mount", "--both"]), WORDS).map(list),
+    st.tuples(st.sampled_from(["--gpus", "--mount"]), WORDS).map(lambda pair: ["=".join(pair)]),
+    st.sampled_from(["-f", "--follow"]).map(lambda switch: [switch]),
+)
+SCRIPT_PIECES = st.one_of(
+    st.tuples(st.sampled_from(["--lr", "--set"]), WORDS).map(lambda pair: (list(pair), pair)),
+    st.tuples(st.sampled_from(["--lr", "--set"]), WORDS).map(lambda pair: (["=".join(pair)], pair)),
+    st.just((["--verify"], ("--verify", None))),
+)
+
+
+@given(
+    pieces=st.lists(st.one_of(OWN_PIECES.map(lambda words: (words, None)), SCRIPT_PIECES), max_size=8),
+    at=st.integers(0, 8),
+)
+def test_any_interleaving_is_split(pieces: list[tuple[list[str], tuple[str, str | None] | None]], at: int) -> None:
+    given_pieces = [*pieces[:at], (["experiment"], None), *pieces[at:]]
+    own, flags = split_flags([word for words, _ in given_pieces for word in words], OWN, SCRIPT)
+    assert own == [word for words, pair in given_pieces if pair is None for word in words]
+    assert flags.pairs == tuple(pair for _, pair in given_pieces if pair is not None)
+    assert flags.argv == tuple(
+        part for _, pair in given_pieces if pair is not None for part in pair if part is not None
+    ), "in the order given"
+
+
+def test_a_flag_that_both_know_is_the_launchers_and_so_is_one_that_neither_knows() -> None:
+    own, flags = split_flags(["--both", "1", "--learning-rate", "3", "--lr", "3"], OWN, SCRIPT)
+    assert own == ["--both", "1", "--learning-rate", "3"]
+    assert flags.argv == ("--lr", "3")
+
+
+def test_behind_two_dashes_nothing_is_a_flag() -> None:
+    own, flags = split_flags(["--lr", "1", "--", "--lr", "2"], OWN, SCRIPT)
+    assert own == ["--", "--lr", "2"]
+    assert flags.argv == ("--lr", "1")
+
+
+@pytest.mark.parametrize("args", [["--lr"], ["--gpus"]])
+def test_a_missing_value_is_left_to_the_parsers(args: list[str]) -> None:
+    own, flags = split_flags(args, OWN, SCRIPT)
+    assert [*own, *flags.argv] == args
+
+
+def test_values_and_changes() -> None:
+    flags = ScriptFlags((("--set", "a=1"), ("--verify", None), ("--set", "b=2")), words=("text",))
+    assert flags.argv == ("text", "--set", "a=1", "--verify", "--set", "b=2")
+    assert flags.values("--set") == ["a=1", "b=2"]
+    assert flags.values("--verify") == []
+    assert flags.has("--verify")
+    assert not flags.has("--lr")
+    assert flags.without("--set").argv == ("text", "--verify")
+    assert flags.with_flag("--lr", "1").argv == (*flags.argv, "--lr", "1")
+
+
+def command(option: str | None = None) -> typer.Typer:
+    """Prints what it is given and passes on."""
+    app = cli.application()
+    scripts: dict[str, Callable[..., Any]] = {"pretrain": run_pretrain.pretrain, "glue": run_glue.glue}
+
+    def start(context: typer.Context, experiment: str, gpus: str = "all", command: str = "pretrain") -> None:
+        typer.echo(repr((experiment, gpus, command, context.obj.argv)))
+
+    app.command(cls=passing_flags_to(scripts, "pretrain", option))(start)
+    return app
+
+
+def output(app: typer.Typer, *args: str) -> str:
+    """Of a command that ends well."""
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+def refusal(app: typer.Typer, *args: str) -> str:
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 2, result.output
+    return result.output
+
+
+def test_what_was_given_reaches_the_script() -> None:
+    value = 'model.attn_type={"name": "nystrom", "segments": "padded"}'
+    args = ["--workers=2", "folder", "--set", value, "--gpus", "0", "--verify", "--set", "model.num_landmarks=16"]
+    passed = ("--workers", "2", "--set", value, "--verify", "--set", "model.num_landmarks=16")
+    assert output(command(), *args) == repr(("folder", "0", "pretrain", passed))
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--learning_rate", "1"], ["No such option", "--learning_rate"]),
+        (["--workers", "many"], ["--workers", "integer"]),
+        (["--workers", "-1"], ["--workers", "0"]),
+        (["--workers"], ["--workers", "requires an argument"]),
+        (["--verify=no"], ["--verify", "does not take a value"]),
+        (["--command", "glue"], ["--task"]),
+    ],
+    ids=["unknown", "ill-typed", "out of range", "without a value", "a switch with one", "a required one missing"],
+)
+def test_what_the_script_would_refuse_is_refused_now(args: list[str], words: list[str]) -> None:
+    said = refusal(command("--command"), "folder", *args)
+    for word in words:
+        assert word in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "args", [["--command", "glue"], ["--command=glue"], ["--command", "pretrain", "--command", "glue"]]
+)
+def test_the_script_that_an_option_names_parses(args: list[str]) -> None:
+    said = output(command("--command"), "folder", *args, "--task", "MRPC")
+    assert said == repr(("folder", "all", "glue", ("--task", "MRPC")))
+
+
+def test_a_command_that_is_unknown_is_the_commands_own_error() -> None:
+    assert output(command("--command"), "folder", "--command", "train") == repr(("folder", "all", "train", ()))
+
+
+def passing_all() -> typer.Typer:
+    app = cli.application()
+
+    def preprocess(context: typer.Context, script: str, name: str = "-", follow: bool = False) -> None:
+        typer.echo(repr((script, name, follow, context.obj.argv)))
+
+    app.command(cls=PassingAll)(preprocess)
+    return app
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("--name"), st.sampled_from(["a", "--x", "wiki"])).map(lambda words: (list(words), True)),
+            st.sampled_from([["--name=a"], ["--follow"]]).map(lambda words: (words, True)),
+            st.sampled_from([["--workers", "2"], ["--length=512"], ["text"], ["-1"], ["--"], ["--no"]]).map(
+                lambda words: (words, False)
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_every_flag_that_is_not_the_launchers_is_passed_on(pieces: list[tuple[list[str], bool]]) -> None:
+    said = output(passing_all(), "wiki", *(word for words, _ in pieces for word in words))
+    passed = tuple(word for words, own in pieces if not own for word in words)
+    given_names = [words[-1].removeprefix("--name=") for words, own in pieces if own and words[0] != "--follow"]
+    follows = any(words == ["--follow"] for words, _ in pieces)
+    assert said == repr(("wiki", given_names[-1] if given_names else "-", follows, passed))
+
+
+def test_the_launchers_flags_may_come_before_the_scripts_name() -> None:
+    assert output(passing_all(), "--name", "x", "wiki", "--workers", "2") == repr(
+        ("wiki", "x", False, ("--workers", "2"))
+    )
+
+
+def test_a_scripts_flag_before_its_name_is_refused() -> None:
+    # Whether the next word is the flag's value or the script, nobody can tell.
+    said = refusal(passing_all(), "--length", "512", "wiki")
+    assert "--length" in said
+    assert "name" in said
