@@ -28,10 +28,11 @@ demo: $(RUNTIME) ## docstrings of this machine -> a trained Nyströmformer, a pi
 test: $(DEV) ## run the tests
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
-lint: $(DEV) ## ruff and mypy
+lint: $(DEV) ## ruff, mypy and hadolint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint Dockerfile
 
 format: $(DEV) ## format the code
 	$(BIN)/ruff check --fix-only .

@@ -1,0 +1,82 @@
+# The environment of every command: `docker build --tag nystromformer .`
+#   CPU only:  docker build --tag nystromformer --build-arg BASE_IMAGE=ubuntu:24.04 --build-arg TORCH_INDEX_URL=... .
+#              with the index of torch's CPU builds
+# Ubuntu 24.04 and Debian 12 serve as bases.
+#
+# torch 2.13.0's wheels are built for CUDA 13.0 and bring its libraries (cuda-toolkit 13.0.3, cuDNN, NCCL) and Triton
+# with them. So the small "base" flavour is enough; the NVIDIA runtime adds the driver's part. The base also sets
+# NVIDIA_VISIBLE_DEVICES and NVIDIA_DRIVER_CAPABILITIES, and refuses to start on a driver that is too old for CUDA 13.0.
+ARG BASE_IMAGE=nvidia/cuda:13.0.3-base-ubuntu24.04
+
+# A stage of its own, so that another version of another requirement does not install torch again, which is the bulk.
+FROM ${BASE_IMAGE} AS torch-version
+COPY requirements.txt /
+RUN grep '^torch==' /requirements.txt > /torch.txt
+
+FROM ${BASE_IMAGE}
+LABEL org.opencontainers.image.title="nystromformer" \
+      org.opencontainers.image.description="Self-attention in O(n) by the Nyström method: pretraining, fine-tuning, measurements" \
+      org.opencontainers.image.licenses="MIT"
+
+# The compiler and Python.h are not for building: Triton's launcher and torch.compile call them at run time.
+# No versions: a distribution's release replaces them by corrected ones only, and drops the old from its archive.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+        ca-certificates g++ gcc libc6-dev python3 python3-dev python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+
+RUN python3 -m venv /opt/venv
+ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+# Other indexes than pip's own, where one is needed. They stay readable in `docker history`: no passwords here.
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+# Empty: pip's index, whose torch is the CUDA build.
+ARG TORCH_INDEX_URL=
+COPY --from=torch-version /torch.txt /opt/nystromformer/
+RUN pip install --no-cache-dir ${TORCH_INDEX_URL:+--no-deps --index-url "${TORCH_INDEX_URL}"} \
+        --requirement /opt/nystromformer/torch.txt
+
+COPY requirements.txt /opt/nystromformer/
+RUN pip install --no-cache-dir --requirement /opt/nystromformer/requirements.txt
+
+# An editable install of what is in /code, be it the copy below or a clone that is mounted over it.
+COPY pyproject.toml README.md LICENSE /opt/nystromformer/
+RUN mkdir /code \
+    && ln -s /code /opt/nystromformer/code \
+    && pip install --no-cache-dir --no-deps --editable /opt/nystromformer \
+    && rm -rf /code/*.egg-info
+
+# Where the commands look for what `docker run --volume` mounts. No VOLUME instruction: containers that mount only some
+# of these would leave an anonymous volume behind for each of the others.
+# The home is writable for any user, because files in mounted folders should belong to whoever runs the container.
+RUN mkdir /model /dataset /glue /imdb /wikihop /data-preprocessing \
+    && mkdir --mode=1777 /home/nystrom
+# USER and LOGNAME: torch.compile asks for the user's name, and a user that is only a number has none in /etc/passwd.
+# No bytecode: it would lie in the mounted clone, and compiling all of /code takes a fraction of a second.
+ENV HOME=/home/nystrom \
+    USER=nystrom \
+    LOGNAME=nystrom \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    TRITON_CACHE_DIR=/home/nystrom/.cache/triton \
+    TORCHINDUCTOR_CACHE_DIR=/home/nystrom/.cache/torchinductor \
+    HF_HOME=/home/nystrom/.cache/huggingface \
+    MPLCONFIGDIR=/home/nystrom/.cache/matplotlib
+
+HEALTHCHECK --interval=60s --timeout=10s --start-period=5m --retries=2 \
+    CMD ["python3", "-m", "nystromformer.container.health"]
+# No ENTRYPOINT: `docker run ... nystromformer /bin/bash -c "..."` names its own command.
+CMD ["/bin/bash"]
+
+# Last, so that a change of the code rebuilds nothing else.
+COPY data-preprocessing /data-preprocessing
+COPY code /code
+# Files have the modes that they have in the clone, where others may not be allowed to read them.
+RUN chmod -R a+rX /data-preprocessing /code
+
+# Or any other user with `docker run --user "$(id -u):$(id -g)"`.
+ARG UID=1000
+ARG GID=1000
+USER ${UID}:${GID}
