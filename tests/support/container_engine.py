@@ -59,8 +59,15 @@ class Engine:
         """
         options = [part for change in changes for part in ("--change", change)]
         source, data = ("-", layer) if isinstance(layer, bytes) else (str(layer), None)
-        command = [*_podman(self.folder), "import", "--quiet", *options, source, f"docker.io/library/{name}:latest"]
-        subprocess.run(command, input=data, env=_environment(self.folder), check=True, capture_output=True)
+        self.podman("import", "--quiet", *options, source, f"docker.io/library/{name}:latest", data=data)
+
+    def podman(self, *arguments: str, data: bytes | None = None) -> str:
+        """What a command of Podman's own prints, for what Docker has no command for."""
+        command = [*_podman(self.folder), *arguments]
+        ended = subprocess.run(command, input=data, env=_environment(self.folder), check=False, capture_output=True)
+        if ended.returncode != 0:
+            raise RuntimeError(f"podman {' '.join(arguments)}: {ended.stderr.decode(errors='replace')}")
+        return ended.stdout.decode()
 
 
 def missing() -> str | None:

@@ -1,0 +1,145 @@
+"""A build of the Dockerfile, and the image at work: on a small base, with whatever torch pip finds."""
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from container_engine import ENVIRONMENT, Engine, missing, start_engine
+from image_build import build, copy_context, import_base, pip_volumes
+from small import write_experiment
+
+ROOTFS = Path(os.environ.get("NYSTROM_BASE_IMAGE_ROOTFS") or "/nonexistent")
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.image,
+    pytest.mark.skipif(not ROOTFS.is_dir(), reason="NYSTROM_BASE_IMAGE_ROOTFS names no root file system"),
+]
+USER = 4321
+
+
+@pytest.fixture(scope="module")
+def built() -> Iterator[Engine]:
+    """An engine whose image is the project's own."""
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with start_engine(pip_volumes()) as engine:
+        import_base(engine, ROOTFS)
+        copy_context(context(engine))
+        build(engine, context(engine), {})
+        yield engine
+
+
+def context(engine: Engine) -> Path:
+    return engine.folder / "context"
+
+
+def run(engine: Engine, script: str, *options: str, user: str | None = f"{USER}:{USER}") -> str:
+    """A container's output. As in Docker, /etc/passwd does not know the user."""
+    who = ["--user", user] if user else []
+    options = ("--rm", "--init", "--passwd=false", "--network=host", "--ipc=host", *who, *options)
+    return engine.podman("run", *options, engine.image, "/bin/bash", "-c", f"set -eu; {script}").strip()
+
+
+def python(code: str) -> str:
+    return f"python -c {shlex.quote(code)}"
+
+
+def own(folder: Path) -> Path:
+    """Give a folder, and all in it, to the user of the containers."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, USER, USER)
+    return folder
+
+
+def test_the_copied_code_runs_as_any_user(built: Engine) -> None:
+    code = "import torch, transformers, datasets, nystromformer; print(nystromformer.__file__)"
+    assert run(built, python(code)) == "/code/nystromformer/__init__.py"
+    assert "Usage: run_pretrain.py" in run(built, "python3 /code/run_pretrain.py --help")
+    assert "Usage: preprocess.py" in run(built, "python3 /data-preprocessing/wiki/preprocess.py --help")
+
+
+def test_a_mounted_clone_is_what_runs(built: Engine, tmp_path: Path) -> None:
+    (tmp_path / "nystromformer").mkdir()
+    (tmp_path / "nystromformer" / "__init__.py").write_text("print('the mounted one')\n")
+    assert run(built, python("import nystromformer"), f"--volume={own(tmp_path)}:/code") == "the mounted one"
+    assert not list(tmp_path.rglob("__pycache__")), "nothing is left in a clone"
+
+
+def test_without_a_user_it_is_not_root(built: Engine) -> None:
+    assert run(built, "id -u; id -g; echo $HOME; touch ~/file", user=None).split() == ["1000", "1000", "/home/nystrom"]
+
+
+def test_a_user_without_a_name_can_compile_and_has_caches(built: Engine) -> None:
+    compiled = "import torch; print(torch.compile(lambda x: x.sin() + 1, fullgraph=True)(torch.zeros(3)).tolist())"
+    name = "import getpass; print(getpass.getuser())"
+    output = run(built, f"{python(compiled)}; {python(name)}; ls ~/.cache; stat -c %u ~/.cache")
+    assert output.splitlines() == ["[1.0, 1.0, 1.0]", "nystrom", "torchinductor", str(USER)]
+
+
+def test_what_triton_compiles_finds_its_headers(built: Engine) -> None:
+    include = python("import sysconfig; print(sysconfig.get_path('include'))")
+    run(built, f"echo '#include <Python.h>' | gcc -fsyntax-only -x c -I$({include}) -")
+    installed = python("import importlib.util; print(importlib.util.find_spec('triton') is not None)")
+    if run(built, installed) == "True":
+        run(built, python("import triton.language"))
+
+
+def test_pretraining_by_the_documented_line(built: Engine, tmp_path: Path, dataset_folder: Path) -> None:
+    model = own(write_experiment(tmp_path / "model", pretraining_setting__epoch=1).folder)
+    line = "exec python3 /code/run_pretrain.py >> /model/pretrain.txt 2>&1"
+    dataset = own(shutil.copytree(dataset_folder, tmp_path / "dataset"))
+    run(built, line, f"--volume={model}:/model", f"--volume={dataset}:/dataset:ro")
+    written = {path.name: path.stat() for path in (model / "model").rglob("*")}
+    assert {"cp-0000.cp", "cp-0000.model", "log.jsonl"} <= written.keys()
+    assert {status.st_uid for status in written.values()} == {USER}
+    assert "loss" in (model / "pretrain.txt").read_text()
+
+
+def test_its_health_is_that_of_its_log(built: Engine, tmp_path: Path) -> None:
+    configured = json.loads(built.podman("image", "inspect", built.image))[0]["Healthcheck"]
+    second = 1_000_000_000
+    assert configured == {
+        "Test": ["CMD", "python3", "-m", "nystromformer.container.health"],
+        "Interval": 60 * second,
+        "Timeout": 10 * second,
+        "StartPeriod": 300 * second,
+        "Retries": 2,
+    }
+    log = own(tmp_path) / "log.txt"
+    options = ["--detach", "--init", f"--user={USER}", "--network=host", "--env=NYSTROM_HEALTH_MINUTES=0.001"]
+    command = ["/bin/bash", "-c", "exec sleep 100 >> /model/log.txt"]
+    name = built.podman("run", *options, f"--volume={tmp_path}:/model", built.image, *command).strip()
+    built.podman("exec", name, "sleep", "0.2")
+    os.utime(log, (0, 0))
+    with pytest.raises(RuntimeError):
+        built.podman("healthcheck", "run", name)
+    os.utime(log)
+    healthy = ["--env=NYSTROM_HEALTH_MINUTES=10", name, "python3", "-m", "nystromformer.container.health"]
+    assert built.podman("exec", *healthy).startswith("/model/log.txt was last written 0 minutes ago")
+    built.client.containers.get(name).remove(force=True)
+
+
+def test_nothing_of_its_making_stays(built: Engine) -> None:
+    script = "ls -A /home/nystrom /var/lib/apt/lists /root/.cache 2> /dev/null || true; find /code -name '*.egg-info'"
+    assert run(built, script, user="0:0").split() == ["/home/nystrom:", "/var/lib/apt/lists:"]
+    config = built.client.images.get(built.image).attrs["Config"]
+    assert set(config["Env"]) == {f"{name}={value}" for name, value in ENVIRONMENT.items()}
+    assert config["Cmd"] == ["/bin/bash"]
+    assert not config["Volumes"]
+
+
+def test_changed_code_is_the_only_new_layer(built: Engine) -> None:
+    before = built.client.images.get(built.image).attrs["RootFS"]["Layers"]
+    for path in (context(built) / "code").rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    (context(built) / "code" / "nystromformer" / "__init__.py").write_text("print('changed')\n")
+    after = build(built, context(built), {"UID": "1234"}).attrs["RootFS"]["Layers"]
+    assert len(after) == len(before)
+    assert after[:-2] == before[:-2], "the copy of the code, and its modes, are the last two"
+    assert run(built, f"id -u; {python('import nystromformer')}", user=None).split() == ["1234", "changed"]
