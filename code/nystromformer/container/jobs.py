@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,7 +23,9 @@ _ACTIVE = {"running", "restarting", "paused", "stopping"}
 _FOLDERS = ("/model", "/data-preprocessing")
 _COMMANDS = {script.file: script.command for script in SCRIPTS.values()}
 _SCRIPT = re.compile(r"/code/(run_\w+\.py)|/data-preprocessing/(\S+\.py)")
-_OUTPUT = re.compile(r">>?\s*('[^']+'|\S+)")
+# Of stdout; `2>&1` and the like name no file, and a `>` in a flag's value comes before.
+_OUTPUT = re.compile(r"""(?<![2&>])>>?\s*('/[^']+'|"/[^"]+"|/\S+)""")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Job:
         output: file in the container that stdout and stderr go to; None where they go to the engine.
         status: the engine's word: created, running, exited, …
         exit_code: of one that has ended.
-        created: the engine's time of its making, which sorts.
+        created: when it was made, as text that sorts.
         started: seconds since 1970, or None where it never started.
         health: of the image's check: healthy, unhealthy, starting, or nothing.
         gpus: all, none or ids.
@@ -145,19 +147,20 @@ def describe(detail: dict[str, Any]) -> Job | None:
     target = next((each for each in _FOLDERS if each in mounts), None)
     if script is None or target is None:
         return None
-    command = labels.get(COMMAND_LABEL) or _COMMANDS.get(script[1]) or f"preprocess {script[2]}"
-    output = _OUTPUT.search(text)
+    # Scripts that the launcher does not start, such as run_report.py, go by their file's name.
+    by_hand = f"preprocess {script[2]}" if script[1] is None else _COMMANDS.get(script[1], script[1])
+    outputs = _OUTPUT.findall(text)
     requests = (detail.get("HostConfig") or {}).get("DeviceRequests") or []
     return Job(
         id=detail["Id"],
         name=detail["Name"].lstrip("/"),
-        command=command,
+        command=labels.get(COMMAND_LABEL) or by_hand,
         home=labels.get(EXPERIMENT_LABEL) or mounts[target],
         home_target=target,
-        output=output[1].strip("'") if output else None,
+        output=outputs[-1].strip("'\"") if outputs else None,
         status=state["Status"],
         exit_code=int(state.get("ExitCode") or 0),
-        created=detail["Created"],
+        created=_sortable(detail["Created"]),
         started=_seconds(state.get("StartedAt")),
         health=(state.get("Health") or {}).get("Status") or "",
         gpus=labels.get(GPUS_LABEL) or _requested(requests),
@@ -179,8 +182,8 @@ def select_jobs(jobs: Sequence[Job], names: Sequence[str]) -> list[Job]:
         found = [job for job in jobs if job.name == name or (len(name) >= 12 and job.id.startswith(name))]
         found = found or [job for job in jobs if folder == job.home or name == job.experiment]
         if not found:
-            known = ", ".join(job.name for job in jobs) or "none; `launch.py ps --all` shows those that have ended"
-            raise UserError(f"{name}: no container or experiment of that name. There are: {known}")
+            known = "There are: " + ", ".join(job.name for job in jobs) if jobs else "There are none of this project"
+            raise UserError(f"{name}: no container or experiment of that name. {known}")
         chosen += [job for job in found if job not in chosen]
     return chosen
 
@@ -192,18 +195,27 @@ def _has_our_folders(entry: dict[str, Any]) -> bool:
 
 
 def _requested(requests: Sequence[dict[str, Any]]) -> str:
+    """GPUs that a container asked for without our label; where it asked for a number of any, all of them."""
+    ids = [each.rpartition("=")[2] for request in requests for each in request.get("DeviceIDs") or []]  # or CDI's names
     if not requests:
         return "none"
-    return ",".join(requests[0].get("DeviceIDs") or []) or "all"
+    return ",".join(ids) if ids and "all" not in ids else "all"
 
 
 def _seconds(text: str | None) -> float | None:
-    """Of the engine's times, which have nanoseconds; None for "never", which it writes as the year 1."""
+    """Of the engine's times, in whole seconds; None for "never", which it writes as the year 1."""
     if not text or text.startswith("0001"):
         return None
-    whole, _, fraction = text.replace("Z", "+00:00").partition(".")
-    if fraction:
-        digits = re.match(r"\d+", fraction)
-        assert digits is not None, text
-        whole += fraction[digits.end() :]
-    return datetime.fromisoformat(whole).timestamp()
+    return _instant(text)[0].timestamp()
+
+
+def _sortable(text: str) -> str:
+    """The engine's time in one zone, and with all its digits, which engines cut at the last that is not 0."""
+    whole, fraction = _instant(text)
+    return f"{whole.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{fraction:0<9}"
+
+
+def _instant(text: str) -> tuple[datetime, str]:
+    match = _TIME.fullmatch(text)
+    assert match is not None, text
+    return datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00")), match[2] or ""

@@ -107,7 +107,16 @@ def _last_attempt(path: Path) -> list[dict[str, Any]]:
                 first, content.find(b"\n", max(first, end - _TAIL_BYTES)) + 1 if end - first > _TAIL_BYTES else 0
             )
             lines = content[begin:first] + content[tail:end]
-    return [json.loads(line) for line in lines.splitlines()]
+    return [record for record in map(_record, lines.splitlines()) if record is not None]
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """None for what a crash of the machine left."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and {"type", "step"} <= record.keys() else None
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ def progress_of_job(engine: Engine, job: Job) -> Progress | None:
         made = engine.api.exec_create(job.id, program, stderr=False)
         answer = engine.api.exec_start(made["Id"]).decode()
         return Progress.from_json(answer) if answer.startswith("{") else None
-    except (OSError, ValueError):
-        return None  # it ended while it was asked
+    except (OSError, ValueError, TypeError):
+        return None  # it ended while it was asked, or its image has another version of the program
 
 
 def ended_by_stop(job: Job, progress: Progress | None) -> bool:

@@ -1,0 +1,188 @@
+"""How far a run is, from its log as training writes it and as kills and crashes leave it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nystromformer.container.progress import LOG, Progress, progress_of, read_progress
+from nystromformer.training.log import RunLog
+
+NOW = 2_000_000_000.0
+
+
+def start(step: int, at: float, num_steps: int | None = 100) -> dict[str, Any]:
+    return {"type": "start", "step": step, "num_steps": num_steps, "device": "cpu", "time": at}
+
+
+def report(step: int, at: float, loss: float | None = 2.5) -> dict[str, Any]:
+    return {"type": "train", "step": step, "epoch": 0, "loss": loss, "tokens_per_second": 1000.0, "time": at}
+
+
+def write(folder: Path, records: Sequence[dict[str, Any]], end: str = "") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOG
+    path.write_text("".join(json.dumps(record) + "\n" for record in records) + end)
+    os.utime(path, (NOW, NOW))
+    return path
+
+
+def test_a_log_of_trainings_own(tmp_path: Path) -> None:
+    before = time.time()
+    log = RunLog(tmp_path, step=0, num_steps=40)
+    log.event("start", 0, num_steps=40)
+    for step in (10, 20):
+        log.train(step, 0, {"loss": 3.0 - step / 20}, {"tokens_per_second": 500.0, "memory_mib": 1.0})
+    log.validation(20, 0, {"loss": 9.0})
+    found = read_progress(tmp_path, before, time.time())
+    assert found is not None
+    assert (found.step, found.steps, found.loss, found.tokens_per_second) == (20, 40, 2.0, 500.0)
+    assert found.stopped_by is None
+    assert found.log == str(tmp_path / LOG)
+    log.event("stop", 20, signal="SIGTERM")
+    log.close()
+    stopped = read_progress(tmp_path, before, time.time())
+    assert stopped is not None
+    assert stopped.stopped_by == "SIGTERM"
+    assert stopped.step == 20
+
+    again = RunLog(tmp_path, step=20, num_steps=60)
+    again.event("start", 20, num_steps=60)
+    again.close()
+    resumed = read_progress(tmp_path, before, time.time())
+    assert resumed is not None
+    assert (resumed.step, resumed.steps, resumed.loss, resumed.stopped_by) == (20, 60, None, None)
+
+
+def test_time_left_is_that_of_the_last_reports() -> None:
+    # A second a step at first, then two; the pause before this start does not count.
+    slow = [report(10 + i, NOW - 40 + 2 * i) for i in range(1, 21)]
+    found = progress_of([start(0, NOW - 100), report(5, NOW - 95), report(10, NOW - 90), *slow], "log", NOW)
+    assert found.seconds_left == pytest.approx((100 - 30) * 2)
+    later = progress_of([start(0, NOW - 100), *slow], "log", NOW + 30)
+    assert later.seconds_left == pytest.approx((100 - 30) * 2 - 30), "from now on"
+    assert progress_of([start(0, NOW - 100), *slow], "log", NOW + 1000).seconds_left == 0
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [start(0, NOW)],
+        [start(0, NOW), report(1, NOW)],
+        [start(0, NOW, num_steps=None), report(1, NOW), report(2, NOW + 1)],
+        [report(1, NOW), report(2, NOW + 1)],
+        [start(0, NOW), report(2, NOW), report(2, NOW + 1)],
+        [start(0, NOW), report(1, NOW), report(2, NOW)],
+    ],
+    ids=["no report", "one report", "number of steps unknown", "no start", "no step between", "no time between"],
+)
+def test_time_left_is_unknown(records: list[dict[str, Any]]) -> None:
+    found = progress_of(records, "log", NOW)
+    assert found.seconds_left is None
+    assert found.step == records[-1]["step"]
+
+
+def test_a_stop_counts_as_the_last_event_only() -> None:
+    stop = {"type": "stop", "step": 3, "signal": "SIGINT", "time": NOW}
+    assert progress_of([start(0, NOW), report(3, NOW), stop], "log", NOW).stopped_by == "SIGINT"
+    assert progress_of([start(0, NOW), stop, report(4, NOW)], "log", NOW).stopped_by is None
+
+
+@pytest.mark.parametrize("end", ['{"type": "train", "step": 9', '{"type": "start", "step": 9, "num_st', "{"])
+def test_a_half_written_line_is_left_out(tmp_path: Path, end: str) -> None:
+    write(tmp_path, [start(0, NOW), report(3, NOW)], end)
+    found = read_progress(tmp_path, NOW, NOW)
+    assert found is not None
+    assert found.step == 3
+
+
+@pytest.mark.parametrize("damage", ["\0\0\0\n", "{]\n", "[1]\n", "3\n", '{"step": 9}\n', "\n"])
+def test_what_a_crash_of_the_machine_left_is_left_out(tmp_path: Path, damage: str) -> None:
+    path = write(tmp_path, [start(0, NOW), report(3, NOW)], damage)
+    with path.open("a") as file:
+        file.write(json.dumps(report(4, NOW)) + "\n")
+    found = read_progress(tmp_path, 0, NOW)
+    assert found is not None
+    assert (found.step, found.loss) == (4, 2.5)
+
+
+@pytest.mark.parametrize("content", ["", "no line's end", "\n"])
+def test_nothing_yet(tmp_path: Path, content: str) -> None:
+    write(tmp_path, [], content)
+    assert read_progress(tmp_path, 0, NOW) is None
+
+
+def test_no_log_at_all(tmp_path: Path) -> None:
+    assert read_progress(tmp_path, 0, NOW) is None
+    assert read_progress(tmp_path / "nowhere", 0, NOW) is None
+
+
+def test_the_log_of_an_earlier_start_is_not_this_ones(tmp_path: Path) -> None:
+    write(tmp_path, [start(0, NOW - 100), report(3, NOW - 90)])
+    os.utime(tmp_path / LOG, (NOW - 90, NOW - 90))
+    assert read_progress(tmp_path, NOW - 50, NOW) is None
+    # Touched since (its lines after the checkpoint are dropped before the first is added), but nothing is new in it.
+    os.utime(tmp_path / LOG, (NOW, NOW))
+    assert read_progress(tmp_path, NOW - 50, NOW) is None
+
+
+def test_the_last_start_counts(tmp_path: Path) -> None:
+    earlier = [start(0, NOW - 100, 50), *(report(step, NOW - 90 + step) for step in range(1, 20))]
+    write(tmp_path, [*earlier, start(10, NOW - 20, 70), report(12, NOW - 10), report(14, NOW - 6)])
+    found = read_progress(tmp_path, 0, NOW)
+    assert found is not None
+    assert (found.step, found.steps) == (14, 70)
+    assert found.seconds_left == pytest.approx((70 - 14) * 2 - 6)
+
+
+@given(reports=st.integers(0, 40), pad=st.sampled_from([10, 5_000, 70_000]), earlier=st.integers(0, 30))
+def test_long_logs_are_read_at_their_end(
+    tmp_path_factory: pytest.TempPathFactory, reports: int, pad: int, earlier: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    before = [start(0, NOW - 999, 7), *(report(n, NOW - 900) | {"x": "y" * pad} for n in range(earlier))]
+    now = [start(0, NOW - 500, 77), *(report(n, NOW - 400 + n) | {"x": "y" * pad} for n in range(1, reports + 1))]
+    write(folder, [*before, *now])
+    found = read_progress(folder, 0, NOW)
+    assert found is not None
+    assert found.steps == 77, "the line that begins the last start is found however far back it is"
+    # Of lines that are longer than what is read, the first alone is left.
+    assert found.step == (reports if pad < 1 << 16 else 0)
+
+
+def test_of_several_runs_the_one_that_wrote_last(tmp_path: Path) -> None:
+    for number, name in enumerate(("SST-2/a", "SST-2/b", "MRPC/c")):
+        path = write(tmp_path / name, [start(0, NOW - 10), report(number, NOW - 5)])
+        os.utime(path, (NOW - number, NOW - number))
+    found = read_progress(tmp_path, NOW - 20, NOW)
+    assert found is not None
+    assert (found.step, found.log) == (0, str(tmp_path / "SST-2" / "a" / LOG))
+
+
+def test_as_text_and_back() -> None:
+    progress = Progress(3, None, 2.5, None, 1.0, "SIGTERM", "/model/x")
+    assert Progress.from_json(progress.to_json()) == progress
+
+
+def test_as_a_program(tmp_path: Path) -> None:
+    write(tmp_path, [start(0, NOW - 3), report(3, NOW - 2)])
+
+    def asked(since: float) -> str:
+        # Isolated from site-packages: it runs inside containers beside the training, and shall import little.
+        program = [sys.executable, "-S", "-m", "nystromformer.container.progress", str(tmp_path), str(since)]
+        code = Path(__file__).parents[2] / "code"
+        environment = {"PYTHONPATH": str(code), "PATH": os.environ["PATH"]}
+        return subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout
+
+    found = read_progress(tmp_path, 0, NOW)
+    assert found is not None
+    assert Progress.from_json(asked(0)).step == found.step == 3
+    assert asked(NOW + 1) == "null"

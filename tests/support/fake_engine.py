@@ -1,0 +1,515 @@
+"""Docker's API without an engine: containers are entries of a dictionary, and every request is kept for the test."""
+
+import base64
+import contextlib
+import io
+import itertools
+import json
+import re
+import shutil
+import struct
+import tarfile
+import tempfile
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import BaseServer, TCPServer, ThreadingMixIn, UnixStreamServer
+from typing import Any
+
+import pytest
+from small import run_here
+
+from nystromformer.container import control
+from nystromformer.container.engine import Engine, connect
+from nystromformer.container.jobs import find_job
+
+NEVER = "0001-01-01T00:00:00Z"
+_API = "1.43"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked of the engine; `path` is without the API's version."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+
+
+class Refusal(Exception):
+    """An answer that docker-py raises an error for."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class _Rule:
+    method: str
+    path: str
+    act: Callable[[], None]
+    times: int
+
+
+@dataclass
+class FakeEngine:
+    """The engine's state, and what tests ask of it.
+
+    Args:
+        url: where it listens.
+        images: those that it has.
+        containers: what `docker inspect` says, by id, in the order of their making.
+        requests: all that came, the oldest first.
+        security: its SecurityOptions.
+        plans: by a container's name, after how many listings it ends once started (0: at once), and its exit status.
+        archives: files in containers, by name and path.
+        answers: to programs run inside a container, by the program's words joined.
+        own_logs: what it kept of a container's stdout and stderr, by name.
+        steps: of a build.
+        list_mounts_as_strings: as Podman does.
+    """
+
+    url: str = ""
+    images: set[str] = field(default_factory=lambda: {"nystromformer"})
+    containers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+    security: list[str] = field(default_factory=list)
+    plans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    archives: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
+    own_logs: dict[str, bytes] = field(default_factory=dict)
+    steps: list[dict[str, str]] = field(default_factory=list)
+    list_mounts_as_strings: bool = False
+
+    def __post_init__(self) -> None:
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._rules: list[_Rule] = []
+        self._looks_left: dict[str, int] = {}
+        self._programs: dict[str, bytes] = {}
+
+    # What tests arrange
+
+    def refuse(self, method: str, path: str, status: int, message: str, times: int = 1 << 30) -> None:
+        """Answer requests, whose path the pattern is found in, with an error."""
+
+        def act() -> None:
+            raise Refusal(status, message)
+
+        self._rules.append(_Rule(method, path, act, times))
+
+    def when(self, method: str, path: str, act: Callable[[], object], times: int = 1) -> None:
+        """Do something before requests are answered, whose path the pattern is found in."""
+        self._rules.append(_Rule(method, path, lambda: (act(), None)[1], times))
+
+    def add(
+        self,
+        name: str,
+        home: Path | str | None = None,
+        script: str = "/code/run_pretrain.py",
+        status: str = "running",
+        exit_code: int = 0,
+        labels: Mapping[str, str] | None = None,
+        target: str = "/model",
+        command: str | None = None,
+        **config: Any,
+    ) -> str:
+        """A container that somebody else made, as a line of `docker run` does; returns its id."""
+        command = f"python3 {script} >> {target}/{Path(script).stem}.txt 2>&1" if command is None else command
+        body = {
+            "Image": "nystromformer",
+            "Cmd": ["/bin/bash", "-c", command],
+            "Labels": dict(labels or {}),
+            "HostConfig": {"Mounts": [] if home is None else [{"Source": str(home), "Target": target}]},
+            **config,
+        }
+        identity = self._create(body, name)
+        if status != "created":
+            self.start(identity)
+            self.end(identity, exit_code, status)
+        return identity
+
+    def start(self, identity: str) -> None:
+        state = self.containers[identity]["State"]
+        state.update(Status="running", StartedAt=self._now(), ExitCode=0)
+        looks, exit_code = self.plans.get(self._name(identity), (1 << 30, 0))
+        self._looks_left[identity] = looks
+        if looks == 0:
+            self.end(identity, exit_code)
+
+    def end(self, identity: str, exit_code: int, status: str = "exited") -> None:
+        self.containers[identity]["State"].update(Status=status, ExitCode=exit_code)
+
+    def find(self, name: str) -> str | None:
+        """The id of the container of that name, or that begins so."""
+        for identity in self.containers:
+            if name in (self._name(identity), identity) or (len(name) >= 12 and identity.startswith(name)):
+                return identity
+        return None
+
+    # What tests look at
+
+    @property
+    def names(self) -> list[str]:
+        return [self._name(identity) for identity in self.containers]
+
+    def state(self, name: str) -> str:
+        identity = self.find(name)
+        assert identity is not None, f"no container {name} among {self.names}"
+        return str(self.containers[identity]["State"]["Status"])
+
+    def sent(self, method: str, path: str) -> list[Request]:
+        """The requests whose whole path the pattern describes."""
+        return [each for each in self.requests if each.method == method and re.fullmatch(path, each.path)]
+
+    @property
+    def changes(self) -> list[str]:
+        """All but looking: method and path, with names in place of ids."""
+        return [f"{each.method} {each.path}" for each in self.requests if each.method != "GET"]
+
+    @property
+    def created(self) -> dict[str, Any]:
+        """The body of the only request for a container."""
+        (request,) = self.sent("POST", "/containers/create")
+        assert isinstance(request.body, dict)
+        return {**request.body, "name": request.query.get("name")}
+
+    # The API
+
+    def handle(self, request: Request) -> "Answer":
+        with self._lock:
+            self.requests.append(request)
+            for rule in list(self._rules):
+                if rule.times > 0 and rule.method == request.method and re.search(rule.path, request.path):
+                    rule.times -= 1
+                    rule.act()
+            for method, pattern, answer in _ROUTES:
+                match = re.fullmatch(pattern, request.path)
+                if match and method == request.method:
+                    found: Answer = answer(self, request, *match.groups())
+                    return found
+            raise Refusal(404, "page not found")
+
+    def _create(self, body: dict[str, Any], name: str) -> str:
+        if any(name == other for other in self.names):
+            raise Refusal(
+                409,
+                f'Conflict. The container name "/{name}" is already in use by container "{self.find(name)}". You have '
+                "to remove (or rename) that container to be able to reuse that name.",
+            )
+        identity = f"{next(self._numbers):064x}"
+        mounts = [
+            {
+                "Type": "bind",
+                "Source": mount["Source"],
+                "Destination": mount["Target"],
+                "RW": not mount.get("ReadOnly", False),
+            }
+            for mount in body.get("HostConfig", {}).get("Mounts") or []
+        ]
+        self.containers[identity] = {
+            "Id": identity,
+            "Name": f"/{name}",
+            "Created": self._now(),
+            "Config": {"Tty": False, **{key: value for key, value in body.items() if key != "HostConfig"}},
+            "HostConfig": body.get("HostConfig", {}),
+            "Mounts": mounts,
+            "State": {"Status": "created", "ExitCode": 0, "StartedAt": NEVER, "OOMKilled": False},
+        }
+        return identity
+
+    def _present(self, name: str) -> str:
+        identity = self.find(name)
+        if identity is None:
+            raise Refusal(404, f"No such container: {name}")
+        return identity
+
+    def _name(self, identity: str) -> str:
+        return str(self.containers[identity]["Name"]).removeprefix("/")
+
+    def _now(self) -> str:
+        """A time long ago, later at each call."""
+        number = next(self._numbers)
+        return f"2026-01-01T{number // 3600:02d}:{number // 60 % 60:02d}:{number % 60:02d}.000000001Z"
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def _ping(engine: FakeEngine, request: Request) -> Answer:
+    return Answer(b"OK")
+
+
+def _version(engine: FakeEngine, request: Request) -> Answer:
+    return Answer({"ApiVersion": _API, "MinAPIVersion": "1.24", "Version": "24.0.0"})
+
+
+def _info(engine: FakeEngine, request: Request) -> Answer:
+    return Answer({"SecurityOptions": engine.security})
+
+
+def _image(engine: FakeEngine, request: Request, name: str) -> Answer:
+    if name not in engine.images:
+        raise Refusal(404, f"No such image: {name}")
+    return Answer({"Id": f"sha256:{name}"})
+
+
+def _list(engine: FakeEngine, request: Request) -> Answer:
+    for identity, looks in list(engine._looks_left.items()):
+        if engine.containers.get(identity, {}).get("State", {}).get("Status") == "running":
+            engine._looks_left[identity] = looks - 1
+            if looks <= 1:
+                engine.end(identity, engine.plans[engine._name(identity)][1])
+    listed = [
+        {
+            "Id": each["Id"],
+            "Names": [each["Name"]],
+            "Labels": each["Config"].get("Labels"),
+            "Mounts": [m["Destination"] if engine.list_mounts_as_strings else m for m in each["Mounts"]],
+            "State": each["State"]["Status"],
+        }
+        for each in engine.containers.values()
+    ]
+    return Answer(listed[::-1])
+
+
+def _inspect(engine: FakeEngine, request: Request, name: str) -> Answer:
+    return Answer(engine.containers[engine._present(name)])
+
+
+def _make(engine: FakeEngine, request: Request) -> Answer:
+    if request.body["Image"] not in engine.images:
+        raise Refusal(404, f"No such image: {request.body['Image']}")
+    name = request.query.get("name") or f"unnamed{next(engine._numbers)}"
+    return Answer({"Id": engine._create(request.body, name), "Warnings": []}, 201)
+
+
+def _start(engine: FakeEngine, request: Request, name: str) -> Answer:
+    identity = engine._present(name)
+    if engine.containers[identity]["State"]["Status"] == "running":
+        return Answer(status=304)
+    engine.start(identity)
+    return Answer(status=204)
+
+
+def _stop(engine: FakeEngine, request: Request, name: str) -> Answer:
+    engine.end(engine._present(name), 143)
+    return Answer(status=204)
+
+
+def _kill(engine: FakeEngine, request: Request, name: str) -> Answer:
+    engine.end(engine._present(name), 137)
+    return Answer(status=204)
+
+
+def _wait(engine: FakeEngine, request: Request, name: str) -> Answer:
+    return Answer({"StatusCode": engine.containers[engine._present(name)]["State"]["ExitCode"]})
+
+
+def _remove(engine: FakeEngine, request: Request, name: str) -> Answer:
+    identity = engine._present(name)
+    if engine.containers[identity]["State"]["Status"] == "running" and request.query.get("force") != "True":
+        raise Refusal(409, f"You cannot remove a running container {identity}.")
+    del engine.containers[identity]
+    return Answer(status=204)
+
+
+def _archive(engine: FakeEngine, request: Request, name: str) -> Answer:
+    path = request.query["path"]
+    content = engine.archives.get((engine._name(engine._present(name)), path))
+    if content is None:
+        raise Refusal(404, f"Could not find the file {path} in container {name}")
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo(Path(path).name)
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    about = base64.b64encode(json.dumps({"name": Path(path).name}).encode()).decode()
+    return Answer(buffer.getvalue(), headers={"X-Docker-Container-Path-Stat": about})
+
+
+def _logs(engine: FakeEngine, request: Request, name: str) -> Answer:
+    return Answer(_frame(engine.own_logs.get(engine._name(engine._present(name)), b"")))
+
+
+def _prepare_program(engine: FakeEngine, request: Request, name: str) -> Answer:
+    identity = engine._present(name)
+    if engine.containers[identity]["State"]["Status"] != "running":
+        raise Refusal(409, f"container {identity} is not running")
+    program = f"{next(engine._numbers):064x}"
+    engine._programs[program] = engine.answers.get(" ".join(request.body["Cmd"]), b"")
+    return Answer({"Id": program}, 201)
+
+
+def _run_program(engine: FakeEngine, request: Request, name: str) -> Answer:
+    return Answer(_frame(engine._programs[name]), headers={"Content-Type": "application/vnd.docker.raw-stream"})
+
+
+def _build(engine: FakeEngine, request: Request) -> Answer:
+    return Answer("".join(json.dumps(step) + "\r\n" for step in engine.steps).encode(), headers={"Chunked": "1"})
+
+
+def _frame(content: bytes) -> bytes:
+    """As the engine sends stdout beside stderr."""
+    return struct.pack(">BxxxL", 1, len(content)) + content if content else b""
+
+
+_ROUTES: Sequence[tuple[str, str, Callable[..., Answer]]] = (
+    ("GET", "/_ping", _ping),
+    ("GET", "/version", _version),
+    ("GET", "/info", _info),
+    ("GET", "/images/(.+)/json", _image),
+    ("GET", "/containers/json", _list),
+    ("POST", "/containers/create", _make),
+    ("GET", "/containers/([^/]+)/json", _inspect),
+    ("POST", "/containers/([^/]+)/start", _start),
+    ("POST", "/containers/([^/]+)/stop", _stop),
+    ("POST", "/containers/([^/]+)/kill", _kill),
+    ("POST", "/containers/([^/]+)/wait", _wait),
+    ("DELETE", "/containers/([^/]+)", _remove),
+    ("GET", "/containers/([^/]+)/archive", _archive),
+    ("GET", "/containers/([^/]+)/logs", _logs),
+    ("POST", "/containers/([^/]+)/exec", _prepare_program),
+    ("POST", "/exec/([^/]+)/start", _run_program),
+    ("POST", "/build", _build),
+)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # headers and body together: sent one by one, each answer takes as long as an acknowledgement
+    engine: FakeEngine
+
+    def handle_any(self) -> None:
+        url = urllib.parse.urlsplit(self.path)
+        length = int(self.headers.get("Content-Length") or 0)
+        content = self._chunks() if self.headers.get("Transfer-Encoding") == "chunked" else self.rfile.read(length)
+        is_json = self.headers.get("Content-Type") == "application/json" and content
+        request = Request(
+            self.command,
+            urllib.parse.unquote(re.sub(r"^/v\d+\.\d+", "", url.path)),
+            dict(urllib.parse.parse_qsl(url.query)),
+            json.loads(content) if is_json else content,
+        )
+        try:
+            answer = self.engine.handle(request)
+        except Refusal as refusal:
+            answer = Answer({"message": str(refusal)}, refusal.status)
+        self._send(answer)
+
+    do_GET = do_POST = do_DELETE = do_HEAD = handle_any
+
+    def _send(self, answer: Answer) -> None:
+        is_text = isinstance(answer.body, bytes)
+        content = answer.body if is_text else b"" if answer.body is None else json.dumps(answer.body).encode()
+        self.send_response(answer.status)
+        headers = {"Content-Type": "text/plain" if is_text else "application/json", **answer.headers}
+        is_chunked, is_stream = headers.pop("Chunked", None), "raw-stream" in headers["Content-Type"]
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if is_chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+            content = b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
+        elif is_stream:
+            self.send_header("Connection", "close")
+        elif answer.status not in (204, 304):
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if is_stream:
+            # docker-py reads the bare socket from here on, and would miss what arrives together with the headers.
+            self.wfile.flush()
+            time.sleep(0.02)
+            self.close_connection = True
+        self.wfile.write(content)
+
+    def _chunks(self) -> bytes:
+        content = b""
+        while size := int(self.rfile.readline(), 16):
+            content += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return content
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are kept; they need not be printed."""
+
+
+class _UnixServer(ThreadingMixIn, UnixStreamServer):
+    daemon_threads = True
+
+
+class _TcpServer(ThreadingMixIn, TCPServer):
+    daemon_threads = True
+
+
+@contextlib.contextmanager
+def fake_engine(tcp: bool = False) -> Iterator[FakeEngine]:
+    """An engine that listens on a socket file, or at a port of this machine."""
+    engine = FakeEngine()
+    # Not one of pytest's folders: a socket's path may have about 100 characters.
+    folder = Path(tempfile.mkdtemp(prefix="fake-"))
+    handler = type("Handler", (_Handler,), {"engine": engine})
+    server: BaseServer
+    if tcp:
+        server = _TcpServer(("127.0.0.1", 0), handler)
+        engine.url = f"tcp://127.0.0.1:{server.server_address[1]}"
+    else:
+        server = _UnixServer(str(folder / "sock"), handler)
+        engine.url = f"unix://{folder}/sock"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield engine
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        shutil.rmtree(folder)
+
+
+def connected(engine: FakeEngine) -> Engine:
+    """The launcher's own connection to it."""
+    return connect({"DOCKER_HOST": engine.url})
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed."""
+
+    out: str
+    err: str
+
+
+class Launcher:
+    """`launch.py` in this process."""
+
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        monkeypatch.setenv("DOCKER_HOST", url)
+        monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+        # Whether it is well, is seen at once here; waiting for that has tests of its own.
+        monkeypatch.setattr(control, "settle", lambda engine, job, *more: find_job(engine, job.id) or job)
+
+    def __call__(self, *words: object, status: int = 0) -> Said:
+        self._capsys.readouterr()
+        code = run_here(self._monkeypatch, "code/launch.py", *words)
+        said = Said(*self._capsys.readouterr())
+        assert code == status, f"status {code}\n{said.out}\n{said.err}"
+        return said
+
+    def refused(self, *words: object) -> str:
+        """A mistake: status 2, one message, no traceback; returns the message."""
+        said = self(*words, status=2)
+        assert len(re.findall(r"^error: |^Error: ", said.err, re.MULTILINE)) == 1, said.err
+        assert "Traceback" not in said.err
+        return said.err
