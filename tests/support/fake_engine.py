@@ -73,6 +73,7 @@ class FakeEngine:
         own_logs: what it kept of a container's stdout and stderr, by name.
         steps: of a build.
         list_mounts_as_strings: as Podman does.
+        cut_streams: whether a build's output ends before it is whole.
     """
 
     url: str = ""
@@ -86,6 +87,7 @@ class FakeEngine:
     own_logs: dict[str, bytes] = field(default_factory=dict)
     steps: list[dict[str, str]] = field(default_factory=list)
     list_mounts_as_strings: bool = False
+    cut_streams: bool = False
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
@@ -419,7 +421,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         if is_chunked:
             self.send_header("Transfer-Encoding", "chunked")
-            content = b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
+            content = (b"%x\r\n%b\r\n" % (len(content), content) if content else b"") + b"0\r\n\r\n"
+            if self.engine.cut_streams:
+                content = content[: len(content) // 2]
+                self.close_connection = True
         elif is_stream:
             self.send_header("Connection", "close")
         elif answer.status not in (204, 304):

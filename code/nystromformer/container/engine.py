@@ -10,6 +10,7 @@ from typing import Any
 
 import docker
 import requests
+import urllib3
 from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
@@ -121,7 +122,8 @@ def clear_errors(what: str, image: str | None = None) -> Iterator[None]:
         raise UserError(f"{what}: {_missing_image(image or 'the image')}") from error
     except APIError as error:
         raise UserError(f"{what}: {_refusal(error, image)}") from error
-    except (DockerException, requests.RequestException) as error:
+    # Of an answer that comes piece by piece, docker-py lets the connection's own errors through.
+    except (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, ConnectionError) as error:
         raise UserError(f"{what}: the engine stopped answering ({_reason(error)})") from error
 
 

@@ -81,7 +81,8 @@ def _file_pieces(engine: Engine, job: Job, path: Path, lines: int | None, begin:
 
 def _engine_pieces(engine: Engine, job: Job, lines: int | None) -> Iterator[bytes]:
     if job.output is None:
-        yield from engine.api.logs(job.id, stream=True, follow=True, tail="all" if lines is None else lines)
+        with clear_errors(f"reading the log of {job.name}"):
+            yield from engine.api.logs(job.id, stream=True, follow=True, tail="all" if lines is None else lines)
         return
     if not job.is_active:
         yield read_output(engine, job, lines)

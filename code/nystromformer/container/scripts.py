@@ -35,6 +35,8 @@ class Data:
     key: str
     flag: str
     folder: str
+    has_hub: bool = False
+    """Whether the flag takes "hub", too, for data from the network."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ SCRIPTS = {
     for script in (
         Script("pretrain", "run_pretrain.py", _PRETRAINING),
         Script("validate", "run_validation.py", _PRETRAINING, shares_gpus=False),
-        Script("glue", "run_glue.py", Data("glue_dataset_folder", "--glue", "glue")),
+        Script("glue", "run_glue.py", Data("glue_dataset_folder", "--glue", "glue", has_hub=True)),
         Script("imdb", "run_imdb.py", Data("imdb_dataset_folder", "--imdb", "imdb")),
         Script("wikihop", "run_wikihop.py", Data("wikihop_dataset_folder", "--wikihop", "wikihop")),
     )
@@ -100,7 +102,7 @@ class Place:
 
     def path(self, local: Path) -> str:
         """What a path of this machine is there."""
-        absolute = local.absolute()
+        absolute = Path(os.path.abspath(local))
         if self.remote_root is not None and absolute.is_relative_to(PROJECT):
             return str(PurePosixPath(self.remote_root) / absolute.relative_to(PROJECT).as_posix())
         return str(absolute)
@@ -112,7 +114,8 @@ class _Mounts:
     made: list[Mount] = field(default_factory=list)
 
     def add(self, source: Path, target: str, read_only: bool = False) -> None:
-        self.made.append(Mount(self.place.path(source), target, read_only))
+        # Resolved as this machine does: engines take `..` from what is written, links or not.
+        self.made.append(Mount(self.place.path(source.resolve() if self.place.is_here else source), target, read_only))
 
 
 def find_experiment(name: str) -> Path:
@@ -146,7 +149,7 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: O
     if is_here and not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: cannot be written by this user; checkpoints and the log go there")
     _check_checkpoints(experiment)
-    _add_linked_checkpoints(mounts, experiment)
+    _add_linked(mounts, experiment, experiment.checkpoints)
     _add_code(mounts, options)
     flags = _add_data(mounts, script, experiment, flags)
     flags = _add_tokenizer(mounts, flags)
@@ -231,12 +234,11 @@ def _check_checkpoints(experiment: Experiment) -> None:
         )
 
 
-def _add_linked_checkpoints(mounts: _Mounts, experiment: Experiment) -> None:
-    """Checkpoints that a link puts on another disk are where the link says in the container, too."""
-    link = experiment.checkpoints
-    if link.is_symlink() and not link.resolve().is_relative_to(experiment.folder):
-        target = posixpath.normpath(str(CONTAINER_MODEL / link.relative_to(experiment.folder).parent / link.readlink()))
-        mounts.add(link.resolve(), target)
+def _add_linked(mounts: _Mounts, experiment: Experiment, path: Path, read_only: bool = False) -> None:
+    """What a link in the experiment folder puts on another disk is where the link says in the container, too."""
+    if path.is_symlink() and not path.resolve().is_relative_to(experiment.folder):
+        inside = CONTAINER_MODEL / path.relative_to(experiment.folder).parent / path.readlink()
+        mounts.add(path.resolve(), posixpath.normpath(str(inside)), read_only)
 
 
 def _add_code(mounts: _Mounts, options: Options) -> None:
@@ -252,14 +254,19 @@ def _add_data(mounts: _Mounts, script: Script, experiment: Experiment, flags: Sc
     """Mount a script's data where its config looks for them; returns the flags that remain."""
     data = script.data
     given = flags.values(data.flag)
-    if given == ["hub"]:
+    if data.has_hub and given[-1:] == ["hub"]:
         return flags
     flags = flags.without(data.flag)
     target = _in_container(getattr(experiment.config, data.key))
     if given:
         source = Path(given[-1])
     elif PurePosixPath(target).is_relative_to(CONTAINER_MODEL):
-        return flags  # mounted with the experiment
+        # Mounted with the experiment.
+        inside = experiment.path(getattr(experiment.config, data.key))
+        if mounts.place.is_here:
+            _check_data(data, inside, experiment)
+        _add_linked(mounts, experiment, inside, read_only=True)
+        return flags
     elif target == ExperimentConfig.model_fields[data.key].default:
         source = PROJECT / data.folder.format(length=experiment.config.model.max_seq_len)
     else:
@@ -269,7 +276,7 @@ def _add_data(mounts: _Mounts, script: Script, experiment: Experiment, flags: Sc
         if source.is_file():
             target = f"{target}/{source.name}"
             flags = flags.with_flag(data.flag, target)
-    mounts.add(source.resolve() if mounts.place.is_here else source, target, read_only=True)
+    mounts.add(source, target, read_only=True)
     return flags
 
 
@@ -307,8 +314,10 @@ def _add_from_cp(mounts: _Mounts, experiment: Experiment) -> None:
     if name is None:
         return
     target, source = _in_container(name), experiment.path(name)
+    if PurePosixPath(target).is_relative_to(CONTAINER_MODEL):
+        _add_linked(mounts, experiment, source, read_only=True)
     # Where it is missing the run says so, if it is needed at all: a run that goes on reads its own checkpoints.
-    if not PurePosixPath(target).is_relative_to(CONTAINER_MODEL) and source.is_file():
+    elif source.is_file():
         mounts.add(source.resolve(), target, read_only=True)
 
 

@@ -1,0 +1,124 @@
+"""Building the image: what the engine is asked for, what is shown, and how it fails."""
+
+import io
+import json
+import shlex
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_engine import FakeEngine, Launcher, connected, fake_engine
+
+from nystromformer.container.build import build_arguments, build_image, build_line
+from nystromformer.errors import UserError
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeEngine]:
+    with fake_engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    (tmp_path / "secret").write_text("-")
+    (tmp_path / ".dockerignore").write_text("secret\n")
+    return tmp_path
+
+
+def build(fake: FakeEngine, context: Path, network: str | None = None, fresh: bool = False) -> str:
+    shown: list[str] = []
+    build_image(connected(fake), context, "mine", {"BASE_IMAGE": "ubuntu:24.04"}, network, fresh, shown.append)
+    return "".join(shown)
+
+
+def test_what_the_engine_is_asked_for(fake: FakeEngine, context: Path) -> None:
+    build(fake, context, "host", fresh=True)
+    (request,) = fake.sent("POST", "/build")
+    assert request.query["t"] == "mine"
+    assert json.loads(request.query["buildargs"]) == {"BASE_IMAGE": "ubuntu:24.04"}
+    assert request.query["networkmode"] == "host"
+    assert (request.query["nocache"], request.query["pull"]) == ("True", "True")
+    assert (request.query["rm"], request.query["forcerm"]) == ("True", "True"), "no container of a step stays"
+    with tarfile.open(fileobj=io.BytesIO(request.body)) as sent:
+        assert "Dockerfile" in sent.getnames()
+        assert "secret" not in sent.getnames()
+
+
+def test_cached_layers_are_used_if_nothing_else_is_said(fake: FakeEngine, context: Path) -> None:
+    build(fake, context)
+    (request,) = fake.sent("POST", "/build")
+    assert (request.query["nocache"], request.query["pull"]) == ("False", "False")
+    assert "networkmode" not in request.query
+
+
+def test_the_builders_output_is_shown(fake: FakeEngine, context: Path) -> None:
+    fake.steps = [
+        {"status": "Pulling from library/ubuntu", "id": "24.04"},
+        {"status": "Downloading", "progress": "[=>] 1/2", "id": "a1"},
+        {"stream": "Step 1/2 : FROM ubuntu\n"},
+        {"aux": "something else"},
+    ]
+    assert build(fake, context) == (
+        "24.04 Pulling from library/ubuntu\na1 Downloading [=>] 1/2\nStep 1/2 : FROM ubuntu\n"
+    )
+
+
+def test_a_step_fails(fake: FakeEngine, context: Path) -> None:
+    fake.steps = [{"stream": "Step 1/2 : RUN false\n"}, {"error": "The command 'false' returned 1\n"}]
+    with pytest.raises(UserError, match=r"^building mine failed: The command 'false' returned 1$"):
+        build(fake, context)
+
+
+def test_the_engine_refuses(fake: FakeEngine, context: Path) -> None:
+    fake.refuse("POST", "/build", 400, 'invalid reference format: repository name "MINE" must be lowercase')
+    with pytest.raises(UserError, match=r"building mine: the engine refused: .*lowercase"):
+        build(fake, context)
+
+
+def test_an_engine_that_dies_meanwhile(fake: FakeEngine, context: Path) -> None:
+    fake.steps = [{"stream": "Step 1/2 : FROM ubuntu\n"}]
+    fake.cut_streams = True
+    with pytest.raises(UserError, match="building mine: the engine stopped answering"):
+        build(fake, context)
+
+
+def test_no_dockerfile(fake: FakeEngine, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"Dockerfile: no such file"):
+        build(fake, tmp_path)
+    assert not fake.sent("POST", "/build")
+
+
+def test_arguments() -> None:
+    found = build_arguments("ubuntu:24.04", None, ["UID=5", "PIP_INDEX_URL=https://x/?a=b", "EMPTY="])
+    assert found == {"BASE_IMAGE": "ubuntu:24.04", "UID": "5", "PIP_INDEX_URL": "https://x/?a=b", "EMPTY": ""}
+    assert build_arguments(None, "https://y", []) == {"TORCH_INDEX_URL": "https://y"}
+    for text in ("UID", "=5", ""):
+        with pytest.raises(UserError, match=f"--build_arg {text}: expected NAME=VALUE"):
+            build_arguments(None, None, [text])
+
+
+def test_the_docker_line() -> None:
+    line = build_line(Path("/a b"), "my tag", {"A": "x y", "B": "$c"}, "host", True)
+    assert shlex.split(line) == [
+        *("docker", "build", "--tag", "my tag", "--build-arg", "A=x y", "--build-arg", "B=$c"),
+        *("--network", "host", "--pull", "--no-cache", "/a b"),
+    ]
+    assert build_line(Path("/x"), "t", {}, None, False) == "docker build --tag t /x"
+
+
+def test_the_command(
+    fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], context: Path
+) -> None:
+    launch = Launcher(fake.url, monkeypatch, capsys)
+    monkeypatch.setattr("nystromformer.container.commands.PROJECT", context)
+    said = launch("build", "--base", "ubuntu:24.04", "--dry_run")
+    assert said.out == f"docker build --tag nystromformer --build-arg BASE_IMAGE=ubuntu:24.04 {context}\n"
+    assert not fake.requests, "no engine is needed to print a line"
+    fake.steps = [{"stream": "Step 1/1\n"}]
+    assert launch("build", "--tag", "other").out == "Step 1/1\nbuilt: other\n"
+    assert "expected NAME=VALUE" in launch.refused("build", "--build_arg", "x")
+    fake.steps = [{"error": "no space left on device"}]
+    assert "building nystromformer failed: no space left" in launch.refused("build")

@@ -1,0 +1,497 @@
+"""Which folders, program and flags each script gets in its container."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finetuning import write_sst2
+from small import small_data
+
+from nystromformer.container import per_gpu
+from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.scripts import (
+    CODE_FOLDER,
+    PROJECT,
+    SCRIPTS,
+    Options,
+    experiment_spec,
+    find_experiment,
+    preprocess_spec,
+)
+from nystromformer.container.spec import Gpus, Mount, RunSpec
+from nystromformer.errors import UserError
+
+CPU = Options(gpus=Gpus(), user="1000:1000")
+CODE = Mount(str(CODE_FOLDER), "/code", True)
+
+
+def write_config(folder: Path, **top: Any) -> Path:
+    """An experiment; `top` are keys outside the sections."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(small_data() | top))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_config(tmp_path / "experiment")
+
+
+def flags(*words: str) -> ScriptFlags:
+    return ScriptFlags(tuple(zip(words[::2], words[1::2], strict=True)))
+
+
+def spec(command: str, folder: Path, *words: str, options: Options = CPU, is_here: bool = True) -> RunSpec:
+    return experiment_spec(SCRIPTS[command], folder, flags(*words), options, is_here)
+
+
+def others(made: RunSpec) -> list[Mount]:
+    """The mounts beside those of the experiment and the code, which every container has."""
+    assert made.mounts[0].target == "/model"
+    assert not made.mounts[0].read_only
+    assert CODE in made.mounts
+    return [mount for mount in made.mounts[1:] if mount != CODE]
+
+
+def test_pretraining(folder: Path, dataset_folder: Path) -> None:
+    made = spec("pretrain", folder, "--dataset", str(dataset_folder), "--workers", "2", "--set", "model.dropout_prob=0")
+    assert made == RunSpec(
+        name="experiment-pretrain",
+        image="nystromformer",
+        argv=("python3", "/code/run_pretrain.py", "--workers", "2", "--set", "model.dropout_prob=0"),
+        output="/model/pretrain.txt",
+        mounts=(Mount(str(folder), "/model"), CODE, Mount(str(dataset_folder), "/dataset", True)),
+        user="1000:1000",
+        labels={
+            "nystromformer.command": "pretrain",
+            "nystromformer.experiment": str(folder),
+            "nystromformer.gpus": "none",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "file", "data", "target"),
+    [
+        ("pretrain", "run_pretrain.py", "data-preprocessing/32-roberta", "/dataset"),
+        ("validate", "run_validation.py", "data-preprocessing/32-roberta", "/dataset"),
+        ("glue", "run_glue.py", "glue", "/glue"),
+        ("imdb", "run_imdb.py", "imdb", "/imdb"),
+        ("wikihop", "run_wikihop.py", "wikihop", "/wikihop"),
+    ],
+)
+def test_the_authors_folders_where_nothing_else_is_named(
+    folder: Path, command: str, file: str, data: str, target: str
+) -> None:
+    made = spec(command, folder, is_here=False)
+    assert others(made) == [Mount(str(PROJECT / data), target, True)]
+    assert made.argv == ("python3", f"/code/{file}")
+    assert made.output == f"/model/{command}.txt"
+    assert made.name == f"experiment-{command}"
+    assert (PROJECT / "code" / file).is_file()
+
+
+def test_each_length_has_its_folder(tmp_path: Path) -> None:
+    for name, length in (("nystrom-512", 512), ("nystrom-4096", 4096), ("nystrom-small", 512)):
+        made = spec("pretrain", PROJECT / name, is_here=False)
+        assert others(made)[-1] == Mount(str(PROJECT / f"data-preprocessing/{length}-roberta"), "/dataset", True)
+    made = spec("pretrain", PROJECT / "nystrom-512", "--set", "model.max_seq_len=1024", is_here=False)
+    assert others(made)[-1].source.endswith("/1024-roberta"), "of the run, not of the file"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "target"),
+    [
+        ("../data", "data", "/data"),
+        ("../../data", "../data", "/data"),
+        ("/dataset/", None, "/dataset"),
+        ("/mnt/rows", "/mnt/rows", "/mnt/rows"),
+    ],
+)
+def test_data_where_the_config_says(tmp_path: Path, name: str, source: str | None, target: str) -> None:
+    folder = write_config(tmp_path / "experiment", data_folder=name)
+    made = spec("pretrain", folder, is_here=False)
+    expected = (tmp_path / source).resolve() if source else PROJECT / "data-preprocessing/32-roberta"
+    assert others(made) == [Mount(str(expected), target, True)]
+
+
+def test_data_in_the_experiment_folder(tmp_path: Path, dataset_folder: Path) -> None:
+    folder = write_config(tmp_path / "experiment", data_folder="data", glue_dataset_folder="/model/glue")
+    with pytest.raises(UserError, match=r"data: no such folder\. Make it .*launch\.py preprocess 32"):
+        spec("pretrain", folder)
+    write_sst2(folder / "glue")
+    assert others(spec("glue", folder)) == []
+    (folder / "data").symlink_to("../rows")
+    (tmp_path / "rows").symlink_to(dataset_folder)
+    assert others(spec("pretrain", folder)) == [Mount(str(dataset_folder), "/rows", True)], "where the link leads"
+    (folder / "data").unlink()
+    (folder / "kept").symlink_to(dataset_folder)
+    (folder / "data").symlink_to("kept")
+    assert others(spec("pretrain", folder)) == [Mount(str(dataset_folder), "/model/kept", True)]
+
+
+def test_a_flag_goes_before_the_config(tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_config(tmp_path / "experiment", data_folder="/mnt/rows")
+    monkeypatch.chdir(dataset_folder.parent)
+    made = spec("pretrain", folder, "--dataset", "nowhere", "--dataset", dataset_folder.name)
+    assert others(made) == [Mount(str(dataset_folder), "/mnt/rows", True)], "where the script looks for it"
+    assert "--dataset" not in made.argv
+
+
+def test_links_and_parents_are_followed_as_this_machine_does(
+    tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_config(tmp_path / "experiment")
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("deep/deeper")
+    (tmp_path / "deep" / "rows").symlink_to(dataset_folder)
+    (tmp_path / "deep" / "code").symlink_to(CODE_FOLDER)
+    (tmp_path / "deep" / "tokenizer").mkdir()
+    monkeypatch.chdir(tmp_path)
+    options = Options(gpus=Gpus(), code="link/../code")
+    made = spec("pretrain", folder, "--dataset", "link/../rows", options=options)
+    assert others(made) == [Mount(str(dataset_folder), "/dataset", True)]
+    write_sst2(tmp_path / "deep" / "glue")
+    made = spec("glue", folder, "--glue", "link/../glue", "--tokenizer", "link/../tokenizer")
+    assert [mount.source for mount in others(made)] == [str(tmp_path / "deep" / name) for name in ("glue", "tokenizer")]
+
+
+def test_glue_from_the_network(folder: Path) -> None:
+    made = spec("glue", folder, "--task", "MRPC", "--glue", "hub")
+    assert others(made) == []
+    assert made.argv[2:] == ("--task", "MRPC", "--glue", "hub")
+
+
+def test_only_glue_has_a_hub(folder: Path) -> None:
+    with pytest.raises(UserError, match="hub: no such folder"):
+        spec("imdb", folder, "--imdb", "hub")
+
+
+def test_a_file_of_data(folder: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "aclImdb_v1.tar.gz"
+    archive.write_bytes(b"")
+    made = spec("imdb", folder, "--imdb", str(archive), "--length", "512")
+    assert others(made) == [Mount(str(archive), "/imdb/aclImdb_v1.tar.gz", True)]
+    assert made.argv[2:] == ("--length", "512", "--imdb", "/imdb/aclImdb_v1.tar.gz")
+
+
+def test_a_tokenizer(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "roberta-base").mkdir()
+    write_sst2(tmp_path / "glue")
+    words = ("--glue", str(tmp_path / "glue"), "--tokenizer", str(tmp_path / "roberta-base"))
+    made = spec("glue", folder, *words)
+    assert others(made)[-1] == Mount(str(tmp_path / "roberta-base"), "/tokenizer", True)
+    assert made.argv[2:] == ("--tokenizer", "/tokenizer")
+    with pytest.raises(UserError, match=r"--tokenizer .*nowhere: no such folder"):
+        spec("glue", folder, "--glue", str(tmp_path / "glue"), "--tokenizer", str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("from_cp", "target"),
+    [
+        ("../other/model/cp-0001.model", "/other/model/cp-0001.model"),
+        ("{tmp_path}/other/model/cp-0001.model", "{tmp_path}/other/model/cp-0001.model"),
+        ("/model/../other/model/cp-0001.model", "/other/model/cp-0001.model"),
+    ],
+    ids=["relative", "absolute", "from within"],
+)
+def test_another_models_checkpoint(tmp_path: Path, dataset_folder: Path, from_cp: str, target: str) -> None:
+    folder = write_config(tmp_path / "experiment", from_cp=from_cp.format(tmp_path=tmp_path))
+    words = ("--dataset", str(dataset_folder))
+    assert len(others(spec("pretrain", folder, *words))) == 1, "a run that goes on does not need it"
+    checkpoint = tmp_path / "other" / "model" / "cp-0001.model"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    made = Mount(str(checkpoint), target.format(tmp_path=tmp_path), True)
+    assert made in others(spec("pretrain", folder, *words))
+    assert made not in others(spec("validate", folder, *words)), "nobody reads it"
+
+
+def test_another_models_checkpoint_within_the_folder(tmp_path: Path, dataset_folder: Path) -> None:
+    folder = write_config(tmp_path / "experiment", from_cp="/model/cp-0001.model")
+    words = ("--dataset", str(dataset_folder))
+    (folder / "cp-0001.model").touch()
+    assert len(others(spec("pretrain", folder, *words))) == 1
+    (folder / "cp-0001.model").rename(tmp_path / "elsewhere.model")
+    (folder / "cp-0001.model").symlink_to("../elsewhere.model")
+    made = Mount(str(tmp_path / "elsewhere.model"), "/elsewhere.model", True)
+    assert made in others(spec("pretrain", folder, *words))
+
+
+@pytest.mark.parametrize(
+    ("name", "link", "target"),
+    [
+        ("/model/model", "{tmp_path}/disk", "{tmp_path}/disk"),
+        ("/model/model", "../disk", "/disk"),
+        ("/model/deep/model", "../../disk", "/disk"),
+        ("model", "../../../../../disk", "/disk"),
+    ],
+)
+def test_checkpoints_on_another_disk(tmp_path: Path, name: str, link: str, target: str) -> None:
+    folder = write_config(tmp_path / "a" / "b" / "c" / "experiment", model_checkpoints=name)
+    place = folder / name.removeprefix("/model/")
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(link.format(tmp_path=tmp_path))
+    made = spec("glue", folder, "--glue", "hub")
+    assert others(made) == [Mount(str(place.resolve()), target.format(tmp_path=tmp_path))], "and writable"
+
+
+def test_checkpoints_linked_within_the_folder(tmp_path: Path) -> None:
+    folder = write_config(tmp_path / "experiment")
+    (folder / "kept").mkdir()
+    (folder / "model").symlink_to("kept")
+    assert others(spec("glue", folder, "--glue", "hub")) == []
+
+
+@pytest.mark.parametrize("name", ["/elsewhere", "../models", "/model/../x", "/modelx"])
+def test_checkpoints_that_would_be_lost(tmp_path: Path, name: str) -> None:
+    folder = write_config(tmp_path / "experiment", model_checkpoints=name)
+    with pytest.raises(UserError, match=r"config\.json: model_checkpoints: .* not below /model"):
+        spec("glue", folder, "--glue", "hub")
+
+
+@pytest.mark.parametrize(
+    ("command", "gpus", "program"),
+    [
+        ("pretrain", "none", ("python3",)),
+        ("pretrain", "0", ("python3",)),
+        ("pretrain", "0,1,3", per_gpu.torchrun(3)),
+        ("pretrain", "all", ("python3", "-m", "nystromformer.container.per_gpu")),
+        ("glue", "0,1", per_gpu.torchrun(2)),
+        ("validate", "0,1", ("python3",)),
+        ("validate", "all", ("python3",)),
+    ],
+)
+def test_a_process_for_each_gpu(folder: Path, command: str, gpus: str, program: tuple[str, ...]) -> None:
+    made = spec(command, folder, options=Options(gpus=Gpus.parse(gpus)), is_here=False)
+    on_gpus = () if gpus == "none" else ("--device", "cuda")
+    assert made.argv == (*program, f"/code/{SCRIPTS[command].file}", *on_gpus)
+    assert made.gpus == Gpus.parse(gpus)
+    assert made.labels["nystromformer.gpus"] == gpus
+
+
+def test_a_device_that_is_given_is_taken(folder: Path) -> None:
+    made = spec("pretrain", folder, "--device", "cpu", options=Options(), is_here=False)
+    assert made.argv[-2:] == ("--device", "cpu")
+    assert made.argv.count("--device") == 1
+
+
+@pytest.mark.parametrize(
+    ("gpus", "command"),
+    [
+        (1, ("python3", "run.py", "--lr", "1")),
+        (8, ("torchrun", "--standalone", "--nproc_per_node", "8", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
+    ],
+)
+def test_the_gpus_that_are_seen_count(gpus: int, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[Any] = []
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr("os.execvp", lambda *words: became.append(words))
+    per_gpu.main(["run.py", "--lr", "1"])
+    assert became == [(command[0], command)]
+
+
+def test_no_gpu_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(SystemExit) as info:
+        per_gpu.main(["run.py"])
+    assert info.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: this container sees no GPU")
+    assert "--gpus none" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "container"),
+    [
+        ("nystrom-512", "nystrom-512-pretrain"),
+        ("my run (2)", "my-run--2--pretrain"),
+        ("größer", "gr--er-pretrain"),
+        ("_x", "x_x-pretrain"),
+        (".x", "x.x-pretrain"),
+        ("ñ", "x--pretrain"),
+        ("a'b\"$c", "a-b--c-pretrain"),
+        ("x", "x-pretrain"),
+    ],
+)
+def test_names_of_folders(tmp_path: Path, name: str, container: str) -> None:
+    folder = write_config(tmp_path / name)
+    made = spec("pretrain", folder, is_here=False)
+    assert made.name == container
+    assert made.mounts[0].source == str(folder)
+    assert made.labels["nystromformer.experiment"] == str(folder)
+
+
+def test_a_name_of_its_own(folder: Path) -> None:
+    made = spec("glue", folder, options=Options(name="mrpc", gpus=Gpus()), is_here=False)
+    assert (made.name, made.output) == ("mrpc", "/model/mrpc.txt")
+
+
+def test_options(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = Options(
+        image="mine",
+        gpus=Gpus(("1",)),
+        network="none",
+        shm_size="8g",
+        mounts=("here:/there", "/a b:/c:ro", "/d:/e:rw"),
+        environment=("A=1", "B=x=y", "C="),
+        restart="always",
+        code="image",
+        user="5:6",
+    )
+    made = spec("glue", folder, "--glue", "hub", options=options)
+    assert made.mounts[1:] == (
+        Mount(str(tmp_path / "here"), "/there"),
+        Mount("/a b", "/c", True),
+        Mount("/d", "/e"),
+    )
+    assert made.environment == {"A": "1", "B": "x=y", "C": ""}
+    assert (made.image, made.network, made.shm_size, made.restart, made.user) == ("mine", "none", "8g", "always", "5:6")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (Options(mounts=("folder",)), "--mount folder"),
+        (Options(mounts=(":/x",)), "--mount :/x"),
+        (Options(mounts=("/x:relative",)), "--mount /x:relative"),
+        (Options(mounts=("/x:/y:z",)), "--mount /x:/y:z"),
+        (Options(mounts=("/x:/y:ro:ro",)), "--mount"),
+        (Options(environment=("NAME",)), "--env NAME"),
+        (Options(environment=("=value",)), "--env =value"),
+        (Options(code="/nowhere"), "--code /nowhere"),
+        (Options(name="a b"), "--name a b"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_options_that_make_no_sense(folder: Path, options: Options, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        spec("glue", folder, "--glue", "hub", options=options)
+
+
+def test_code_that_is_no_clones(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no code folder of this project"):
+        spec("glue", folder, "--glue", "hub", options=Options(code=str(tmp_path)))
+
+
+def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: path != folder)
+    with pytest.raises(UserError, match="cannot be written by this user"):
+        spec("glue", folder, "--glue", "hub")
+    spec("glue", folder, is_here=False)
+
+
+def test_the_experiment_is_no_flag(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"--model: .*launch\.py glue FOLDER"):
+        spec("glue", folder, "--model", str(folder))
+
+
+def test_on_another_machine(tmp_path: Path) -> None:
+    """Nothing is looked for here but the config, and paths of this project are that machine's."""
+    options = Options(gpus=Gpus(), remote_root="/srv/nystromformer", code="elsewhere/code")
+    made = spec("pretrain", PROJECT / "nystrom-512", options=options, is_here=False)
+    assert made.mounts == (
+        Mount("/srv/nystromformer/nystrom-512", "/model"),
+        Mount(str(Path("elsewhere/code").absolute()).replace(str(PROJECT), "/srv/nystromformer"), "/code", True),
+        Mount("/srv/nystromformer/data-preprocessing/512-roberta", "/dataset", True),
+    )
+    assert made.labels["nystromformer.experiment"] == "/srv/nystromformer/nystrom-512"
+    made = spec(
+        "pretrain", PROJECT / "nystrom-512", "--dataset", str(PROJECT / "../rows"), options=options, is_here=False
+    )
+    assert made.mounts[-1].source == str(PROJECT.parent / "rows"), "outside the project, though written within it"
+    outside = write_config(tmp_path / "experiment")
+    made = spec("imdb", outside, "--imdb", "/data/imdb", options=options, is_here=False)
+    assert [made.mounts[0].source, made.mounts[-1].source] == [str(outside), "/data/imdb"]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: None, ["no such folder", "launch.py preprocess 32", "--dataset"]),
+        (lambda folder: folder.mkdir(), ["data"]),
+        (lambda folder: folder.touch(), ["data"]),
+    ],
+    ids=["missing", "empty", "a file"],
+)
+def test_a_dataset_that_is_none(folder: Path, tmp_path: Path, make: Callable[[Path], None], words: list[str]) -> None:
+    make(tmp_path / "data")
+    with pytest.raises(UserError) as info:
+        spec("pretrain", folder, "--dataset", str(tmp_path / "data"))
+    for word in words:
+        assert word in str(info.value)
+
+
+@pytest.mark.parametrize("change", ["model.vocab_size=299", "model.max_seq_len=16"])
+def test_a_dataset_that_does_not_fit(folder: Path, dataset_folder: Path, change: str) -> None:
+    with pytest.raises(UserError) as info:
+        spec("pretrain", folder, "--dataset", str(dataset_folder), "--set", change)
+    key, value = change.removeprefix("model.").split("=")
+    assert key in str(info.value)
+    assert value in str(info.value)
+
+
+@pytest.mark.parametrize("name", ["glue", "imdb", "wikihop"])
+def test_a_data_folder_with_nothing_but_its_readme(folder: Path, tmp_path: Path, name: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for _ in range(2):
+        with pytest.raises(UserError, match=f"no data in it. {name}/README.md says which files go there.*--{name}"):
+            spec(name, folder, f"--{name}", str(data))
+        (data / "README.md").touch()
+    with pytest.raises(UserError, match=f"no such folder. {name}/README.md says"):
+        spec(name, folder, f"--{name}", str(tmp_path / "nowhere"))
+
+
+def test_finding_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_experiment("nystrom-512") == PROJECT / "nystrom-512", "from anywhere"
+    (tmp_path / "nystrom-512").mkdir()
+    assert find_experiment("nystrom-512/") == tmp_path / "nystrom-512"
+    (tmp_path / "link").symlink_to("nystrom-512")
+    assert find_experiment("link") == tmp_path / "nystrom-512"
+    (tmp_path / "file").touch()
+    for name in ("nowhere", "file"):
+        with pytest.raises(UserError, match=rf"^{name}: no such folder.*nystrom-512"):
+            find_experiment(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "label"),
+    [
+        ("wiki", "wiki/preprocess.py", "preprocess-wiki"),
+        ("docstrings", "docstrings/preprocess.py", "preprocess-docstrings"),
+        ("512", "preprocess_data_512.py", "preprocess-512"),
+        ("4096", "preprocess_data_4096.py", "preprocess-4096"),
+        ("wiki/preprocess.py", "wiki/preprocess.py", "preprocess-wiki"),
+        ("data-preprocessing/wiki/preprocess.py", "wiki/preprocess.py", "preprocess-wiki"),
+        ("./data-preprocessing/preprocess_data_512.py", "preprocess_data_512.py", "preprocess-512"),
+        (str(PROJECT / "data-preprocessing" / "preprocess_data_512.py"), "preprocess_data_512.py", "preprocess-512"),
+    ],
+)
+def test_preprocessing(name: str, script: str, label: str) -> None:
+    home = PROJECT / "data-preprocessing"
+    made = preprocess_spec(name, ScriptFlags(words=("--workers", "4", "text")), CPU, is_here=True)
+    assert made == RunSpec(
+        name=label,
+        image="nystromformer",
+        argv=("python3", f"/data-preprocessing/{script}", "--workers", "4", "text"),
+        output=f"/data-preprocessing/{label}.txt",
+        mounts=(Mount(str(home), "/data-preprocessing"), CODE),
+        user="1000:1000",
+        labels={
+            "nystromformer.command": f"preprocess {label.removeprefix('preprocess-')}",
+            "nystromformer.experiment": str(home),
+            "nystromformer.gpus": "none",
+        },
+        working_dir="/data-preprocessing",
+    )
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "wikipedia", "README.md", "../code/run_pretrain.py", "/etc/passwd"])
+def test_no_script_of_preprocessing(name: str) -> None:
+    with pytest.raises(UserError, match=r"expected one of .*512.*wiki"):
+        preprocess_spec(name, ScriptFlags(), CPU, is_here=True)
