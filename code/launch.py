@@ -1,7 +1,7 @@
 """Run experiments in containers: one for each folder with a config.json."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from nystromformer.container import commands
 from nystromformer.container.command_line import PassingAll, passing_flags_to
 from nystromformer.container.scripts import IMAGE, SCRIPTS
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "pretrain": run_pretrain.pretrain,
     "validate": run_validation.validation,
     "glue": run_glue.glue,

@@ -120,6 +120,7 @@ class FakeEngine:
         labels: Mapping[str, str] | None = None,
         target: str = "/model",
         command: str | None = None,
+        removes_itself: bool = False,
         **config: Any,
     ) -> str:
         """A container that somebody else made, as a line of `docker run` does; returns its id."""
@@ -128,12 +129,16 @@ class FakeEngine:
             "Image": "nystromformer",
             "Cmd": ["/bin/bash", "-c", command],
             "Labels": dict(labels or {}),
-            "HostConfig": {"Mounts": [] if home is None else [{"Source": str(home), "Target": target}]},
+            "HostConfig": {
+                "Mounts": [] if home is None else [{"Source": str(home), "Target": target}],
+                "AutoRemove": removes_itself,
+            },
             **config,
         }
         identity = self._create(body, name)
         if status != "created":
             self.start(identity)
+        if status not in ("created", "running"):
             self.end(identity, exit_code, status)
         return identity
 
@@ -147,6 +152,8 @@ class FakeEngine:
 
     def end(self, identity: str, exit_code: int, status: str = "exited") -> None:
         self.containers[identity]["State"].update(Status=status, ExitCode=exit_code)
+        if self.containers[identity]["HostConfig"].get("AutoRemove"):
+            del self.containers[identity]
 
     def find(self, name: str) -> str | None:
         """The id of the container of that name, or that begins so."""

@@ -14,7 +14,7 @@ from nystromformer.container.build import build_arguments, build_image, build_li
 from nystromformer.container.engine import Engine, NoEngine, connect, is_local_address
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.jobs import Job, find_jobs, select_jobs
-from nystromformer.container.output import follow, output_size, read_output
+from nystromformer.container.output import follow, last_words, output_size, output_size_before, read_output
 from nystromformer.container.scripts import (
     PROJECT,
     SCRIPTS,
@@ -91,15 +91,19 @@ def run_queue(
     if dry_run and not experiments:
         raise UserError("queue --dry_run: expected experiments")
     folders = [find_experiment(name) for name in experiments]
-    engine = connect()
+    engine = _engine(dry_run)
+    specs: list[RunSpec] = []
+    slots: tuple[Gpus, ...] = ()
     if folders:
-        gpus = queue.all_gpus(engine, options.image) if options.gpus.every else options.gpus
+        gpus = queue.all_gpus(connect(), options.image) if options.gpus.every else options.gpus
         slots = queue.make_slots(gpus, gpus_each)
         each, is_here = replace(_for_caller(options, engine), gpus=slots[0]), _is_here(engine, options)
         specs = [experiment_spec(SCRIPTS[command], folder, flags, each, is_here) for folder in folders]
-        if dry_run:
-            typer.echo("\n".join(spec.docker_run() for spec in specs))
-            return
+    if dry_run:
+        typer.echo("\n".join(spec.docker_run() for spec in specs))
+        return
+    assert engine is not None, "without one there was an error"
+    if specs:
         queue.enqueue(engine, specs, slots)
         typer.echo(f"queued: {', '.join(spec.name for spec in specs)}")
     _drive(engine)
@@ -152,7 +156,7 @@ def resume_jobs(names: Sequence[str], everything: bool) -> None:
     """Start containers again that have ended."""
     engine = connect()
     for job in _chosen(engine, names, everything, lambda job: job.has_ended and job.state != "done", "resume"):
-        if engine.is_local and job.home_target == "/model":
+        if engine.is_local and job.home_target == "/model" and job.folder.is_dir():
             open_experiment(job.folder)  # what is wrong with it now is said here
         before = output_size(engine, job)
         _say_start(engine, control.resume(engine, job), before)
@@ -161,7 +165,7 @@ def resume_jobs(names: Sequence[str], everything: bool) -> None:
 def remove_jobs(names: Sequence[str], everything: bool) -> None:
     """Remove containers that have ended."""
     engine = connect()
-    for job in _chosen(engine, names, everything, lambda job: not job.is_active, "remove"):
+    for job in _chosen(engine, names, everything, lambda job: not job.is_active and not job.is_waiting, "remove"):
         control.remove(engine, job)
         typer.echo(f"{job.name}: removed; its files stay in {job.home}")
 
@@ -213,8 +217,8 @@ def _start(engine: Engine | None, spec: RunSpec, follow_log: bool, dry_run: bool
         typer.echo(spec.docker_run())
         return
     assert engine is not None, "without one there was an error"
+    before = output_size_before(engine, spec)
     job = control.start(engine, spec)
-    before = output_size(engine, job)
     if follow_log:
         _follow(engine, job, begin=before)
     else:
@@ -230,7 +234,7 @@ def _say_start(engine: Engine, job: Job, before: int) -> None:
     typer.echo(f"{job.name}: started" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
     job = control.settle(engine, job, lambda now: progress_of_job(engine, now) is not None)
     if job.has_ended and job.exit_code:
-        said = read_output(engine, job, begin=before).decode(errors="replace").strip()
+        said = last_words(engine, job, before)
         control.remove(engine, job)
         typer.echo(f"error: {job.name} {job.state}:\n{said or 'it wrote nothing'}", err=True)
         raise typer.Exit(UserError.exit_status if job.exit_code == UserError.exit_status else _FAILED)

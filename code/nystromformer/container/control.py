@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from docker.errors import APIError
+from docker.errors import APIError, NotFound
 
 from nystromformer.container.engine import Engine, clear_errors
 from nystromformer.container.jobs import Job, find_job, find_jobs
-from nystromformer.container.scripts import EXPERIMENT_LABEL
+from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL
 from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 
@@ -50,20 +51,40 @@ def refuse_active(spec: RunSpec, jobs: Sequence[Job]) -> None:
     Raises:
         UserError: names that container, and what to do with it.
     """
-    home = spec.labels[EXPERIMENT_LABEL]
+    refuse_name(spec, jobs)
     for job in jobs:
-        same_log = job.home == home and job.output == spec.output
-        same_run = job.home == home and job.command == "pretrain" and _is_pretraining(spec)
-        if job.is_waiting and (job.name == spec.name or same_log):
+        if not is_rival(job, spec):
+            continue
+        if job.is_waiting:
             raise UserError(
                 f"{job.folder.name}: waits in the queue already, as {job.name}. Take it out with `launch.py stop "
                 f"{job.name}`, or let `launch.py queue` run it"
             )
-        if job.is_active and (job.name == spec.name or same_log or same_run):
+        if job.is_active:
             raise UserError(
                 f"{job.folder}: {job.command} is running already, in the container {job.name}. `launch.py logs -f "
                 f"{job.name}` follows it, `launch.py stop {job.name}` ends it with a checkpoint"
             )
+
+
+def refuse_name(spec: RunSpec, jobs: Sequence[Job]) -> None:
+    """Refuse a name that another experiment's container has.
+
+    Raises:
+        UserError: says which.
+    """
+    for job in jobs:
+        if job.name == spec.name and job.home != spec.labels[EXPERIMENT_LABEL]:
+            verb, command = ("end", "stop") if job.is_active else ("remove", "remove")
+            raise UserError(
+                f"{spec.name}: the engine has a container of that name, of {job.home}. Name this one with --name, or "
+                f"{verb} that one with `launch.py {command} {job.name}`"
+            )
+
+
+def is_rival(job: Job, spec: RunSpec) -> bool:
+    """Whether a container of `spec` would do a job's work."""
+    return job.does_work_of(spec.labels[EXPERIMENT_LABEL], spec.labels[COMMAND_LABEL], spec.output)
 
 
 def make_room(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
@@ -72,15 +93,10 @@ def make_room(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
     Raises:
         UserError: the name belongs to another experiment's container.
     """
+    refuse_name(spec, jobs)
     for job in jobs:
-        if job.name != spec.name or job.is_active:
-            continue
-        if job.home != spec.labels[EXPERIMENT_LABEL]:
-            raise UserError(
-                f"{spec.name}: the engine has a container of that name, of {job.home}. Name this one with --name, or "
-                f"remove that one with `launch.py remove {job.name}`"
-            )
-        remove(engine, job)
+        if job.name == spec.name and not job.is_active:
+            remove(engine, job)
 
 
 def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool], seconds: float = _SETTLING_SECONDS) -> Job:
@@ -119,7 +135,8 @@ def kill(engine: Engine, job: Job) -> Job | None:
     """
     with clear_errors(f"killing {job.name}"):
         engine.api.kill(job.id)
-        engine.api.wait(job.id)
+        with suppress(NotFound):
+            engine.api.wait(job.id)
     return find_job(engine, job.id)
 
 
@@ -137,7 +154,7 @@ def resume(engine: Engine, job: Job) -> Job:
             f"{job.command} {job.folder}`"
         )
     for other in find_jobs(engine):
-        if other.is_active and other.home == job.home and other.output == job.output:
+        if other.is_active and other.does_work_of(job.home, job.command, job.output):
             raise UserError(f"{job.name}: the container {other.name} does its work already")
     with clear_errors(f"resuming {job.name}"):
         engine.api.start(job.id)
@@ -145,14 +162,15 @@ def resume(engine: Engine, job: Job) -> Job:
 
 
 def remove(engine: Engine, job: Job) -> None:
-    """Remove a container that does not run. Checkpoints and logs lie in the experiment folder, and stay.
+    """Remove a container that does not run, if nobody else just did. Checkpoints and logs lie in the experiment
+    folder, and stay.
 
     Raises:
         UserError: it runs.
     """
     if job.is_active:
         raise UserError(f"{job.name}: is running; stop it first: `launch.py stop {job.name}`")
-    with clear_errors(f"removing {job.name}"):
+    with clear_errors(f"removing {job.name}"), suppress(NotFound):
         engine.api.remove_container(job.id)
 
 
@@ -166,10 +184,6 @@ def _present(job: Job | None, name: str) -> Job:
     if job is None:
         raise UserError(f"{name}: somebody else removed the container")
     return job
-
-
-def _is_pretraining(spec: RunSpec) -> bool:
-    return "/code/run_pretrain.py" in spec.argv
 
 
 def _name_taken(spec: RunSpec, error: APIError) -> UserError | None:

@@ -92,6 +92,11 @@ class Job:
         inside = PurePosixPath(self.output)
         return self.folder / inside.relative_to(self.home_target) if inside.is_relative_to(self.home_target) else None
 
+    def does_work_of(self, home: str, command: str, output: str | None) -> bool:
+        """Whether it writes what such a container would: the same log, or an experiment's checkpoints."""
+        same_log = output is not None and self.output == output
+        return self.home == home and (same_log or self.command == command == "pretrain")
+
     @property
     def state(self) -> str:
         """For people."""

@@ -6,14 +6,16 @@ import io
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from nystromformer.container.engine import Engine, clear_errors
 from nystromformer.container.jobs import Job, find_job
+from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 _CHUNK_BYTES = 1 << 16
+_LAST_LINES = 20
 
 
 def read_output(engine: Engine, job: Job, lines: int | None = None, begin: int = 0) -> bytes:
@@ -35,6 +37,32 @@ def output_size(engine: Engine, job: Job) -> int:
     """Bytes of the log so far, where this machine sees it; 0 else."""
     path = _local(engine, job)
     return path.stat().st_size if path is not None and path.exists() else 0
+
+
+def output_size_before(engine: Engine, spec: RunSpec) -> int:
+    """The same for a container that is not made yet: what it writes comes after."""
+    home = spec.mounts[0]
+    path = Path(home.source) / PurePosixPath(spec.output).relative_to(home.target)
+    return path.stat().st_size if engine.is_local and path.exists() else 0
+
+
+def last_words(engine: Engine, job: Job, begin: int) -> str:
+    """What a job that has ended wrote from the byte `begin` of its log on; where not even the log could be opened, what
+    bash said of that to the engine.
+
+    Raises:
+        UserError: the engine does not answer.
+    """
+    # Of a log that only the engine sees, nobody knows where earlier starts ended.
+    lines = None if engine.is_local else _LAST_LINES
+    try:
+        written = read_output(engine, job, lines, begin).strip()
+    except UserError:
+        written = b""
+    if not written and job.output is not None:
+        with clear_errors(f"reading what {job.name} said"):
+            written = bytes(engine.api.logs(job.id)).strip()
+    return written.decode(errors="replace")
 
 
 def follow(

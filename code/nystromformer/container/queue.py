@@ -37,13 +37,20 @@ def all_gpus(engine: Engine, image: str) -> Gpus:
         UserError: there are none, or the engine cannot give them.
     """
     with clear_errors("asking for GPUs", image):
-        listed = engine.client.containers.run(
+        # docker-py's own `run` would fetch a missing image from the network, and leave what could not be started.
+        engine.api.inspect_image(image)
+        container = engine.client.containers.create(
             image,
             ["/bin/bash", "-c", "ls /dev"],
-            remove=True,
             network_mode="host",
             device_requests=[Gpus(every=True).request],
         )
+        try:
+            container.start()
+            container.wait()
+            listed = container.logs(stderr=False)
+        finally:
+            container.remove(force=True)
     ids = sorted((name.removeprefix("nvidia") for name in listed.decode().split() if _GPU.fullmatch(name)), key=int)
     if not ids:
         raise UserError("--gpus all: the engine gives containers no GPU; name them (--gpus 0,1), or use --gpus none")

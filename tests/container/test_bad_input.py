@@ -1,0 +1,327 @@
+"""Each mistake gives one clear error and exit status 2, before there is a container, or with none left behind."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from docker.api.container import ContainerApiMixin
+from fake_engine import FakeEngine, Launcher, fake_engine
+from finetuning import write_sst2
+from small import write_experiment
+
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING
+
+Words = tuple[object, ...]
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeEngine]:
+    with fake_engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def launch(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launcher:
+    return Launcher(fake.url, monkeypatch, capsys)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    write_experiment(tmp_path / "small")
+    return tmp_path / "small"
+
+
+@pytest.fixture
+def words(home: Path, dataset_folder: Path) -> Words:
+    """What would start it."""
+    return ("pretrain", home, "--dataset", dataset_folder)
+
+
+class Refused:
+    """Runs a command that must refuse, and change nothing at the engine; returns what it said."""
+
+    def __init__(self, fake: FakeEngine, launch: Launcher) -> None:
+        self._fake, self._launch = fake, launch
+
+    def __call__(self, *words: object) -> str:
+        self._fake.requests.clear()
+        said = self._launch.refused(*words)
+        assert self._fake.changes == []
+        return said
+
+
+@pytest.fixture
+def refused(fake: FakeEngine, launch: Launcher) -> Refused:
+    return Refused(fake, launch)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--gpus", "0,0"], "--gpus 0,0: expected all, none, or the numbers (or UUIDs) of different GPUs"),
+        (["--gpus", "a,b"], "--gpus a,b: expected"),
+        (["--gpus", ""], "--gpus : expected"),
+        (["--gpus"], "--gpus"),
+        (["--restart", "sometimes"], "--restart sometimes: expected no, on-failure"),
+        (["--shm_size", "much"], "--shm_size much: expected a number with b, k, m or g"),
+        (["--mount", "here"], "--mount here: expected FOLDER:/IN/CONTAINER"),
+        (["--env", "HOME"], "--env HOME: expected NAME=VALUE"),
+        (["--name", "a b"], "--name a b: engines take"),
+        (["--name", "x"], "--name x: engines take two or more letters"),
+        (["--code", "/nowhere"], "--code /nowhere: no code folder"),
+        (["--model", "/model"], "--model: the launcher takes the experiment folder itself"),
+        (["--learning_rate", "1"], "No such option: --learning_rate"),
+        (["--workers", "two"], "--workers"),
+        (["--lr", "1"], "No such option: --lr"),
+        (["--set", "model.num_layers=0"], "model.num_layers"),
+        (["--set", "model.layers=2"], "model.layers"),
+        (["--set", "x"], "section.key=value"),
+        (["--dataset", "/nowhere"], "/nowhere: no such folder. Make it (`python code/launch.py preprocess 32`"),
+        (["another"], "another"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_flags(refused: Refused, words: Words, flags: list[str], said: str) -> None:
+    assert said in refused(*words, *flags)
+
+
+def test_a_required_flag_is_missing(refused: Refused, home: Path) -> None:
+    assert "Missing option '--task'" in refused("glue", home, "--glue", "hub")
+    assert "Missing argument" in refused("pretrain", "--gpus", "none")
+
+
+def test_preprocessing(refused: Refused) -> None:
+    assert "preprocess wikipedia: expected one of" in refused("preprocess", "wikipedia")
+    assert "--length: expected the script's name before" in refused("preprocess", "--length", "512", "docstrings")
+    assert "No such command" in refused("train", "nystrom-512")
+
+
+def test_folders_that_are_no_experiments(refused: Refused, tmp_path: Path, dataset_folder: Path) -> None:
+    flags = ("--dataset", dataset_folder)
+    assert "nowhere: no such folder, here or in" in refused("pretrain", "nowhere", *flags)
+    (tmp_path / "empty").mkdir()
+    assert "config.json: no such file" in refused("pretrain", tmp_path / "empty", *flags)
+    write_experiment(tmp_path / "wrong")
+    config = tmp_path / "wrong" / "config.json"
+    config.write_text(config.read_text().replace('"num_layers"', '"num_layer"'))
+    said = refused("pretrain", tmp_path / "wrong", *flags)
+    assert "model.num_layer:" in said
+    assert "model.num_layers" in said
+
+
+def test_a_folder_that_cannot_be_written(
+    refused: Refused, words: Words, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: path != home)
+    assert f"{home}: cannot be written by this user" in refused(*words)
+
+
+def test_checkpoints_that_a_container_would_take_along(refused: Refused, words: Words, home: Path) -> None:
+    config = home / "config.json"
+    config.write_text(config.read_text().replace("{", '{"model_checkpoints": "/elsewhere",', 1))
+    assert "model_checkpoints: /elsewhere is not below /model" in refused(*words)
+
+
+def test_data_that_do_not_fit(refused: Refused, words: Words, home: Path, tmp_path: Path) -> None:
+    said = refused(*words, "--set", "model.vocab_size=299")
+    assert "vocab_size" in said
+    write_sst2(tmp_path / "glue")
+    shutil.rmtree(tmp_path / "glue" / "SST-2")
+    (tmp_path / "glue" / "README.md").touch()
+    said = refused("glue", home, "--task", "SST-2", "--glue", tmp_path / "glue")
+    assert "there are no data in it. glue/README.md says" in said
+
+
+def test_the_image_is_missing(fake: FakeEngine, refused: Refused, words: Words) -> None:
+    assert "the engine has no image mine. Build it with `python code/launch.py build --tag mine`" in refused(
+        *words, "--image", "mine"
+    )
+    fake.images.clear()
+    assert "no image nystromformer. Build it with `python code/launch.py build`, or" in refused(*words)
+    assert "no image nystromformer" in refused("queue", *words[1:], "--gpus", "0")
+    assert "no image nystromformer" in refused("queue", *words[1:])
+
+
+NO_DRIVER = 'could not select device driver "" with capabilities: [[gpu]]'
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "words_of_help"),
+    [
+        (500, NO_DRIVER, "Install the NVIDIA Container Toolkit on its machine and restart the engine, or run on CPUs"),
+        (500, "OCI runtime create failed: nvidia-container-cli: nvml error: driver not loaded", "--gpus none"),
+        (400, "failed to create task: exec: /bin/bash: no such file", "the engine refused: failed to create task"),
+    ],
+    ids=["no runtime", "no driver", "another reason"],
+)
+def test_a_container_that_cannot_be_started_is_removed(
+    fake: FakeEngine, launch: Launcher, words: Words, status: int, message: str, words_of_help: str
+) -> None:
+    fake.refuse("POST", "/start", status, message)
+    said = launch.refused(*words)
+    assert said.startswith("error: starting small-pretrain: ")
+    assert words_of_help in said
+    assert fake.names == []
+    assert len(fake.sent("POST", "/containers/create")) == 1
+
+
+def test_an_interrupted_start_leaves_nothing(
+    fake: FakeEngine, launch: Launcher, words: Words, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(api: object, container: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ContainerApiMixin, "start", interrupt)
+    launch(*words, status=130)
+    assert fake.names == []
+
+
+def test_an_engine_that_refuses_to_make_it(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+    message = "invalid mount config for type bind: bind source path does not exist: /data"
+    fake.refuse("POST", "/containers/create", 400, message)
+    assert "a folder to mount is not on the engine's machine" in launch.refused(*words)
+    assert fake.names == []
+
+
+BY_HAND = "exec python3 /code/run_pretrain.py >> /model/my.txt 2>&1"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda fake, launch, words: launch(*words),
+        lambda fake, launch, words: launch(*words, "--name", "first"),
+        lambda fake, launch, words: fake.add("first", words[1], command=BY_HAND),
+        lambda fake, launch, words: fake.add("first", words[1], command=BY_HAND, status="paused"),
+        lambda fake, launch, words: fake.add("first", words[1], command=BY_HAND, status="restarting"),
+    ],
+    ids=["by the launcher", "with a name", "by hand", "paused", "between two attempts"],
+)
+def test_an_experiment_that_runs(
+    fake: FakeEngine,
+    launch: Launcher,
+    refused: Refused,
+    words: Words,
+    make: Callable[[FakeEngine, Launcher, Words], object],
+) -> None:
+    make(fake, launch, words)
+    (name,) = fake.names
+    for more in ((), ("--name", "second")):
+        said = refused(*words, *more)
+        assert f"pretrain is running already, in the container {name}. `launch.py logs -f {name}`" in said
+        assert f"`launch.py stop {name}` ends it" in said
+    assert "is running already" in refused("queue", *words[1:], "--gpus", "0")
+
+
+def test_an_experiment_that_waits(
+    fake: FakeEngine, launch: Launcher, refused: Refused, words: Words, home: Path
+) -> None:
+    fake.add("small-pretrain.waiting", home, status="created", labels={QUEUE_LABEL: WAITING})
+    for more in ((), ("--name", "other")):
+        said = refused(*words, *more)
+        assert "small: waits in the queue already, as small-pretrain.waiting. Take it out with `launch.py stop" in said
+    assert "waits in the queue already" in refused("queue", *words[1:], "--gpus", "0")
+    launch("glue", home, "--task", "SST-2", "--glue", "hub")
+
+
+def test_other_work_on_the_same_experiment(fake: FakeEngine, launch: Launcher, refused: Refused, home: Path) -> None:
+    glue = ("glue", home, "--task", "SST-2", "--glue", "hub")
+    launch(*glue)
+    assert "glue is running already, in the container small-glue" in refused(*glue, "--lr", "1e-5")
+    launch(*glue, "--name", "another", "--lr", "1e-5")
+    assert fake.names == ["small-glue", "another"]
+
+
+@pytest.mark.parametrize("status", ["exited", "running"])
+def test_a_name_of_another_experiments(
+    fake: FakeEngine, refused: Refused, words: Words, tmp_path: Path, status: str
+) -> None:
+    fake.add("mine", tmp_path / "other", status=status, labels={"nystromformer.command": "pretrain"})
+    said = refused(*words, "--name", "mine")
+    assert f"mine: the engine has a container of that name, of {tmp_path / 'other'}. Name this one with --name" in said
+    assert f"`launch.py {'remove' if status == 'exited' else 'stop'} mine`" in said
+    fake.add("small-pretrain", tmp_path / "elsewhere" / "small", status=status)
+    assert "of that name, of" in refused("queue", *words[1:], "--gpus", "0")
+
+
+@pytest.mark.parametrize("status", [409, 500], ids=["Docker", "Podman"])
+def test_a_name_of_somebody_elses(fake: FakeEngine, launch: Launcher, words: Words, status: int) -> None:
+    fake.add("mine", "/srv", target="/srv", command="nginx")
+    if status == 500:
+        message = 'creating container storage: the container name "mine" is already in use by 12'
+        fake.refuse("POST", "/containers/create", 500, message)
+    said = launch.refused(*words, "--name", "mine")
+    assert "mine: the engine has a container of that name, which is not one of this project's" in said
+    assert "--name" in said
+    assert fake.names == ["mine"]
+    assert fake.state("mine") == "running"
+
+
+def test_queue(refused: Refused, words: Words, home: Path, tmp_path: Path) -> None:
+    flags = words[2:]
+    write_experiment(tmp_path / "second")
+    assert "expected the numbers of GPUs that can be divided into groups of 2" in refused(
+        "queue", home, *flags, "--gpus", "0,1,2", "--gpus_each", "2"
+    )
+    assert "--gpus_each" in refused("queue", home, *flags, "--gpus", "0,1", "--gpus_each", "0")
+    assert "--command train: expected one of pretrain, validate, glue" in refused("queue", home, "--command", "train")
+    assert "named twice" in refused("queue", home, tmp_path / "second", home, *flags, "--gpus", "0")
+    assert "queue --dry_run: expected experiments" in refused("queue", "--dry_run")
+    assert "Missing option '--task'" in refused("queue", home, "--command", "glue", "--gpus", "0")
+    assert "nowhere: no such folder" in refused("queue", home, "nowhere", *flags, "--gpus", "0")
+
+
+@pytest.mark.parametrize("verb", ["stop", "kill", "resume", "remove"])
+def test_whom(fake: FakeEngine, refused: Refused, home: Path, verb: str) -> None:
+    said = refused(verb)
+    assert f"{verb}: expected containers, experiments, or --all" in said
+    assert "nobody: no container or experiment of that name. There are none" in refused(verb, "nobody")
+    fake.add("run", home, status="exited" if verb in ("resume", "remove") else "running", exit_code=1)
+    assert f"{verb}: expected containers" in refused(verb, "run", "--all")
+    # Of several names all are looked for before anything is done.
+    assert "nobody: no container or experiment of that name. There are: run" in refused(verb, "run", "nobody")
+
+
+@pytest.mark.parametrize(
+    ("verb", "status", "exit_code", "said"),
+    [
+        ("stop", "exited", 0, "run: nothing to stop: run is done"),
+        ("kill", "exited", 1, "run: nothing to kill: run is failed (1)"),
+        ("resume", "exited", 0, "run: nothing to resume: run is done"),
+        ("resume", "running", 0, "run: nothing to resume: run is running"),
+        ("resume", "created", 0, "run: nothing to resume: run is created"),
+        ("remove", "running", 0, "run: nothing to remove: run is running"),
+        ("remove", "restarting", 1, "run: nothing to remove: run is restarting"),
+    ],
+)
+def test_of_a_state_that_does_not_fit(
+    fake: FakeEngine, refused: Refused, home: Path, verb: str, status: str, exit_code: int, said: str
+) -> None:
+    fake.add("run", home, status=status, exit_code=exit_code)
+    assert said in refused(verb, "run")
+
+
+@pytest.mark.parametrize("verb", ["kill", "resume", "remove"])
+def test_what_waits_is_only_taken_out_by_stop(fake: FakeEngine, refused: Refused, home: Path, verb: str) -> None:
+    fake.add("run.waiting", home, status="created", labels={QUEUE_LABEL: WAITING})
+    assert f"nothing to {verb}: run.waiting is waiting" in refused(verb, "run.waiting")
+
+
+def test_resume_of_what_another_one_does(fake: FakeEngine, refused: Refused, home: Path) -> None:
+    fake.add("first", home, status="exited", exit_code=137)
+    fake.add("second", home, command=BY_HAND)
+    assert "first: the container second does its work already" in refused("resume", "first")
+
+
+def test_resume_with_a_config_that_is_wrong_now(fake: FakeEngine, refused: Refused, home: Path) -> None:
+    fake.add("run", home, status="exited", exit_code=1)
+    (home / "config.json").write_text("{")
+    assert "config.json" in refused("resume", "run")
+
+
+def test_logs(fake: FakeEngine, refused: Refused, home: Path) -> None:
+    assert "Missing argument" in refused("logs")
+    assert "nobody: no container" in refused("logs", "nobody")
+    fake.add("run", home)
+    assert "--tail" in refused("logs", "run", "--tail", "-1")

@@ -1,0 +1,457 @@
+"""launch.py's commands, and what each asks of the engine."""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine, Launcher, connected, fake_engine
+from finetuning import write_sst2
+from small import command as script
+from small import write_experiment
+from typer.main import get_command
+
+from launch import FUNCTIONS
+from nystromformer import cli
+from nystromformer.container import control
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING, find_jobs
+from nystromformer.container.scripts import CODE_FOLDER, PROJECT, SCRIPTS
+from nystromformer.errors import UserError
+
+Words = tuple[object, ...]
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeEngine]:
+    with fake_engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def launch(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launcher:
+    return Launcher(fake.url, monkeypatch, capsys)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """An experiment folder."""
+    write_experiment(tmp_path / "small")
+    return tmp_path / "small"
+
+
+@pytest.fixture
+def words(home: Path, dataset_folder: Path) -> Words:
+    """What starts it."""
+    return ("pretrain", home, "--dataset", dataset_folder)
+
+
+def bind(source: Path, target: str, read_only: bool = False) -> dict[str, Any]:
+    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": read_only}
+
+
+def test_a_start(
+    fake: FakeEngine,
+    launch: Launcher,
+    words: Words,
+    home: Path,
+    dataset_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 1234)
+    monkeypatch.setattr("os.getgid", lambda: 99)
+    said = launch(*words, "--gpus", "0", "--workers", "2")
+    sent, host = fake.created, fake.created["HostConfig"]
+    assert sent["name"] == "small-pretrain"
+    assert sent["Image"] == "nystromformer"
+    command = "exec python3 /code/run_pretrain.py --workers 2 --device cuda >> /model/pretrain.txt 2>&1"
+    assert sent["Cmd"] == ["/bin/bash", "-c", command]
+    assert sent["User"] == "1234:99"
+    assert sent["StopTimeout"] == 300
+    assert not sent.get("Env")
+    assert sent["Labels"] == {
+        "nystromformer.command": "pretrain",
+        "nystromformer.experiment": str(home),
+        "nystromformer.gpus": "0",
+    }
+    assert host["Mounts"] == [
+        bind(home, "/model"),
+        bind(CODE_FOLDER, "/code", True),
+        bind(dataset_folder, "/dataset", True),
+    ]
+    assert host["Init"] is True
+    assert host["NetworkMode"] == host["IpcMode"] == "host"
+    assert host["RestartPolicy"] == {"Name": "no", "MaximumRetryCount": 0}
+    assert host["DeviceRequests"][0]["DeviceIDs"] == ["0"]
+    assert [change.split()[0] + " " + change.rsplit("/", 1)[1] for change in fake.changes] == [
+        "POST create",
+        "POST start",
+    ]
+    assert said.out == (
+        "small-pretrain: started on GPU 0\n"
+        f"its log is {home / 'pretrain.txt'}; `launch.py logs -f small-pretrain` follows it, `launch.py stop "
+        "small-pretrain` ends it\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "request_sent"),
+    [
+        ([], {"Count": -1, "DeviceIDs": []}),
+        (["--gpus", "all"], {"Count": -1, "DeviceIDs": []}),
+        (["--gpus", "0,1"], {"Count": 0, "DeviceIDs": ["0", "1"]}),
+        (["--gpus=GPU-1f69"], {"Count": 0, "DeviceIDs": ["GPU-1f69"]}),
+        (["--gpus", "none"], None),
+    ],
+    ids=["all by default", "all", "two", "by UUID", "none"],
+)
+def test_gpus(
+    fake: FakeEngine, launch: Launcher, words: Words, gpus: list[str], request_sent: dict[str, Any] | None
+) -> None:
+    launch(*words, *gpus)
+    requests = fake.created["HostConfig"].get("DeviceRequests")
+    if request_sent is None:
+        assert not requests
+    else:
+        (request,) = requests
+        assert request["Capabilities"] == [["gpu"]]
+        assert request.items() >= request_sent.items()
+
+
+def test_every_flag_of_the_launchers(fake: FakeEngine, launch: Launcher, words: Words, tmp_path: Path) -> None:
+    fake.images.add("mine:2")
+    launch(
+        *words,
+        *("--image", "mine:2", "--name", "first", "--shm_size", "8g", "--network", "none", "--restart", "on-failure:3"),
+        *("--mount", f"{tmp_path}:/a b:ro", "--mount", f"{tmp_path}:/c", "--env", "A=1", "--env", "B=x y=z"),
+        *("--code", "image", "--gpus", "none"),
+    )
+    sent, host = fake.created, fake.created["HostConfig"]
+    assert (sent["Image"], sent["name"], sent["Env"]) == ("mine:2", "first", ["A=1", "B=x y=z"])
+    assert sent["Cmd"][2].endswith(">> /model/first.txt 2>&1")
+    assert host["ShmSize"] == 8 << 30
+    assert "IpcMode" not in host
+    assert host["NetworkMode"] == "none"
+    assert host["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
+    assert [mount["Target"] for mount in host["Mounts"]] == ["/model", "/dataset", "/a b", "/c"]
+    assert [mount["ReadOnly"] for mount in host["Mounts"]] == [False, True, True, False]
+
+
+def test_a_rootless_engines_root_is_who_calls(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+    fake.security = ["name=seccomp,profile=default", "name=rootless"]
+    launch(*words)
+    assert fake.created["User"] == "0:0"
+
+
+def test_fine_tuning_and_preprocessing(fake: FakeEngine, launch: Launcher, home: Path, tmp_path: Path) -> None:
+    write_sst2(tmp_path / "glue")
+    launch("glue", "--task", "SST-2", "--glue", tmp_path / "glue", home, "--lr", "2e-5,3e-5", "--gpus", "0,1")
+    flags = "--task SST-2 --lr 2e-5,3e-5 --device cuda"
+    torchrun = "torchrun --standalone --nproc_per_node 2 --shutdown_timeout 280"
+    assert fake.created["Cmd"][2] == f"exec {torchrun} /code/run_glue.py {flags} >> /model/glue.txt 2>&1"
+
+    fake.requests.clear()
+    launch("preprocess", "wiki", "--workers", "4", "--name", "words", "--", "-x")
+    sent = fake.created
+    program = "python3 /data-preprocessing/wiki/preprocess.py --workers 4 -- -x"
+    assert sent["Cmd"][2] == f"exec {program} >> /data-preprocessing/words.txt 2>&1"
+    assert sent["WorkingDir"] == "/data-preprocessing"
+    assert not sent["HostConfig"].get("DeviceRequests")
+    assert sent["HostConfig"]["Mounts"] == [
+        bind(PROJECT / "data-preprocessing", "/data-preprocessing"),
+        bind(CODE_FOLDER, "/code", True),
+    ]
+
+
+def test_an_earlier_container_gives_way(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+    launch(*words)
+    first = fake.find("small-pretrain")
+    assert first is not None
+    for status in ("exited", "created"):
+        fake.end(first, 137, status)
+        launch(*words)
+        second = fake.find("small-pretrain")
+        assert second not in (None, first)
+        assert fake.names == ["small-pretrain"]
+        assert second is not None
+        first = second
+
+
+def test_two_scripts_on_one_experiment(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
+    launch(*words)
+    launch("glue", home, "--task", "SST-2", "--glue", "hub")
+    assert fake.names == ["small-pretrain", "small-glue"]
+
+
+@pytest.mark.parametrize("exit_code", [2, 1])
+def test_what_fails_at_once_says_why_and_is_gone(
+    fake: FakeEngine, launch: Launcher, words: Words, home: Path, exit_code: int
+) -> None:
+    log = home / "pretrain.txt"
+    log.write_text("of an earlier start\n")
+
+    def write() -> None:
+        with log.open("a") as file:
+            file.write("error: no such thing\n")
+
+    # Before the launcher hears that it has started, it may have ended.
+    fake.when("POST", "/start", write)
+    fake.plans["small-pretrain"] = (0, exit_code)
+    said = launch(*words, status=exit_code)
+    assert said.err == f"error: small-pretrain failed ({exit_code}):\nerror: no such thing\n"
+    assert fake.names == []
+
+
+def test_what_cannot_open_its_log_says_so(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+    fake.plans["small-pretrain"] = (0, 1)
+    fake.own_logs["small-pretrain"] = b"bash: line 1: /model/pretrain.txt: Permission denied\n"
+    said = launch(*words, status=1)
+    assert said.err == "error: small-pretrain failed (1):\nbash: line 1: /model/pretrain.txt: Permission denied\n"
+    assert fake.names == []
+
+
+def test_what_fails_without_a_word(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+    fake.plans["small-pretrain"] = (0, 137)
+    assert launch(*words, status=1).err == "error: small-pretrain killed:\nit wrote nothing\n"
+
+
+def test_what_is_done_at_once(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+    fake.plans["small-pretrain"] = (0, 0)
+    assert launch(*words, "--gpus", "none").out == "small-pretrain: started\nsmall-pretrain: done\n"
+    assert fake.names == ["small-pretrain"], "for `ps --all` and its log"
+
+
+def test_following(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
+    log = home / "pretrain.txt"
+    log.write_text("of an earlier start\n")
+
+    def write() -> None:
+        with log.open("a") as file:
+            file.write("step 1\nstep 2\n")
+
+    fake.when("POST", "/start", write)
+    fake.plans["small-pretrain"] = (0, 143)
+    said = launch(*words, "-f", status=143)
+    assert said.out == "step 1\nstep 2\n"
+    assert said.err == "small-pretrain: stopped\n"
+
+
+def test_ctrl_c_while_following_leaves_it_running(
+    fake: FakeEngine, launch: Launcher, words: Words, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nystromformer.container.commands.follow", interrupt)
+    said = launch(*words, "--follow", status=130)
+    assert "small-pretrain runs on; `launch.py stop small-pretrain` ends it" in said.err
+    assert fake.state("small-pretrain") == "running"
+
+
+def test_dry_run(fake: FakeEngine, launch: Launcher, words: Words, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = launch(*words, "--gpus", "0,1", "--dry_run").out
+    assert fake.changes == []
+    assert line.startswith("docker run --detach \\\n  --name small-pretrain \\\n")
+    assert "--gpus '\"device=0,1\"'" in line
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/sock")
+    assert launch(*words, "--gpus", "0,1", "--dry_run").out == line, "no engine is needed"
+    queued = launch("queue", *words[1:], "--gpus", "0,1", "--dry_run").out
+    assert "--name small-pretrain" in queued
+    assert "--gpus device=0 " in queued
+
+
+def test_logs(fake: FakeEngine, launch: Launcher, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = fake.add("run", home, command="python3 /code/run_pretrain.py >> /model/log.txt 2>&1")
+    assert "log.txt: no log yet" in launch.refused("logs", "run")
+    (home / "log.txt").write_text("".join(f"line {number}\n" for number in range(30)))
+    assert launch("logs", "small").out.count("\n") == 30
+    assert launch("logs", "run", "--tail", "2").out == "line 28\nline 29\n"
+    assert launch("logs", "run", "--tail", "0").out == ""
+
+    def end() -> None:
+        with (home / "log.txt").open("a") as file:
+            file.write("the last\n")
+        fake.end(identity, 0)
+
+    monkeypatch.setattr("nystromformer.container.output.time.sleep", lambda seconds: end())
+    said = launch("logs", "-f", "run")
+    assert said.out.splitlines() == [f"line {number}" for number in range(10, 30)] + ["the last"]
+    assert said.err == "run: done\n"
+    fake.add("again", home, command="python3 /code/run_glue.py >> /model/log.txt 2>&1", status="exited")
+    assert "has several containers; name one of run, again" in launch.refused("logs", "small")
+
+
+def test_logs_that_the_engine_has(fake: FakeEngine, launch: Launcher, home: Path) -> None:
+    fake.add("run", home, command="python3 /code/run_pretrain.py", status="exited", exit_code=3)
+    fake.own_logs["run"] = b"one\ntwo\n"
+    assert launch("logs", "run", "--tail", "1").out == "two\n"
+    assert launch("logs", "-f", "run", status=3).out == "one\ntwo\n"
+
+
+def test_logs_on_another_machine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_engine(tcp=True) as remote:
+        launch = Launcher(remote.url, monkeypatch, capsys)
+        identity = remote.add("run", "/there/small", command="python3 /code/run_pretrain.py >> /model/log.txt 2>&1")
+        assert "Could not find the file" in launch.refused("logs", "run")
+        remote.archives["run", "/model/log.txt"] = b"one\ntwo\nthree\n"
+        assert launch("logs", "run", "--tail", "2").out == "two\nthree\n"
+        remote.answers["tail -n 20 -F /model/log.txt"] = b"three\nfour\n"
+        remote.when("POST", "/exec/", lambda: remote.end(identity, 0))
+        said = launch("logs", "-f", "run")
+        assert (said.out, said.err) == ("three\nfour\n", "run: done\n")
+        assert launch("logs", "-f", "run").out == "one\ntwo\nthree\n"
+
+
+def test_on_another_machine(
+    dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_engine(tcp=True) as remote:
+        launch = Launcher(remote.url, monkeypatch, capsys)
+        launch("pretrain", "nystrom-512", "--remote_root", "/srv/clone", "--dataset", "/data/rows")
+        sources = {mount["Target"]: mount["Source"] for mount in remote.created["HostConfig"]["Mounts"]}
+        assert sources == {"/model": "/srv/clone/nystrom-512", "/code": "/srv/clone/code", "/dataset": "/data/rows"}
+        remote.plans["nystrom-512-glue"] = (0, 2)
+        log = "".join(f"line {number}\n" for number in range(100))
+        remote.archives["nystrom-512-glue", "/model/glue.txt"] = log.encode()
+        said = launch("glue", "nystrom-512", "--task", "MRPC", "--glue", "hub", status=2)
+        assert said.err.splitlines()[1:] == [f"line {number}" for number in range(80, 100)], "not of all earlier starts"
+
+
+def test_stop(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
+    launch(*words)
+    (home / "model").mkdir()
+    (home / "model" / "cp-0000.cp").touch()
+    said = launch("stop", "small").out
+    assert said == f"small-pretrain: stopped; its last checkpoint is {home / 'model' / 'cp-0000.cp'}\n"
+    (request,) = fake.sent("POST", "/containers/[^/]+/stop")
+    assert request.query == {"t": "300"}, "what the container was made with"
+    launch("resume", "small")
+    launch("stop", "small", "--timeout", "7")
+    assert fake.sent("POST", "/containers/[^/]+/stop")[-1].query == {"t": "7"}
+
+
+@pytest.mark.parametrize("verb", ["stop", "kill"])
+def test_containers_that_remove_themselves(fake: FakeEngine, launch: Launcher, home: Path, verb: str) -> None:
+    fake.add("run", home, removes_itself=True)
+    assert launch(verb, "run").out == "run: ended\n"
+    assert fake.names == []
+
+
+def test_kill(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+    launch(*words)
+    assert launch("kill", "small-pretrain").out.startswith("small-pretrain: killed")
+    assert fake.state("small-pretrain") == "exited"
+    assert len(fake.sent("POST", "/containers/[^/]+/wait")) == 1
+
+
+def test_resume(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+    launch(*words, "--gpus", "0")
+    launch("stop", "small")
+    fake.requests.clear()
+    assert launch("resume", "small").out.startswith("small-pretrain: started on GPU 0\n")
+    assert fake.names == ["small-pretrain"]
+    assert [change.rsplit("/", 1)[1] for change in fake.changes] == ["start"], "the same container"
+
+
+def test_resume_of_a_folder_that_is_elsewhere(fake: FakeEngine, launch: Launcher) -> None:
+    fake.add("run", "/there/small", status="exited", exit_code=137)
+    launch("resume", "run")
+    assert fake.state("run") == "running"
+
+
+def test_all_of_them(fake: FakeEngine, launch: Launcher, tmp_path: Path) -> None:
+    for name, status, exit_code in (("a", "running", 0), ("b", "exited", 1), ("c", "exited", 0), ("d", "running", 0)):
+        write_experiment(tmp_path / name)
+        fake.add(name, tmp_path / name, status=status, exit_code=exit_code)
+    fake.add("w", tmp_path / "w", status="created", labels={QUEUE_LABEL: WAITING})
+    fake.add("web", "/srv", target="/srv", command="nginx")
+
+    def states() -> dict[str, str]:
+        return {job.name: job.state for job in find_jobs(connected(fake))}
+
+    launch("kill", "--all")
+    assert states() == {"a": "killed", "b": "failed (1)", "c": "done", "d": "killed", "w": "waiting"}
+    launch("resume", "--all")
+    assert states() == {"a": "running", "b": "running", "c": "done", "d": "running", "w": "waiting"}
+    launch("stop", "b")
+    launch("remove", "--all")
+    assert states() == {"a": "running", "d": "running", "w": "waiting"}, "those that run and those that wait stay"
+    assert launch("stop", "--all").out.count("stopped") == 2
+    assert states() == {"a": "stopped", "d": "stopped"}
+    assert fake.state("web") == "running"
+
+
+def test_remove(fake: FakeEngine, launch: Launcher, home: Path) -> None:
+    fake.add("run", home, status="exited")
+    assert launch("remove", "run").out == f"run: removed; its files stay in {home}\n"
+    assert fake.names == []
+    assert (home / "config.json").is_file()
+
+
+def test_removed_by_somebody_else_at_the_same_time(fake: FakeEngine, launch: Launcher, home: Path) -> None:
+    identity = fake.add("run", home, status="exited")
+    fake.when("DELETE", identity, lambda: fake.containers.pop(identity))
+    launch("remove", "run")
+
+
+class Clock:
+    """Time that passes where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sleeps = 0
+        self.each: Callable[[], object] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.sleeps += 1
+        self.each()
+
+
+def test_waiting_for_a_run_to_settle(fake: FakeEngine, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, clock = connected(fake), Clock()
+    monkeypatch.setattr(control, "time", clock)
+    identity = fake.add("run", home)
+    (job,) = find_jobs(engine)
+    assert control.settle(engine, job, lambda now: False).is_active
+    assert 5 < clock.now < 7
+    assert control.settle(engine, job, lambda now: True).is_active
+    assert 5 < clock.now < 7, "at work: nothing to wait for"
+    before = clock.sleeps
+    clock.each = lambda: fake.end(identity, 2)
+    assert control.settle(engine, job, lambda now: False).exit_code == 2
+    assert clock.sleeps == before + 1, "ended: nothing to wait for"
+    clock.each = lambda: fake.containers.pop(identity)
+    with pytest.raises(UserError, match="run: somebody else removed the container"):
+        control.settle(engine, job, lambda now: False)
+
+
+def test_help_says_what_is_passed_on(launch: Launcher) -> None:
+    said = launch("--help").out
+    for name in (*SCRIPTS, "preprocess", "queue", "ps", "logs", "stop", "kill", "resume", "remove", "build"):
+        assert re.search(rf"^  {name} ", said, re.MULTILINE)
+        assert launch(name, "--help").out.startswith(f"Usage: launch.py {name}")
+    for name, function in FUNCTIONS.items():
+        own, _, passed = launch(name, "--help").out.partition(f"Options passed on, of {name}:")
+        flags = {flag for each in get_command(cli.application(function)).params for flag in each.opts}
+        assert set(re.findall(r"^  (--\w+)", passed, re.MULTILINE)) == flags - {"--model", "--help"}
+        assert "--gpus" in own
+    assert "Options passed on, of pretrain" in launch("queue", "--help").out
+
+
+def test_as_a_process(fake: FakeEngine, tmp_path: Path) -> None:
+    done = subprocess.run(
+        script("code/launch.py", "ps"),
+        env={**os.environ, "DOCKER_HOST": fake.url},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "no containers of this project\n", "")
