@@ -70,7 +70,8 @@ class FakeEngine:
         plans: by a container's name, after how many listings it ends once started (0: at once), and its exit status.
         archives: files in containers, by name and path.
         answers: to programs run inside a container, by the program's words joined.
-        own_logs: what it kept of a container's stdout and stderr, by name.
+        own_logs: what it kept of a container's stdout and stderr, by name; "" for those that have no entry.
+        started: the names of containers, in the order of their starts.
         steps: of a build.
         list_mounts_as_strings: as Podman does.
         cut_streams: whether a build's output ends before it is whole.
@@ -85,6 +86,7 @@ class FakeEngine:
     archives: dict[tuple[str, str], bytes] = field(default_factory=dict)
     answers: dict[str, bytes] = field(default_factory=dict)
     own_logs: dict[str, bytes] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
     steps: list[dict[str, str]] = field(default_factory=list)
     list_mounts_as_strings: bool = False
     cut_streams: bool = False
@@ -145,6 +147,7 @@ class FakeEngine:
     def start(self, identity: str) -> None:
         state = self.containers[identity]["State"]
         state.update(Status="running", StartedAt=self._now(), ExitCode=0)
+        self.started.append(self._name(identity))
         looks, exit_code = self.plans.get(self._name(identity), (1 << 30, 0))
         self._looks_left[identity] = looks
         if looks == 0:
@@ -348,7 +351,8 @@ def _archive(engine: FakeEngine, request: Request, name: str) -> Answer:
 
 
 def _logs(engine: FakeEngine, request: Request, name: str) -> Answer:
-    return Answer(_frame(engine.own_logs.get(engine._name(engine._present(name)), b"")))
+    kept = engine.own_logs.get(engine._name(engine._present(name)), engine.own_logs.get("", b""))
+    return Answer(_frame(kept))
 
 
 def _prepare_program(engine: FakeEngine, request: Request, name: str) -> Answer:

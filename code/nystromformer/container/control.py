@@ -35,7 +35,7 @@ def start(engine: Engine, spec: RunSpec) -> Job:
         try:
             made = spec.create(engine.api)
         except APIError as error:
-            raise _name_taken(spec, error) or error from None
+            raise name_taken(spec, error) or error from None
         try:
             engine.api.start(made)
         except BaseException:
@@ -186,7 +186,8 @@ def _present(job: Job | None, name: str) -> Job:
     return job
 
 
-def _name_taken(spec: RunSpec, error: APIError) -> UserError | None:
+def name_taken(spec: RunSpec, error: APIError) -> UserError | None:
+    """What to say of an error whose reason is that another container has the name; None of others."""
     said = str(error.explanation or "").lower()
     if error.status_code == _CONFLICT or "already in use" in said:
         return UserError(

@@ -13,13 +13,14 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from docker.errors import APIError, NotFound
 
-from nystromformer.container.control import make_room, refuse_active
+from nystromformer.container.control import is_rival, make_room, name_taken, refuse_active, remove
 from nystromformer.container.engine import Engine, clear_errors
-from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, find_jobs
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, find_job, find_jobs
 from nystromformer.container.scripts import GPUS_LABEL, LABEL
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.errors import UserError
@@ -122,13 +123,20 @@ def drive(
         jobs = find_jobs(engine)
         _report(seen, jobs, say)
         waiting, taken, active = _divide(jobs)
-        for job in taken:
-            # Made by a launcher that died before it started it, or is just about to: starting twice does no harm.
-            _begin(engine, job, waiting)
-        for job in sorted(waiting, key=lambda each: each.labels[_PLACE]):
-            _give_turn(engine, job)
         if not waiting and not taken and not active:
             return [job for job in seen.values() if job.has_ended]
+        for job in taken:
+            # Made by a launcher that died before it started it, or is just about to. Should both start it, no harm is
+            # done: a run that is over finds nothing left to do.
+            if _begin(engine, job, waiting):
+                _say_running(seen, job, say)
+        if taken:
+            jobs = find_jobs(engine)
+        for job in sorted(waiting, key=lambda each: each.labels[_PLACE]):
+            started = _give_turn(engine, job, jobs)
+            if started is not None:
+                _say_running(seen, started, say)
+                jobs = find_jobs(engine)
         time.sleep(seconds_between_looks)
 
 
@@ -142,8 +150,7 @@ def _divide(jobs: Iterable[Job]) -> tuple[list[Job], list[Job], list[Job]]:
     """Those that wait, those that were made with GPUs and not started, those that run."""
     queued = [job for job in jobs if QUEUE_LABEL in job.labels]
     waiting = [job for job in queued if job.is_waiting]
-    taken = [job for job in queued if not job.is_waiting and not job.is_active and not job.has_ended]
-    return waiting, taken, [job for job in queued if job.is_active]
+    return waiting, [job for job in queued if _is_taken(job)], [job for job in queued if job.is_active]
 
 
 def _report(seen: dict[str, Job], jobs: Sequence[Job], say: Callable[[str], None]) -> None:
@@ -151,10 +158,10 @@ def _report(seen: dict[str, Job], jobs: Sequence[Job], say: Callable[[str], None
     for key, job in present.items():
         before = seen.get(key)
         if job.is_active and before is None:
-            say(f"{job.name}: running" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
-        if job.is_active or (before is not None and before.is_active):
-            if job.has_ended:
-                say(f"{job.name}: {job.state}")
+            _say_running(seen, job, say)
+        if before is not None and before.is_active and job.has_ended:
+            say(f"{job.name}: {job.state}")
+        if before is not None and (job.is_active or job.has_ended):
             seen[key] = job
     for key, job in seen.items():
         if key not in present and job.is_active:
@@ -162,21 +169,26 @@ def _report(seen: dict[str, Job], jobs: Sequence[Job], say: Callable[[str], None
             seen[key] = replace(job, status="exited", exit_code=1)
 
 
-def _give_turn(engine: Engine, job: Job) -> None:
-    """Make and start the container of a job that waits, if there is a slot for it."""
-    jobs = find_jobs(engine)
+def _say_running(seen: dict[str, Job], job: Job, say: Callable[[str], None]) -> None:
+    """Say that a job was started, and expect its end, which may come before it is looked at again."""
+    say(f"{job.name}: running" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
+    seen[job.id] = replace(job, status="running")
+
+
+def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
+    """Make and start the container of a job that waits, if there is a slot for it; returns it if this launcher did."""
     spec = RunSpec.from_json(job.labels[_SPEC])
     own = [other for other in jobs if other.name == spec.name and other.labels.get(_PLACE) == job.labels[_PLACE]]
     if own:
         # Another launcher, or one that died before it got here, gave it its turn.
         if own[0].status != "created":
-            _leave_queue(engine, job)
-        return
-    if any(other.name == spec.name and other.is_active for other in jobs):
-        return  # started by hand in the meantime: its turn comes when that has ended
+            remove(engine, job)
+        return None
+    if any(other.is_active and (other.name == spec.name or is_rival(other, spec)) for other in jobs):
+        return None  # started by hand in the meantime: its turn comes when that has ended
     slot = _free_slot([Gpus.parse(text) for text in json.loads(job.labels[_SLOTS])], jobs)
     if slot is None:
-        return
+        return None
     make_room(engine, spec, jobs)
     queued = {key: value for key, value in job.labels.items() if key in (_SPEC, _SLOTS, _PLACE)}
     spec = replace(spec.labelled(**queued, **{QUEUE_LABEL: _TAKEN, GPUS_LABEL: str(slot)}), gpus=slot)
@@ -184,53 +196,52 @@ def _give_turn(engine: Engine, job: Job) -> None:
         try:
             made = spec.create(engine.api)
         except APIError as error:
-            if error.status_code == 409 or "already in use" in str(error.explanation):
-                return  # another launcher was faster
-            raise
-    taken = next((other for other in find_jobs(engine) if other.id == made), None)
-    if taken is not None:
-        _begin(engine, taken, [job])
+            conflict = name_taken(spec, error)
+            if conflict is not None and any(other.name == spec.name for other in find_jobs(engine)):
+                return None  # another launcher was faster
+            raise conflict or error from None
+    taken = find_job(engine, made)
+    return taken if taken is not None and _begin(engine, taken, [job]) else None
 
 
-def _begin(engine: Engine, job: Job, waiting: Collection[Job]) -> None:
-    """Start a container that has its GPUs, unless an earlier one has them too, and take its placeholder away."""
-    rivals = [other for other in find_jobs(engine) if other.id != job.id and not other.is_waiting]
-    earlier = [
-        other for other in rivals if other.is_active or (other.status == "created" and _order(other) < _order(job))
-    ]
+def _begin(engine: Engine, job: Job, waiting: Collection[Job]) -> bool:
+    """Start a container that has its GPUs, unless an earlier one has them too, and take its placeholder away; returns
+    whether it was started."""
+    jobs = find_jobs(engine)
+    if not any(_is_taken(other) for other in jobs if other.id == job.id):
+        return False  # another launcher started it, or took it away
+    rivals = [other for other in jobs if other.id != job.id]
+    earlier = [other for other in rivals if other.is_active or (_is_taken(other) and _order(other) < _order(job))]
     with clear_errors(f"starting {job.name}"):
-        try:
-            if _overlaps(Gpus.parse(job.gpus), earlier):
+        if _overlaps(Gpus.parse(job.gpus), earlier):
+            with suppress(NotFound):
                 engine.api.remove_container(job.id)
-                return
-            try:
-                engine.api.start(job.id)
-            except NotFound:
-                return
-            except BaseException:
-                engine.api.remove_container(job.id, force=True)
-                raise
-        except NotFound:
-            return
+            return False
+        try:
+            engine.api.start(job.id)
+        except BaseException as error:
+            if isinstance(error, NotFound) and find_job(engine, job.id) is None:
+                return False  # another launcher took it away
+            engine.api.remove_container(job.id, force=True)
+            raise
     for each in waiting:
         if each.labels[_PLACE] == job.labels[_PLACE]:
-            _leave_queue(engine, each)
+            remove(engine, each)
+    return True
 
 
 def _order(job: Job) -> tuple[str, str]:
     return job.created, job.id
 
 
-def _leave_queue(engine: Engine, job: Job) -> None:
-    with clear_errors(f"removing {job.name}"):
-        try:
-            engine.api.remove_container(job.id)
-        except NotFound:
-            return
+def _is_taken(job: Job) -> bool:
+    """Whether it was made with its GPUs and is about to start."""
+    return job.status == "created" and job.labels.get(QUEUE_LABEL) == _TAKEN
 
 
 def _free_slot(slots: Sequence[Gpus], jobs: Sequence[Job]) -> Gpus | None:
-    busy = [job for job in jobs if not job.is_waiting and (job.is_active or job.status == "created")]
+    # One that somebody made and did not start, such as a docker line that failed, may lie there for ever.
+    busy = [job for job in jobs if job.is_active or _is_taken(job)]
     return next((slot for slot in slots if not _overlaps(slot, busy)), None)
 
 
@@ -238,5 +249,4 @@ def _overlaps(slot: Gpus, busy: Sequence[Job]) -> bool:
     """Whether one of the jobs has a GPU of the slot; without GPUs, whether one of the queue's runs without any."""
     if slot == Gpus():
         return any(job.gpus == "none" and QUEUE_LABEL in job.labels for job in busy)
-    taken = [Gpus.parse(job.gpus) for job in busy if job.gpus != "none"]
-    return any(gpus.every or set(gpus.ids) & set(slot.ids) for gpus in taken)
+    return any(job.gpus == "all" or not set(slot.ids).isdisjoint(job.gpus.split(",")) for job in busy)

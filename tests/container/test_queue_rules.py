@@ -1,0 +1,508 @@
+"""The queue's rules, with launchers that die or meet at every request they make."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine, Launcher, connected, fake_engine
+from small import write_experiment
+
+from nystromformer.container.engine import Engine
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING, find_jobs
+from nystromformer.container.queue import all_gpus, drive, enqueue, make_slots, queue_length
+from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL
+from nystromformer.container.spec import Gpus, Mount, RunSpec
+from nystromformer.errors import UserError
+
+ONE, TWO = make_slots(Gpus(("0",)), 1), make_slots(Gpus(("0", "1")), 1)
+NO_DRIVER = 'could not select device driver "" with capabilities: [[gpu]]'
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeEngine]:
+    with fake_engine() as engine:
+        # Nothing runs longer than it takes to look a few times.
+        for name in "abcd":
+            engine.plans[f"{name}-pretrain"] = (4, 0)
+        yield engine
+
+
+def spec(name: str, gpus: Gpus = ONE[0]) -> RunSpec:
+    return RunSpec(
+        name=f"{name}-pretrain",
+        image="nystromformer",
+        argv=("python3", "/code/run_pretrain.py"),
+        output="/model/pretrain.txt",
+        mounts=(Mount(f"/x/{name}", "/model"),),
+        gpus=gpus,
+        labels={COMMAND_LABEL: "pretrain", EXPERIMENT_LABEL: f"/x/{name}", GPUS_LABEL: str(gpus)},
+    )
+
+
+def put(fake: FakeEngine, names: str, slots: Sequence[Gpus] = ONE) -> None:
+    """Experiments into the queue."""
+    enqueue(connected(fake), [spec(name, slots[0]) for name in names], slots)
+
+
+def run(fake: FakeEngine, engine: Engine | None = None) -> list[str]:
+    """The queue to its end; returns what is said."""
+    said: list[str] = []
+    drive(engine or connected(fake), said.append, seconds_between_looks=0)
+    return said
+
+
+def gpu_of(fake: FakeEngine, name: str) -> str:
+    identity = fake.find(name)
+    assert identity is not None
+    return str(fake.containers[identity]["Config"]["Labels"][GPUS_LABEL])
+
+
+def watch(fake: FakeEngine) -> list[str]:
+    """Complaints about GPUs with two experiments at a time, or containers that run twice."""
+    complaints: list[str] = []
+
+    def look() -> None:
+        running = [each for each in fake.containers.values() if each["State"]["Status"] == "running"]
+        gpus = Counter(each["Config"]["Labels"][GPUS_LABEL] for each in running)
+        complaints.extend(f"{count} on {gpu}" for gpu, count in gpus.items() if count > 1)
+
+    for method in ("GET", "POST", "DELETE"):
+        fake.when(method, "/containers/", look, times=1 << 30)
+    return complaints
+
+
+@pytest.mark.parametrize(
+    ("gpus", "each", "slots"),
+    [
+        ("none", 1, ["none"]),
+        ("0", 1, ["0"]),
+        ("0,1", 1, ["0", "1"]),
+        ("3,1,2,0", 2, ["3,1", "2,0"]),
+        ("0,1,2", 3, ["0,1,2"]),
+    ],
+)
+def test_slots(gpus: str, each: int, slots: list[str]) -> None:
+    assert [str(slot) for slot in make_slots(Gpus.parse(gpus), each)] == slots
+
+
+@pytest.mark.parametrize(("gpus", "each"), [("0,1,2", 2), ("0", 2), ("all", 1)])
+def test_gpus_that_cannot_be_divided(gpus: str, each: int) -> None:
+    with pytest.raises(UserError, match=f"--gpus {gpus} --gpus_each {each}: expected"):
+        make_slots(Gpus.parse(gpus), each)
+
+
+def test_what_waits_is_in_the_engine(fake: FakeEngine) -> None:
+    put(fake, "ab", TWO)
+    assert fake.names == ["a-pretrain.waiting", "b-pretrain.waiting"]
+    assert [job.state for job in find_jobs(connected(fake))] == ["waiting", "waiting"]
+    assert [job.gpus for job in find_jobs(connected(fake))] == ["0 or 1", "0 or 1"]
+    assert queue_length(connected(fake)) == (2, 0)
+    assert fake.started == []
+
+
+def test_one_after_another_on_each_gpu(fake: FakeEngine) -> None:
+    complaints = watch(fake)
+    fake.plans["a-pretrain"] = (40, 0)
+    put(fake, "abcd", TWO)
+    said = run(fake)
+    assert fake.started == ["a-pretrain", "b-pretrain", "c-pretrain", "d-pretrain"]
+    assert [gpu_of(fake, name) for name in fake.started] == ["0", "1", "1", "1"]
+    assert said[:3] == ["a-pretrain: running on GPU 0", "b-pretrain: running on GPU 1", "b-pretrain: done"]
+    assert sorted(said[3:]) == sorted(
+        [
+            *("c-pretrain: running on GPU 1", "c-pretrain: done"),
+            *("d-pretrain: running on GPU 1", "d-pretrain: done"),
+            "a-pretrain: done",
+        ]
+    )
+    assert fake.names == fake.started, "no placeholder is left"
+    assert not complaints
+
+
+def test_what_an_experiment_gets(fake: FakeEngine) -> None:
+    slots = make_slots(Gpus(("0", "1", "2", "3")), 2)
+    put(fake, "ab", slots)
+    run(fake)
+    for name, ids in (("a-pretrain", ["0", "1"]), ("b-pretrain", ["2", "3"])):
+        identity = fake.find(name)
+        assert identity is not None
+        (request,) = fake.containers[identity]["HostConfig"]["DeviceRequests"]
+        assert request["DeviceIDs"] == ids
+        sent = fake.containers[identity]["Config"]
+        assert sent["Cmd"] == ["/bin/bash", "-c", spec("a").shell]
+        assert sent["Labels"][COMMAND_LABEL] == "pretrain"
+
+
+def test_without_gpus_one_at_a_time(fake: FakeEngine) -> None:
+    complaints = watch(fake)
+    put(fake, "ab", make_slots(Gpus(), 1))
+    assert run(fake) == ["a-pretrain: running", "a-pretrain: done", "b-pretrain: running", "b-pretrain: done"]
+    assert not complaints
+
+
+def test_what_is_put_in_later_comes_later(fake: FakeEngine) -> None:
+    put(fake, "b")
+    put(fake, "a")
+    run(fake)
+    assert fake.started == ["b-pretrain", "a-pretrain"]
+
+
+def test_a_failure_does_not_keep_the_next_from_its_turn(fake: FakeEngine) -> None:
+    fake.plans["a-pretrain"] = (3, 2)
+    put(fake, "ab")
+    assert run(fake)[:3] == ["a-pretrain: running on GPU 0", "a-pretrain: failed (2)", "b-pretrain: running on GPU 0"]
+
+
+def test_a_failure_before_anybody_looks_again(fake: FakeEngine) -> None:
+    fake.plans["a-pretrain"] = (0, 2)
+    put(fake, "a")
+    said: list[str] = []
+    ended = drive(connected(fake), said.append, seconds_between_looks=0)
+    assert said == ["a-pretrain: running on GPU 0", "a-pretrain: failed (2)"]
+    assert [(job.name, job.exit_code) for job in ended] == [("a-pretrain", 2)]
+
+
+def test_ended_ones_of_earlier_are_not_told_again(fake: FakeEngine) -> None:
+    put(fake, "a")
+    run(fake)
+    assert run(fake) == []
+    put(fake, "b")
+    assert run(fake) == ["b-pretrain: running on GPU 0", "b-pretrain: done"]
+
+
+def test_all_are_put_in_or_none(fake: FakeEngine) -> None:
+    fake.when("POST", "/containers/create", lambda: fake.refuse("POST", "/containers/create", 500, "disk full", 1))
+    with pytest.raises(UserError, match=r"queueing b-pretrain: the engine refused: disk full"):
+        put(fake, "ab")
+    assert fake.names == []
+
+
+def test_a_failing_start_leaves_it_in_its_place(fake: FakeEngine) -> None:
+    put(fake, "ab")
+    fake.refuse("POST", "/start", 500, NO_DRIVER, times=1)
+    with pytest.raises(UserError, match=r"starting a-pretrain: .*NVIDIA Container Toolkit"):
+        run(fake)
+    assert fake.names == ["a-pretrain.waiting", "b-pretrain.waiting"]
+    run(fake)
+    assert fake.started == ["a-pretrain", "b-pretrain"]
+
+
+def test_a_start_that_misses_something_is_no_endless_loop(fake: FakeEngine) -> None:
+    put(fake, "a")
+    fake.refuse("POST", "/start", 404, "network mine not found", times=3)
+    with pytest.raises(UserError, match="starting a-pretrain: the engine refused: network mine not found"):
+        run(fake)
+    assert fake.names == ["a-pretrain.waiting"]
+
+
+def test_a_failing_making_leaves_it_in_its_place(fake: FakeEngine) -> None:
+    put(fake, "a")
+    fake.refuse("POST", "/containers/create", 400, "bind source path does not exist: /x", times=1)
+    with pytest.raises(UserError, match="a folder to mount is not on the engine's machine"):
+        run(fake)
+    assert fake.names == ["a-pretrain.waiting"]
+
+
+def test_a_name_of_somebody_elses(fake: FakeEngine) -> None:
+    put(fake, "a")
+    fake.add("a-pretrain", "/srv", target="/srv", command="nginx")
+    with pytest.raises(UserError, match="a-pretrain: the engine has a container of that name, which is not one of"):
+        run(fake)
+    assert fake.names == ["a-pretrain.waiting", "a-pretrain"]
+
+
+def test_a_name_of_another_experiments(fake: FakeEngine) -> None:
+    put(fake, "a")
+    fake.add("a-pretrain", "/elsewhere/a", status="exited")
+    with pytest.raises(UserError, match=r"of /elsewhere/a\. Name this one with --name, or remove that one"):
+        run(fake)
+
+
+def test_an_ended_container_of_the_same_experiment_gives_way(fake: FakeEngine) -> None:
+    old = fake.add("a-pretrain", "/x/a", status="exited", exit_code=137)
+    put(fake, "a")
+    run(fake)
+    assert fake.names == ["a-pretrain"]
+    assert old not in fake.containers
+
+
+@pytest.mark.parametrize("name", ["a-pretrain", "by-hand"])
+def test_started_by_hand_in_the_meantime(fake: FakeEngine, name: str) -> None:
+    put(fake, "ab", TWO)
+    fake.plans[name] = (1000, 0)
+    identity = fake.add(name, "/x/a", labels={GPUS_LABEL: "7"})
+    started_until_then: list[str] = []
+
+    def end_it() -> None:
+        if not started_until_then and fake.find("b-pretrain") and fake.state("b-pretrain") == "exited":
+            started_until_then.extend(fake.started)
+            fake.plans["a-pretrain"] = (4, 0)
+            fake.end(identity, 0)
+
+    fake.when("GET", "/containers/json", end_it, times=1 << 30)
+    run(fake)
+    assert started_until_then == [name, "b-pretrain"], "two would write into one folder"
+    assert fake.started == [name, "b-pretrain", "a-pretrain"]
+
+
+@pytest.mark.parametrize("gpus", ["all", "0", "1,0"])
+def test_gpus_that_others_have_are_waited_for(fake: FakeEngine, gpus: str) -> None:
+    fake.plans["other"] = (20, 0)
+    fake.add("other", "/x/other", labels={GPUS_LABEL: gpus})
+    put(fake, "a")
+    fake.when("POST", "/start", lambda: states.append(fake.state("other")))
+    states: list[str] = []
+    run(fake)
+    assert states == ["exited"]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{GPUS_LABEL: "1,2"}, {GPUS_LABEL: "none"}, {GPUS_LABEL: "1:0"}, {GPUS_LABEL: "GPU-1f,MIG-2"}],
+    ids=["others", "none", "a name we do not know", "UUIDs"],
+)
+def test_gpus_that_others_do_not_have(fake: FakeEngine, labels: dict[str, str]) -> None:
+    fake.add("other", "/x/other", labels=labels)
+    put(fake, "a")
+    run(fake)
+    assert fake.state("other") == "running"
+
+
+def test_what_was_made_and_never_started_has_no_gpu(fake: FakeEngine) -> None:
+    # As a docker line leaves it whose start failed.
+    fake.add("other", "/x/other", status="created", labels={GPUS_LABEL: "all"})
+    put(fake, "a")
+    run(fake)
+    assert fake.started == ["a-pretrain"]
+
+
+def test_somebody_removes_a_running_one(fake: FakeEngine) -> None:
+    fake.plans["a-pretrain"] = (1000, 0)
+    put(fake, "a")
+
+    def remove() -> None:
+        identity = fake.find("a-pretrain")
+        if identity is not None and fake.started:
+            del fake.containers[identity]
+
+    fake.when("GET", "/containers/json", remove, times=1 << 30)
+    said: list[str] = []
+    ended = drive(connected(fake), said.append, seconds_between_looks=0)
+    assert said == ["a-pretrain: running on GPU 0", "a-pretrain: somebody removed it"]
+    assert ended[0].state == "failed (1)"
+
+
+def test_taken_out_while_another_runs(fake: FakeEngine) -> None:
+    put(fake, "ab")
+
+    def take_out() -> None:
+        identity = fake.find("b-pretrain.waiting")
+        assert identity is not None
+        del fake.containers[identity]
+
+    fake.when("POST", "/start", take_out)
+    run(fake)
+    assert fake.started == ["a-pretrain"]
+
+
+# A launcher that is killed at any moment
+
+
+class Killed(BaseException):
+    """Not of the kinds that a program cleans up after."""
+
+
+def dying(fake: FakeEngine, at: int, sent: bool) -> Engine:
+    """A connection whose owner is killed at its request of that number, before or after the engine has got it."""
+    engine = connected(fake)
+    numbers = iter(range(1 << 30))
+    request: Callable[..., Any] = engine.api.request
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        number = next(numbers)
+        if number == at and sent:
+            request(*arguments, **more)
+        if number >= at:
+            raise Killed
+        return request(*arguments, **more)
+
+    engine.api.request = counted
+    return engine
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
+def test_a_launcher_that_is_killed_loses_nothing(sent: bool) -> None:
+    at = 0
+    while True:
+        with fake_engine() as fake:
+            fake.plans |= {"a-pretrain": (3, 0), "b-pretrain": (2, 3)}
+            put(fake, "ab")
+            complaints = watch(fake)
+            try:
+                run(fake, dying(fake, at, sent))
+            except Killed:
+                at += 3  # every third, for the time it takes
+            else:
+                break
+            run(fake)
+            assert Counter(fake.started) == {"a-pretrain": 1, "b-pretrain": 1}, f"killed at request {at}"
+            assert sorted(fake.names) == ["a-pretrain", "b-pretrain"], f"killed at request {at}"
+            assert not complaints
+    assert at > 20
+
+
+# Two launchers at a time
+
+
+class Pause(Exception):
+    """Where the second launcher would sleep."""
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["one look", "to the end"])
+def test_two_launchers_do_each_others_work(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+    """At each of the first one's requests the second comes in between."""
+
+    def pause(seconds: float) -> None:
+        if seconds:
+            raise Pause
+
+    monkeypatch.setattr("time.sleep", pause)
+    at, done = 0, False
+    while not done:
+        with fake_engine() as fake:
+            fake.plans |= {"a-pretrain": (3, 0), "b-pretrain": (2, 3)}
+            put(fake, "ab")
+            complaints = watch(fake)
+            second = connected(fake)
+
+            def come_in(second: Engine = second) -> None:
+                with suppress(Pause):
+                    drive(second, lambda text: None, seconds_between_looks=0 if whole else 1)
+
+            first = connected(fake)
+            done = not interrupted(first, at, come_in, lambda engine: run(fake, engine))
+            at += 3  # every third, for the time it takes
+            # Once, but for the moment between the last look and the start.
+            starts = Counter(fake.started)
+            assert starts.keys() == {"a-pretrain", "b-pretrain"}, f"at request {at}"
+            assert starts.total() <= 3
+            assert sorted(fake.names) == ["a-pretrain", "b-pretrain"], f"at request {at}"
+            assert not complaints
+    assert at > 20
+
+
+def interrupted(engine: Engine, at: int, come_in: Callable[[], None], work: Callable[[Engine], object]) -> bool:
+    """Do the work, with something else before the request of that number; returns whether there was one."""
+    request: Callable[..., Any] = engine.api.request
+    made = 0
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        nonlocal made
+        made += 1
+        if made == at + 1:
+            come_in()
+        return request(*arguments, **more)
+
+    engine.api.request = counted
+    work(engine)
+    return made > at
+
+
+@pytest.mark.parametrize("rival_first", [True, False])
+def test_of_two_that_took_one_gpu_the_later_gives_way(fake: FakeEngine, rival_first: bool) -> None:
+    put(fake, "ab")
+    identities = [fake.find(f"{name}-pretrain.waiting") for name in "ab"]
+    place = [fake.containers[each or ""]["Config"]["Labels"]["nystromformer.place"] for each in identities]
+    complaints = watch(fake)
+
+    def rival() -> None:
+        """Another launcher, which has seen a free GPU as this one has, makes the container of b."""
+        labels = {QUEUE_LABEL: "taken", GPUS_LABEL: "0", "nystromformer.place": place[1]}
+        fake.add("b-pretrain", "/x/b", status="created", labels={COMMAND_LABEL: "pretrain", **labels})
+
+    if rival_first:
+        fake.when("POST", "/containers/create", rival)
+    else:
+        fake.when("POST", "/start", rival)
+    run(fake)
+    assert fake.started == ["b-pretrain", "a-pretrain"] if rival_first else ["a-pretrain", "b-pretrain"]
+    assert sorted(fake.names) == ["a-pretrain", "b-pretrain"]
+    assert not complaints
+
+
+# Counting GPUs
+
+
+def test_all_gpus_are_those_that_a_container_sees(fake: FakeEngine) -> None:
+    fake.own_logs[""] = b"null\nnvidia10\nnvidia0\nnvidia2\nnvidiactl\nnvidia-uvm\nnvidia-caps\n"
+    assert all_gpus(connected(fake), "nystromformer") == Gpus(("0", "2", "10"))
+    assert fake.created["HostConfig"]["DeviceRequests"][0]["Count"] == -1
+    assert fake.names == []
+
+
+def test_no_gpus_to_count(fake: FakeEngine) -> None:
+    with pytest.raises(UserError, match="the engine gives containers no GPU"):
+        all_gpus(connected(fake), "nystromformer")
+    fake.refuse("POST", "/start", 500, NO_DRIVER)
+    with pytest.raises(UserError, match=r"asking for GPUs: .*NVIDIA Container Toolkit"):
+        all_gpus(connected(fake), "nystromformer")
+    with pytest.raises(UserError, match="asking for GPUs: the engine has no image mine"):
+        all_gpus(connected(fake), "mine")
+    assert fake.names == []
+
+
+# The command
+
+
+@pytest.fixture
+def launch(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launcher:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    return Launcher(fake.url, monkeypatch, capsys)
+
+
+def test_the_command(fake: FakeEngine, launch: Launcher, dataset_folder: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        write_experiment(tmp_path / name)
+    fake.plans["b-pretrain"] = (0, 1)
+    flags = ("--dataset", dataset_folder, "--gpus", "0,1", "--gpus_each", "2", "--workers", "1")
+    said = launch("queue", tmp_path / "a", *flags, tmp_path / "b", status=1)
+    shown = said.out.splitlines()
+    assert shown[:5] == [
+        "queued: a-pretrain, b-pretrain",
+        "a-pretrain: running on GPU 0,1",
+        "a-pretrain: done",
+        "b-pretrain: running on GPU 0,1",
+        "b-pretrain: failed (1)",
+    ]
+    assert shown[6].startswith("CONTAINER ")
+    assert [line.split()[0] for line in shown[7:]] == ["a-pretrain", "b-pretrain"]
+    identity = fake.find("a-pretrain")
+    assert identity is not None
+    script = "/code/run_pretrain.py --workers 1 --device cuda"
+    assert script in fake.containers[identity]["Config"]["Cmd"][2]
+    assert json.loads(fake.containers[identity]["Config"]["Labels"]["nystromformer.slots"]) == ["0,1"]
+    assert launch("queue").out == "the queue is empty\n"
+
+
+def test_ctrl_c_leaves_the_queue(fake: FakeEngine, launch: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    put(fake, "ab")
+    monkeypatch.setattr("time.sleep", interrupt)
+    said = launch("queue", status=130)
+    assert "1 run on, 1 wait; `launch.py queue` goes on with them" in said.err
+    assert fake.names == ["b-pretrain.waiting", "a-pretrain"]
+    assert launch("stop", "b").out == "b: taken out of the queue\n"
+    assert fake.names == ["a-pretrain"]
+
+
+def test_a_waiting_one_keeps_its_specification() -> None:
+    made = spec("a")
+    waiting = replace(made.labelled(**{QUEUE_LABEL: WAITING, "x": made.to_json()}), name="a-pretrain.waiting")
+    assert RunSpec.from_json(waiting.labels["x"]) == made
