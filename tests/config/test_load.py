@@ -158,7 +158,7 @@ class TestPerLayer:
             {"name": []},
         ]
         names = 'expected "nystrom" or "softmax"'
-        valid_keys = "name, conv_kernel_size, num_landmarks, pinv_iterations, segments, pinv_start"
+        valid_keys = "name, conv_kernel_size, num_landmarks, pinv_iterations, segments, pinv_start, implementation"
         assert problems(write_config(valid)) == [
             "model.attn_type[0].pinv_iterations: expected an integer of at least 1, found 0",
             "model.attn_type[0].num_landmark: unknown key; did you mean num_landmarks?",

@@ -331,6 +331,8 @@ def test_every_input_is_of_the_identity(
     assert len({base, *different}) == 1 + len(different)
     for same in ("model.compile=true", "model.gelu_grad_checkpointing=true", "gpu_setting.inst_per_gpu=1"):
         assert name(same) == base
+    one, other = (f'model.attn_type={{"name":"nystrom","implementation":"{by}"}}' for by in ("auto", "torch"))
+    assert name(one) == name(other), "the same, computed by another implementation"
 
 
 def test_seeds_begin_with_heads_of_their_own(experiment: Experiment, glue_folder: Path) -> None:

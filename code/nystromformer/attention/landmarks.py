@@ -72,6 +72,40 @@ class Segments:
         )
 
 
+class Ranges(NamedTuple):
+    """Segments as ranges of positions, for kernels: a segment's tokens lie within its range, between masked ones."""
+
+    bounds_BM1: Tensor
+    """(B, M + 1) int32: segment j is within positions bounds[j] … bounds[j + 1] - 1; the last is the row's end."""
+    counts_BM: Tensor
+    """(B, M) int32: tokens of each segment that count."""
+    lengths_B: Tensor
+    """(B,) int32: tokens of each row that count."""
+    first_BM: Tensor
+    """(B, M) int32: positions of a row's first M tokens that count, zero where it has fewer."""
+    ids_BN: Tensor
+    """(B, N) int32: segment of each token that counts, zero elsewhere."""
+
+    @staticmethod
+    def of_mask(keep_BN: Tensor, lengths_B: Tensor, num_landmarks: int) -> Ranges:
+        """The ranges of the segments of each row's valid tokens, in any pattern."""
+        ranks_BN = keep_BN.cumsum(1)
+        length_B1 = lengths_B[:, None]
+        edges = torch.arange(num_landmarks + 1, device=keep_BN.device)
+        starts_BM1 = (edges * length_B1.clamp(min=num_landmarks) + num_landmarks - 1) // num_landmarks
+        # The first token that counts from a rank on; behind the last one the row ends, padding is not of it.
+        begins_BM1 = torch.searchsorted(ranks_BN, torch.minimum(starts_BM1 + 1, length_B1))
+        bounds_BM1 = torch.where(starts_BM1 < length_B1, begins_BM1, begins_BM1 + 1)
+        bounds_BM1 = torch.where(length_B1 > 0, bounds_BM1, 0)
+        return Ranges(
+            bounds_BM1=bounds_BM1.int(),
+            counts_BM=torch.minimum(starts_BM1, length_B1).diff(dim=1).int(),
+            lengths_B=lengths_B.int(),
+            first_BM=_first_positions(keep_BN, ranks_BN - 1, num_landmarks).int(),
+            ids_BN=torch.where(keep_BN, (ranks_BN - 1) * num_landmarks // length_B1.clamp(min=num_landmarks), 0).int(),
+        )
+
+
 def segment_means(x_BHND: Tensor, segments: Segments) -> Tensor:
     """Landmarks (B, H, M, D), float32 for low-precision x: a bfloat16 sum over a segment would lose its last tokens."""
     B, H, N, D = x_BHND.shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nystromformer.attention.landmarks import Segments
+from nystromformer.attention.landmarks import Ranges, Segments
 
 
 class AttentionMask:
@@ -39,6 +39,7 @@ class AttentionMask:
         self._multipliers: dict[torch.dtype, Tensor] = {}
         self._biases: dict[torch.dtype, Tensor] = {}
         self._segments: dict[int, Segments] = {}
+        self._ranges: dict[int, Ranges] = {}
 
     @staticmethod
     def wrap(mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
@@ -76,6 +77,12 @@ class AttentionMask:
         if num_landmarks not in self._segments:
             self._segments[num_landmarks] = Segments.of_mask(self.keep_BN, self.lengths_B, num_landmarks)
         return self._segments[num_landmarks]
+
+    def ranges(self, num_landmarks: int) -> Ranges:
+        """The same segments as ranges of positions, which kernels take."""
+        if num_landmarks not in self._ranges:
+            self._ranges[num_landmarks] = Ranges.of_mask(self.keep_BN, self.lengths_B, num_landmarks)
+        return self._ranges[num_landmarks]
 
 
 _WHY_PER_TOKEN = (

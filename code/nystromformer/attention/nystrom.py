@@ -3,6 +3,8 @@
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 """
 
+import logging
+from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
@@ -10,11 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention.base import Attention, Holds, default_scale, is_exporting
+from nystromformer.attention.kernels import fused_attention, why_not
 from nystromformer.attention.landmarks import Segments, fixed_segment_means, segment_means, tokens_at
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.pinv import PinvStart, iterative_pinv, pinv_residual
 
 SegmentRule = Literal["valid", "padded", "padded_unmasked"]
+Implementation = Literal["auto", "torch", "triton"]
+
+logger = logging.getLogger(__name__)
 
 
 class Factors(NamedTuple):
@@ -47,6 +53,9 @@ class NystromAttention(Attention):
             authors' code: fixed segments over the padded length, masked tokens count as zeros. "padded_unmasked":
             transformers' module: fixed segments, masked tokens included.
         pinv_start: see `iterative_pinv`; "batch" is the authors' and transformers' rule.
+        implementation: "torch": tensor operations. "triton": fused kernels, an error where they cannot compute the case
+            (input no longer than `num_landmarks` is exact attention, PyTorch's own). "auto": the kernels on CUDA
+            devices where they can, else tensor operations; a line of the log says which.
     """
 
     def __init__(
@@ -58,6 +67,7 @@ class NystromAttention(Attention):
         pinv_iterations: int = 6,
         segments: SegmentRule = "valid",
         pinv_start: PinvStart = "matrix",
+        implementation: Implementation = "auto",
     ) -> None:
         super().__init__(num_heads, head_dim, conv_kernel_size)
         for name, value in (("num_landmarks", num_landmarks), ("pinv_iterations", pinv_iterations)):
@@ -67,12 +77,54 @@ class NystromAttention(Attention):
         self.pinv_iterations = pinv_iterations
         self.segments = segments
         self.pinv_start = pinv_start
+        self.implementation = implementation
         self.zeroes_masked_query_key = segments != "padded_unmasked"
 
     @property
     def holds(self) -> Holds:
         fixed = self.segments != "valid"
         return Holds(padding=not fixed, any_length=not fixed, export=not fixed, batch=self.pinv_start == "matrix")
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | AttentionMask | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """As every attention; `implementation` says by what.
+
+        Raises:
+            ValueError: as every attention, and where `implementation` is "triton" and the kernels cannot compute this.
+        """
+        if q.ndim != 4 or not self._is_fused(q):
+            return super().forward(q, k, v, mask, is_causal)
+        self._check(q, k, v, is_causal)
+        weight = None if self.skip is None else self.skip.weight
+        wrapped = AttentionMask.wrap(mask, q)
+        return fused_attention(q, k, v, wrapped, weight, self.num_landmarks, self.pinv_iterations)
+
+    def _is_fused(self, q: Tensor) -> bool:
+        if self.implementation == "torch" or is_exporting() or self._every_row_is_exact(q.shape[2]):
+            return False
+        if self.implementation == "auto" and q.device.type != "cuda":
+            return False
+        reason = self._why_not_fused(q)
+        if self.implementation == "triton":
+            if reason is not None:
+                raise ValueError(f'implementation="triton" cannot compute this: {reason}. Use "torch" or "auto".')
+            return True
+        if not torch.compiler.is_compiling():
+            _say_once("fused kernels" if reason is None else f"tensor operations, because {reason}")
+        return reason is None
+
+    def _why_not_fused(self, q: Tensor) -> str | None:
+        if self.segments != "valid" or self.pinv_start != "matrix":
+            return f'the kernels have segments="valid" and pinv_start="matrix" alone, not {self.segments!r} and ' + (
+                f"{self.pinv_start!r}"
+            )
+        return why_not(q, self.num_landmarks, None if self.skip is None else self.skip.weight.shape[2])
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         if mask is None and is_exporting():
@@ -184,8 +236,13 @@ class NystromAttention(Attention):
     def extra_repr(self) -> str:
         return (
             f"{super().extra_repr()}, num_landmarks={self.num_landmarks}, pinv_iterations={self.pinv_iterations}, "
-            f"segments={self.segments!r}, pinv_start={self.pinv_start!r}"
+            f"segments={self.segments!r}, pinv_start={self.pinv_start!r}, implementation={self.implementation!r}"
         )
+
+
+@cache
+def _say_once(what: str) -> None:
+    logger.info("Nyström attention by %s", what)
 
 
 def _all_tokens(q_BHND: Tensor) -> AttentionMask:

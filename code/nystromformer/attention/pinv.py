@@ -31,19 +31,48 @@ def iterative_pinv(a: Tensor, iterations: int = 6, start: PinvStart = "matrix") 
         raise ValueError(f"the iteration overflows in 16 bits: expected float32 or float64, found {a.dtype}")
     with torch.autocast(a.device.type, enabled=False):
         flat = a.reshape(-1, *a.shape[-2:])
-        column_sums = flat.abs().sum(-2)
-        if start == "batch":
-            norm: Tensor = column_sums.amax()
-        else:
-            norm = (column_sums.amax(-1) * flat.abs().sum(-1).amax(-1))[:, None, None]
-        z: Tensor = _Iterations.apply(flat, flat.mT / norm, iterations)
+        z: Tensor = _Iterations.apply(flat, start_value(flat, start), iterations)
         return z.view(a.shape)
+
+
+def start_value(a: Tensor, start: PinvStart = "matrix") -> Tensor:
+    """Z of the first iteration, (B, M, M) like `a`: Aᵀ divided as `iterative_pinv` says."""
+    column_sums = a.abs().sum(-2)
+    if start == "batch":
+        return a.mT / column_sums.amax()
+    return a.mT / (column_sums.amax(-1) * a.abs().sum(-1).amax(-1))[:, None, None]
 
 
 def pinv_residual(a: Tensor, z: Tensor) -> Tensor:
     """‖A Z A − A‖ / ‖A‖ (Frobenius) of each matrix: zero for a pseudo-inverse. (…, M, M) twice -> (…)."""
     with torch.autocast(a.device.type, enabled=False):
         return torch.linalg.matrix_norm(a @ z @ a - a) / torch.linalg.matrix_norm(a)
+
+
+def apply_iterations(a: Tensor, z: Tensor, iterations: int) -> tuple[Tensor, list[Tensor]]:
+    """Eq. 14 from Z on, (B, M, M), and what `iteration_gradients` needs: Z and A Z of each iteration."""
+    kept = []
+    for _ in range(iterations):
+        az = torch.bmm(a, z)
+        kept += [z, az]
+        _, outer = _inner_terms(az)
+        z = torch.baddbmm(z, z, outer, beta=3.25, alpha=-0.25)
+    return z, kept
+
+
+def iteration_gradients(grad_z: Tensor, a: Tensor, *kept: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of A and of the first Z; the inner terms are computed again."""
+    grad_a = torch.zeros_like(a)
+    for z, az in zip(kept[-2::-2], kept[::-2], strict=True):
+        inner, outer = _inner_terms(az)
+        grad_outer = torch.bmm(z.mT, grad_z).mul_(-0.25)
+        grad_z = torch.baddbmm(grad_z, grad_z, outer.mT, beta=3.25, alpha=-0.25)
+        grad_inner = torch.bmm(az.mT, grad_outer).neg_()
+        grad_az = torch.baddbmm(grad_outer, grad_outer, inner.mT, beta=15, alpha=-1)
+        grad_az.add_(grad_inner, alpha=7).baddbmm_(grad_inner, az.mT, alpha=-1).baddbmm_(az.mT, grad_inner, alpha=-1)
+        grad_a.baddbmm_(grad_az, z.mT)
+        grad_z.baddbmm_(a.mT, grad_az)
+    return grad_a, grad_z
 
 
 def _inner_terms(az: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,12 +90,7 @@ class _Iterations(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, z: Tensor, iterations: int) -> Tensor:
-        kept = []
-        for _ in range(iterations):
-            az = torch.bmm(a, z)
-            kept += [z, az]
-            _, outer = _inner_terms(az)
-            z = torch.baddbmm(z, z, outer, beta=3.25, alpha=-0.25)
+        z, kept = apply_iterations(a, z, iterations)
         ctx.save_for_backward(a, *kept)
         return z
 
@@ -75,20 +99,4 @@ class _Iterations(torch.autograd.Function):
     def backward(ctx: Any, grad_z: Tensor) -> tuple[Tensor, Tensor, None]:
         # A caller may run backward under autocast; the iterations stay as precise as they were forward.
         with torch.autocast(grad_z.device.type, enabled=False):
-            return _Iterations._gradients(grad_z, *ctx.saved_tensors)
-
-    @staticmethod
-    def _gradients(grad_z: Tensor, a: Tensor, *kept: Tensor) -> tuple[Tensor, Tensor, None]:
-        grad_a = torch.zeros_like(a)
-        for z, az in zip(kept[-2::-2], kept[::-2], strict=True):
-            inner, outer = _inner_terms(az)
-            grad_outer = torch.bmm(z.mT, grad_z).mul_(-0.25)
-            grad_z = torch.baddbmm(grad_z, grad_z, outer.mT, beta=3.25, alpha=-0.25)
-            grad_inner = torch.bmm(az.mT, grad_outer).neg_()
-            grad_az = torch.baddbmm(grad_outer, grad_outer, inner.mT, beta=15, alpha=-1)
-            grad_az.add_(grad_inner, alpha=7).baddbmm_(grad_inner, az.mT, alpha=-1).baddbmm_(
-                az.mT, grad_inner, alpha=-1
-            )
-            grad_a.baddbmm_(grad_az, z.mT)
-            grad_z.baddbmm_(a.mT, grad_az)
-        return grad_a, grad_z, None
+            return *iteration_gradients(grad_z, *ctx.saved_tensors), None

@@ -77,6 +77,12 @@ class NystromConfig(AttentionConfig):
         "batch: all by the batch's largest norms, as the authors do.",
     )
 
+    implementation: Literal["auto", "torch", "triton"] = Field(
+        default="auto",
+        description="What computes it. torch: tensor operations; triton: fused kernels, an error where they cannot; "
+        "auto: the kernels on CUDA devices where they can.",
+    )
+
     def accepts_length(self, length: int) -> bool:
         return self.segments == "valid" or length % self.num_landmarks == 0
 
@@ -107,6 +113,15 @@ def attention_config(name: str, **parameters: object) -> AttentionConfig:
         problems = describe_errors(error, cls.model_json_schema())
         lines = "".join(f"\n  {problem}" for problem in problems)
         raise ValueError(f"attention {quoted(name)} cannot be configured like this:{lines}") from None
+
+
+def what_decides(attn_type: Any) -> Any:
+    """An ``attn_type`` as plain data, without the keys that say by what a result is computed, not which result."""
+    if isinstance(attn_type, list):
+        return [what_decides(each) for each in attn_type]
+    if isinstance(attn_type, dict):
+        return {key: value for key, value in attn_type.items() if key != "implementation"}
+    return attn_type
 
 
 def _unknown_name(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import nystromformer
 from nystromformer.config import ExperimentConfig, NystromConfig, load_config
+from nystromformer.config.attention import what_decides
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
 
@@ -108,6 +109,10 @@ def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: P
         )
 
 
+def _comparable(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: what_decides(value) if key == "attn_type" else value for key, value in section.items()}
+
+
 def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source: Path) -> list[str]:
     """Refuse to go on with another model or other rows than the checkpoint's; returns the other differences.
 
@@ -117,7 +122,7 @@ def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source
     serious: list[str] = []
     harmless: list[str] = []
     for section, free in _FREE.items():
-        before, now = content["config"][section], facts["config"][section]
+        before, now = (_comparable(each["config"][section]) for each in (content, facts))
         for key in sorted(before.keys() | now.keys()):
             if before.get(key) != now.get(key):
                 line = f"{section}.{key}: {before.get(key)!r} in the checkpoint, {now.get(key)!r} now"

@@ -15,6 +15,7 @@ from torch import nn
 
 import nystromformer
 from nystromformer.config import AttentionConfig, ExperimentConfig, NystromConfig, SoftmaxConfig
+from nystromformer.config.attention import what_decides
 from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.finetune.definition import Definition, Loading, Splits
@@ -63,6 +64,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
     """
     config, pretraining = setup.config, setup.config.pretraining_setting
     model = config.model.model_dump(mode="json", by_alias=True)
+    model["attn_type"] = what_decides(model["attn_type"])
     return {
         "task": setup.definition.name,
         "checkpoint": setup.pretrained.sha256,

@@ -1,0 +1,77 @@
+"""Fused kernels for GPUs, in Triton. What can be run, and by which name it is chosen."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from nystromformer.attention.kernels.plan import DTYPES, HEAD_DIMS, LANDMARKS, LARGEST_FILTER, LARGEST_TILE
+
+if TYPE_CHECKING:
+    from nystromformer.attention.mask import AttentionMask
+
+IS_INSTALLED = importlib.util.find_spec("triton") is not None
+
+
+def why_not(q: Tensor, num_landmarks: int, kernel_size: int | None) -> str | None:
+    """Why the kernels cannot compute this; None where they can.
+
+    Args:
+        q: (B, H, N, D).
+        num_landmarks: M.
+        kernel_size: taps of the convolution skip, or None.
+    """
+    if not IS_INSTALLED:
+        return "triton is not installed (pip install triton)"
+    if q.device.type != "cuda" and not interprets():
+        return f"the tensors are on {q.device}: kernels run on CUDA devices (elsewhere only with TRITON_INTERPRET=1)"
+    if num_landmarks not in LANDMARKS:
+        return f"num_landmarks is {num_landmarks}: supported are {', '.join(map(str, LANDMARKS))}"
+    if q.shape[3] not in HEAD_DIMS:
+        return f"head_dim is {q.shape[3]}: supported are {', '.join(map(str, HEAD_DIMS))}"
+    if num_landmarks * q.shape[3] > LARGEST_TILE:
+        return f"num_landmarks x head_dim is {num_landmarks} x {q.shape[3]}: supported is up to {LARGEST_TILE}"
+    if q.dtype not in DTYPES:
+        return f"the dtype is {q.dtype}: supported are bfloat16, float16 and float32"
+    if kernel_size is not None and kernel_size > LARGEST_FILTER:
+        return f"conv_kernel_size is {kernel_size}: supported are up to {LARGEST_FILTER}"
+    return None
+
+
+def fused_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: AttentionMask | None,
+    weight: Tensor | None,
+    num_landmarks: int,
+    iterations: int,
+) -> Tensor:
+    """Nyström attention (eq. 17) with the convolution skip, masked: the whole of `NystromAttention.forward`.
+
+    Args:
+        q, k, v: (B, H, N, D), N > M; masked positions may hold anything.
+        mask: which tokens count.
+        weight: (H, 1, K, 1), the convolution's filter.
+        num_landmarks: M.
+        iterations: of eq. 14.
+
+    Returns:
+        (B, H, N, D), zero at masked positions.
+    """
+    # Imported here: without triton everything else works.
+    from nystromformer.attention.kernels.ops import nystrom_attention
+
+    if mask is None:
+        return nystrom_attention(q, k, v, None, None, None, None, None, None, weight, num_landmarks, iterations)[0]
+    ranges = mask.ranges(num_landmarks)
+    rows = (ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
+    return nystrom_attention(q, k, v, mask.keep_BN, *rows, weight, num_landmarks, iterations)[0]
+
+
+def interprets() -> bool:
+    """Whether Triton runs kernels in its interpreter, on CPU tensors."""
+    return os.environ.get("TRITON_INTERPRET") == "1"

@@ -1,0 +1,351 @@
+"""The kernels as one operator of PyTorch, with its gradient: what `torch.compile` and autograd see.
+
+Shapes: as in forward.py.
+"""
+
+import math
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from nystromformer.attention.kernels import backward as bwd
+from nystromformer.attention.kernels import forward as fwd
+from nystromformer.attention.kernels.plan import Plan, make_plan
+from nystromformer.attention.pinv import apply_iterations, iteration_gradients, start_value
+
+_SYSTEM_ON_CHIP, _GRADIENTS_ON_CHIP = 128, 64
+"""Landmarks up to which a head's M x M matrices stay in one program, forward and backward (which has ten of them);
+above, batched products that meet in L2."""
+_FORWARD, _BACKWARD = "nystromformer::nystrom_attention", "nystromformer::nystrom_attention_backward"
+
+
+def _plan(q: Tensor, M: int, K: int) -> Plan:
+    B, H, N, D = q.shape
+    return make_plan(max(1, B * H), max(1, N), M, D, K, q.element_size())
+
+
+def _strides(x: Tensor) -> tuple[int, int, int]:
+    return x.stride(0), x.stride(1), x.stride(2)
+
+
+def _rows_of_numbers(x: Tensor) -> Tensor:
+    """With neighbouring numbers of a head: any other strides serve."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _like_projections(x: Tensor) -> Tensor:
+    """Memory for (B, H, N, D) in the order in which the layers' projections give and take it, (B, N, H, D)."""
+    B, H, N, D = x.shape
+    return torch.empty(B, N, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
+
+
+def _system_warps(M: int) -> int:
+    return 4 if M == 32 else 8
+
+
+def _scales(D: int) -> tuple[float, float]:
+    """1/√D in units of log2, for exp2, and 1/√D."""
+    root = D**-0.5
+    return root * math.log2(math.e), root
+
+
+@torch.library.custom_op(_FORWARD, mutates_args=())
+def nystrom_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep: Tensor | None,
+    bounds: Tensor | None,
+    counts: Tensor | None,
+    lengths: Tensor | None,
+    first: Tensor | None,
+    ids: Tensor | None,
+    weight: Tensor | None,
+    num_landmarks: int,
+    iterations: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """softmax(QK̃ᵀ) Z softmax(Q̃Kᵀ) V + conv(V) of masked rows, (B, H, N, D); see `kernels.fused_attention`.
+
+    Returns:
+        The output, and what the backward pass needs: Q̃, K̃, T, the log2 of T's sums and W.
+    """
+    q, k, v = (_rows_of_numbers(x) for x in (q, k, v))
+    B, H, N, D = q.shape
+    M, K = num_landmarks, 0 if weight is None else weight.shape[2]
+    plan, (scale, _) = _plan(q, M, K), _scales(D)
+    out = _like_projections(q)
+    small: dict[str, Any] = {"dtype": torch.float32, "device": q.device}
+    q_landmarks, k_landmarks, context, values = (torch.empty(B, H, M, D, **small) for _ in range(4))
+    log_sum = torch.empty(B, H, M, **small)
+    part = torch.empty(B, H, plan.parts, M, D, **small)
+    part_max, part_sum = (torch.empty(B, H, plan.parts, M, **small) for _ in range(2))
+    if not out.numel():
+        return out, q_landmarks, k_landmarks, context, log_sum, values
+    flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": plan.precision, "num_stages": 2}
+    split = {"M": M, "D": D, "G": plan.segments, "BLOCK": plan.block, "num_warps": plan.warps, **flags}
+    fwd.query_landmarks_kernel[(plan.parts, B * H)](q, keep, bounds, counts, q_landmarks, *_strides(q), H, N, **split)
+    fwd.keys_kernel[(plan.parts, B * H)](
+        *(k, v, keep, bounds, counts, q_landmarks, k_landmarks, part, part_max, part_sum),
+        *(*_strides(k), *_strides(v), H, N, scale),
+        S=plan.parts,
+        **split,
+    )
+    if M <= _SYSTEM_ON_CHIP:
+        fwd.landmark_system_kernel[(B * H,)](
+            *(q_landmarks, k_landmarks, part, part_max, part_sum, v, counts, lengths, first),
+            *(context, log_sum, values, *_strides(v), H, scale),
+            **{"M": M, "D": D, "S": plan.parts, "ITERATIONS": iterations, "num_warps": _system_warps(M), **flags},
+        )
+    else:
+        context, log_sum = _combine(part, part_max, part_sum)
+        a = _landmark_softmax(q_landmarks, k_landmarks, counts)
+        z, _ = apply_iterations(a.flatten(0, 1), start_value(a.flatten(0, 1)), iterations)
+        values = z.view_as(a) @ context
+        if lengths is not None and first is not None:
+            values = torch.where((lengths <= M)[:, None, None, None], _tokens_at(v, first, lengths), values)
+    fwd.output_kernel[(triton.cdiv(N, plan.block), B * H)](
+        *(q, v, keep, counts, k_landmarks, values, weight, out),
+        *(*_strides(q), *_strides(v), *_strides(out), H, N, scale),
+        **{"M": M, "D": D, "K": K, "BLOCK": plan.block, "CHUNK": plan.chunk, "num_warps": plan.warps, **flags},
+    )
+    return out, q_landmarks, k_landmarks, context, log_sum, values
+
+
+@torch.library.custom_op(_BACKWARD, mutates_args=())
+def nystrom_attention_backward(
+    d_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep: Tensor | None,
+    ids: Tensor | None,
+    counts: Tensor | None,
+    lengths: Tensor | None,
+    weight: Tensor | None,
+    q_landmarks: Tensor,
+    k_landmarks: Tensor,
+    context: Tensor,
+    log_sum: Tensor,
+    values: Tensor,
+    iterations: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of Q, K, V and of the filter (of no element where there is none)."""
+    d_out, q, k, v = (_rows_of_numbers(x) for x in (d_out, q, k, v))
+    B, H, N, D = q.shape
+    M, K = q_landmarks.shape[2], 0 if weight is None else weight.shape[2]
+    plan, (scale, root) = _plan(q, M, K), _scales(D)
+    d_q, d_k, d_v = (_like_projections(q) for _ in range(3))
+    d_weight = torch.zeros(0 if weight is None else weight.shape, dtype=torch.float32, device=q.device)
+    if not q.numel():
+        return d_q, d_k, d_v, d_weight
+    small: dict[str, Any] = {"dtype": torch.float32, "device": q.device}
+    flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": plan.precision}
+    tiles = {"M": M, "D": D, "BLOCK": plan.gradient_block, "num_warps": 8, "num_stages": plan.stages, **flags}
+    sums = torch.empty(2, B, H, plan.splits, M, D, **small)
+    bwd.output_sums_kernel[(plan.splits, B * H)](
+        *(q, d_out, keep, counts, k_landmarks, values, sums[0], sums[1]),
+        *(*_strides(q), *_strides(d_out), H, N, plan.tokens_of_split, scale, root),
+        S=plan.splits,
+        **tiles,
+    )
+    d_values, d_k_outputs = sums.sum(3)
+    system = _system_gradients if M > _GRADIENTS_ON_CHIP else _system_gradients_on_chip
+    d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks = system(
+        q_landmarks, k_landmarks, context, counts, lengths, d_values, d_k_outputs, iterations
+    )
+    d_q_parts = torch.empty(B, H, plan.splits, M, D, **small)
+    bwd.key_value_gradients_kernel[(plan.splits, B * H)](
+        *(k, v, d_out, keep, ids, counts, weight, q_landmarks, log_sum, d_context, d_own, row_sums, d_k_landmarks),
+        *(d_k, d_v, d_q_parts, *_strides(k), *_strides(v), *_strides(d_out), *_strides(d_k)),
+        *(H, N, plan.tokens_of_split, scale, root),
+        **{"K": K, "S": plan.splits, "CHUNK": plan.gradient_chunk, **tiles},
+    )
+    d_q_landmarks = d_q_landmarks + d_q_parts.sum(2)
+    bwd.query_gradients_kernel[(triton.cdiv(N, plan.gradient_block), B * H)](
+        *(q, d_out, keep, ids, counts, k_landmarks, values, d_q_landmarks, d_q),
+        *(*_strides(q), *_strides(d_out), *_strides(d_q), H, N, scale, root),
+        **tiles,
+    )
+    if weight is not None:
+        d_weight = _weight_gradient(v, d_out, keep, K, plan)
+    return d_q, d_k, d_v, d_weight
+
+
+def _weight_gradient(v: Tensor, d_out: Tensor, keep: Tensor | None, K: int, plan: Plan) -> Tensor:
+    B, H, N, D = v.shape
+    C = plan.taps_block
+    tokens_of_split = triton.cdiv(plan.tokens_of_split, C) * C
+    S = triton.cdiv(N, tokens_of_split)
+    products = torch.empty(B, H, S, C, 2 * C, dtype=torch.float32, device=v.device)
+    bwd.weight_gradient_kernel[(S, B * H)](
+        *(v, d_out, keep, products, *_strides(v), *_strides(d_out), H, N, tokens_of_split),
+        D=D,
+        K=K,
+        S=S,
+        BLOCK=C,
+        HAS_MASK=keep is not None,
+        PRECISION=plan.precision,
+        num_warps=8 if C > 32 else 4,
+    )
+    diagonals = products.sum((0, 2)).as_strided((H, C, K), (2 * C * C, 2 * C + 1, 1))
+    return diagonals.sum(1).view(H, 1, K, 1)
+
+
+def _system_gradients_on_chip(
+    q_landmarks: Tensor,
+    k_landmarks: Tensor,
+    context: Tensor,
+    counts: Tensor | None,
+    lengths: Tensor | None,
+    d_values: Tensor,
+    d_k_outputs: Tensor,
+    iterations: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    B, H, M, D = q_landmarks.shape
+    scale, root = _scales(D)
+    kept = torch.empty(B * H, 2 * iterations, M, M, dtype=torch.float32, device=context.device)
+    d_context, d_own, d_q_landmarks, d_k_landmarks = (torch.empty_like(context) for _ in range(4))
+    row_sums = torch.empty(B, H, M, dtype=torch.float32, device=context.device)
+    bwd.landmark_gradients_kernel[(B * H,)](
+        *(q_landmarks, k_landmarks, context, counts, lengths, kept, d_values, d_k_outputs),
+        *(d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks, H, scale, root),
+        M=M,
+        D=D,
+        ITERATIONS=iterations,
+        HAS_MASK=counts is not None,
+        PRECISION="tf32x3",
+        num_warps=_system_warps(M),
+    )
+    return d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks
+
+
+def _system_gradients(
+    q_landmarks: Tensor,
+    k_landmarks: Tensor,
+    context: Tensor,
+    counts: Tensor | None,
+    lengths: Tensor | None,
+    d_values: Tensor,
+    d_k_outputs: Tensor,
+    iterations: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The same by batched products."""
+    B, H, M, D = q_landmarks.shape
+    _, root = _scales(D)
+    a = _landmark_softmax(q_landmarks, k_landmarks, counts).flatten(0, 1)
+    start = start_value(a)
+    z, kept = apply_iterations(a, start, iterations)
+    d_own = torch.zeros_like(d_values)
+    if lengths is not None:
+        exact = (lengths <= M)[:, None, None, None]
+        d_own, d_values = torch.where(exact, d_values, 0.0), torch.where(exact, 0.0, d_values)
+    d_context = z.view(B, H, M, M).mT @ d_values
+    d_a, d_start = iteration_gradients((d_values @ context.mT).flatten(0, 1), a, *kept)
+    columns, rows = a.sum(1), a.sum(2)
+    highest, widest = columns.amax(1, keepdim=True), rows.amax(1, keepdim=True)
+    norm = (highest * widest)[:, :, None]
+    d_a += d_start.mT / norm
+    d_norm = -(d_start * start).sum((1, 2))[:, None] / norm[:, :, 0]
+    is_highest = columns == highest
+    d_a += torch.where(is_highest, d_norm * widest / is_highest.sum(1, keepdim=True), 0.0)[:, None, :]
+    d_scores = (a * (d_a - (a * d_a).sum(2, keepdim=True)) * root).view(B, H, M, M)
+    d_k_landmarks = d_scores.mT @ q_landmarks + d_k_outputs
+    return d_context, d_own, (d_context * context).sum(3), d_scores @ k_landmarks, d_k_landmarks
+
+
+def _landmark_softmax(q_landmarks: Tensor, k_landmarks: Tensor, counts: Tensor | None) -> Tensor:
+    _, root = _scales(q_landmarks.shape[3])
+    scores = (q_landmarks @ k_landmarks.mT) * root
+    if counts is not None:
+        used = counts > 0
+        used[:, 0] |= ~used.any(1)
+        scores = scores.masked_fill(~used[:, None, None, :], float("-inf"))
+    return torch.softmax(scores, dim=-1)
+
+
+def _combine(part: Tensor, part_max: Tensor, part_sum: Tensor) -> tuple[Tensor, Tensor]:
+    """`combined_context` by tensor operations."""
+    highest = part_max.amax(2)
+    grow = torch.exp2(part_max - torch.where(highest.isneginf(), 0.0, highest)[:, :, None])
+    total = (part_sum * grow).sum(2)
+    is_empty = total == 0
+    total = torch.where(is_empty, 1.0, total)
+    context = (part * grow[..., None]).sum(2) / total[..., None]
+    log_sum = torch.where(is_empty, float("inf"), highest + torch.log2(total))
+    return torch.where(is_empty[..., None], 0.0, context), log_sum
+
+
+def _tokens_at(v: Tensor, first: Tensor, lengths: Tensor) -> Tensor:
+    B, H, _, D = v.shape
+    M = first.shape[1]
+    own = v.gather(2, first.long()[:, None, :, None].expand(B, H, M, D)).float()
+    there = torch.arange(M, device=v.device) < lengths[:, None]
+    return torch.where(there[:, None, :, None], own, 0.0)
+
+
+@nystrom_attention.register_fake
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep: Tensor | None,
+    bounds: Tensor | None,
+    counts: Tensor | None,
+    lengths: Tensor | None,
+    first: Tensor | None,
+    ids: Tensor | None,
+    weight: Tensor | None,
+    num_landmarks: int,
+    iterations: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    B, H, _, D = q.shape
+    tile, line = (B, H, num_landmarks, D), (B, H, num_landmarks)
+    small = [q.new_empty(shape, dtype=torch.float32) for shape in (tile, tile, tile, line, tile)]
+    return _like_projections(q), small[0], small[1], small[2], small[3], small[4]
+
+
+@nystrom_attention_backward.register_fake
+def _(
+    d_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep: Tensor | None,
+    ids: Tensor | None,
+    counts: Tensor | None,
+    lengths: Tensor | None,
+    weight: Tensor | None,
+    q_landmarks: Tensor,
+    k_landmarks: Tensor,
+    context: Tensor,
+    log_sum: Tensor,
+    values: Tensor,
+    iterations: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    shape = (0,) if weight is None else weight.shape
+    return (
+        _like_projections(q),
+        _like_projections(k),
+        _like_projections(v),
+        q.new_empty(shape, dtype=torch.float32),
+    )
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    q, k, v, keep, _, counts, lengths, _, ids, weight, _, iterations = inputs
+    _, *small = output
+    ctx.save_for_backward(q, k, v, keep, ids, counts, lengths, weight, *small)
+    ctx.iterations = iterations
+    ctx.mark_non_differentiable(*small)
+
+
+def _backward(ctx: Any, d_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    weight = ctx.saved_tensors[7]
+    d_q, d_k, d_v, d_weight = nystrom_attention_backward(d_out, *ctx.saved_tensors, ctx.iterations)
+    d_filter = None if weight is None else d_weight.to(weight.dtype)
+    return d_q, d_k, d_v, None, None, None, None, None, None, d_filter, None, None
+
+
+nystrom_attention.register_autograd(_backward, setup_context=_setup)

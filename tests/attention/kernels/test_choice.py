@@ -1,0 +1,93 @@
+"""Which implementation computes, and what is said where one cannot."""
+
+import logging
+
+import pytest
+import torch
+from interpreting import ON_GPU
+
+from nystromformer.attention import create_attention, kernels, nystrom
+from nystromformer.attention.nystrom import NystromAttention
+
+
+def attend(
+    N: int = 40, H: int = 1, D: int = 32, dtype: torch.dtype = torch.float32, **parameters: object
+) -> torch.Tensor:
+    module = create_attention("nystrom", num_heads=H, head_dim=D, **{"num_landmarks": 32, **parameters})
+    q = torch.randn(1, H, N, D, dtype=dtype)
+    out: torch.Tensor = module.to(dtype)(q, q, q)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_landmarks": 16}, "num_landmarks is 16: supported are 32, 64, 128, 256"),
+        ({"D": 48}, "head_dim is 48: supported are 32, 64, 128"),
+        ({"D": 256}, "head_dim is 256: supported are 32, 64, 128"),
+        ({"num_landmarks": 256, "D": 128, "N": 300}, "num_landmarks x head_dim is 256 x 128: supported is up to 16384"),
+        ({"dtype": torch.float64}, "the dtype is torch.float64: supported are bfloat16, float16 and float32"),
+        ({"conv_kernel_size": 131}, "conv_kernel_size is 131: supported are up to 129"),
+        ({"pinv_start": "batch"}, "not 'valid' and 'batch'"),
+        ({"segments": "padded", "N": 64}, "not 'padded' and 'matrix'"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name_and_left_to_torch_by_auto(
+    changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(ValueError, match='implementation="triton" cannot compute this') as error:
+        attend(**changes, implementation="triton")  # type: ignore[arg-type]
+    assert reason in str(error.value)
+    assert 'Use "torch" or "auto"' in str(error.value)
+    assert torch.isfinite(attend(**changes, implementation="auto")).all()  # type: ignore[arg-type]
+
+
+def test_cpu_tensors_need_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match="the tensors are on cpu: kernels run on CUDA devices"):
+        attend(implementation="triton")
+
+
+def test_without_triton_everything_else_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "IS_INSTALLED", False)
+    with pytest.raises(ValueError, match="triton is not installed"):
+        attend(implementation="triton")
+    assert attend().isfinite().all()
+
+
+def test_short_input_is_exact_attention_by_either() -> None:
+    for implementation in ("torch", "triton"):
+        q = torch.randn(1, 1, 32, 32)
+        module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32, implementation=implementation)
+        torch.testing.assert_close(module(q, q, q), torch.nn.functional.scaled_dot_product_attention(q, q, q))
+
+
+def test_auto_says_once_what_it_takes_on_a_gpu(caplog: pytest.LogCaptureFixture) -> None:
+    nystrom._say_once.cache_clear()
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            for D, is_fused in ((32, True), (48, False)):
+                module = create_attention("nystrom", num_heads=1, head_dim=D, num_landmarks=32)
+                assert isinstance(module, NystromAttention)
+                assert module._is_fused(_OnGpu(1, 1, 40, D)) is is_fused  # type: ignore[arg-type]
+    assert [record.message for record in caplog.records] == [
+        "Nyström attention by fused kernels",
+        "Nyström attention by tensor operations, because head_dim is 48: supported are 32, 64, 128",
+    ]
+
+
+class _OnGpu:
+    """What the choice looks at, of a tensor that need not exist."""
+
+    device, dtype = torch.device("cuda"), torch.bfloat16
+
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+
+@pytest.mark.skipif(ON_GPU, reason="there is one")
+def test_on_a_cpu_auto_is_tensor_operations() -> None:
+    torch.manual_seed(0)
+    auto = attend(implementation="auto")
+    torch.manual_seed(0)
+    assert torch.equal(auto, attend(implementation="torch"))

@@ -1,0 +1,59 @@
+"""The kernels as compilers see them: PyTorch's, and that of a GPU."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from interpreting import DEVICE
+from small import ROOT
+from torch import Tensor
+
+from nystromformer.attention import create_attention
+from nystromformer.attention.kernels.ops import nystrom_attention
+from nystromformer.attention.mask import AttentionMask
+
+SHARED_BYTES = 227 * 1024
+"""Of a program on Hopper."""
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+def test_the_operator_keeps_what_pytorch_asks_of_one(masked: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 40, 32, generator=generator).to(DEVICE).requires_grad_() for _ in range(3))
+    weight = torch.randn(2, 1, 3, 1, generator=generator).to(DEVICE).requires_grad_()
+    rows: tuple[Tensor | None, ...] = (None,) * 6
+    if masked:
+        mask = AttentionMask(torch.arange(40, device=DEVICE) < torch.tensor([[40], [35]], device=DEVICE))
+        ranges = mask.ranges(32)
+        rows = (mask.keep_BN, ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
+    torch.library.opcheck(nystrom_attention, (q, k, v, *rows, weight, 32, 6), test_utils=checks, atol=1e-5, rtol=1e-4)
+
+
+def test_torch_compile_sees_one_operator() -> None:
+    module = create_attention("nystrom", num_heads=2, head_dim=32, num_landmarks=32, implementation="triton").to(DEVICE)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    generator = torch.Generator().manual_seed(0)
+    for N in (40, 57):
+        q, k, v = (torch.randn(1, 2, N, 32, generator=generator).to(DEVICE).requires_grad_() for _ in range(3))
+        keep = (torch.arange(N) < N - 3)[None].to(DEVICE)
+        torch.testing.assert_close(compiled(q, k, v, keep), module(q, k, v, keep))
+        compiled(q, k, v, keep).sum().backward()
+        assert q.grad is not None
+        assert q.grad.isfinite().all()
+
+
+def test_kernels_fit_a_gpu_that_is_not_here() -> None:
+    """What would be launched is compiled by NVIDIA's assembler."""
+    told = subprocess.run(
+        [sys.executable, ROOT / "tests" / "support" / "compiling.py", "90", "bfloat16,32,64"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    lines = re.findall(r"(\w+)_kernel shared=(\d+) registers=(\d+) stack=(\d+)", told.stdout)
+    assert len(lines) == 2 * 9, "with and without a mask"
+    assert all(int(shared) <= SHARED_BYTES for _, shared, _, _ in lines), told.stdout

@@ -1,0 +1,208 @@
+"""The fused kernels against the float64 oracle: outputs, gradients, masks, lengths, sizes, strides."""
+
+import pytest
+import torch
+from interpreting import DEVICE, ON_GPU
+from torch import Tensor
+
+from nystromformer.attention import create_attention, reference
+from nystromformer.attention.nystrom import NystromAttention
+
+FLOAT32 = 3e-5
+"""Relative, in the Frobenius norm: far above float32's own error, far below any mistake's."""
+
+
+def build(
+    H: int, D: int, M: int, K: int | None = None, implementation: str = "triton", iterations: int = 6
+) -> NystromAttention:
+    torch.manual_seed(1)
+    parameters = {"num_landmarks": M, "conv_kernel_size": K, "pinv_iterations": iterations}
+    module = create_attention("nystrom", num_heads=H, head_dim=D, implementation=implementation, **parameters)
+    assert isinstance(module, NystromAttention)
+    return module.to(DEVICE)
+
+
+def tensors(B: int, H: int, N: int, D: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> list[Tensor]:
+    """Q, K, V and a gradient of the output, laid out as projections give them."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [torch.randn(B, N, H, D, generator=generator).to(DEVICE, dtype).transpose(1, 2) for _ in range(4)]
+    return [x.requires_grad_() for x in drawn[:3]] + drawn[3:]
+
+
+def results(module: NystromAttention, x: list[Tensor], keep: Tensor | None = None) -> dict[str, Tensor]:
+    """The output, and the gradients of all inputs."""
+    q, k, v, gradient = x
+    out = module(q, k, v, keep)
+    names = ["q", "k", "v"]
+    inputs = [q, k, v]
+    if module.skip is not None:
+        names, inputs = [*names, "filter"], [*inputs, module.skip.weight]
+    return {"out": out.detach(), **dict(zip(names, torch.autograd.grad(out, inputs, gradient), strict=True))}
+
+
+def oracle(module: NystromAttention, x: list[Tensor], keep: Tensor | None = None) -> dict[str, Tensor]:
+    """The same in float64, by the equations."""
+    q, k, v, gradient = (each.detach().cpu().double().requires_grad_() for each in x)
+    keep = None if keep is None else keep.cpu()
+    out = reference.nystrom_attention(
+        q, k, v, keep, num_landmarks=module.num_landmarks, iterations=module.pinv_iterations
+    )
+    names, inputs = ["q", "k", "v"], [q, k, v]
+    if module.skip is not None:
+        weight = module.skip.weight.detach().cpu().double().requires_grad_()
+        out = out + reference.depthwise_convolution(v, weight, keep)
+        names, inputs = [*names, "filter"], [*inputs, weight]
+    if keep is not None:
+        out = out * keep[:, None, :, None]
+    return {"out": out.detach(), **dict(zip(names, torch.autograd.grad(out, inputs, gradient), strict=True))}
+
+
+def errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float((found[name].cpu().double() - value).norm() / value.norm()) for name, value in expected.items()}
+
+
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = FLOAT32) -> None:
+    assert found.keys() == expected.keys()
+    wrong = {name: error for name, error in errors(found, expected).items() if not error < tolerance}
+    assert not wrong
+
+
+def ragged(B: int, N: int, seed: int = 3) -> Tensor:
+    """Rows of padding behind, of padding in front, of gaps, and one without any token."""
+    keep = torch.ones(B, N, dtype=torch.bool)
+    keep[0, N - N // 4 :] = False
+    keep[1 % B, : N // 3] = False
+    keep[2 % B] &= torch.rand(N, generator=torch.Generator().manual_seed(seed)) > 0.4
+    if B > 3:
+        keep[3] = False
+    return keep.to(DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("M", "D", "N"),
+    [(32, 32, 33), (32, 64, 96), (64, 64, 200), (32, 128, 100), (128, 32, 150), (128, 128, 160), (256, 64, 300)],
+)
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
+def test_sizes(M: int, D: int, N: int, masked: bool) -> None:
+    module, x = build(1, D, M, K=9), tensors(2, 1, N, D)
+    keep = ragged(2, N) if masked else None
+    assert_close(results(module, x, keep), oracle(module, x, keep))
+
+
+@pytest.mark.parametrize("N", [63, 64, 65, 127, 128, 129, 191, 500])
+def test_lengths(N: int) -> None:
+    module, x = build(2, 32, 32, K=33), tensors(1, 2, N, 32, seed=N)
+    assert_close(results(module, x), oracle(module, x))
+
+
+@pytest.mark.parametrize("K", [None, 1, 3, 33, 65, 129])
+def test_filters(K: int | None) -> None:
+    module, x = build(2, 32, 32, K), tensors(2, 2, 100, 32)
+    keep = ragged(2, 100)
+    assert_close(results(module, x, keep), oracle(module, x, keep))
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_iterations(iterations: int) -> None:
+    module, x = build(1, 32, 32, iterations=iterations), tensors(1, 1, 70, 32)
+    assert_close(results(module, x), oracle(module, x))
+
+
+def test_masks_of_all_kinds_with_short_and_empty_rows() -> None:
+    module, x = build(2, 32, 32, K=5), tensors(6, 2, 90, 32)
+    keep = ragged(6, 90)
+    keep[4, 20:] = False  # 20 tokens, fewer than landmarks: exact attention
+    keep[5] = False
+    keep[5, 50:82] = True  # as many as landmarks
+    found = results(module, x, keep)
+    assert_close(found, oracle(module, x, keep))
+    assert all(value.isfinite().all() for value in found.values())
+    q, k, v = (each.detach()[4:5, :, :20] for each in x[:3])
+    exact = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    assert module.skip is not None
+    exact = exact + reference.depthwise_convolution(v, module.skip.weight).float()
+    torch.testing.assert_close(found["out"][4:5, :, :20], exact, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_masked_does_not_matter_and_gets_nothing() -> None:
+    module, x = build(2, 32, 32, K=5), tensors(3, 2, 80, 32)
+    keep = ragged(3, 80)
+    before = results(module, x, keep)
+    with torch.no_grad():
+        for each in x[:3]:
+            each.masked_fill_(~keep[:, None, :, None], 1e30)
+        x[3].masked_fill_(~keep[:, None, :, None], -1e30)
+    after = results(module, x, keep)
+    for name, value in before.items():
+        assert torch.equal(value, after[name]), name
+    for name in ("out", "q", "k", "v"):
+        assert not after[name].masked_select(~keep[:, None, :, None]).any(), name
+
+
+def test_padding_and_neighbours_change_nothing() -> None:
+    module, x = build(2, 32, 32, K=5), tensors(3, 2, 100, 32)
+    keep = torch.ones(3, 100, dtype=torch.bool, device=DEVICE)
+    keep[:, 70:] = False
+    together = results(module, x, keep)["out"]
+    alone = results(module, [each[:1, :, :70] for each in x])["out"]
+    torch.testing.assert_close(together[:1, :, :70], alone, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("enough", [1, 4, 512])
+def test_any_number_of_programs(enough: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nystromformer.attention.kernels.plan.ENOUGH_PROGRAMS", enough)
+    module, x = build(1, 32, 32, K=5), tensors(1, 1, 300, 32)
+    keep = ragged(1, 300)
+    assert_close(results(module, x, keep), oracle(module, x, keep))
+
+
+def test_any_strides() -> None:
+    module, x = build(2, 32, 32, K=5), tensors(2, 2, 70, 32)
+    expected = results(module, x)
+    swapped = [each.detach().transpose(2, 3).contiguous().transpose(2, 3).requires_grad_() for each in x[:3]]
+    rows = [each.detach().contiguous().requires_grad_() for each in x[:3]]
+    wide = [torch.cat([each.detach()] * 2, 1)[:, 2:].requires_grad_() for each in x[:3]]
+    for others in (swapped, rows, wide):
+        for name, value in results(module, [*others, x[3]]).items():
+            assert torch.equal(value, expected[name]), name
+    broadcast = x[3][:1, :1, :1].expand_as(x[3])
+    assert_close(results(module, [*x[:3], broadcast]), oracle(module, [*x[:3], broadcast]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_short_numbers_are_as_close_as_tensor_operations(dtype: torch.dtype) -> None:
+    module, x = build(2, 64, 64, K=9), tensors(2, 2, 150, 64, dtype)
+    keep = ragged(2, 150)
+    expected = oracle(module, x, keep)
+    plain = build(2, 64, 64, K=9, implementation="torch")
+    with torch.autocast(DEVICE.type, dtype):
+        usual = errors(results(plain, x, keep), expected)
+        found = errors(results(module, x, keep), expected)
+    assert results(module, x, keep)["out"].dtype == dtype
+    assert all(found[name] < 2 * usual[name] for name in expected), (found, usual)
+
+
+def test_every_element_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New memory is full of NaN, which no result may keep."""
+    module, x = build(2, 32, 32, K=5), tensors(4, 2, 75, 32)
+    keep = ragged(4, 75)
+    expected = results(module, x, keep)
+    empty = torch.empty
+
+    def poisoned(*size: object, **options: object) -> Tensor:
+        memory: Tensor = empty(*size, **options)  # type: ignore[call-overload]
+        return memory.fill_(float("nan")) if memory.is_floating_point() else memory
+
+    monkeypatch.setattr(torch, "empty", poisoned)
+    monkeypatch.setattr(
+        torch, "empty_like", lambda x: empty(x.shape, dtype=x.dtype, device=x.device).fill_(float("nan"))
+    )
+    for name, value in results(module, x, keep).items():
+        assert torch.equal(value, expected[name]), name
+
+
+@pytest.mark.skipif(not ON_GPU, reason="compiles for a GPU")
+def test_on_the_gpu_auto_takes_the_kernels() -> None:
+    module, x = build(2, 64, 64, K=9, implementation="auto"), tensors(2, 2, 150, 64)
+    fused = build(2, 64, 64, K=9)
+    assert torch.equal(results(module, x)["out"], results(fused, x)["out"])
