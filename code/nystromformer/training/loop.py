@@ -34,6 +34,7 @@ from nystromformer.training.distributed import (
 from nystromformer.training.group import Group
 from nystromformer.training.log import RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, learning_rate
+from nystromformer.training.prefetch import copied_ahead
 from nystromformer.training.settings import Batch, Device, Progress, Step, Task, TrainingSettings
 from nystromformer.training.stop import StopSignal
 
@@ -127,7 +128,7 @@ class Trainer:
             if owes:
                 self._end_epoch(log)
             clock = _Clock(self.progress.tokens)
-            for step in clock.waiting_for(self.task.steps(first, last)):
+            for step in clock.waiting_for(copied_ahead(self.task.steps(first, last), self.device.device)):
                 gradient_norm = self._step(step)
                 log.advance()
                 if self._is_report_due():

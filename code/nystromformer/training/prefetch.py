@@ -1,11 +1,16 @@
-"""Preparing ahead in a thread: the next steps are made while this one is computed."""
+"""Preparing ahead: the next steps are made in a thread, and copied to a GPU, while this one is computed."""
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import torch
+
+from nystromformer.training.settings import Batch, Step
+
+S = TypeVar("S")
 T = TypeVar("T")
 
 _END = object()
@@ -59,3 +64,39 @@ def _put(made: queue.Queue[object], item: object, left: threading.Event) -> bool
             continue
         return True
     return False
+
+
+def one_ahead(items: Iterable[S], begin: Callable[[S], T]) -> Iterator[T]:
+    """`begin(item)` of each item, which is called for the next one before this one is given out."""
+    begun: list[T] = []
+    for item in items:
+        begun.append(begin(item))
+        if len(begun) == 2:
+            yield begun.pop(0)
+    yield from begun
+
+
+def copied_ahead(steps: Iterable[Step], device: torch.device) -> Iterator[Step]:
+    """The steps on the device. To a GPU the next step is copied on a stream of its own while this one is computed, and
+    what is computed with it waits there, on the GPU, for the copy."""
+    if device.type != "cuda":
+        yield from steps
+        return
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def begin(step: Step) -> tuple[Step, torch.cuda.Event]:
+        with torch.cuda.stream(stream):
+            copied = Step([_copied(batch, device) for batch in step.micro_batches], step.tokens)
+            return copied, stream.record_event()
+
+    for step, done in one_ahead(steps, begin):
+        current = torch.cuda.current_stream(device)
+        current.wait_event(done)
+        for batch in step.micro_batches:
+            for tensor in batch.values():
+                tensor.record_stream(current)  # or the other stream would take its memory for the next copy too soon
+        yield step
+
+
+def _copied(batch: Batch, device: torch.device) -> Batch:
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
