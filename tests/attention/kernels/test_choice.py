@@ -62,8 +62,11 @@ def test_short_input_is_exact_attention_by_either() -> None:
         torch.testing.assert_close(module(q, q, q), torch.nn.functional.scaled_dot_product_attention(q, q, q))
 
 
-def test_auto_says_once_what_it_takes_on_a_gpu(caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_says_once_what_it_takes_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     nystrom._say_once.cache_clear()
+    monkeypatch.setattr(kernels, "_shared_memory", lambda device: 227 * 1024)
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             for D, is_fused in ((32, True), (48, False)):
@@ -83,6 +86,13 @@ class _OnGpu:
 
     def __init__(self, *shape: int) -> None:
         self.shape = shape
+
+
+def test_a_small_gpu_is_left_to_tensor_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_shared_memory", lambda device: 99 * 1024)
+    reason = kernels.why_not(_OnGpu(1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
+    assert reason is not None
+    assert "99 KiB of shared memory, of which the kernels need 163" in reason
 
 
 @pytest.mark.skipif(ON_GPU, reason="there is one")

@@ -6,9 +6,17 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from nystromformer.attention.kernels.plan import DTYPES, HEAD_DIMS, LANDMARKS, LARGEST_FILTER, LARGEST_TILE
+from nystromformer.attention.kernels.plan import (
+    DTYPES,
+    HEAD_DIMS,
+    LANDMARKS,
+    LARGEST_FILTER,
+    LARGEST_TILE,
+    SHARED_MEMORY,
+)
 
 if TYPE_CHECKING:
     from nystromformer.attention.mask import AttentionMask
@@ -28,6 +36,11 @@ def why_not(q: Tensor, num_landmarks: int, kernel_size: int | None) -> str | Non
         return "triton is not installed (pip install triton)"
     if q.device.type != "cuda" and not interprets():
         return f"the tensors are on {q.device}: kernels run on CUDA devices (elsewhere only with TRITON_INTERPRET=1)"
+    if q.device.type == "cuda" and (found := _shared_memory(q.device.index)) < SHARED_MEMORY:
+        return (
+            f"the GPU gives a program {found // 1024} KiB of shared memory, of which the kernels need "
+            f"{SHARED_MEMORY // 1024} (an A100, an H100 or later ones of their line have them)"
+        )
     if num_landmarks not in LANDMARKS:
         return f"num_landmarks is {num_landmarks}: supported are {', '.join(map(str, LANDMARKS))}"
     if q.shape[3] not in HEAD_DIMS:
@@ -39,6 +52,13 @@ def why_not(q: Tensor, num_landmarks: int, kernel_size: int | None) -> str | Non
     if kernel_size is not None and kernel_size > LARGEST_FILTER:
         return f"conv_kernel_size is {kernel_size}: supported are up to {LARGEST_FILTER}"
     return None
+
+
+@torch.compiler.assume_constant_result
+def _shared_memory(device: int | None) -> int:
+    """Bytes that a program on a GPU may have."""
+    properties = torch.cuda.get_device_properties(device)
+    return int(properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
 def fused_attention(

@@ -12,6 +12,8 @@ LANDMARKS, HEAD_DIMS = (32, 64, 128, 256), (32, 64, 128)
 LARGEST_TILE = 128 * 128
 """Landmarks times head dims: of more the backward pass does not fit a multiprocessor."""
 LARGEST_FILTER = 129
+SHARED_MEMORY = 163 * 1024
+"""Bytes that the largest program has, which docs/kernels.md lists."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 ENOUGH_PROGRAMS = 512
