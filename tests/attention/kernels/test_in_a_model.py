@@ -10,9 +10,12 @@ from nystromformer.model.build import PretrainingModel
 
 
 def step(implementation: str, **changes: object) -> tuple[Tensor, dict[str, Tensor]]:
-    attention = {"name": "nystrom", "implementation": implementation, "num_landmarks": 32}
-    sizes = {"max_seq_len": 64, "transformer_dim": 64, "embedding_dim": 64, "head_dim": 32, "dropout_prob": 0.0}
-    settings = {f"model__{key}": value for key, value in {**sizes, "attn_type": attention, **changes}.items()}
+    attention = {"name": "nystrom", "implementation": implementation}
+    sizes = {"max_seq_len": 64, "transformer_dim": 64, "embedding_dim": 64, "head_dim": 32, "num_landmarks": 32}
+    settings = {
+        f"model__{key}": value
+        for key, value in {**sizes, "dropout_prob": 0.0, "attn_type": attention, **changes}.items()
+    }
     torch.manual_seed(0)
     model = PretrainingModel(small_config(**settings).model, ["mlm"]).to(DEVICE).train()
     tokens = torch.randint(300, (2, 50)).to(DEVICE)

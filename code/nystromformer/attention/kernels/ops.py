@@ -342,8 +342,9 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 
 def _backward(ctx: Any, d_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    weight = ctx.saved_tensors[7]
-    d_q, d_k, d_v, d_weight = nystrom_attention_backward(d_out, *ctx.saved_tensors, ctx.iterations)
+    saved = ctx.saved_tensors  # once: tensors that are computed again come only once
+    weight = saved[7]
+    d_q, d_k, d_v, d_weight = nystrom_attention_backward(d_out, *saved, ctx.iterations)
     d_filter = None if weight is None else d_weight.to(weight.dtype)
     return d_q, d_k, d_v, None, None, None, None, None, None, d_filter, None, None
 
