@@ -84,6 +84,8 @@ def nystrom_attention(
     if not out.numel():
         return out, q_landmarks, k_landmarks, context, log_sum, values
     flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": plan.precision, "num_stages": 2}
+    # A head's own matrices are float32 whatever Q is.
+    exact = {"PRECISION": "tf32x3"}
     split = {"M": M, "D": D, "G": plan.segments, "BLOCK": plan.block, "num_warps": plan.warps, **flags}
     fwd.query_landmarks_kernel[(plan.parts, B * H)](q, keep, bounds, counts, q_landmarks, *_strides(q), H, N, **split)
     fwd.keys_kernel[(plan.parts, B * H)](
@@ -96,7 +98,15 @@ def nystrom_attention(
         fwd.landmark_system_kernel[(B * H,)](
             *(q_landmarks, k_landmarks, part, part_max, part_sum, v, counts, lengths, first),
             *(context, log_sum, values, *_strides(v), H, scale),
-            **{"M": M, "D": D, "S": plan.parts, "ITERATIONS": iterations, "num_warps": _system_warps(M), **flags},
+            **{
+                "M": M,
+                "D": D,
+                "S": plan.parts,
+                "ITERATIONS": iterations,
+                "num_warps": _system_warps(M),
+                **flags,
+                **exact,
+            },
         )
     else:
         context, log_sum = _combine(part, part_max, part_sum)

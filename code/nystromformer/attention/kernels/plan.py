@@ -64,7 +64,8 @@ def make_plan(heads: int, length: int, num_landmarks: int, head_dim: int, taps: 
     """
     tile, is_short = num_landmarks * head_dim, element_size == 2
     block = 128 if tile <= 64 * 64 and is_short else 64 if tile <= 128 * 64 and is_short else 32
-    gradient_block = (64 if tile <= 64 * 64 else 32) if is_short else 32 if tile <= 128 * 64 else 16
+    fits = tile <= 64 * 64 and num_landmarks <= 64
+    gradient_block = (64 if fits else 32 if num_landmarks <= 128 else 16) if is_short else (32 if fits else 16)
     segments = 16
     while segments > 1 and heads * (num_landmarks // segments) < ENOUGH_PROGRAMS:
         segments //= 2
@@ -78,9 +79,9 @@ def make_plan(heads: int, length: int, num_landmarks: int, head_dim: int, taps: 
         gradient_block=gradient_block,
         tokens_of_split=tokens_of_split,
         splits=_ceil(length, tokens_of_split),
-        stages=2 if tile <= 64 * 64 else 1,
+        stages=2 if fits else 1,
         taps_block=max(16, 1 << max(0, taps - 2).bit_length()),
-        precision="tf32x3" if is_short or tile <= 64 * 64 else "ieee",
+        precision="tf32x3" if is_short or fits else "ieee",
     )
 
 
