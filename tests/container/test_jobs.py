@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from fake_engine import FakeEngine, connected, fake_engine
@@ -195,6 +195,7 @@ def test_labels_say_it_where_they_are() -> None:
         ([{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]}], "0,1"),
         ([{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}], "all"),
         ([{"DeviceIDs": ["0"]}, {"DeviceIDs": ["3"]}], "0,3"),
+        ([{"DeviceIDs": ["0"]}, {"DeviceIDs": ["nvidia.com/gpu=all"]}], "all"),
     ],
 )
 def test_gpus_that_were_asked_for(requests: list[dict[str, Any]] | None, gpus: str) -> None:
@@ -228,6 +229,16 @@ def test_state(state: dict[str, Any], words: str) -> None:
     assert found.has_ended == (state["Status"] in ("exited", "dead"))
 
 
+def test_the_same_work() -> None:
+    home, log = "/home/x/nystrom-512", "/model/pretrain.txt"
+    assert job().does_work_of(home, "pretrain", "/model/another.txt"), "one run of pretraining in a folder"
+    assert job(command=PRETRAIN.replace("pretrain.py", "glue.py")).does_work_of(home, "pretrain", log), "one log"
+    assert not job().does_work_of(home, "glue", "/model/glue.txt")
+    assert not job().does_work_of("/home/x/another", "pretrain", log)
+    without_log = job(command="python3 /code/run_glue.py")
+    assert not without_log.does_work_of(home, "imdb", None)
+
+
 def test_finding_ours_among_others(fake: FakeEngine, tmp_path: Path) -> None:
     fake.add("web", "/srv/www", target="/srv", command="nginx")
     fake.add("first", tmp_path / "b")
@@ -240,10 +251,14 @@ def test_finding_ours_among_others(fake: FakeEngine, tmp_path: Path) -> None:
     assert find_job(connected(fake), other) is None
 
 
-def test_podman_lists_mounts_as_strings(fake: FakeEngine, tmp_path: Path) -> None:
-    for name, folder in (("ours", tmp_path / "a"), ("another", None)):
-        fake.add(name, folder)
-    fake.list_mounts_as_strings = True
+@pytest.mark.parametrize("mounts", ["strings", "none"])
+def test_mounts_as_other_engines_list_them(
+    fake: FakeEngine, tmp_path: Path, mounts: Literal["strings", "none"]
+) -> None:
+    fake.add("ours", tmp_path / "a")
+    fake.add("another", None)
+    fake.add("web", "/srv", target="/srv")
+    fake.listed_mounts = mounts
     assert [each.name for each in find_jobs(connected(fake))] == ["ours"]
 
 

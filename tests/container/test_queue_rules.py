@@ -26,7 +26,7 @@ NO_DRIVER = 'could not select device driver "" with capabilities: [[gpu]]'
 @pytest.fixture
 def fake() -> Iterator[FakeEngine]:
     with fake_engine() as engine:
-        # Nothing runs longer than it takes to look a few times.
+        # Each runs for as long as it takes to look a few times.
         for name in "abcd":
             engine.plans[f"{name}-pretrain"] = (4, 0)
         yield engine
@@ -413,26 +413,37 @@ def interrupted(engine: Engine, at: int, come_in: Callable[[], None], work: Call
     return made > at
 
 
-@pytest.mark.parametrize("rival_first", [True, False])
-def test_of_two_that_took_one_gpu_the_later_gives_way(fake: FakeEngine, rival_first: bool) -> None:
+def take(fake: FakeEngine, name: str) -> None:
+    """As another launcher does that saw the GPU 0 free: the container of a waiting experiment, not started yet."""
+    identity = fake.find(f"{name}-pretrain.waiting")
+    assert identity is not None
+    labels = fake.containers[identity]["Config"]["Labels"]
+    fake.add(
+        f"{name}-pretrain", f"/x/{name}", status="created", labels={**labels, QUEUE_LABEL: "taken", GPUS_LABEL: "0"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("moment", "first"),
+    [(("POST", "/containers/create"), "b"), (("POST", "/start"), "a")],
+    ids=["the other one was faster", "this one was faster"],
+)
+def test_of_two_that_took_one_gpu_the_later_gives_way(fake: FakeEngine, moment: tuple[str, str], first: str) -> None:
     put(fake, "ab")
-    identities = [fake.find(f"{name}-pretrain.waiting") for name in "ab"]
-    place = [fake.containers[each or ""]["Config"]["Labels"]["nystromformer.place"] for each in identities]
     complaints = watch(fake)
-
-    def rival() -> None:
-        """Another launcher, which has seen a free GPU as this one has, makes the container of b."""
-        labels = {QUEUE_LABEL: "taken", GPUS_LABEL: "0", "nystromformer.place": place[1]}
-        fake.add("b-pretrain", "/x/b", status="created", labels={COMMAND_LABEL: "pretrain", **labels})
-
-    if rival_first:
-        fake.when("POST", "/containers/create", rival)
-    else:
-        fake.when("POST", "/start", rival)
+    fake.when(*moment, lambda: take(fake, "b"))
     run(fake)
-    assert fake.started == ["b-pretrain", "a-pretrain"] if rival_first else ["a-pretrain", "b-pretrain"]
+    assert fake.started == (["a-pretrain", "b-pretrain"] if first == "a" else ["b-pretrain", "a-pretrain"])
     assert sorted(fake.names) == ["a-pretrain", "b-pretrain"]
     assert not complaints
+
+
+def test_of_two_that_were_taken_and_left_the_first_goes_first(fake: FakeEngine) -> None:
+    put(fake, "ab")
+    for name in "ab":
+        take(fake, name)
+    run(fake)
+    assert fake.started == ["a-pretrain", "b-pretrain"]
 
 
 # Counting GPUs

@@ -184,6 +184,7 @@ def test_rootless_or_not(fake: FakeEngine) -> None:
             "the engine has no image mine. Build it with `python code/launch.py build --tag mine`",
         ),
         (404, "no such image: docker.io/library/mine: image not known", "the engine has no image mine"),
+        (404, "image not known", "the engine has no image mine"),
         (404, "No such container: 12", "the engine refused: No such container: 12"),
         (500, 'could not select device driver "" with capabilities: [[gpu]]', "NVIDIA Container Toolkit"),
         (500, "nvidia-container-cli: initialization error: nvml error", "--gpus none"),

@@ -202,6 +202,13 @@ def test_through_the_engine_only_what_runs(remote: FakeEngine) -> None:
     assert len(remote.sent("POST", "/containers/[^/]+/exec")) == 1
 
 
+def test_what_has_no_steps_is_not_asked(remote: FakeEngine) -> None:
+    remote.add("run", "/there/nystrom-512", script="/code/run_validation.py")
+    engine = connected(remote)
+    assert progress_of_job(engine, only_job(engine)) is None
+    assert not remote.sent("POST", "/containers/[^/]+/exec")
+
+
 def test_ps(
     fake: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

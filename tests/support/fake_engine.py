@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import BaseServer, TCPServer, ThreadingMixIn, UnixStreamServer
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from small import run_here
@@ -73,7 +73,8 @@ class FakeEngine:
         own_logs: what it kept of a container's stdout and stderr, by name; "" for those that have no entry.
         started: the names of containers, in the order of their starts.
         steps: of a build.
-        list_mounts_as_strings: as Podman does.
+        listed_mounts: whether a listing has them as objects (Docker), as strings (Podman), or not at all.
+        patience: after how many listings it refuses more, for tests of what looks again and again.
         cut_streams: whether a build's output ends before it is whole.
     """
 
@@ -88,7 +89,8 @@ class FakeEngine:
     own_logs: dict[str, bytes] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     steps: list[dict[str, str]] = field(default_factory=list)
-    list_mounts_as_strings: bool = False
+    listed_mounts: Literal["objects", "strings", "none"] = "objects"
+    patience: int = 1000
     cut_streams: bool = False
 
     def __post_init__(self) -> None:
@@ -277,22 +279,30 @@ def _image(engine: FakeEngine, request: Request, name: str) -> Answer:
 
 
 def _list(engine: FakeEngine, request: Request) -> Answer:
+    engine.patience -= 1
+    if engine.patience < 0:
+        raise Refusal(500, "this does not end")
     for identity, looks in list(engine._looks_left.items()):
         if engine.containers.get(identity, {}).get("State", {}).get("Status") == "running":
             engine._looks_left[identity] = looks - 1
             if looks <= 1:
                 engine.end(identity, engine.plans[engine._name(identity)][1])
-    listed = [
+    listed: dict[str, Callable[[list[dict[str, Any]]], list[Any] | None]] = {
+        "objects": lambda mounts: mounts,
+        "strings": lambda mounts: [mount["Destination"] for mount in mounts],
+        "none": lambda mounts: None,
+    }
+    entries = [
         {
             "Id": each["Id"],
             "Names": [each["Name"]],
             "Labels": each["Config"].get("Labels"),
-            "Mounts": [m["Destination"] if engine.list_mounts_as_strings else m for m in each["Mounts"]],
+            "Mounts": listed[engine.listed_mounts](each["Mounts"]),
             "State": each["State"]["Status"],
         }
         for each in engine.containers.values()
     ]
-    return Answer(listed[::-1])
+    return Answer(entries[::-1])
 
 
 def _inspect(engine: FakeEngine, request: Request, name: str) -> Answer:
