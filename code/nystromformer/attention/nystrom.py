@@ -13,12 +13,16 @@ from torch import Tensor
 
 from nystromformer.attention.base import Attention, Holds, default_scale, is_exporting
 from nystromformer.attention.kernels import fused_attention, why_not
+from nystromformer.attention.kernels.trial import failure as kernels_failure
 from nystromformer.attention.landmarks import Segments, fixed_segment_means, segment_means, tokens_at
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.pinv import PinvStart, iterative_pinv, pinv_residual
 
 SegmentRule = Literal["valid", "padded", "padded_unmasked"]
 Implementation = Literal["auto", "torch", "triton"]
+
+_FUSED_ON = ("cuda",)
+"""Kinds of device for which "auto" takes the kernels."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +59,7 @@ class NystromAttention(Attention):
         pinv_start: see `iterative_pinv`; "batch" is the authors' and transformers' rule.
         implementation: "torch": tensor operations. "triton": fused kernels, an error where they cannot compute the case
             (input no longer than `num_landmarks` is exact attention, PyTorch's own). "auto": the kernels on CUDA
-            devices where they can, else tensor operations; a line of the log says which.
+            devices where they can, once a small input was right, else tensor operations; a line of the log says which.
     """
 
     def __init__(
@@ -108,16 +112,20 @@ class NystromAttention(Attention):
     def _is_fused(self, q: Tensor) -> bool:
         if self.implementation == "torch" or is_exporting() or self._every_row_is_exact(q.shape[2]):
             return False
-        if self.implementation == "auto" and q.device.type != "cuda":
+        if self.implementation == "auto" and q.device.type not in _FUSED_ON:
             return False
         reason = self._why_not_fused(q)
         if self.implementation == "triton":
             if reason is not None:
                 raise ValueError(f'implementation="triton" cannot compute this: {reason}. Use "torch" or "auto".')
             return True
+        failed = None
+        if reason is None:
+            taps = 0 if self.skip is None else self.skip.weight.shape[2]
+            failed = kernels_failure(str(q.device), self.num_landmarks, self.head_dim, q.dtype, taps)
         if not torch.compiler.is_compiling():
-            _say_once("fused kernels" if reason is None else f"tensor operations, because {reason}")
-        return reason is None
+            _say_once(reason, failed)
+        return reason is None and failed is None
 
     def _why_not_fused(self, q: Tensor) -> str | None:
         if self.segments != "valid" or self.pinv_start != "matrix":
@@ -241,8 +249,13 @@ class NystromAttention(Attention):
 
 
 @cache
-def _say_once(what: str) -> None:
-    logger.info("Nyström attention by %s", what)
+def _say_once(reason: str | None, failed: str | None) -> None:
+    if failed is not None:
+        logger.warning("Nyström attention by tensor operations: the fused kernels were tried and %s", failed)
+    elif reason is not None:
+        logger.info("Nyström attention by tensor operations: %s", reason)
+    else:
+        logger.info("Nyström attention by fused kernels")
 
 
 def _all_tokens(q_BHND: Tensor) -> AttentionMask:

@@ -4,18 +4,18 @@ import logging
 
 import pytest
 import torch
-from interpreting import ON_GPU
+from interpreting import DEVICE, ON_GPU
 
 from nystromformer.attention import create_attention, kernels, nystrom
-from nystromformer.attention.nystrom import NystromAttention
+from nystromformer.attention.kernels import trial
 
 
 def attend(
     N: int = 40, H: int = 1, D: int = 32, dtype: torch.dtype = torch.float32, **parameters: object
 ) -> torch.Tensor:
     module = create_attention("nystrom", num_heads=H, head_dim=D, **{"num_landmarks": 32, **parameters})
-    q = torch.randn(1, H, N, D, dtype=dtype)
-    out: torch.Tensor = module.to(dtype)(q, q, q)
+    q = torch.randn(1, H, N, D).to(DEVICE, dtype)
+    out: torch.Tensor = module.to(DEVICE, dtype)(q, q, q)
     return out
 
 
@@ -62,21 +62,69 @@ def test_short_input_is_exact_attention_by_either() -> None:
         torch.testing.assert_close(module(q, q, q), torch.nn.functional.scaled_dot_product_attention(q, q, q))
 
 
-def test_auto_says_once_what_it_takes_on_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def auto_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter stands in for a GPU."""
+    monkeypatch.setattr(nystrom, "_FUSED_ON", (DEVICE.type,))
     nystrom._say_once.cache_clear()
-    monkeypatch.setattr(kernels, "_shared_memory", lambda device: 227 * 1024)
+    trial._tried.cache_clear()
+
+
+@pytest.mark.usefixtures("auto_everywhere")
+def test_auto_tries_the_kernels_and_says_once_what_it_takes(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         for _ in range(2):
-            for D, is_fused in ((32, True), (48, False)):
-                module = create_attention("nystrom", num_heads=1, head_dim=D, num_landmarks=32)
-                assert isinstance(module, NystromAttention)
-                assert module._is_fused(_OnGpu(1, 1, 40, D)) is is_fused  # type: ignore[arg-type]
-    assert [record.message for record in caplog.records] == [
-        "Nyström attention by fused kernels",
-        "Nyström attention by tensor operations, because head_dim is 48: supported are 32, 64, 128",
+            for D in (32, 48):
+                assert attend(D=D).isfinite().all()
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("INFO", "Nyström attention by fused kernels"),
+        ("INFO", "Nyström attention by tensor operations: head_dim is 48: supported are 32, 64, 128"),
     ]
+
+
+@pytest.mark.usefixtures("auto_everywhere")
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [("fails", "RuntimeError: no such instruction"), ("lies", "their results are wrong"), ("nan", "wrong")],
+)
+def test_auto_leaves_kernels_that_fail_or_lie_to_tensor_operations(
+    broken: str, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever a driver, a compiler or a GPU does: "auto" computes what "torch" would, and says why."""
+    from nystromformer.attention.kernels import ops
+
+    right = ops.nystrom_attention
+
+    def wrong(*args: object) -> tuple[torch.Tensor, ...]:
+        if broken == "fails":
+            raise RuntimeError("no such instruction")
+        out, *rest = right(*args)
+        return (out * (1.01 if broken == "lies" else float("nan")), *rest)
+
+    monkeypatch.setattr(ops, "nystrom_attention", wrong)
+    with caplog.at_level(logging.WARNING):
+        torch.manual_seed(0)
+        found = attend(conv_kernel_size=3)
+        torch.manual_seed(0)
+        assert torch.equal(found, attend(conv_kernel_size=3, implementation="torch"))
+    (record,) = caplog.records
+    assert "tensor operations: the fused kernels were tried and" in record.message
+    assert reason in record.message
+
+
+@pytest.mark.usefixtures("auto_everywhere")
+def test_auto_within_a_compiled_model() -> None:
+    module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32).to(DEVICE)
+    q = torch.randn(1, 1, 40, 32, device=DEVICE)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(q, q, q), module(q, q, q))
+
+
+def test_a_small_gpu_is_left_to_tensor_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_shared_memory", lambda device: 99 * 1024)
+    reason = kernels.why_not(_OnGpu(1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
+    assert reason is not None
+    assert "99 KiB of shared memory, of which the kernels need 163" in reason
 
 
 class _OnGpu:
@@ -86,13 +134,6 @@ class _OnGpu:
 
     def __init__(self, *shape: int) -> None:
         self.shape = shape
-
-
-def test_a_small_gpu_is_left_to_tensor_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_shared_memory", lambda device: 99 * 1024)
-    reason = kernels.why_not(_OnGpu(1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
-    assert reason is not None
-    assert "99 KiB of shared memory, of which the kernels need 163" in reason
 
 
 @pytest.mark.skipif(ON_GPU, reason="there is one")
