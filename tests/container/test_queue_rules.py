@@ -413,13 +413,13 @@ def interrupted(engine: Engine, at: int, come_in: Callable[[], None], work: Call
     return made > at
 
 
-def take(fake: FakeEngine, name: str) -> None:
-    """As another launcher does that saw the GPU 0 free: the container of a waiting experiment, not started yet."""
+def take(fake: FakeEngine, name: str, gpu: str = "0") -> None:
+    """As another launcher does that saw the GPU free: the container of a waiting experiment, not started yet."""
     identity = fake.find(f"{name}-pretrain.waiting")
     assert identity is not None
     labels = fake.containers[identity]["Config"]["Labels"]
     fake.add(
-        f"{name}-pretrain", f"/x/{name}", status="created", labels={**labels, QUEUE_LABEL: "taken", GPUS_LABEL: "0"}
+        f"{name}-pretrain", f"/x/{name}", status="created", labels={**labels, QUEUE_LABEL: "taken", GPUS_LABEL: gpu}
     )
 
 
@@ -444,6 +444,33 @@ def test_of_two_that_were_taken_and_left_the_first_goes_first(fake: FakeEngine) 
         take(fake, name)
     run(fake)
     assert fake.started == ["a-pretrain", "b-pretrain"]
+
+
+def test_a_gpu_that_another_launcher_took_is_not_tried(fake: FakeEngine) -> None:
+    put(fake, "abc", TWO)
+    fake.when("POST", "/start", lambda: take(fake, "c", "1"))
+    run(fake)
+    assert fake.started[:2] == ["a-pretrain", "c-pretrain"]
+    made = [request.query["name"] for request in fake.sent("POST", "/containers/create")]
+    assert made.count("b-pretrain") == 1
+
+
+def test_what_another_launcher_started_meanwhile_is_not_started_again(fake: FakeEngine) -> None:
+    put(fake, "a")
+    take(fake, "a")
+    looks = iter(range(1000))
+
+    def start() -> None:
+        if next(looks) == 1:
+            identity = fake.find("a-pretrain")
+            assert identity is not None
+            fake.start(identity)
+            fake.end(identity, 143)
+
+    fake.when("GET", "/containers/json", start, times=1000)
+    run(fake)
+    assert fake.started == ["a-pretrain"]
+    assert fake.state("a-pretrain") == "exited"
 
 
 # Counting GPUs

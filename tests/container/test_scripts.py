@@ -282,6 +282,7 @@ def test_a_device_that_is_given_is_taken(folder: Path) -> None:
     ("gpus", "command"),
     [
         (1, ("python3", "run.py", "--lr", "1")),
+        (2, ("torchrun", "--standalone", "--nproc_per_node", "2", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
         (8, ("torchrun", "--standalone", "--nproc_per_node", "8", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
     ],
 )
