@@ -217,6 +217,12 @@ def test_what_fails_without_a_word(fake: FakeEngine, launch: Launcher, words: Wo
     assert launch(*words, status=1).err == "error: small-pretrain killed:\nit wrote nothing\n"
 
 
+def test_what_somebody_stops_at_once_can_be_resumed(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+    fake.plans["small-pretrain"] = (0, 143)
+    assert launch(*words, status=1).err.startswith("error: small-pretrain stopped:\n")
+    assert fake.names == ["small-pretrain"]
+
+
 def test_what_is_done_at_once(fake: FakeEngine, launch: Launcher, words: Words) -> None:
     fake.plans["small-pretrain"] = (0, 0)
     assert launch(*words, "--gpus", "none").out == "small-pretrain: started\nsmall-pretrain: done\n"
@@ -353,6 +359,18 @@ def test_resume(fake: FakeEngine, launch: Launcher, words: Words) -> None:
     assert launch("resume", "small").out.startswith("small-pretrain: started on GPU 0\n")
     assert fake.names == ["small-pretrain"]
     assert [change.rsplit("/", 1)[1] for change in fake.changes] == ["start"], "the same container"
+
+
+def test_a_resume_that_fails_can_be_tried_again(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
+    launch(*words)
+    launch("kill", "small")
+    (home / "pretrain.txt").write_text("of the first start\n")
+    fake.plans["small-pretrain"] = (0, 2)
+    said = launch("resume", "small", status=2)
+    assert said.err == "error: small-pretrain failed (2):\nit wrote nothing\n"
+    del fake.plans["small-pretrain"]
+    launch("resume", "small")
+    assert fake.state("small-pretrain") == "running"
 
 
 def test_resume_of_a_folder_that_is_elsewhere(fake: FakeEngine, launch: Launcher) -> None:

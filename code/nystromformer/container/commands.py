@@ -159,7 +159,7 @@ def resume_jobs(names: Sequence[str], everything: bool) -> None:
         if engine.is_local and job.home_target == "/model" and job.folder.is_dir():
             open_experiment(job.folder)  # what is wrong with it now is said here
         before = output_size(engine, job)
-        _say_start(engine, control.resume(engine, job), before)
+        _say_start(engine, control.resume(engine, job), before, is_new=False)
 
 
 def remove_jobs(names: Sequence[str], everything: bool) -> None:
@@ -222,20 +222,22 @@ def _start(engine: Engine | None, spec: RunSpec, follow_log: bool, dry_run: bool
     if follow_log:
         _follow(engine, job, begin=before)
     else:
-        _say_start(engine, job, before)
+        _say_start(engine, job, before, is_new=True)
 
 
-def _say_start(engine: Engine, job: Job, before: int) -> None:
+def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
     """Say that a job runs, or why it does not.
 
     Args:
         before: bytes of its log from earlier starts.
+        is_new: whether its container was made just now, and is of no use if it cannot run.
     """
     typer.echo(f"{job.name}: started" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
     job = control.settle(engine, job, lambda now: progress_of_job(engine, now) is not None)
     if job.has_ended and job.exit_code:
         said = last_words(engine, job, before)
-        control.remove(engine, job)
+        if is_new and job.state != "stopped":
+            control.remove(engine, job)
         typer.echo(f"error: {job.name} {job.state}:\n{said or 'it wrote nothing'}", err=True)
         raise typer.Exit(UserError.exit_status if job.exit_code == UserError.exit_status else _FAILED)
     if job.has_ended:
