@@ -522,7 +522,10 @@ class Launcher:
     def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch, self._capsys = monkeypatch, capsys
         monkeypatch.setenv("DOCKER_HOST", url)
-        monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+        for name in ("DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
+            monkeypatch.delenv(name, raising=False)
+        # Docker's own settings of who runs the tests may add variables to containers.
+        monkeypatch.setenv("HOME", "/nowhere")
         # Whether it is well, is seen at once here; waiting for that has tests of its own.
         monkeypatch.setattr(control, "settle", lambda engine, job, *more: find_job(engine, job.id) or job)
 
