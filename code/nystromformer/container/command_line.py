@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -24,11 +25,15 @@ def passing_flags_to(
         default: the script, if no option says otherwise.
         option: of the command, that names a script.
     """
-    parsers = {name: typer.main.get_command(cli.application(function)) for name, function in scripts.items()}
+
+    @cache
+    def parser_of(name: str) -> Any:
+        """Made when it is needed: most commands need none or one of them."""
+        return typer.main.get_command(cli.application(scripts[name if name in scripts else default]))
 
     class Command(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            parser = parsers.get(_value(args, option) or default, parsers[default])
+            parser = parser_of(_value(args, option) or default)
             own, flags = split_flags(args, self.get_params(ctx), parser.params)
             rest = super().parse_args(ctx, own)
             # What the script's parser would refuse is refused now, and not in a container.
@@ -38,7 +43,7 @@ def passing_flags_to(
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
             super().format_options(ctx, formatter)
-            parser = parsers[default]
+            parser = parser_of(default)
             passed = [each for each in parser.params if not set(each.opts) & set(_NOT_PASSED_ON)]
             records = [record for record in (each.get_help_record(ctx) for each in passed) if record is not None]
             with formatter.section(f"Options passed on, of {default}"):
