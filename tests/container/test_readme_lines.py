@@ -65,7 +65,7 @@ def test_pretraining_stops_with_a_checkpoint_at_the_very_step_and_goes_on(projec
     assert stop["signal"] == "SIGTERM"
     (saved,) = (home / "model").glob("cp-*-step-*.cp")
     assert read_checkpoint(saved)["step"] == stop["step"] == last_step(home) < 800
-    assert project.containers == [], "--rm"
+    wait_until(lambda: not project.containers, "its removal (--rm)")
     assert "its checkpoint is written" in (home / "pretrain.txt").read_text()
 
     project.run("pretrain", under="nystrom-512")
