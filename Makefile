@@ -17,7 +17,7 @@ RUNTIME := $(VENV)/.runtime-installed-$(shell printf '%s' '$(TORCH_INDEX_URL)' |
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format clean distclean
+.PHONY: help demo test containers lint format clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,10 @@ demo: $(RUNTIME) ## docstrings of this machine -> a trained Nyströmformer, a pi
 	$(BIN)/python code/run_demo.py $(DEMO_FLAGS)
 
 test: $(DEV) ## run the tests
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m 'not engine' $(PYTEST_FLAGS)
+
+containers: $(DEV) ## the tests that start containers, with Podman, as root (.ci/engine installs it)
+	$(BIN)/python -m pytest -m engine $(PYTEST_FLAGS)
 
 lint: $(DEV) ## ruff, mypy and hadolint
 	$(BIN)/ruff check .
