@@ -51,7 +51,7 @@ def score_gradient(weights, d_weights):
 def output_sums_kernel(
     q_ptr, d_out_ptr, keep_ptr, counts_ptr, k_landmarks_ptr, values_ptr, d_values_ptr, d_k_landmarks_ptr,
     q_stride_b, q_stride_h, q_stride_n, o_stride_b, o_stride_h, o_stride_n, H, N, tokens_of_split, scale, root,
-    M: tl.constexpr, D: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, S, BLOCK: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Parts of d_W and of d_K̃ that a split's outputs give. Reads Q and d_out once."""
@@ -162,7 +162,7 @@ def key_value_gradients_kernel(
     d_k_ptr, d_v_ptr, d_q_landmarks_ptr,
     k_stride_b, k_stride_h, k_stride_n, v_stride_b, v_stride_h, v_stride_n, o_stride_b, o_stride_h, o_stride_n,
     g_stride_b, g_stride_h, g_stride_n, H, N, tokens_of_split, scale, root,
-    M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, S, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """d_K and d_V of a split's tokens, and its part of d_Q̃ through softmax(Q̃Kᵀ). Reads K, V, d_out, writes two."""
@@ -243,7 +243,7 @@ def query_gradients_kernel(
 def weight_gradient_kernel(
     v_ptr, d_out_ptr, keep_ptr, products_ptr,
     v_stride_b, v_stride_h, v_stride_n, o_stride_b, o_stride_h, o_stride_n, H, N, tokens_of_split,
-    D: tl.constexpr, K: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
+    D: tl.constexpr, K: tl.constexpr, S, BLOCK: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Products of each token's d_out with the 2 BLOCK tokens of V from K // 2 before its block on, summed over a

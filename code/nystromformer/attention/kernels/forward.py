@@ -117,7 +117,7 @@ def keys_kernel(
     k_ptr, v_ptr, keep_ptr, bounds_ptr, counts_ptr, q_landmarks_ptr,
     k_landmarks_ptr, part_ptr, part_max_ptr, part_sum_ptr,
     k_stride_b, k_stride_h, k_stride_n, v_stride_b, v_stride_h, v_stride_n, H, N, scale,
-    M: tl.constexpr, D: tl.constexpr, G: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, G: tl.constexpr, S, BLOCK: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """K̃ of a split's segments, and the split's part of softmax(Q̃Kᵀ)V by an online softmax. Reads K and V once.
@@ -163,7 +163,7 @@ def keys_kernel(
 
 
 @triton.jit
-def combined_context(part_ptr, part_max_ptr, part_sum_ptr, pid_bh, M: tl.constexpr, D: tl.constexpr, S: tl.constexpr):
+def combined_context(part_ptr, part_max_ptr, part_sum_ptr, pid_bh, M: tl.constexpr, D: tl.constexpr, S):
     """T = softmax(Q̃Kᵀ)V, (M, D), of its parts, and the log2 of the sum of exp2 of the scores, (M,)."""
     landmarks, dims = tl.arange(0, M), tl.arange(0, D)
     context = tl.zeros((M, D), dtype=tl.float32)
@@ -223,7 +223,7 @@ def landmark_system_kernel(
     q_landmarks_ptr, k_landmarks_ptr, part_ptr, part_max_ptr, part_sum_ptr, v_ptr, counts_ptr, lengths_ptr, first_ptr,
     context_ptr, log_sum_ptr, values_ptr,
     v_stride_b, v_stride_h, v_stride_n, H, scale,
-    M: tl.constexpr, D: tl.constexpr, S: tl.constexpr, ITERATIONS: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, S, ITERATIONS: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """T of its parts, A, its iterative inverse (eq. 14) and W = Z T, all within the chip.
