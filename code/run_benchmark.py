@@ -1,6 +1,9 @@
 """Measure, side by side in one run."""
 
 import re
+import secrets
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -154,6 +157,38 @@ def preprocess(
     typer.echo(f"results: {out}")
 
 
+def gpu(
+    sections: Annotated[str, typer.Option("--sections", help="Some of them, separated by commas.")] = (
+        "check,ceilings,kernels,attention,training"
+    ),
+    minutes: Annotated[
+        float, typer.Option("--minutes", help="The time limit: what matters less is left out, and named.")
+    ] = 8.5,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Of the comparisons' random inputs; drawn anew if not given.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry_run", help="Go through everything on the CPU, in tiny sizes: figures mean nothing.")
+    ] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for JSON, tables and pictures.")] = Path("results/tmp"),
+) -> None:
+    """The kernels on a GPU: right, fast, beside what they compete with, and in training.
+
+    The exit status is 1 where anything failed or a comparison with float64 was wrong.
+    """
+    from nystromformer.benchmark.gpu.report import failures, summary
+    from nystromformer.benchmark.gpu.run import run_gpu_benchmark
+    from nystromformer.benchmark.gpu.settings import choose_settings
+
+    settings = choose_settings(sections, minutes, secrets.randbits(31) if seed is None else seed, dry_run)
+    out.mkdir(parents=True, exist_ok=True)
+    figures = run_gpu_benchmark(settings, out, shlex.join(["python", *sys.argv]))
+    typer.echo(summary(figures))
+    typer.echo(f"results: {out}")
+    if failures(figures):
+        raise typer.Exit(1)
+
+
 def _precision(name: str) -> bool | str:
     """The name as `mixed_precision`."""
     from nystromformer.errors import UserError
@@ -171,4 +206,4 @@ def _check_width(width: int) -> None:
 
 
 if __name__ == "__main__":
-    cli.run_one_of(attention, pretrain, finetune, preprocess)
+    cli.run_one_of(attention, pretrain, finetune, preprocess, gpu)

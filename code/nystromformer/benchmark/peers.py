@@ -119,7 +119,11 @@ class NystromAttentionPackage(nn.Module):
         self.core.to_qkv, self.core.to_out = nn.Identity(), nn.Identity()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out: Tensor = self.core(torch.cat([x.transpose(1, 2).flatten(2) for x in (q, k, v)], dim=-1))
+        return self.joined(torch.cat([x.transpose(1, 2).flatten(2) for x in (q, k, v)], dim=-1))
+
+    def joined(self, qkv: Tensor) -> Tensor:
+        """On Q, K and V beside each other in one (B, N, 3·H·D) tensor, as its projection gives them."""
+        out: Tensor = self.core(qkv)
         return out
 
 

@@ -1,20 +1,25 @@
 """A pretraining step of BERT-small beside transformers' NystromformerForMaskedLM: time and memory.
 
-Shapes: B rows, N tokens, K masked positions.
+Shapes: B rows, N tokens.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nystromformer.benchmark.models import BertSmall, standing_memory
+from nystromformer.benchmark.models import (
+    BertSmall,
+    adamw,
+    made_up_batch,
+    masked_lm_step,
+    standing_memory,
+    take_step,
+)
 from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_figures
-from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.training.compile import compile_units, missing_compiler
@@ -24,7 +29,6 @@ from nystromformer.training.settings import Device
 logger = logging.getLogger(__name__)
 
 OURS, COMPILED, PEER = "nystromformer", "nystromformer, compiled", "transformers"
-_MASK_PROB = 0.15
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def run_pretrain_benchmark(settings: PretrainBenchmark) -> list[Row]:
 
 def _steps(settings: PretrainBenchmark, length: int, rows: int, device: Device) -> dict[str, tuple[Work, nn.Module]]:
     torch.manual_seed(0)
-    batch = _batch(settings.vocab_size, length, rows, device.device)
+    batch = made_up_batch(settings.vocab_size, length, rows, device.device)
     plain = Device(device.device, None)
     ours = {OURS: False, COMPILED: True} if settings.compile else {OURS: False}
     steps: dict[str, tuple[Work, nn.Module]] = {}
@@ -80,7 +84,7 @@ def _steps(settings: PretrainBenchmark, length: int, rows: int, device: Device) 
         model = PretrainingModel(settings.config(length), ["mlm"]).to(device.device)
         if compiled:
             compile_units(model.encoder.layers, device.device)
-        steps[name] = _ours(model, batch, device), model
+        steps[name] = masked_lm_step(model, batch, device), model
     peer = _transformers_model(settings, length).to(device.device)
     steps[PEER] = _peer(peer, batch, plain), peer
     if device.autocast_dtype is not None:
@@ -90,16 +94,6 @@ def _steps(settings: PretrainBenchmark, length: int, rows: int, device: Device) 
     return steps
 
 
-def _batch(vocab_size: int, length: int, rows: int, device: torch.device) -> dict[str, Tensor]:
-    tokens_BN = torch.randint(5, vocab_size - 1, (rows, length))
-    count = predictions_per_row(length, _MASK_PROB)
-    positions_BK = torch.stack([torch.randperm(length)[:count].sort().values for _ in range(rows)])
-    labels_BK = tokens_BN.gather(1, positions_BK)
-    labels_BN = torch.full_like(tokens_BN, IGNORED_LABEL).scatter(1, positions_BK, labels_BK)
-    batch = {"tokens_BN": tokens_BN, "positions_BK": positions_BK, "labels_BK": labels_BK, "labels_BN": labels_BN}
-    return {name: tensor.to(device) for name, tensor in batch.items()}
-
-
 def _transformers_model(settings: PretrainBenchmark, length: int) -> nn.Module:
     from transformers import NystromformerForMaskedLM
 
@@ -107,39 +101,14 @@ def _transformers_model(settings: PretrainBenchmark, length: int) -> nn.Module:
     return model
 
 
-def _ours(model: PretrainingModel, batch: Mapping[str, Tensor], device: Device) -> Work:
-    optimizer = _optimizer(model)
-
-    def loss() -> Tensor:
-        out = model(batch["tokens_BN"], batch["positions_BK"], labels_BK=batch["labels_BK"])
-        assert out.mlm_sums is not None, "labels were given"
-        mean: Tensor = out.mlm_sums[0] / out.mlm_sums[2].detach()
-        return mean
-
-    return lambda: _step(loss, model, optimizer, device)
-
-
 def _peer(model: nn.Module, batch: Mapping[str, Tensor], device: Device) -> Work:
-    optimizer = _optimizer(model)
+    optimizer = adamw(model)
 
     def loss() -> Tensor:
         found: Tensor = model(batch["tokens_BN"], labels=batch["labels_BN"]).loss
         return found
 
-    return lambda: _step(loss, model, optimizer, device)
-
-
-def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-
-
-def _step(loss: Any, model: nn.Module, optimizer: torch.optim.Optimizer, device: Device) -> None:
-    optimizer.zero_grad(set_to_none=True)
-    with device.autocast():
-        value = loss()
-    value.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
+    return lambda: take_step(loss, model, optimizer, device)
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -1,0 +1,161 @@
+"""The whole attention over the length: time and memory beside what it competes with, and its launches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from nystromformer.benchmark.gpu.clock import times_in_turn
+from nystromformer.benchmark.gpu.items import Problem, attempt
+from nystromformer.benchmark.gpu.methods import CUDNN, FLASH, METHODS, OURS, TORCH, Inputs, Method, build
+from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
+
+
+@dataclass(frozen=True)
+class AttentionRow:
+    """One method at one length."""
+
+    length: int
+    rows: int
+    method: str
+    forward: Timing | None = None
+    both: Timing | None = None
+    """Forward and backward."""
+    forward_memory: float | None = None
+    """MiB at the peak, beyond the inputs."""
+    both_memory: float | None = None
+    reason: str = ""
+    """Why there is no figure."""
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class LaunchRow:
+    """A forward of a single row: how long the host sees it take, launch by launch and as one CUDA graph."""
+
+    length: int
+    method: str
+    device: Timing
+    """Of the device's work alone."""
+    called: Timing
+    replayed: Timing | None
+    reason: str = ""
+    """Why it could not be captured."""
+
+
+@dataclass(frozen=True)
+class AttentionItem:
+    """All methods at one length, in turn."""
+
+    length: int
+    methods: tuple[str, ...] = METHODS
+    section: str = "attention"
+    seconds: float = 10.0
+
+    @property
+    def title(self) -> str:
+        return f"{self.length} tokens"
+
+    def measure(self, settings: GpuBenchmark) -> Sequence[AttentionRow]:
+        torch.manual_seed(0)
+        rows = max(1, settings.sizes.tokens // self.length)
+        inputs = Inputs.drawn(settings, rows, self.length)
+        found: dict[str, AttentionRow] = {}
+        ready: dict[str, Method] = {}
+        memory: dict[str, tuple[float, float]] = {}
+        for name in self.methods:
+            method = attempt(partial(_built_and_run, name, settings, inputs), settings)
+            if isinstance(method, Problem):
+                # The goals are about the flash kernel: the other one may be unable.
+                failed = method.is_failure and name != CUDNN
+                found[name] = AttentionRow(self.length, rows, name, reason=method.reason, failed=failed)
+            else:
+                ready[name] = method
+                memory[name] = peak_memory(method.forward), peak_memory(method.both)
+        forwards = _times(settings, {name: method.forward for name, method in ready.items()})
+        boths = _times(settings, {name: method.both for name, method in ready.items()})
+        for name in ready:
+            found[name] = AttentionRow(self.length, rows, name, forwards[name], boths[name], *memory[name])
+        return [found[name] for name in self.methods]
+
+
+@dataclass(frozen=True)
+class LaunchItem:
+    """Single rows, called and replayed."""
+
+    length: int
+    section: str = "attention"
+    seconds: float = 5.0
+
+    @property
+    def title(self) -> str:
+        return f"launches, one row of {self.length} tokens"
+
+    def measure(self, settings: GpuBenchmark) -> Sequence[LaunchRow]:
+        inputs = Inputs.drawn(settings, 1, self.length)
+        works = {name: build(name, settings, inputs).forward for name in (OURS, TORCH, FLASH)}
+        on_device = _times(settings, works)
+        replays, reasons = _replays(works, settings)
+        repeats = settings.sizes.repeats.most
+        called = time_side_by_side(works, repeats, warmup=min(2, repeats - 1))
+        replayed = time_side_by_side(replays, repeats) if replays else {}
+        return [
+            LaunchRow(self.length, name, on_device[name], called[name], replayed.get(name), reasons.get(name, ""))
+            for name in works
+        ]
+
+
+def attention_items(settings: GpuBenchmark) -> Iterator[AttentionItem | LaunchItem]:
+    """The lengths that the goals speak of first."""
+    sizes = settings.sizes
+    wanted: tuple[int, ...] = (4096, 32768, 8192, 1024)
+    first = [n for n in wanted if n in sizes.lengths]
+    for length in first:
+        yield AttentionItem(length)
+    yield AttentionItem(sizes.longest, (OURS,))
+    for length in sizes.launch_lengths:
+        yield LaunchItem(length)
+    for length in sizes.lengths:
+        if length not in first:
+            yield AttentionItem(length)
+
+
+def _built_and_run(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
+    """A method that has run once, which compiles what it needs."""
+    method = build(name, settings, inputs)
+    method.forward()
+    method.both()
+    return method
+
+
+def _times(settings: GpuBenchmark, works: dict[str, Work]) -> dict[str, Timing]:
+    return times_in_turn(works, settings.device, settings.sizes.repeats) if works else {}
+
+
+def _replays(works: dict[str, Work], settings: GpuBenchmark) -> tuple[dict[str, Work], dict[str, str]]:
+    """What could be captured, and why the rest could not."""
+    if settings.device.type != "cuda":
+        return {}, dict.fromkeys(works, "CUDA graphs need a CUDA device")
+    replays: dict[str, Work] = {}
+    reasons: dict[str, str] = {}
+    for name, work in works.items():
+        graph = torch.cuda.CUDAGraph()
+        problem = attempt(partial(_capture, work, graph), settings)
+        if problem is None:
+            replays[name] = graph.replay
+        else:
+            reasons[name] = problem.reason
+    return replays, reasons
+
+
+def _capture(work: Work, graph: torch.cuda.CUDAGraph) -> None:
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        work()

@@ -1,0 +1,215 @@
+"""The kernels against float64, beside tensor operations in the same precision.
+
+Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
+"""
+
+import gc
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nystromformer.attention import create_attention
+from nystromformer.attention.nystrom import NystromAttention
+from nystromformer.benchmark.gpu.settings import GpuBenchmark, named_dtype
+
+FACTOR = 2.0
+"""How many times the error of tensor operations the kernels' may be."""
+FLOAT32_FLOOR = 1e-5
+"""A relative error that is no mistake in float32 even where tensor operations are more exact: a third of what the tests
+allow."""
+_MASKED = 1e4
+"""What stands at masked tokens: it must not matter."""
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """One comparison; errors are ‖out − reference‖ / ‖reference‖ of the output and of the gradients."""
+
+    dtype: str
+    num_landmarks: int
+    head_dim: int
+    length: int
+    conv_kernel_size: int | None
+    masked: bool
+    seed: int
+    ours: dict[str, float]
+    plain: dict[str, float]
+    """Of tensor operations in the same precision."""
+    repeats: bool
+    """Whether a second run gave the same bits."""
+    gives_zeros: bool
+    """Whether masked tokens got zeros."""
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Our errors over those of tensor operations."""
+        return {name: ratio(error, self.plain[name]) for name, error in self.ours.items()}
+
+    @property
+    def wrong(self) -> list[str]:
+        """What fails; nothing where all is well."""
+        floor = FLOAT32_FLOOR if self.dtype == "float32" else 0.0
+        found = [
+            f"{name}: error {error:.2e}, tensor operations {self.plain[name]:.2e}"
+            for name, error in self.ours.items()
+            # Written so that NaN fails.
+            if not (error <= FACTOR * self.plain[name] or error <= floor)
+        ]
+        if not self.repeats:
+            found.append("a second run gave other bits")
+        return found if self.gives_zeros else [*found, "masked tokens got other values than zero"]
+
+
+def ratio(ours: float, plain: float) -> float:
+    if plain == 0:
+        return 1.0 if ours == 0 else math.inf
+    return ours / plain
+
+
+@dataclass(frozen=True)
+class CheckItem:
+    """One comparison."""
+
+    dtype: str
+    num_landmarks: int
+    head_dim: int
+    length: int
+    conv_kernel_size: int | None
+    masked: bool
+    number: int
+    section: str = "check"
+    seconds: float = 15.0
+    """Nearly all of it is compiling: nine kernels."""
+
+    @property
+    def title(self) -> str:
+        mask = "masked" if self.masked else "all tokens"
+        return f"{self.dtype}, M {self.num_landmarks}, D {self.head_dim}, N {self.length}, {mask}"
+
+    def measure(self, settings: GpuBenchmark) -> Sequence[CheckRow]:
+        torch.backends.cudnn.allow_tf32 = False
+        device, dtype, seed = settings.device, named_dtype(self.dtype), settings.seed + self.number
+        generator = torch.Generator(device).manual_seed(seed)
+        keep = _mask(self.length, self.num_landmarks, generator) if self.masked else None
+        inputs = _inputs(self, settings, keep, generator)
+        module = self._module(settings, settings.implementation)
+        plain = self._module(settings, "torch")
+        plain.load_state_dict(module.state_dict())
+
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            poison(settings)
+            found = _results(module, inputs, keep)
+            poison(settings)
+            again = _results(module, inputs, keep)
+            usual = _results(plain, inputs, keep)
+        expected = _results(plain.double(), [x.detach().double() for x in inputs], keep)
+        is_masked = None if keep is None else ~keep[:, None, :, None]
+        row = CheckRow(
+            dtype=self.dtype,
+            num_landmarks=self.num_landmarks,
+            head_dim=self.head_dim,
+            length=self.length,
+            conv_kernel_size=self.conv_kernel_size,
+            masked=self.masked,
+            seed=seed,
+            ours=_errors(found, expected),
+            plain=_errors(usual, expected),
+            repeats=all(torch.equal(value, again[name]) for name, value in found.items()),
+            gives_zeros=is_masked is None
+            or not any(bool(found[name].masked_select(is_masked).any()) for name in ("out", "q", "k", "v")),
+        )
+        return [row]
+
+    def _module(self, settings: GpuBenchmark, implementation: str) -> NystromAttention:
+        # The filter's initial values are drawn from the default generator, by which the seed decides them, too.
+        torch.manual_seed(settings.seed + self.number)
+        module = create_attention(
+            "nystrom",
+            num_heads=settings.sizes.check.heads,
+            head_dim=self.head_dim,
+            num_landmarks=self.num_landmarks,
+            conv_kernel_size=self.conv_kernel_size,
+            implementation=implementation,
+        )
+        assert isinstance(module, NystromAttention)
+        return module.to(settings.device)
+
+
+def check_items(settings: GpuBenchmark) -> Iterator[CheckItem]:
+    """First the usual size at all lengths, then every other size."""
+    sizes = settings.sizes.check
+    usual = settings.sizes.conv_kernel_size
+    number = 0
+    for length in sizes.lengths:
+        for dtype in sizes.dtypes:
+            for masked in (True, False):
+                yield CheckItem(dtype, sizes.landmarks, sizes.head_dim, length, usual, masked, number)
+                number += 1
+    filters = cycle((usual, 65, None, 9, usual))
+    for dtype in sizes.dtypes:
+        for landmarks, head_dim in sizes.others:
+            for masked in (True, False):
+                # Every length comes with and without a mask.
+                length = sizes.lengths[(number + 1) // 2 % len(sizes.lengths)]
+                yield CheckItem(dtype, landmarks, head_dim, length, next(filters), masked, number)
+                number += 1
+
+
+def poison(settings: GpuBenchmark) -> None:
+    """Fill the memory that the allocator will give next with NaN: of every dtype, all bits set are one."""
+    size = settings.sizes.check.poison_bytes
+    if settings.device.type != "cuda" or not size:
+        return
+    gc.collect()
+    torch.cuda.empty_cache()
+    # Blocks of up to a mebibyte come from a pool of their own.
+    sizes = [size] + [1 << 20] * 64
+    blocks = [torch.empty(each, dtype=torch.uint8, device=settings.device).fill_(255) for each in sizes]
+    del blocks
+
+
+def _mask(length: int, num_landmarks: int, generator: torch.Generator) -> Tensor:
+    """(6, N): padding behind, padding in front, gaps, fewer tokens than landmarks, as many, none."""
+    keep_BN = torch.ones(6, length, dtype=torch.bool, device=generator.device)
+    keep_BN[0, length - length // 4 :] = False
+    keep_BN[1, : length // 3] = False
+    keep_BN[2] = torch.rand(length, generator=generator, device=generator.device) > 0.4
+    keep_BN[3, num_landmarks // 2 + 1 :] = False
+    keep_BN[4] = False
+    keep_BN[4, length - num_landmarks - 3 : length - 3] = True
+    keep_BN[5] = False
+    return keep_BN
+
+
+def _inputs(item: CheckItem, settings: GpuBenchmark, keep: Tensor | None, generator: torch.Generator) -> list[Tensor]:
+    """Q, K, V and a gradient of the output, laid out as projections give them."""
+    rows = 2 if keep is None else len(keep)
+    size = (rows, item.length, settings.sizes.check.heads, item.head_dim)
+    options: dict[str, Any] = {"generator": generator, "device": settings.device}
+    drawn = []
+    for _ in range(4):
+        # Neighbours are alike: means over segments of independent tokens would all be near zero.
+        slow = torch.randn(rows, -(-item.length // 16), *size[2:], **options)
+        x_BNHD = torch.randn(size, **options) + slow.repeat_interleave(16, 1)[:, : item.length]
+        if keep is not None:
+            x_BNHD.masked_fill_(~keep[:, :, None, None], _MASKED)
+        drawn.append(x_BNHD.to(named_dtype(item.dtype)).transpose(1, 2))
+    return drawn
+
+
+def _results(module: NystromAttention, inputs: Sequence[Tensor], keep: Tensor | None) -> dict[str, Tensor]:
+    """The output, and the gradients of Q, K, V and the filter."""
+    q, k, v = (x.detach().requires_grad_() for x in inputs[:3])
+    out = module(q, k, v, keep)
+    wanted = {"q": q, "k": k, "v": v} | ({} if module.skip is None else {"filter": module.skip.weight})
+    gradients = torch.autograd.grad(out, list(wanted.values()), inputs[3].to(out.dtype))
+    return {"out": out.detach(), **dict(zip(wanted, gradients, strict=True))}
+
+
+def _errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float((found[name].double() - value).norm() / value.norm()) for name, value in expected.items()}

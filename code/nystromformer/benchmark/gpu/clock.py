@@ -1,0 +1,114 @@
+"""Times on the device: by its own events, with the host's work out of the way."""
+
+import gc
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from nystromformer.benchmark.timing import Timing, Work, summarise
+
+_HEAD_START = 8_000_000
+"""Cycles that the device waits before what is timed, about 4 ms: meanwhile the host has launched all of it."""
+_WARMUP = 1
+
+
+class Moment:
+    """A point in the device's work; on a CPU, in time."""
+
+    def __init__(self, device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        self._event = torch.cuda.Event(enable_timing=True) if on_gpu else None  # type: ignore[no-untyped-call]
+        self._seconds = 0.0
+
+    def mark(self) -> None:
+        if self._event is not None:
+            self._event.record()
+        else:
+            self._seconds = time.perf_counter()
+
+    def until(self, later: "Moment") -> float:
+        """Milliseconds; both have passed, which a synchronisation makes sure of."""
+        if self._event is not None and later._event is not None:
+            return float(self._event.elapsed_time(later._event))
+        return 1e3 * (later._seconds - self._seconds)
+
+
+def head_start(device: torch.device) -> None:
+    """Keep the device busy, so that gaps between launches are not measured."""
+    if device.type == "cuda":
+        torch.cuda._sleep(_HEAD_START)  # type: ignore[no-untyped-call]
+
+
+def finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How often something is repeated: as often as takes `seconds`, within limits."""
+
+    seconds: float
+    least: int
+    most: int
+
+    def fitting(self, once: float) -> int:
+        """Of something that takes `once` seconds."""
+        return max(self.least, min(self.most, int(self.seconds / max(once, 1e-9))))
+
+    def of(self, works: Iterable[Work], device: torch.device) -> int:
+        """Of these works, which are warm then; where there is no choice they are not run."""
+        if self.least == self.most:
+            return self.most
+        works = list(works)
+        for work in works:
+            for _ in range(_WARMUP):
+                work()
+        finish(device)
+        begin = time.perf_counter()
+        for work in works:
+            head_start(device)
+            work()
+        finish(device)
+        return self.fitting(time.perf_counter() - begin)
+
+
+def times_in_turn(works: Mapping[str, Work], device: torch.device, wanted: Repeats) -> dict[str, Timing]:
+    """Time all in turn, again and again."""
+    repeats = wanted.of(works.values(), device)
+    samples: dict[str, list[float]] = {name: [] for name in works}
+    with no_collections():
+        for _ in range(repeats):
+            passed = {}
+            for name, work in works.items():
+                first, last = Moment(device), Moment(device)
+                head_start(device)
+                first.mark()
+                work()
+                last.mark()
+                passed[name] = first, last
+            finish(device)
+            for name, (first, last) in passed.items():
+                samples[name].append(first.until(last))
+    return {name: summarise(values) for name, values in samples.items()}
+
+
+def copies_past_cache(size: int, device: torch.device) -> int:
+    """How many copies of inputs of `size` bytes, used in turn, the device's cache cannot hold."""
+    if device.type != "cuda":
+        return 2
+    cache = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 64 << 20))
+    return max(1, -(-4 * cache // max(1, size)))

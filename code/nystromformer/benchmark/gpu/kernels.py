@@ -1,0 +1,189 @@
+"""Each kernel by itself: its time, and the bytes that it must move."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from nystromformer.benchmark.gpu.clock import (
+    Moment,
+    copies_past_cache,
+    finish,
+    head_start,
+    no_collections,
+)
+from nystromformer.benchmark.gpu.items import LeftOut
+from nystromformer.benchmark.gpu.methods import OURS, Inputs, Method, build, problem
+from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.gpu.traffic import kernel_bytes
+from nystromformer.benchmark.timing import Timing, summarise
+
+WHOLE = "forward and backward"
+_PROFILED = 20
+"""Entries of a profile that are kept."""
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One kernel within forward and backward, or the whole of both."""
+
+    length: int
+    rows: int
+    kernel: str
+    time: Timing
+    nbytes: int | None
+    """What it must read and write; None where nothing is counted."""
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One line of PyTorch's profile of a forward and backward: everything that is launched, sums and copies too."""
+
+    length: int
+    name: str
+    calls: int
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class KernelItem:
+    """All kernels at one length."""
+
+    length: int
+    section: str = "kernels"
+    seconds: float = 8.0
+
+    @property
+    def title(self) -> str:
+        return f"{self.length} tokens"
+
+    def measure(self, settings: GpuBenchmark) -> Sequence[KernelRow]:
+        if settings.implementation == "torch":
+            raise LeftOut("no kernel runs here: that takes triton and, on a CPU, TRITON_INTERPRET=1")
+        torch.manual_seed(0)
+        rows = max(1, settings.sizes.tokens // self.length)
+        methods = list(_methods(settings, rows, self.length))
+        samples = _samples(methods, settings)
+        call = problem(settings, rows, self.length)
+        return [
+            KernelRow(self.length, rows, name, summarise(values), kernel_bytes(name, call))
+            for name, values in samples.items()
+        ]
+
+
+@dataclass(frozen=True)
+class ProfileItem:
+    """A profile at one length."""
+
+    length: int
+    section: str = "kernels"
+    seconds: float = 8.0
+
+    @property
+    def title(self) -> str:
+        return f"profile, {self.length} tokens"
+
+    def measure(self, settings: GpuBenchmark) -> Sequence[ProfileRow]:
+        torch.manual_seed(0)
+        rows = max(1, settings.sizes.tokens // self.length)
+        method = next(_methods(settings, rows, self.length))
+        method.both()
+        on_gpu = settings.device.type == "cuda"
+        activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
+        with profile(activities=activities) as profiled:
+            method.both()
+            finish(settings.device)
+        found: list[ProfileRow] = []
+        for entry in profiled.key_averages():
+            # Of an operator the time is its kernels', which have entries of their own.
+            if on_gpu and entry.device_type.name != "CUDA":
+                continue
+            spent = entry.self_device_time_total if on_gpu else entry.self_cpu_time_total
+            found.append(ProfileRow(self.length, str(entry.key)[:100], int(entry.count), float(spent) / 1e3))
+        return sorted(found, key=lambda row: -row.milliseconds)[:_PROFILED]
+
+
+def kernel_items(settings: GpuBenchmark) -> Iterator[KernelItem | ProfileItem]:
+    lengths = settings.sizes.kernel_lengths
+    for length in lengths:
+        yield KernelItem(length)
+    yield ProfileItem(lengths[0])
+
+
+def _methods(settings: GpuBenchmark, rows: int, length: int) -> Iterator[Method]:
+    """On inputs, or on several where the cache would hold one."""
+    first = Inputs.drawn(settings, rows, length)
+    yield build(OURS, settings, first)
+    for _ in range(copies_past_cache(first.nbytes, settings.device) - 1):
+        yield build(OURS, settings, Inputs.drawn(settings, rows, length))
+
+
+def _samples(methods: Sequence[Method], settings: GpuBenchmark) -> dict[str, list[float]]:
+    """Milliseconds of each kernel, and of the whole, over the repeats."""
+    device = settings.device
+    repeats = settings.sizes.repeats.of([method.both for method in methods], device)
+    turns = cycle(methods)
+    samples: dict[str, list[float]] = defaultdict(list)
+    with no_collections():
+        for _ in range(repeats):
+            with timed_kernels(device) as launches:
+                first, last = Moment(device), Moment(device)
+                head_start(device)
+                first.mark()
+                next(turns).both()
+                last.mark()
+                finish(device)
+            spent: dict[str, float] = defaultdict(float)
+            for name, before, after in launches:
+                spent[name] += before.until(after)
+            for name, milliseconds in {**spent, WHOLE: first.until(last)}.items():
+                samples[name].append(milliseconds)
+    return samples
+
+
+Launches = list[tuple[str, Moment, Moment]]
+
+
+@contextmanager
+def timed_kernels(device: torch.device) -> Iterator[Launches]:
+    """Within, each launch of a kernel of this package is noted with the moments before and after it."""
+    # Imported here: without triton the rest of the benchmark works.
+    from nystromformer.attention.kernels import backward, forward
+
+    launches: Launches = []
+    replaced: list[tuple[Any, str, Any]] = []
+    try:
+        for module in (forward, backward):
+            for name, kernel in list(vars(module).items()):
+                if name.endswith("_kernel"):
+                    replaced.append((module, name, kernel))
+                    setattr(module, name, _Timed(kernel, name, device, launches))
+        yield launches
+    finally:
+        for module, name, kernel in replaced:
+            setattr(module, name, kernel)
+
+
+class _Timed:
+    """Stands where a kernel is, for `kernel[grid](...)`."""
+
+    def __init__(self, kernel: Any, name: str, device: torch.device, launches: Launches) -> None:
+        self._kernel, self._name, self._device, self._launches = kernel, name, device, launches
+
+    def __getitem__(self, grid: Any) -> Any:
+        launch = self._kernel[grid]
+
+        def timed(*args: Any, **options: Any) -> Any:
+            before, after = Moment(self._device), Moment(self._device)
+            before.mark()
+            result = launch(*args, **options)
+            after.mark()
+            self._launches.append((self._name, before, after))
+            return result
+
+        return timed

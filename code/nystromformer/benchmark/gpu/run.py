@@ -1,0 +1,140 @@
+"""The whole measurement: sections in order, within the time, written down as it goes."""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nystromformer.attention.kernels import plan
+from nystromformer.benchmark.gpu.ahead import AHEAD, ahead_items
+from nystromformer.benchmark.gpu.attention import attention_items
+from nystromformer.benchmark.gpu.budget import Budget
+from nystromformer.benchmark.gpu.ceilings import ceiling_items
+from nystromformer.benchmark.gpu.check import check_items
+from nystromformer.benchmark.gpu.figures import Figures
+from nystromformer.benchmark.gpu.items import Item, Outcome
+from nystromformer.benchmark.gpu.kernels import kernel_items
+from nystromformer.benchmark.gpu.plots import draw
+from nystromformer.benchmark.gpu.processes import run_here, run_in_processes
+from nystromformer.benchmark.gpu.report import DRY_RUN, failures, markdown, omissions
+from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.gpu.training import training_items
+from nystromformer.benchmark.timing import machine_facts
+from nystromformer.files import NewFile, write_json
+
+logger = logging.getLogger(__name__)
+
+_SEVERAL = 12
+"""Processes that compile and compare at once; what is timed has the device for itself."""
+
+
+def run_gpu_benchmark(settings: GpuBenchmark, folder: Path, command: str) -> Figures:
+    """Measure, and write `gpu.json` after every item and `gpu.md` and the pictures after every section."""
+    facts = gpu_facts(settings, command)
+    stages = [stage for stage in _stages(settings) if stage]
+    budget = Budget(settings.minutes, [name for name in (AHEAD, *settings.sections) if _of(stages, name)])
+    outcomes: list[Outcome] = []
+    figures = Figures(settings, outcomes)
+    write(figures, facts, folder)
+    with _few_programs() if settings.dry_run else nullcontext():
+        for stage in stages:
+            for outcome in _outcomes(stage, settings, budget):
+                outcomes.append(outcome)
+                logger.info("%s, %s: %s %s", outcome.section, outcome.title, outcome.status, outcome.reason)
+                write_json(folder / "gpu.json", as_data(figures, facts))
+            write(figures, facts, folder)
+    return figures
+
+
+def gpu_facts(settings: GpuBenchmark, command: str) -> dict[str, Any]:
+    """What the figures must be read with."""
+    facts = machine_facts()
+    if settings.dry_run:
+        ours = (
+            "the kernels in Triton's interpreter"
+            if settings.implementation == "triton"
+            else ("tensor operations instead of kernels, which need triton and TRITON_INTERPRET=1")
+        )
+        facts |= {"device": "cpu", "note": f"{DRY_RUN}; ours: {ours}"}
+    else:
+        properties = torch.cuda.get_device_properties(0)
+        facts |= {
+            "multiprocessors": properties.multi_processor_count,
+            "device memory": f"{properties.total_memory / 2**30:.1f} GiB",
+            "L2 cache": f"{getattr(properties, 'L2_cache_size', 0) / 2**20:.0f} MiB",
+            "CUDA": torch.version.cuda,
+        }
+    facts |= {name: _version(name) for name in ("triton", "transformers", "nystrom-attention")}
+    return facts | {"command": command, "time limit": f"{settings.minutes:g} minutes"}
+
+
+def write(figures: Figures, facts: Mapping[str, Any], folder: Path) -> None:
+    """All files, of what is there so far."""
+    write_json(folder / "gpu.json", as_data(figures, facts))
+    with NewFile(folder / "gpu.md") as file:
+        file.write(markdown(figures, facts).encode())
+    shown = ("date", "commit", "device", "torch", "triton")
+    header = ", ".join(f"{key} {facts[key]}" for key in shown)
+    draw(figures, folder, f"{DRY_RUN}, {header}" if figures.settings.dry_run else header)
+
+
+def as_data(figures: Figures, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything, for JSON."""
+    goals = [{**asdict(goal), "state": goal.state} for goal in figures.goals()]
+    return {
+        "machine": dict(facts),
+        "settings": asdict(figures.settings),
+        "goals": goals,
+        "failed": failures(figures),
+        "left out": omissions(figures),
+        "outcomes": [asdict(outcome) for outcome in figures.outcomes],
+    }
+
+
+def _stages(settings: GpuBenchmark) -> Iterator[Sequence[Item]]:
+    """Items that may run at once; the next stage begins when all are done."""
+    chosen = settings.sections
+    yield [*ahead_items(settings), *(check_items(settings) if "check" in chosen else ())]
+    if "ceilings" in chosen:
+        yield list(ceiling_items())
+    if "kernels" in chosen:
+        yield list(kernel_items(settings))
+    if "attention" in chosen:
+        yield list(attention_items(settings))
+    if "training" in chosen:
+        yield list(training_items(settings))
+
+
+def _outcomes(stage: Sequence[Item], settings: GpuBenchmark, budget: Budget) -> Iterator[Outcome]:
+    if settings.dry_run:
+        return run_here(stage, settings, budget.refusal)
+    count = min(_SEVERAL, max(1, (os.cpu_count() or 1) - 2)) if stage[0].section in (AHEAD, "check") else 1
+    return run_in_processes(stage, settings, budget.refusal, budget.until_stopped, count)
+
+
+@contextmanager
+def _few_programs() -> Iterator[None]:
+    """Work is split no further than it must be: the interpreter's time goes by programs."""
+    usual = plan.ENOUGH_PROGRAMS
+    plan.ENOUGH_PROGRAMS = 1
+    try:
+        yield
+    finally:
+        plan.ENOUGH_PROGRAMS = usual
+
+
+def _of(stages: Sequence[Sequence[Item]], section: str) -> bool:
+    return any(item.section == section for stage in stages for item in stage)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

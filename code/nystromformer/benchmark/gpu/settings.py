@@ -1,0 +1,183 @@
+"""What `run_benchmark.py gpu` measures, in full and as a dry run."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from nystromformer.attention.kernels import IS_INSTALLED, interprets
+from nystromformer.benchmark.gpu.clock import Repeats
+from nystromformer.errors import UserError
+
+SECTIONS = ("check", "ceilings", "kernels", "attention", "training")
+
+
+@dataclass(frozen=True)
+class CheckSizes:
+    """Sizes of the comparisons with float64."""
+
+    dtypes: tuple[str, ...]
+    landmarks: int
+    head_dim: int
+    """Of the comparisons that come first, at every length."""
+    lengths: tuple[int, ...]
+    others: tuple[tuple[int, int], ...]
+    """Landmarks and head dims of the other comparisons, each at one of the lengths."""
+    heads: int
+    poison_bytes: int
+    """Memory that is filled with NaN before the kernels run; 0 where the allocator cannot be reached."""
+
+
+@dataclass(frozen=True)
+class TrainingSize:
+    """A batch, and the experiment folder whose model takes it."""
+
+    length: int
+    rows: int
+    experiment: str
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """All sizes, and how often things are repeated."""
+
+    check: CheckSizes
+    dtype: str
+    """Of everything but the comparisons."""
+    num_heads: int
+    head_dim: int
+    num_landmarks: int
+    conv_kernel_size: int
+    tokens: int
+    """Of a batch, whatever its length: the rows are as many as that gives."""
+    lengths: tuple[int, ...]
+    kernel_lengths: tuple[int, ...]
+    launch_lengths: tuple[int, ...]
+    """Of single rows, where launching takes longer than computing."""
+    longest: int
+    """Tokens of the one sequence that our attention is measured on alone."""
+    copy_bytes: int
+    matmul: int
+    training: tuple[TrainingSize, ...]
+    compiles: bool
+    """Whether compiled layers are trained too."""
+    repeats: Repeats
+    """Of a group of methods that are measured in turn."""
+
+
+_OTHERS = tuple((M, D) for M in (32, 64, 128, 256) for D in (32, 64, 128) if M * D <= 128 * 128 and (M, D) != (64, 64))
+
+FULL = Sizes(
+    check=CheckSizes(
+        dtypes=("bfloat16", "float16", "float32"),
+        landmarks=64,
+        head_dim=64,
+        lengths=(1000, 4096, 333, 4097),
+        others=_OTHERS,
+        heads=2,
+        poison_bytes=1 << 30,
+    ),
+    dtype="bfloat16",
+    num_heads=12,
+    head_dim=64,
+    num_landmarks=64,
+    conv_kernel_size=33,
+    tokens=131072,
+    lengths=(512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072),
+    kernel_lengths=(4096, 32768, 512),
+    launch_lengths=(512, 4096),
+    longest=1 << 20,
+    copy_bytes=1 << 32,
+    matmul=8192,
+    training=(
+        TrainingSize(512, 64, "nystrom-512"),
+        TrainingSize(4096, 8, "nystrom-4096"),
+        TrainingSize(16384, 2, "nystrom-4096", ("model.max_seq_len=16384",)),
+    ),
+    compiles=True,
+    repeats=Repeats(seconds=1.5, least=4, most=50),
+)
+
+_TINY = (
+    *("model.embedding_dim=32", "model.transformer_dim=32", "model.transformer_hidden_dim=64", "model.num_head=1"),
+    *("model.head_dim=32", "model.num_layers=1", "model.vocab_size=300", "model.num_landmarks=32"),
+    "model.conv_kernel_size=5",
+)
+
+TINY = replace(
+    FULL,
+    check=CheckSizes(("float32",), 32, 32, (40,), ((32, 64),), heads=1, poison_bytes=0),
+    # In Triton's interpreter bfloat16 has no arithmetic, and on most CPUs it is slow.
+    dtype="float32",
+    num_heads=1,
+    head_dim=32,
+    num_landmarks=32,
+    conv_kernel_size=5,
+    tokens=64,
+    lengths=(64, 96),
+    kernel_lengths=(64,),
+    launch_lengths=(64,),
+    longest=100,
+    copy_bytes=1 << 20,
+    matmul=64,
+    training=(
+        TrainingSize(64, 1, "nystrom-512", (*_TINY, "model.max_seq_len=64")),
+        TrainingSize(40, 1, "nystrom-4096", (*_TINY, "model.max_seq_len=40")),
+    ),
+    compiles=False,
+    repeats=Repeats(seconds=0.0, least=1, most=1),
+)
+
+
+@dataclass(frozen=True)
+class GpuBenchmark:
+    """One run of the command."""
+
+    sections: tuple[str, ...] = SECTIONS
+    minutes: float = 8.5
+    seed: int = 0
+    """Of the random inputs of the comparisons."""
+    dry_run: bool = False
+    implementation: str = "triton"
+    """What computes "ours": in a dry run without the interpreter, "torch" stands in."""
+    sizes: Sizes = FULL
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu" if self.dry_run else "cuda")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return named_dtype(self.sizes.dtype)
+
+
+def choose_settings(sections: str, minutes: float, seed: int, dry_run: bool) -> GpuBenchmark:
+    """Settings from the command's flags.
+
+    Raises:
+        UserError: an unknown section, no time, or a machine that cannot run this.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in sections.split(",")))
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        raise UserError(f"--sections: expected some of {','.join(SECTIONS)}, found {', '.join(map(repr, unknown))}")
+    if not 0 < minutes < math.inf:
+        raise UserError(f"--minutes: expected more than 0, found {minutes:g}")
+    in_order = tuple(name for name in SECTIONS if name in names)
+    if dry_run:
+        implementation = "triton" if IS_INSTALLED and interprets() else "torch"
+        return GpuBenchmark(in_order, minutes, seed, dry_run, implementation, TINY)
+    if not torch.cuda.is_available():
+        raise UserError("found no CUDA device; --dry_run goes through everything on the CPU, in sizes that say nothing")
+    if not IS_INSTALLED:
+        raise UserError("the kernels need triton (pip install triton)")
+    if interprets():
+        raise UserError("TRITON_INTERPRET=1 is set, which runs kernels on the CPU: unset it, or use --dry_run")
+    return GpuBenchmark(in_order, minutes, seed)
+
+
+def named_dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype

@@ -1,0 +1,152 @@
+"""Pretraining steps of BERT-base on made-up tokens: speed, use of the device, memory, and the paper's run in hours."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from nystromformer.benchmark.gpu.clock import times_in_turn
+from nystromformer.benchmark.gpu.items import Problem, attempt
+from nystromformer.benchmark.gpu.settings import GpuBenchmark, TrainingSize
+from nystromformer.benchmark.gpu.traffic import step_flops
+from nystromformer.benchmark.models import made_up_batch, masked_lm_step, standing_memory
+from nystromformer.benchmark.timing import Timing, Work, peak_memory
+from nystromformer.config import ModelConfig, load_config
+from nystromformer.model import PretrainingModel, count_parameters
+from nystromformer.training.compile import compile_units, missing_compiler
+from nystromformer.training.settings import Device
+
+NYSTROM, SOFTMAX = "nystrom", "softmax"
+_TOGETHER = 3
+"""Steps between two looks at the clock: as in training, the host need not wait for each."""
+_EXPERIMENTS = Path(__file__).resolve().parents[4]
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """One way to make a step."""
+
+    length: int
+    rows: int
+    attention: str
+    compiled: bool
+    parameters: int = 0
+    time: Timing | None = None
+    """Of a step."""
+    memory: float | None = None
+    """MiB at the peak of a step, weights and optimizer included."""
+    flops: float = 0.0
+    """Of a step, as `traffic.step_flops` counts them."""
+    reason: str = ""
+    """Why there is no figure."""
+    failed: bool = False
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return None if self.time is None else 1e3 * self.rows * self.length / self.time.median
+
+
+@dataclass(frozen=True)
+class TrainingItem:
+    """Steps with either attention, in turn."""
+
+    size: TrainingSize
+    compiled: bool
+    section: str = "training"
+
+    @property
+    def title(self) -> str:
+        return f"{self.size.rows} x {self.size.length} tokens, {'compiled layers' if self.compiled else 'eager'}"
+
+    @property
+    def seconds(self) -> float:
+        return 45.0 if self.compiled else 12.0
+
+    def measure(self, settings: GpuBenchmark) -> Sequence[TrainingRow]:
+        if self.compiled and (missing := missing_compiler(settings.device)):
+            return [self._row(name, reason=missing) for name in (NYSTROM, SOFTMAX)]
+        # Else what this process has compiled for other lengths would decide what it compiles now.
+        torch.compiler.reset()
+        found: dict[str, TrainingRow] = {}
+        ready: dict[str, _Training] = {}
+        for name in (NYSTROM, SOFTMAX):
+            training = attempt(partial(self._training, name, settings), settings)
+            if isinstance(training, Problem):
+                found[name] = self._row(name, reason=training.reason, failed=training.is_failure)
+            else:
+                ready[name] = training
+        several = {name: _several(training.step) for name, training in ready.items()}
+        times = times_in_turn(several, settings.device, settings.sizes.repeats) if several else {}
+        for name, training in ready.items():
+            training.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
+            time = times[name]
+            found[name] = self._row(
+                name,
+                parameters=count_parameters(training.model),
+                time=Timing(*(milliseconds / _TOGETHER for milliseconds in (time.median, time.low, time.high))),
+                memory=standing_memory(training.model) + peak_memory(training.step),
+                flops=step_flops(training.config, self.size.length, self.size.rows, training.predictions),
+            )
+        return [found[name] for name in (NYSTROM, SOFTMAX)]
+
+    def _training(self, name: str, settings: GpuBenchmark) -> "_Training":
+        torch.manual_seed(0)
+        config = training_config(self.size, name, settings.implementation)
+        low = None if settings.dtype == torch.float32 else settings.dtype
+        batch = made_up_batch(config.vocab_size, self.size.length, self.size.rows, settings.device)
+        model = PretrainingModel(config, ["mlm"]).to(settings.device).train()
+        if self.compiled:
+            compile_units(model.encoder.layers, settings.device)
+        step = masked_lm_step(model, batch, Device(settings.device, low))
+        predictions = batch["positions_BK"].shape[1]
+        training = _Training(config, model, _by_flash(step) if name == SOFTMAX else step, predictions)
+        training.step()  # which compiles what it needs
+        return training
+
+    def _row(self, attention: str, **figures: Any) -> TrainingRow:
+        return TrainingRow(self.size.length, self.size.rows, attention, self.compiled, **figures)
+
+
+@dataclass(frozen=True)
+class _Training:
+    config: ModelConfig
+    model: PretrainingModel
+    step: Work
+    predictions: int
+
+
+def training_config(size: TrainingSize, attention: str, implementation: str) -> ModelConfig:
+    """The shipped experiment's model with this attention."""
+    changes = dict(override.split("=", 1) for override in size.overrides)
+    if attention == NYSTROM:
+        changes["model.attn_type"] = f'{{"name": "nystrom", "implementation": "{implementation}"}}'
+    else:
+        changes |= {"model.attn_type": "softmax", "model.num_landmarks": "null", "model.conv_kernel_size": "null"}
+    overrides = [f"{key}={value}" for key, value in changes.items()]
+    return load_config(_EXPERIMENTS / size.experiment / "config.json", overrides).model
+
+
+def training_items(settings: GpuBenchmark) -> Iterator[TrainingItem]:
+    for compiled in (False, True) if settings.sizes.compiles else (False,):
+        for size in settings.sizes.training:
+            yield TrainingItem(size, compiled)
+
+
+def _by_flash(step: Work) -> Work:
+    def work() -> None:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            step()
+
+    return work
+
+
+def _several(step: Work) -> Work:
+    def work() -> None:
+        for _ in range(_TOGETHER):
+            step()
+
+    return work

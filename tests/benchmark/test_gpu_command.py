@@ -1,0 +1,168 @@
+"""The GPU benchmark's command: a dry run of all of it, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interpreting import ON_GPU
+from small import run_here
+
+from nystromformer.benchmark.gpu import settings as gpu_settings
+from nystromformer.benchmark.gpu.ahead import ahead_items
+from nystromformer.benchmark.gpu.attention import attention_items
+from nystromformer.benchmark.gpu.check import CheckItem, check_items
+from nystromformer.benchmark.gpu.kernels import kernel_items
+from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.gpu.training import training_items
+from nystromformer.benchmark.peers import installed
+
+SCRIPT = "code/run_benchmark.py"
+
+
+def rows(data: dict[str, Any], section: str) -> list[dict[str, Any]]:
+    return [row for outcome in data["outcomes"] if outcome["section"] == section for row in outcome["rows"]]
+
+
+@pytest.mark.skipif(ON_GPU, reason="the interpreter takes tensors on a CPU")
+def test_a_dry_run_goes_through_everything(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    assert run_here(monkeypatch, SCRIPT, "gpu", "--dry_run", "--seed", 7, "--out", tmp_path) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("dry run: figures mean nothing")
+    assert "4 comparisons, 0 wrong" in shown
+    data = json.loads((tmp_path / "gpu.json").read_text())
+    assert {outcome["status"] for outcome in data["outcomes"]} == {"measured"}
+    assert data["failed"] == []
+    assert data["machine"]["note"] == "dry run: figures mean nothing; ours: the kernels in Triton's interpreter"
+    assert data["machine"]["command"].endswith(f"code/run_benchmark.py gpu --dry_run --seed 7 --out {tmp_path}")
+    assert [row["seed"] for row in rows(data, "check")] == [7, 8, 9, 10]
+    assert [row["name"] for row in rows(data, "ceilings")] == ["copy", "matmul"]
+    kernels = [row for row in rows(data, "kernels") if "nbytes" in row]
+    assert len(kernels) == 9 + 1
+    assert [row["kernel"] for row in kernels if row["nbytes"] is None] == ["forward and backward"]
+    attention = {(row["length"], row["method"]): row for row in rows(data, "attention") if "rows" in row}
+    assert len(attention) == 2 * 6 + 1
+    peers = ["nystrom, kernels", "nystrom, torch", "softmax, flash", "transformers"]
+    if installed("nystrom_attention"):
+        peers.append("nystrom-attention")
+    assert all(attention[64, name]["both"]["median"] > 0 < attention[64, name]["both_memory"] for name in peers)
+    assert attention[64, "softmax, cuDNN"]["reason"] == "cuDNN computes on CUDA devices alone"
+    trained = rows(data, "training")
+    assert [(row["length"], row["attention"]) for row in trained] == [
+        *((64, "nystrom"), (64, "softmax"), (40, "nystrom"), (40, "softmax")),
+    ]
+    assert all(row["time"]["median"] > 0 < row["flops"] for row in trained)
+    assert "**dry run: figures mean nothing**" in (tmp_path / "gpu.md").read_text()
+    for name in ("gpu-time.png", "gpu-bandwidth.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_the_interpreter_tensor_operations_stand_in(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    flags = ["--dry_run", "--sections", "kernels, check", "--out", tmp_path]
+    assert run_here(monkeypatch, SCRIPT, "gpu", *flags) == 0
+    data = json.loads((tmp_path / "gpu.json").read_text())
+    assert "tensor operations instead of kernels" in data["machine"]["note"]
+    assert [outcome["section"] for outcome in data["outcomes"]] == ["check"] * 4 + ["kernels"] * 2
+    assert data["left out"][0].startswith("kernels, 64 tokens: no kernel runs here")
+    capsys.readouterr()
+
+
+def test_what_is_wrong_ends_with_status_1_after_measuring(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    measure = CheckItem.measure
+
+    def fail_once(self: CheckItem, settings: GpuBenchmark) -> Any:
+        if self.number == 1:
+            raise RuntimeError("an illegal memory access")
+        return measure(self, settings)
+
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(CheckItem, "measure", fail_once)
+    flags = ["--dry_run", "--sections", "check,ceilings", "--out", tmp_path]
+    assert run_here(monkeypatch, SCRIPT, "gpu", *flags) == 1
+    shown = capsys.readouterr().out
+    assert "FAILED: check, float32, M 32, D 32, N 40, all tokens: RuntimeError: an illegal memory access" in shown
+    assert "copy: " in shown
+
+
+def test_no_time_leaves_out_what_it_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    flags = ["--dry_run", "--minutes", 0.001, "--out", tmp_path]
+    assert run_here(monkeypatch, SCRIPT, "gpu", *flags) == 0
+    capsys.readouterr()
+    data = json.loads((tmp_path / "gpu.json").read_text())
+    assert {outcome["status"] for outcome in data["outcomes"]} == {"left out"}
+    assert len(data["left out"]) == len(data["outcomes"])
+    assert all("the time limit" in line for line in data["left out"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--sections", "check,speed"], "--sections: expected some of check,ceilings,kernels"),
+        (["--sections", ""], "found ''"),
+        (["--minutes", "0"], "--minutes: expected more than 0, found 0"),
+        (["--minutes", "nan"], "found nan"),
+        (["--minutes", "inf"], "found inf"),
+    ],
+)
+def test_mistakes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str], words: str
+) -> None:
+    assert run_here(monkeypatch, SCRIPT, "gpu", "--dry_run", "--out", tmp_path / "out", *flags) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_in_the_place_of_the_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "notes").write_text("mine")
+    assert run_here(monkeypatch, SCRIPT, "gpu", "--dry_run", "--out", tmp_path / "notes") == 2
+    assert "File exists" in capsys.readouterr().err
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+@pytest.mark.skipif(ON_GPU, reason="there is one")
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run_here(monkeypatch, SCRIPT, "gpu", "--out", tmp_path / "out") == 2
+    assert "found no CUDA device; --dry_run" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert run_here(monkeypatch, SCRIPT, "gpu", "--out", tmp_path / "out") == 2
+    assert "TRITON_INTERPRET=1 is set" in capsys.readouterr().err
+    monkeypatch.setattr(gpu_settings, "IS_INSTALLED", False)
+    assert run_here(monkeypatch, SCRIPT, "gpu", "--out", tmp_path / "out") == 2
+    assert "the kernels need triton" in capsys.readouterr().err
+
+
+def test_items_of_a_full_run() -> None:
+    settings = GpuBenchmark()
+    checks = list(check_items(settings))
+    assert len({item.number for item in checks}) == len(checks) == 4 * 3 * 2 + 10 * 3 * 2
+    assert {(item.length, item.masked) for item in checks[24:]} == {
+        (length, masked) for length in (1000, 4096, 333, 4097) for masked in (True, False)
+    }
+    assert all(item.length > item.num_landmarks for item in checks)
+    ahead = list(ahead_items(settings))
+    assert {(item.rows, item.length) for item in ahead} >= {(256, 512), (1, 131072), (1, 512), (64, 512), (8, 4096)}
+    titles = [item.title for item in attention_items(settings)]
+    assert titles[0] == "4096 tokens"
+    assert len(titles) == len(set(titles)) == 9 + 1 + 2
+    assert [item.title for item in training_items(settings)][:4] == [
+        "64 x 512 tokens, eager",
+        "8 x 4096 tokens, eager",
+        "2 x 16384 tokens, eager",
+        "64 x 512 tokens, compiled layers",
+    ]
+    assert next(item.title for item in kernel_items(settings)) == "4096 tokens"
+    assert not list(ahead_items(GpuBenchmark(sections=("check",))))

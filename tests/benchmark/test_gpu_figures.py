@@ -1,0 +1,208 @@
+"""What the GPU benchmark makes of measured times: shares, ratios, goals, and a report that hides nothing."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nystromformer.benchmark.gpu.attention import AttentionRow, LaunchRow
+from nystromformer.benchmark.gpu.ceilings import COPY, MATMUL, CeilingRow
+from nystromformer.benchmark.gpu.check import CheckRow
+from nystromformer.benchmark.gpu.figures import (
+    BOTH,
+    FORWARD,
+    MET,
+    MISSED,
+    UNITS,
+    UNKNOWN,
+    Figures,
+    Goal,
+    hours_of_the_paper,
+    worst,
+)
+from nystromformer.benchmark.gpu.items import FAILED, LEFT_OUT, MEASURED, Outcome
+from nystromformer.benchmark.gpu.kernels import KernelRow
+from nystromformer.benchmark.gpu.methods import CUDNN, FLASH, OURS, TRANSFORMERS
+from nystromformer.benchmark.gpu.plots import draw
+from nystromformer.benchmark.gpu.report import failures, markdown, omissions, summary
+from nystromformer.benchmark.gpu.run import as_data
+from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.gpu.training import TrainingRow
+from nystromformer.benchmark.timing import Timing
+
+SETTINGS = GpuBenchmark()
+UNIT = 131072 * 12 * 64 * 2
+"""Bytes of Q."""
+TERABYTE = 1e12
+
+
+def took(milliseconds: float) -> Timing:
+    return Timing(milliseconds, 0.9 * milliseconds, 1.1 * milliseconds)
+
+
+def attention(length: int, method: str, forward: float, both: float, memory: float = 100.0) -> AttentionRow:
+    return AttentionRow(length, 131072 // length, method, took(forward), took(both), memory / 2, memory)
+
+
+def check(dtype: str = "bfloat16", ours: float = 1e-3, plain: float = 1e-3, **changes: Any) -> CheckRow:
+    facts: dict[str, Any] = {"repeats": True, "gives_zeros": True} | changes
+    return CheckRow(dtype, 64, 64, 1000, 33, True, 5, {"out": ours}, {"out": plain}, **facts)
+
+
+def figures(*rows: object, more: Sequence[Outcome] = ()) -> Figures:
+    return Figures(SETTINGS, [Outcome("attention", "an item", MEASURED, rows=rows), *more])
+
+
+def ceilings(copy: float = 4 * TERABYTE, matmul: float = 800e12) -> list[CeilingRow]:
+    return [CeilingRow(COPY, copy, took(2.0)), CeilingRow(MATMUL, matmul, took(1.4))]
+
+
+def test_shares_of_the_copy() -> None:
+    four, six, both = UNITS
+    milliseconds = 1e3 * 4 * UNIT / (2 * TERABYTE)  # half of the copy's 4 TB/s
+    row = attention(4096, OURS, milliseconds, 10 * milliseconds)
+    found = figures(row, *ceilings())
+    shares = [found.share(row, count) for count in (four, six, both)]
+    assert [share and share.of_copy for share in shares] == pytest.approx([0.5, 0.75, 0.5 * 4 / 10])
+    assert [share and share.rate for share in shares] == pytest.approx([2e12, 3e12, 0.8e12])
+    alone = figures(row).share(row, four)
+    assert alone is not None
+    assert alone.of_copy is None
+    assert found.share(AttentionRow(4096, 32, FLASH, reason="not there"), four) is None
+
+
+def test_ratios_are_of_medians_at_one_length() -> None:
+    rows = (
+        attention(4096, OURS, 0.5, 2.0, memory=100),
+        attention(4096, FLASH, 4.0, 15.0, memory=90),
+        attention(8192, FLASH, 8.0, 30.0),
+        AttentionRow(4096, 32, TRANSFORMERS, reason="RuntimeError", failed=True),
+    )
+    found = figures(*rows)
+    assert found.faster(4096, FLASH, FORWARD) == 8
+    assert found.faster(4096, FLASH, BOTH) == 7.5
+    assert found.leaner(4096, FLASH, BOTH) == pytest.approx(0.9)
+    assert found.faster(8192, FLASH, BOTH) is None
+    assert found.faster(4096, TRANSFORMERS, BOTH) is None
+    assert found.faster(4096, CUDNN, BOTH) is None
+
+
+def test_goals_are_met_missed_or_not_measured() -> None:
+    assert [Goal("", 2.0, value, at_most=True).state for value in (2.0, 2.1, math.nan, None)] == [
+        *(MET, MISSED, MISSED, UNKNOWN),
+    ]
+    assert [Goal("", 6.0, value).state for value in (6.0, 5.9, math.nan, None)] == [MET, MISSED, MISSED, UNKNOWN]
+    rows = [attention(4096, OURS, 0.5, 2.0), attention(4096, FLASH, 4.0, 11.0), *ceilings(), check(), check("float16")]
+    states = {goal.text: goal.state for goal in figures(*rows).goals()}
+    assert states["share of the copy's bandwidth, forward, 4 N·D, 4096 tokens"] == MET  # 805 MB in 0.5 ms
+    assert states["times faster than flash softmax, forward, 4096 tokens"] == MET
+    assert states["times faster than flash softmax, forward and backward, 4096 tokens"] == MISSED
+    assert states["times faster than flash softmax, forward, 8192 tokens"] == UNKNOWN
+    assert states["errors in bfloat16 over those of tensor operations, the largest of 1"] == MET
+    assert states["errors in float32 over those of tensor operations, the largest of 0"] == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (check(ours=1.9e-3), None),
+        (check(ours=2.1e-3), "error 2.10e-03, tensor operations 1.00e-03"),
+        (check(ours=math.nan), "error nan"),
+        (check(ours=math.inf), "error inf"),
+        (check("float32", ours=9e-6, plain=1e-7), None),
+        (check("float32", ours=2e-5, plain=1e-7), "error 2.00e-05"),
+        (check("float16", ours=9e-6, plain=1e-7), "error 9.00e-06"),
+        (check(repeats=False), "other bits"),
+        (check(gives_zeros=False), "other values than zero"),
+    ],
+)
+def test_what_is_wrong(row: CheckRow, words: str | None) -> None:
+    assert bool(row.wrong) == (words is not None)
+    assert words is None or words in row.wrong[0]
+    assert len(failures(figures(row))) == len(row.wrong)
+
+
+def test_the_worst_is_no_number_where_there_is_one_that_is_none() -> None:
+    assert worst([1.0, 3.0, 2.0]) == 3
+    assert math.isnan(worst([1.0, math.nan, 3.0]))
+    assert check(ours=0.0, plain=0.0).ratios == {"out": 1.0}
+    assert check(ours=1.0, plain=0.0).ratios == {"out": math.inf}
+
+
+def test_speed_use_and_hours_of_training() -> None:
+    row = TrainingRow(512, 64, "nystrom", False, 110_000_000, took(100.0), 20000.0, flops=20e12)
+    assert row.tokens_per_second == pytest.approx(327_680)
+    assert figures(row, *ceilings(matmul=800e12)).use_of_device(row) == pytest.approx(0.25)
+    assert figures(row).use_of_device(row) is None
+    assert hours_of_the_paper(row) == pytest.approx(0.5e6 * 256 * 512 / 327_680 / 3600)
+
+
+def everything() -> Figures:
+    """Of each kind of row, with things that failed and that were left out."""
+    timing = took(0.5)
+    return figures(
+        *(check(), check("float32", ours=1.0), *ceilings()),
+        KernelRow(4096, 32, "keys_kernel", timing, 400_000_000),
+        KernelRow(4096, 32, "forward and backward", timing, None),
+        *(attention(4096, OURS, 0.5, 2.0), attention(4096, FLASH, 4.0, 13.0)),
+        *(attention(8192, OURS, 0.5, 2.0), attention(1 << 20, OURS, 4.0, 16.0)),
+        AttentionRow(4096, 32, TRANSFORMERS, reason="OutOfMemoryError: 3 | 4 GiB", failed=True),
+        AttentionRow(4096, 32, CUDNN, reason="No available kernel"),
+        LaunchRow(512, OURS, timing, timing, timing),
+        LaunchRow(512, FLASH, timing, timing, None, "capturing failed"),
+        TrainingRow(512, 64, "nystrom", False, 110_000_000, took(100.0), 20000.0, flops=20e12),
+        TrainingRow(512, 64, "softmax", True, reason="found no C++ compiler"),
+        more=[
+            Outcome("kernels", "512 tokens", FAILED, "its process ended with status -11"),
+            Outcome("training", "2 x 16384 tokens", LEFT_OUT, "the time limit: it is over"),
+        ],
+    )
+
+
+def test_failures_and_omissions_are_named() -> None:
+    found = everything()
+    assert failures(found) == [
+        "kernels, 512 tokens: its process ended with status -11",
+        "check, an item: out: error 1.00e+00, tensor operations 1.00e-03",
+        "attention, an item, transformers: OutOfMemoryError: 3 | 4 GiB",
+    ]
+    assert omissions(found) == [
+        "training, 2 x 16384 tokens: the time limit: it is over",
+        "attention, an item, softmax, cuDNN: No available kernel",
+        "attention, an item, CUDA graph of softmax, flash: capturing failed",
+        "attention, an item, softmax: found no C++ compiler",
+    ]
+
+
+def test_report_summary_data_and_pictures(tmp_path: Path) -> None:
+    found = everything()
+    report = markdown(found, {"device": "a GPU", "commit": "abc"})
+    for title in ("Goals", "Correctness", "Ceilings", "Kernels", "Attention", "Launches", "Pretraining steps"):
+        assert f"\n## {title}\n" in report
+    assert "dry run" not in report
+    assert "| keys | 0.500 (0.450-0.550) | 400.0 | 800 | 20.0 % |" in report
+    assert "| 4096 | 32 | softmax, flash | 4.000 (3.600-4.400) | 8.00 |" in report
+    assert "| times faster than flash softmax, forward, 4096 tokens | ≥ 6 | 8 | met |" in report
+    for line in (*failures(found), *omissions(found)):
+        assert f"- {line}\n" in report
+    lines = summary(found).splitlines()
+    assert len(lines) < 50
+    assert "copy: 4,000 GB/s, read and written" in lines
+    assert lines[-3:] == [f"FAILED: {line}" for line in failures(found)]
+    data = json.loads(json.dumps(as_data(found, {"device": "a GPU"})))
+    assert data["failed"] == failures(found)
+    assert data["left out"] == omissions(found)
+    assert {goal["state"] for goal in data["goals"]} == {MET, MISSED, UNKNOWN}
+    draw(found, tmp_path, "a GPU")
+    assert {path.name for path in tmp_path.iterdir()} == {"gpu-time.png", "gpu-bandwidth.png"}
+
+
+def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:
+    nothing = Figures(SETTINGS, [])
+    draw(nothing, tmp_path, "")
+    assert not list(tmp_path.iterdir())
+    assert "## Goals" in markdown(nothing, {})
+    assert "goals: 0 met, 0 missed" in summary(nothing)
