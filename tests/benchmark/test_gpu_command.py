@@ -17,6 +17,7 @@ from nystromformer.benchmark.gpu.kernels import kernel_items
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.training import training_items
 from nystromformer.benchmark.peers import installed
+from nystromformer.benchmark.timing import machine_facts
 
 SCRIPT = "code/run_benchmark.py"
 
@@ -143,6 +144,14 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     monkeypatch.setattr(gpu_settings, "IS_INSTALLED", False)
     assert run_here(monkeypatch, SCRIPT, "gpu", "--out", tmp_path / "out") == 2
     assert "the kernels need triton" in capsys.readouterr().err
+
+
+def test_the_commit_of_a_copy_without_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("NYSTROM_COMMIT", raising=False)
+    assert machine_facts()["commit"] == "unknown"
+    monkeypatch.setenv("NYSTROM_COMMIT", "abc1234")
+    assert machine_facts()["commit"] == "abc1234"
 
 
 def test_items_of_a_full_run() -> None:
