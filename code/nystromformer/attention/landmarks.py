@@ -6,10 +6,16 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# Devices that add rows into a table in no fixed order (atomic additions), so that no two runs are alike. There each
+# segment gathers its tokens instead, at most ceil(N/M) of them by the shape alone: sums in a fixed order, without a
+# sort or a wait for the device, for a copy of the tokens. On a CPU index_add has one order, and reads them once.
+_GATHERED_ON = ("cuda",)
 
 
 class ShortRows(NamedTuple):
@@ -38,16 +44,22 @@ class Segments:
     """(B, M) int64: tokens of each segment."""
     short: ShortRows | None
     """None where no row can have fewer valid tokens than landmarks."""
+    tokens_BML: Tensor | None
+    """(B, M, L) int64: where a segment's tokens are among the B·N, behind them any other; None where each token is added
+    to its segment instead."""
 
     @staticmethod
     def of_length(batch: int, length: int, num_landmarks: int, device: torch.device) -> Segments:
         """Segments of rows whose N > M tokens all count."""
-        ids_N = torch.arange(length, device=device) * num_landmarks // length
-        counts_M = _counts(torch.full((1,), length, device=device), num_landmarks)
+        positions_N = torch.arange(length, device=device)
+        ids_N = positions_N * num_landmarks // length
+        starts_M1 = _starts(torch.full((1,), length, device=device), num_landmarks)
+        positions_BN = positions_N.expand(batch, length)
         return Segments(
             rows_of_tokens=_table_rows(ids_N.expand(batch, length), num_landmarks),
-            counts_BM=counts_M.expand(batch, num_landmarks),
+            counts_BM=starts_M1.diff(dim=1).expand(batch, num_landmarks),
             short=None,
+            tokens_BML=_tokens_of_segments(positions_BN, starts_M1) if _are_gathered(device) else None,
         )
 
     @staticmethod
@@ -56,7 +68,8 @@ class Segments:
         rank_BN = keep_BN.cumsum(1) - 1
         span_B1 = lengths_B.clamp(min=num_landmarks)[:, None]
         ids_BN = torch.where(keep_BN, rank_BN * num_landmarks // span_B1, num_landmarks)
-        counts_BM = _counts(lengths_B, num_landmarks)
+        starts_BM1 = _starts(lengths_B, num_landmarks)
+        counts_BM = starts_BM1.diff(dim=1)
         # As for keys: a row without any valid token attends to its first, empty, landmark.
         first_M = torch.arange(num_landmarks, device=keep_BN.device) == 0
         used_BM = (counts_BM > 0) | (first_M & (lengths_B == 0)[:, None])
@@ -68,6 +81,11 @@ class Segments:
                 rows_B=lengths_B <= num_landmarks,
                 bias_B11M=bias_BM[:, None, None, :],
                 first_BM=_first_positions(keep_BN, rank_BN, num_landmarks),
+            ),
+            tokens_BML=(
+                _tokens_of_segments(_first_positions(keep_BN, rank_BN, keep_BN.shape[1]), starts_BM1)
+                if _are_gathered(keep_BN.device)
+                else None
             ),
         )
 
@@ -110,10 +128,39 @@ def segment_means(x_BHND: Tensor, segments: Segments) -> Tensor:
     """Landmarks (B, H, M, D), float32 for low-precision x: a bfloat16 sum over a segment would lose its last tokens."""
     B, H, N, D = x_BHND.shape
     M = segments.counts_BM.shape[1]
-    rows = x_BHND.transpose(1, 2).reshape(B * N, H * D).to(accumulation_dtype(x_BHND))
-    table = rows.new_zeros(B * (M + 1), H * D).index_add(0, segments.rows_of_tokens, rows)
-    means_BMHD = table.view(B, M + 1, H, D)[:, :M] / segments.counts_BM.clamp(min=1)[:, :, None, None]
-    return means_BMHD.transpose(1, 2)
+    rows, dtype = x_BHND.transpose(1, 2).reshape(B * N, H * D), accumulation_dtype(x_BHND)
+    if segments.tokens_BML is None:
+        table = rows.new_zeros(B * (M + 1), H * D, dtype=dtype).index_add(0, segments.rows_of_tokens, rows.to(dtype))
+        sums_BMHD = table.view(B, M + 1, H, D)[:, :M]
+    else:
+        sums: Tensor = _GatheredSums.apply(
+            rows, segments.tokens_BML, segments.counts_BM, segments.rows_of_tokens, dtype
+        )
+        sums_BMHD = sums.view(B, M, H, D)
+    return (sums_BMHD / segments.counts_BM.clamp(min=1)[:, :, None, None]).transpose(1, 2)
+
+
+class _GatheredSums(torch.autograd.Function):
+    """Sums over segments, (B·N, E) -> (B, M, E) of the given dtype; both directions only read by index."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, tokens_BML: Tensor, counts_BM: Tensor, rows_of_tokens: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        B, M, L = tokens_BML.shape
+        behind_BML = torch.arange(L, device=rows.device) >= counts_BM[:, :, None]
+        gathered_BMLE = rows.index_select(0, tokens_BML.flatten()).view(B, M, L, rows.shape[1])
+        ctx.save_for_backward(rows_of_tokens)
+        ctx.dtype = rows.dtype
+        return gathered_BMLE.masked_fill_(behind_BML[..., None], 0.0).sum(2, dtype=dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_BME: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (rows_of_tokens,) = ctx.saved_tensors
+        # A row of zeros for the masked tokens.
+        table_BM1E = torch.nn.functional.pad(grad_BME.to(ctx.dtype), (0, 0, 0, 1))
+        return table_BM1E.flatten(0, 1).index_select(0, rows_of_tokens), None, None, None, None
 
 
 def fixed_segment_means(x_BHND: Tensor, num_landmarks: int) -> Tensor:
@@ -142,12 +189,27 @@ def accumulation_dtype(x: Tensor) -> torch.dtype:
     return torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
 
 
-def _counts(lengths_B: Tensor, num_landmarks: int) -> Tensor:
-    """(B, M) tokens per segment: segment j starts at rank ceil(j·max(n, M) / M)."""
+def _are_gathered(device: torch.device) -> bool:
+    # An exported program serves every length, and a longest segment of one token would fix its length.
+    return device.type in _GATHERED_ON and not torch.compiler.is_exporting()
+
+
+def _starts(lengths_B: Tensor, num_landmarks: int) -> Tensor:
+    """(B, M + 1): the rank ceil(j·max(n, M) / M) at which segment j starts, at most n."""
     edges = torch.arange(num_landmarks + 1, device=lengths_B.device)
     span_B1 = lengths_B.clamp(min=num_landmarks)[:, None]
     starts = (edges * span_B1 + num_landmarks - 1) // num_landmarks
-    return torch.minimum(starts, lengths_B[:, None]).diff(dim=1)
+    return torch.minimum(starts, lengths_B[:, None])
+
+
+def _tokens_of_segments(positions_BN: Tensor, starts_BM1: Tensor) -> Tensor:
+    """(B, M, L): the tokens of each segment among the B·N, from the position of each rank; L is the most it can have."""
+    B, N = positions_BN.shape
+    M = starts_BM1.shape[1] - 1
+    slots_L = torch.arange(-(-N // M), device=positions_BN.device)
+    ranks_BML = (starts_BM1[:, :-1, None] + slots_L).clamp(max=N - 1).expand(B, -1, -1)
+    found_BML = positions_BN.gather(1, ranks_BML.flatten(1)).view(ranks_BML.shape)
+    return found_BML + torch.arange(B, device=positions_BN.device)[:, None, None] * N
 
 
 def _table_rows(ids_BN: Tensor, num_landmarks: int) -> Tensor:
@@ -155,10 +217,11 @@ def _table_rows(ids_BN: Tensor, num_landmarks: int) -> Tensor:
     return (ids_BN + offsets_B1).flatten()
 
 
-def _first_positions(keep_BN: Tensor, rank_BN: Tensor, num_landmarks: int) -> Tensor:
+def _first_positions(keep_BN: Tensor, rank_BN: Tensor, count: int) -> Tensor:
+    """(B, count): positions of each row's first valid tokens, zero where it has fewer."""
     B, N = keep_BN.shape
-    slot_BN = torch.where(keep_BN & (rank_BN < num_landmarks), rank_BN, num_landmarks)
+    slot_BN = torch.where(keep_BN & (rank_BN < count), rank_BN, count)
     positions_BN = torch.arange(N, device=keep_BN.device).expand(B, N)
-    return torch.zeros(B, num_landmarks + 1, dtype=torch.int64, device=keep_BN.device).scatter(
-        1, slot_BN, positions_BN
-    )[:, :num_landmarks]
+    return torch.zeros(B, count + 1, dtype=torch.int64, device=keep_BN.device).scatter(1, slot_BN, positions_BN)[
+        :, :count
+    ]
