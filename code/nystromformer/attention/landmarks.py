@@ -45,8 +45,8 @@ class Segments:
     short: ShortRows | None
     """None where no row can have fewer valid tokens than landmarks."""
     tokens_BML: Tensor | None
-    """(B, M, L) int64: where a segment's tokens are among the B·N, behind them any other; None where each token is added
-    to its segment instead."""
+    """(B, M, L) int64: where a segment's tokens are among the B·N, behind them any other; None where each token is
+    added to its segment instead."""
 
     @staticmethod
     def of_length(batch: int, length: int, num_landmarks: int, device: torch.device) -> Segments:
@@ -203,7 +203,7 @@ def _starts(lengths_B: Tensor, num_landmarks: int) -> Tensor:
 
 
 def _tokens_of_segments(positions_BN: Tensor, starts_BM1: Tensor) -> Tensor:
-    """(B, M, L): the tokens of each segment among the B·N, from the position of each rank; L is the most it can have."""
+    """(B, M, L): the tokens of each segment among the B·N, from the position of each rank; L: the most it can have."""
     B, N = positions_BN.shape
     M = starts_BM1.shape[1] - 1
     slots_L = torch.arange(-(-N // M), device=positions_BN.device)
