@@ -1,9 +1,11 @@
 """Batches that are on their way while others are computed."""
 
+import threading
+
 import pytest
 import torch
 
-from nystromformer.training.prefetch import copied_ahead, one_ahead
+from nystromformer.training.prefetch import batches_ahead, copied_ahead, one_ahead
 from nystromformer.training.settings import Step
 
 
@@ -29,6 +31,24 @@ def steps(count: int) -> list[Step]:
 def test_on_a_cpu_the_steps_are_as_they_were() -> None:
     made = steps(3)
     assert all(a is b for a, b in zip(copied_ahead(made, torch.device("cpu")), made, strict=True))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_batches_of_a_validation_arrive_in_order(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    batches = ({"x": torch.full((3,), float(number))} for number in range(5))
+    found = list(batches_ahead(batches, torch.device(device)))
+    assert [batch["x"].device.type for batch in found] == [device] * 5
+    assert [batch["x"].tolist() for batch in found] == [[float(number)] * 3 for number in range(5)]
+
+
+def test_a_validation_that_ends_early_ends_its_thread() -> None:
+    before = threading.active_count()
+    batches = batches_ahead(({"x": torch.zeros(1)} for _ in range(100)), torch.device("cpu"))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+    assert threading.active_count() == before
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

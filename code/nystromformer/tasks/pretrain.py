@@ -32,8 +32,7 @@ from nystromformer.tasks.run import (
 from nystromformer.tasks.start import start_weights
 from nystromformer.tasks.tokenizer import keep_tokenizer
 from nystromformer.training import Device, Group, Step, Trainer, TrainingSettings
-from nystromformer.training.loop import to_device
-from nystromformer.training.prefetch import Prefetched
+from nystromformer.training.prefetch import batches_ahead
 from nystromformer.training.settings import Batch
 
 _SUMS = 6
@@ -96,9 +95,9 @@ class PretrainingTask:
         batches = ValidationBatches(self.dataset.validation, self.preparation, num_rows)
         # A sharded model needs all processes in each call: one that has no batch left scores the last one for show.
         mine = range(group.rank, len(batches) + (-len(batches)) % group.size, group.size)
-        prepared = Prefetched(batches[min(number, len(batches) - 1)] for number in mine)
+        prepared = batches_ahead((batches[min(number, len(batches) - 1)] for number in mine), device)
         for number, batch in zip(mine, prepared, strict=True):
-            sums = self._sums(to_device(batch, device))
+            sums = self._sums(batch)
             if number < len(batches):
                 total += sums
         return pretraining_metrics(group.sum(total).tolist())

@@ -98,5 +98,13 @@ def copied_ahead(steps: Iterable[Step], device: torch.device) -> Iterator[Step]:
         yield step
 
 
+def batches_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+    """The batches on the device, made in a thread; to a GPU each is copied while the one before is computed."""
+    pinned = device.type == "cuda"
+    steps = (Step([batch], tokens=0) for batch in batches)
+    for step in copied_ahead(Prefetched(step.pin_memory() if pinned else step for step in steps), device):
+        yield step.micro_batches[0]
+
+
 def _copied(batch: Batch, device: torch.device) -> Batch:
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

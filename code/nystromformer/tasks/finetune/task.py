@@ -15,8 +15,7 @@ from nystromformer.tasks.finetune.objective import Objective
 from nystromformer.tasks.finetune.plan import epoch_batches, micro_batches
 from nystromformer.tasks.finetune.settings import RunSettings
 from nystromformer.training import Device, Group, Step
-from nystromformer.training.loop import to_device
-from nystromformer.training.prefetch import Prefetched
+from nystromformer.training.prefetch import Prefetched, batches_ahead
 from nystromformer.training.settings import Batch
 
 Metrics = Callable[[Tensor, Tensor], dict[str, float]]
@@ -99,12 +98,10 @@ class FinetuningTask:
         # Each process takes parts of all lengths. One that has an empty part scores another for show, because a
         # sharded model needs all processes in each call.
         mine = parts[self.group.rank :: self.group.size]
-        batches = Prefetched(
-            examples.batch(part if len(part) else everything[:1], self.settings.pad_to) for part in mine
-        )
+        made = (examples.batch(part if len(part) else everything[:1], self.settings.pad_to) for part in mine)
         found: list[Tensor] = []
-        for part, batch in zip(mine, batches, strict=True):
-            found.append(self.objective.scores(self.model, to_device(batch, self.device.device)).float()[: len(part)])
+        for part, batch in zip(mine, batches_ahead(made, self.device.device), strict=True):
+            found.append(self.objective.scores(self.model, batch).float()[: len(part)])
         (width,) = self.group.highest(max(scores.shape[1] for scores in found))
         total_NC = found[0].new_zeros(len(examples), width)
         for part, scores_IC in zip(mine, found, strict=True):
