@@ -176,9 +176,14 @@ def gpu(
 
     The exit status is 1 where anything failed or a comparison with float64 was wrong.
     """
-    from nystromformer.benchmark.gpu.report import failures, summary
-    from nystromformer.benchmark.gpu.run import run_gpu_benchmark
-    from nystromformer.benchmark.gpu.settings import choose_settings
+    from nystromformer.errors import UserError
+
+    try:
+        from nystromformer.benchmark.gpu.run import run_gpu_benchmark
+        from nystromformer.benchmark.gpu.settings import choose_settings
+        from nystromformer.benchmark.gpu.summary import failures, summary
+    except ModuleNotFoundError as error:
+        raise UserError(f"the package {error.name} is not installed: pip install {error.name}") from None
 
     settings = choose_settings(sections, minutes, secrets.randbits(31) if seed is None else seed, dry_run)
     out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,9 @@
 """The GPU benchmark's command: a dry run of all of it, and what it refuses."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +12,21 @@ import torch
 from interpreting import ON_GPU
 from small import run_here
 
+from nystromformer.attention.kernels.plan import make_plan
 from nystromformer.benchmark.gpu import settings as gpu_settings
-from nystromformer.benchmark.gpu.ahead import ahead_items
+from nystromformer.benchmark.gpu import training as gpu_training
+from nystromformer.benchmark.gpu.ahead import KernelsAhead, LayersAhead, ahead_items
 from nystromformer.benchmark.gpu.attention import attention_items
 from nystromformer.benchmark.gpu.check import CheckItem, check_items
 from nystromformer.benchmark.gpu.kernels import kernel_items
-from nystromformer.benchmark.gpu.settings import GpuBenchmark
-from nystromformer.benchmark.gpu.training import training_items
+from nystromformer.benchmark.gpu.settings import TINY, GpuBenchmark
+from nystromformer.benchmark.gpu.training import TrainingItem, training_items
 from nystromformer.benchmark.peers import installed
 from nystromformer.benchmark.timing import machine_facts
+from nystromformer.training.compile import missing_compiler
 
 SCRIPT = "code/run_benchmark.py"
+CAN_COMPILE = missing_compiler(torch.device("cuda" if ON_GPU else "cpu")) is None
 
 
 def rows(data: dict[str, Any], section: str) -> list[dict[str, Any]]:
@@ -34,19 +41,20 @@ def test_a_dry_run_goes_through_everything(
     assert run_here(monkeypatch, SCRIPT, "gpu", "--dry_run", "--seed", 7, "--out", tmp_path) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("dry run: figures mean nothing")
-    assert "4 comparisons, 0 wrong" in shown
+    assert "3 comparisons, 0 wrong" in shown
     data = json.loads((tmp_path / "gpu.json").read_text())
     assert {outcome["status"] for outcome in data["outcomes"]} == {"measured"}
     assert data["failed"] == []
     assert data["machine"]["note"] == "dry run: figures mean nothing; ours: the kernels in Triton's interpreter"
     assert data["machine"]["command"].endswith(f"code/run_benchmark.py gpu --dry_run --seed 7 --out {tmp_path}")
-    assert [row["seed"] for row in rows(data, "check")] == [7, 8, 9, 10]
+    assert [row["seed"] for row in rows(data, "check")] == [7, 8, 9]
     assert [row["name"] for row in rows(data, "ceilings")] == ["copy", "matmul"]
     kernels = [row for row in rows(data, "kernels") if "nbytes" in row]
     assert len(kernels) == 9 + 1
     assert [row["kernel"] for row in kernels if row["nbytes"] is None] == ["forward and backward"]
-    attention = {(row["length"], row["method"]): row for row in rows(data, "attention") if "rows" in row}
-    assert len(attention) == 2 * 6 + 1
+    measured = [row for row in rows(data, "attention") if "rows" in row]
+    assert len(measured) == 2 * 6 + 1 + 3
+    attention = {(row["length"], row["method"]): row for row in measured if row["rows"] == 1}
     peers = ["nystrom, kernels", "nystrom, torch", "softmax, flash", "transformers"]
     if installed("nystrom_attention"):
         peers.append("nystrom-attention")
@@ -70,7 +78,7 @@ def test_without_the_interpreter_tensor_operations_stand_in(
     assert run_here(monkeypatch, SCRIPT, "gpu", *flags) == 0
     data = json.loads((tmp_path / "gpu.json").read_text())
     assert "tensor operations instead of kernels" in data["machine"]["note"]
-    assert [outcome["section"] for outcome in data["outcomes"]] == ["check"] * 4 + ["kernels"] * 2
+    assert [outcome["section"] for outcome in data["outcomes"]] == ["check"] * 3 + ["kernels"] * 2
     assert data["left out"][0].startswith("kernels, 64 tokens: no kernel runs here")
     capsys.readouterr()
 
@@ -90,7 +98,10 @@ def test_what_is_wrong_ends_with_status_1_after_measuring(
     flags = ["--dry_run", "--sections", "check,ceilings", "--out", tmp_path]
     assert run_here(monkeypatch, SCRIPT, "gpu", *flags) == 1
     shown = capsys.readouterr().out
-    assert "FAILED: check, float32, M 32, D 32, N 40, all tokens: RuntimeError: an illegal memory access" in shown
+    assert (
+        "FAILED: check, float32, M 32, D 32, 6 x 1 heads of N 40, masked: RuntimeError: an illegal memory access"
+        in shown
+    )
     assert "copy: " in shown
 
 
@@ -157,16 +168,25 @@ def test_the_commit_of_a_copy_without_history(monkeypatch: pytest.MonkeyPatch) -
 def test_items_of_a_full_run() -> None:
     settings = GpuBenchmark()
     checks = list(check_items(settings))
-    assert len({item.number for item in checks}) == len(checks) == 4 * 3 * 2 + 10 * 3 * 2
-    assert {(item.length, item.masked) for item in checks[24:]} == {
-        (length, masked) for length in (1000, 4096, 333, 4097) for masked in (True, False)
-    }
+    assert len({item.number for item in checks}) == len(checks) == 3 + 4 * 3 * 2 + 11 * 3 * 2
+    lengths = {(item.length, item.masked) for item in checks[27:]}
+    assert lengths == {(length, masked) for length in (1000, 4096, 333, 4097) for masked in (True, False)}
     assert all(item.length > item.num_landmarks for item in checks)
+    sizes = settings.sizes
+    cuts = {
+        make_plan(item.rows * item.heads, item.length, 64, 64, 33, 2).segments
+        for item in checks
+        if (item.num_landmarks, item.head_dim) == (64, 64)
+    }
+    timed = {make_plan(12 * sizes.rows(n), n, 64, 64, 33, 2).segments for n in (512, 4096, 131072)}
+    assert cuts >= timed, "what is timed is compared"
     ahead = list(ahead_items(settings))
-    assert {(item.rows, item.length) for item in ahead} >= {(256, 512), (1, 131072), (1, 512), (64, 512), (8, 4096)}
+    kernels = {(item.rows, item.length) for item in ahead if isinstance(item, KernelsAhead)}
+    assert kernels >= {(256, 512), (1, 131072), (1, 1 << 20), (1, 512), (64, 512), (8, 4096), (128, 4096)}
+    assert len([item for item in ahead if isinstance(item, LayersAhead)]) == (6 if CAN_COMPILE else 0)
     titles = [item.title for item in attention_items(settings)]
-    assert titles[0] == "4096 tokens"
-    assert len(titles) == len(set(titles)) == 9 + 1 + 2
+    assert titles[0] == "32 x 4096 tokens"
+    assert len(titles) == len(set(titles)) == 9 + 1 + 2 + 6
     assert [item.title for item in training_items(settings)][:4] == [
         "64 x 512 tokens, eager",
         "8 x 4096 tokens, eager",
@@ -175,3 +195,38 @@ def test_items_of_a_full_run() -> None:
     ]
     assert next(item.title for item in kernel_items(settings)) == "4096 tokens"
     assert not list(ahead_items(GpuBenchmark(sections=("check",))))
+
+
+def test_layers_that_compile_ahead_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[int] = []
+    monkeypatch.setattr(gpu_training, "compile_units", lambda layers, device: compiled.append(len(layers)))
+    settings = GpuBenchmark(dry_run=True, implementation="torch", sizes=TINY)
+    assert LayersAhead(TINY.training[1], "softmax").measure(settings) == []
+    rows = TrainingItem(TINY.training[1], compiled=True).measure(settings)
+    assert [row.compiled for row in rows] == [True, True] == [row.time is not None for row in rows]
+    assert compiled == [2, 1, 1]
+
+
+def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
+    command = [sys.executable, SCRIPT, "gpu", "--dry_run", "--sections", "ceilings,training", "--out", tmp_path]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "ceilings, matmul: measured" in line:
+            process.terminate()
+            break
+    assert process.wait(60) == 143
+    data = json.loads((tmp_path / "gpu.json").read_text())
+    assert [row["name"] for row in rows(data, "ceilings")] == ["copy", "matmul"]
+    assert "| copy | " in (tmp_path / "gpu.md").read_text()
+
+
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError(name='matplotlib')")
+    command = [sys.executable, SCRIPT, "gpu", "--dry_run", "--out", tmp_path / "out"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: the package matplotlib is not installed: pip install matplotlib\n",
+    )

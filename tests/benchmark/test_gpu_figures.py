@@ -27,9 +27,10 @@ from nystromformer.benchmark.gpu.items import FAILED, LEFT_OUT, MEASURED, Outcom
 from nystromformer.benchmark.gpu.kernels import KernelRow
 from nystromformer.benchmark.gpu.methods import CUDNN, FLASH, OURS, TRANSFORMERS
 from nystromformer.benchmark.gpu.plots import draw
-from nystromformer.benchmark.gpu.report import failures, markdown, omissions, summary
+from nystromformer.benchmark.gpu.report import markdown
 from nystromformer.benchmark.gpu.run import as_data
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.gpu.summary import failures, omissions, summary
 from nystromformer.benchmark.gpu.training import TrainingRow
 from nystromformer.benchmark.timing import Timing
 
@@ -49,7 +50,7 @@ def attention(length: int, method: str, forward: float, both: float, memory: flo
 
 def check(dtype: str = "bfloat16", ours: float = 1e-3, plain: float = 1e-3, **changes: Any) -> CheckRow:
     facts: dict[str, Any] = {"repeats": True, "gives_zeros": True} | changes
-    return CheckRow(dtype, 64, 64, 1000, 33, True, 5, {"out": ours}, {"out": plain}, **facts)
+    return CheckRow(dtype, 64, 64, 6, 24, 1000, 33, True, 5, {"out": ours}, {"out": plain}, **facts)
 
 
 def figures(*rows: object, more: Sequence[Outcome] = ()) -> Figures:
@@ -140,6 +141,38 @@ def test_speed_use_and_hours_of_training() -> None:
     assert hours_of_the_paper(row) == pytest.approx(0.5e6 * 256 * 512 / 327_680 / 3600)
 
 
+def test_other_batches_of_a_length_are_compared_with_themselves() -> None:
+    alone = AttentionRow(4096, 1, OURS, took(0.1), took(0.4)), AttentionRow(4096, 1, FLASH, took(0.3), took(0.6))
+    found = figures(*alone, attention(4096, OURS, 0.5, 2.0), attention(4096, FLASH, 4.0, 15.0))
+    assert found.faster(4096, FLASH, FORWARD) == 8
+    assert found.faster(4096, FLASH, FORWARD, rows=1) == pytest.approx(3)
+    assert found.lengths() == [4096]
+    assert figures(*alone).lengths() == []
+    assert "| 4096 | 1 | softmax, flash | 0.300 (0.270-0.330) | 3.00 |" in markdown(found, {})
+
+
+def test_the_longest_sequence_must_fit_the_device() -> None:
+    row = AttentionRow(1 << 20, 1, OURS, took(4.0), took(16.0), 2000.0, 8000.0)
+    inputs = 4 * 12 * 64 * 2  # MiB: Q, K, V and a gradient, of 12 heads of 64 two-byte numbers
+    goal = Figures(SETTINGS, [Outcome("attention", "", MEASURED, rows=(row,))], 14144.0).goals()[-3]
+    assert goal.text.startswith("share of the device's memory, forward and backward, one sequence of 1048576 tokens")
+    assert goal.found == pytest.approx((8000 + inputs) / 14144) == 1
+    assert goal.state == MET
+    assert Figures(SETTINGS, [], 14144.0).goals()[-3].state == UNKNOWN
+
+
+def test_training_is_compared_each_at_its_faster() -> None:
+    times = {("nystrom", False): 100.0, ("nystrom", True): 80.0, ("softmax", False): 150.0, ("softmax", True): 120.0}
+    rows = [TrainingRow(4096, 8, name, compiled, time=took(value)) for (name, compiled), value in times.items()]
+    found = figures(*rows, TrainingRow(512, 64, "softmax", True, reason="no compiler"))
+    assert found.training_faster(4096, compiled=True) == pytest.approx(1.5)
+    assert found.training_faster(4096) == pytest.approx(1.5)
+    assert figures(*rows[:1], *rows[2:]).training_faster(4096) == pytest.approx(1.2)
+    assert found.training_faster(512) is None
+    states = {goal.text[-40:]: goal.state for goal in found.goals() if "pretraining" in goal.text}
+    assert list(states.values()) == [UNKNOWN, MISSED]
+
+
 def everything() -> Figures:
     """Of each kind of row, with things that failed and that were left out."""
     timing = took(0.5)
@@ -206,3 +239,4 @@ def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     assert "## Goals" in markdown(nothing, {})
     assert "goals: 0 met, 0 missed" in summary(nothing)
+    assert "times faster" not in summary(nothing)

@@ -5,10 +5,11 @@ import os
 import time
 
 import pytest
+import torch
 from gpu_items import FakeItem
 
 from nystromformer.benchmark.gpu.budget import GRACE, SHARES, Budget
-from nystromformer.benchmark.gpu.items import FAILED, LEFT_OUT, MEASURED, LeftOut, Problem, attempt
+from nystromformer.benchmark.gpu.items import FAILED, LEFT_OUT, MEASURED, Item, LeftOut, NoFigure, attempt, described
 from nystromformer.benchmark.gpu.processes import run_here, run_in_processes
 from nystromformer.benchmark.gpu.settings import SECTIONS, GpuBenchmark
 
@@ -41,9 +42,17 @@ def test_a_section_ends_at_its_share_and_leaves_the_rest_to_those_behind() -> No
     assert budget.refusal(FakeItem("a", "training", seconds=60 - share - 1.1)) is None
     clock.now = 1060 + GRACE - 2
     assert budget.refusal(FakeItem("a", "training")) is not None
-    assert budget.until_stopped() == pytest.approx(2)
+    assert budget.until_stopped("training") == pytest.approx(2)
+    assert budget.until_stopped("check") == 0
     clock.now += 5
-    assert budget.until_stopped() == 0
+    assert budget.until_stopped("training") == 0
+
+
+def test_what_compiles_beside_the_comparisons_ends_with_them() -> None:
+    clock = Clock()
+    budget = Budget(1.0, ["compile", "check", "training"], clock)
+    assert budget.until_stopped("compile") == budget.until_stopped("check") < budget.until_stopped("training")
+    assert Budget(1.0, ["compile", "training"], clock).until_stopped("compile") < GRACE + 30
 
 
 def test_every_section_has_a_share_and_one_alone_has_all() -> None:
@@ -59,7 +68,7 @@ def test_what_fails_or_is_refused_is_told_and_the_rest_goes_on() -> None:
     items = [FakeItem(title) for title in ("raises", "absent", "late", "works")]
     outcomes = list(run_here(items, SETTINGS, refusal))
     assert [(o.title, o.status, o.reason) for o in outcomes] == [
-        ("raises", FAILED, "RuntimeError: out of memory"),
+        ("raises", FAILED, "RuntimeError: out of memory ... and more"),
         ("absent", LEFT_OUT, "not here"),
         ("late", LEFT_OUT, "no time"),
         ("works", MEASURED, ""),
@@ -69,11 +78,11 @@ def test_what_fails_or_is_refused_is_told_and_the_rest_goes_on() -> None:
 
 def test_a_process_that_dies_costs_its_item_alone() -> None:
     items = [FakeItem(title) for title in ("first", "dies", "raises", "last")]
-    outcomes = list(run_in_processes(items, SETTINGS, refuses_nothing, lambda: 60.0, 1))
+    outcomes = list(run_in_processes(items, SETTINGS, refuses_nothing, lambda section: 60.0, 1))
     assert [(o.title, o.status, o.reason) for o in outcomes] == [
         ("first", MEASURED, ""),
         ("dies", FAILED, "its process ended with status 7"),
-        ("raises", FAILED, "RuntimeError: out of memory"),
+        ("raises", FAILED, "RuntimeError: out of memory ... and more"),
         ("last", MEASURED, ""),
     ]
     first, last = (str(outcomes[index].rows[0]).split()[-1] for index in (0, 3))
@@ -81,22 +90,25 @@ def test_a_process_that_dies_costs_its_item_alone() -> None:
     assert not multiprocessing.active_children()
 
 
-def test_what_still_runs_at_the_end_is_stopped() -> None:
-    end = time.monotonic() + 25
+def test_what_never_ends_is_stopped_and_costs_its_section_alone() -> None:
+    ends = {"check": time.monotonic() + 25, "training": time.monotonic() + 60}
 
-    def until_stopped() -> float:
-        return max(0.0, end - time.monotonic())
+    def refusal(item: Item) -> str | None:
+        return "too late" if time.monotonic() > ends[item.section] else None
 
+    def until_stopped(section: str) -> float:
+        return max(0.0, ends[section] - time.monotonic())
+
+    items = [*(FakeItem(title) for title in ("works", "hangs", "waits")), FakeItem("goes on", "training")]
     outcomes = []
-    for outcome in run_in_processes(
-        [FakeItem(title) for title in ("works", "hangs", "waits")], SETTINGS, refuses_nothing, until_stopped, 1
-    ):
+    for outcome in run_in_processes(items, SETTINGS, refusal, until_stopped, 1):
         outcomes.append((outcome.title, outcome.status, outcome.reason))
-        end = time.monotonic() + 1
+        ends["check"] = min(ends["check"], time.monotonic() + 1)
     assert outcomes == [
         ("works", MEASURED, ""),
-        ("hangs", FAILED, "stopped: the time was over"),
-        ("waits", LEFT_OUT, "the time limit: it is over"),
+        ("hangs", FAILED, "stopped: its section's time was over"),
+        ("waits", LEFT_OUT, "too late"),
+        ("goes on", MEASURED, ""),
     ]
     assert not multiprocessing.active_children()
 
@@ -106,8 +118,15 @@ def test_attempts_tell_failures_from_what_is_not_there() -> None:
         raise error
 
     assert attempt(lambda: 3, SETTINGS) == 3
-    assert attempt(lambda: fail(LeftOut("quadratic")), SETTINGS) == Problem("quadratic", is_failure=False)
+    assert attempt(lambda: fail(LeftOut("quadratic")), SETTINGS) == NoFigure("quadratic", is_failure=False)
     missing = attempt(lambda: fail(RuntimeError("No available kernel. Aborting execution.")), SETTINGS)
-    assert isinstance(missing, Problem)
+    assert isinstance(missing, NoFigure)
     assert not missing.is_failure
-    assert attempt(lambda: fail(ValueError("N")), SETTINGS) == Problem("ValueError: N", is_failure=True)
+    assert attempt(lambda: fail(ValueError("N")), SETTINGS) == NoFigure("ValueError: N", is_failure=True)
+    full = attempt(lambda: fail(torch.OutOfMemoryError("tried to allocate 3 GiB")), SETTINGS)
+    assert full == NoFigure("OutOfMemoryError: tried to allocate 3 GiB", is_failure=True, is_memory=True)
+
+
+def test_an_error_is_told_by_its_first_and_last_line() -> None:
+    assert described(ValueError()) == "ValueError"
+    assert described(ValueError("at 3:7:\n  x = y\n\nout of registers\n")) == "ValueError: at 3:7: ... out of registers"

@@ -7,10 +7,12 @@ from functools import partial
 import torch
 
 from nystromformer.benchmark.gpu.clock import times_in_turn
-from nystromformer.benchmark.gpu.items import Problem, attempt
+from nystromformer.benchmark.gpu.items import NoFigure, attempt
 from nystromformer.benchmark.gpu.methods import CUDNN, FLASH, METHODS, OURS, TORCH, Inputs, Method, build
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
+
+_LAUNCHED = (OURS, TORCH, FLASH)
 
 
 @dataclass(frozen=True)
@@ -47,37 +49,41 @@ class LaunchRow:
 
 @dataclass(frozen=True)
 class AttentionItem:
-    """All methods at one length, in turn."""
+    """All methods on a batch, in turn."""
 
+    rows: int
     length: int
     methods: tuple[str, ...] = METHODS
     section: str = "attention"
-    seconds: float = 10.0
 
     @property
     def title(self) -> str:
-        return f"{self.length} tokens"
+        return f"{self.rows} x {self.length} tokens"
+
+    @property
+    def seconds(self) -> float:
+        """Softmax attention takes its time at great lengths."""
+        return 8.0 if self.length <= 32768 or FLASH not in self.methods else 18.0
 
     def measure(self, settings: GpuBenchmark) -> Sequence[AttentionRow]:
         torch.manual_seed(0)
-        rows = max(1, settings.sizes.tokens // self.length)
-        inputs = Inputs.drawn(settings, rows, self.length)
+        inputs = Inputs.drawn(settings, self.rows, self.length)
         found: dict[str, AttentionRow] = {}
         ready: dict[str, Method] = {}
         memory: dict[str, tuple[float, float]] = {}
         for name in self.methods:
             method = attempt(partial(_built_and_run, name, settings, inputs), settings)
-            if isinstance(method, Problem):
-                # The goals are about the flash kernel: the other one may be unable.
-                failed = method.is_failure and name != CUDNN
-                found[name] = AttentionRow(self.length, rows, name, reason=method.reason, failed=failed)
+            if isinstance(method, NoFigure):
+                # Others may be unable, or need more memory than there is.
+                failed = method.is_failure and name != CUDNN and not (method.is_memory and name != OURS)
+                found[name] = AttentionRow(self.length, self.rows, name, reason=method.reason, failed=failed)
             else:
                 ready[name] = method
                 memory[name] = peak_memory(method.forward), peak_memory(method.both)
         forwards = _times(settings, {name: method.forward for name, method in ready.items()})
         boths = _times(settings, {name: method.both for name, method in ready.items()})
         for name in ready:
-            found[name] = AttentionRow(self.length, rows, name, forwards[name], boths[name], *memory[name])
+            found[name] = AttentionRow(self.length, self.rows, name, forwards[name], boths[name], *memory[name])
         return [found[name] for name in self.methods]
 
 
@@ -95,7 +101,9 @@ class LaunchItem:
 
     def measure(self, settings: GpuBenchmark) -> Sequence[LaunchRow]:
         inputs = Inputs.drawn(settings, 1, self.length)
-        works = {name: build(name, settings, inputs).forward for name in (OURS, TORCH, FLASH)}
+        built = {name: attempt(partial(_built_and_run, name, settings, inputs), settings) for name in _LAUNCHED}
+        # Those that cannot be run are named, with their reason, where all methods are timed.
+        works = {name: method.forward for name, method in built.items() if isinstance(method, Method)}
         on_device = _times(settings, works)
         replays, reasons = _replays(works, settings)
         repeats = settings.sizes.repeats.most
@@ -113,13 +121,15 @@ def attention_items(settings: GpuBenchmark) -> Iterator[AttentionItem | LaunchIt
     wanted: tuple[int, ...] = (4096, 32768, 8192, 1024)
     first = [n for n in wanted if n in sizes.lengths]
     for length in first:
-        yield AttentionItem(length)
-    yield AttentionItem(sizes.longest, (OURS,))
+        yield AttentionItem(sizes.rows(length), length)
+    yield AttentionItem(1, sizes.longest, (OURS,))
     for length in sizes.launch_lengths:
         yield LaunchItem(length)
     for length in sizes.lengths:
         if length not in first:
-            yield AttentionItem(length)
+            yield AttentionItem(sizes.rows(length), length)
+    for rows, length in sizes.batches:
+        yield AttentionItem(rows, length, (OURS, TORCH, FLASH))
 
 
 def _built_and_run(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
@@ -142,11 +152,11 @@ def _replays(works: dict[str, Work], settings: GpuBenchmark) -> tuple[dict[str, 
     reasons: dict[str, str] = {}
     for name, work in works.items():
         graph = torch.cuda.CUDAGraph()
-        problem = attempt(partial(_capture, work, graph), settings)
-        if problem is None:
+        nothing = attempt(partial(_capture, work, graph), settings)
+        if nothing is None:
             replays[name] = graph.replay
         else:
-            reasons[name] = problem.reason
+            reasons[name] = nothing.reason
     return replays, reasons
 
 

@@ -4,17 +4,19 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 """
 
 import gc
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nystromformer.attention import create_attention
+from nystromformer.attention.kernels import why_not
 from nystromformer.attention.nystrom import NystromAttention
+from nystromformer.benchmark.gpu.items import LeftOut
 from nystromformer.benchmark.gpu.settings import GpuBenchmark, named_dtype
 
 FACTOR = 2.0
@@ -22,6 +24,8 @@ FACTOR = 2.0
 FLOAT32_FLOOR = 1e-5
 """A relative error that is no mistake in float32 even where tensor operations are more exact: a third of what the tests
 allow."""
+ROWS = 6
+"""Of a batch: each has a mask of another kind."""
 _MASKED = 1e4
 """What stands at masked tokens: it must not matter."""
 
@@ -33,6 +37,8 @@ class CheckRow:
     dtype: str
     num_landmarks: int
     head_dim: int
+    rows: int
+    heads: int
     length: int
     conv_kernel_size: int | None
     masked: bool
@@ -78,25 +84,33 @@ class CheckItem:
     dtype: str
     num_landmarks: int
     head_dim: int
+    rows: int
+    heads: int
     length: int
     conv_kernel_size: int | None
     masked: bool
     number: int
     section: str = "check"
-    seconds: float = 15.0
-    """Nearly all of it is compiling: nine kernels."""
+    seconds: float = 20.0
+    """Nearly all of it is compiling: nine kernels or more."""
 
     @property
     def title(self) -> str:
         mask = "masked" if self.masked else "all tokens"
-        return f"{self.dtype}, M {self.num_landmarks}, D {self.head_dim}, N {self.length}, {mask}"
+        size = f"M {self.num_landmarks}, D {self.head_dim}, {self.rows} x {self.heads} heads of N {self.length}"
+        return f"{self.dtype}, {size}, {mask}"
 
     def measure(self, settings: GpuBenchmark) -> Sequence[CheckRow]:
+        # Convolutions of float32 numbers by tensor operations would be inexact.
         torch.backends.cudnn.allow_tf32 = False
         device, dtype, seed = settings.device, named_dtype(self.dtype), settings.seed + self.number
         generator = torch.Generator(device).manual_seed(seed)
         keep = _mask(self.length, self.num_landmarks, generator) if self.masked else None
-        inputs = _inputs(self, settings, keep, generator)
+        inputs = _inputs(self, keep, generator)
+        if settings.implementation == "triton":
+            reason = why_not(inputs[0], self.num_landmarks, self.conv_kernel_size)
+            if reason is not None:
+                raise LeftOut(reason)
         module = self._module(settings, settings.implementation)
         plain = self._module(settings, "torch")
         plain.load_state_dict(module.state_dict())
@@ -113,6 +127,8 @@ class CheckItem:
             dtype=self.dtype,
             num_landmarks=self.num_landmarks,
             head_dim=self.head_dim,
+            rows=self.rows,
+            heads=self.heads,
             length=self.length,
             conv_kernel_size=self.conv_kernel_size,
             masked=self.masked,
@@ -130,7 +146,7 @@ class CheckItem:
         torch.manual_seed(settings.seed + self.number)
         module = create_attention(
             "nystrom",
-            num_heads=settings.sizes.check.heads,
+            num_heads=self.heads,
             head_dim=self.head_dim,
             num_landmarks=self.num_landmarks,
             conv_kernel_size=self.conv_kernel_size,
@@ -141,23 +157,24 @@ class CheckItem:
 
 
 def check_items(settings: GpuBenchmark) -> Iterator[CheckItem]:
-    """First the usual size at all lengths, then every other size."""
-    sizes = settings.sizes.check
-    usual = settings.sizes.conv_kernel_size
-    number = 0
-    for length in sizes.lengths:
+    """First what takes longest, then the usual size in every dtype, then every other size."""
+    sizes, usual = settings.sizes.check, settings.sizes.conv_kernel_size
+    count = itertools.count()
+    for rows, heads, length in sizes.large:
+        yield CheckItem(
+            settings.sizes.dtype, sizes.landmarks, sizes.head_dim, rows, heads, length, usual, False, next(count)
+        )
+    for length, heads in sizes.lengths:
         for dtype in sizes.dtypes:
             for masked in (True, False):
-                yield CheckItem(dtype, sizes.landmarks, sizes.head_dim, length, usual, masked, number)
-                number += 1
-    filters = cycle((usual, 65, None, 9, usual))
+                yield CheckItem(dtype, sizes.landmarks, sizes.head_dim, ROWS, heads, length, usual, masked, next(count))
+    filters = itertools.cycle((usual, 65, None, 9, usual))
     for dtype in sizes.dtypes:
-        for landmarks, head_dim in sizes.others:
+        for place, (landmarks, head_dim) in enumerate(sizes.others):
+            # Every length comes with and without a mask.
+            length, heads = sizes.lengths[place % len(sizes.lengths)]
             for masked in (True, False):
-                # Every length comes with and without a mask.
-                length = sizes.lengths[(number + 1) // 2 % len(sizes.lengths)]
-                yield CheckItem(dtype, landmarks, head_dim, length, next(filters), masked, number)
-                number += 1
+                yield CheckItem(dtype, landmarks, head_dim, ROWS, heads, length, next(filters), masked, next(count))
 
 
 def poison(settings: GpuBenchmark) -> None:
@@ -174,8 +191,8 @@ def poison(settings: GpuBenchmark) -> None:
 
 
 def _mask(length: int, num_landmarks: int, generator: torch.Generator) -> Tensor:
-    """(6, N): padding behind, padding in front, gaps, fewer tokens than landmarks, as many, none."""
-    keep_BN = torch.ones(6, length, dtype=torch.bool, device=generator.device)
+    """(ROWS, N): padding behind, padding in front, gaps, fewer tokens than landmarks, as many, none."""
+    keep_BN = torch.ones(ROWS, length, dtype=torch.bool, device=generator.device)
     keep_BN[0, length - length // 4 :] = False
     keep_BN[1, : length // 3] = False
     keep_BN[2] = torch.rand(length, generator=generator, device=generator.device) > 0.4
@@ -186,15 +203,14 @@ def _mask(length: int, num_landmarks: int, generator: torch.Generator) -> Tensor
     return keep_BN
 
 
-def _inputs(item: CheckItem, settings: GpuBenchmark, keep: Tensor | None, generator: torch.Generator) -> list[Tensor]:
+def _inputs(item: CheckItem, keep: Tensor | None, generator: torch.Generator) -> list[Tensor]:
     """Q, K, V and a gradient of the output, laid out as projections give them."""
-    rows = 2 if keep is None else len(keep)
-    size = (rows, item.length, settings.sizes.check.heads, item.head_dim)
-    options: dict[str, Any] = {"generator": generator, "device": settings.device}
+    size = (item.rows, item.length, item.heads, item.head_dim)
+    options: dict[str, Any] = {"generator": generator, "device": generator.device}
     drawn = []
     for _ in range(4):
         # Neighbours are alike: means over segments of independent tokens would all be near zero.
-        slow = torch.randn(rows, -(-item.length // 16), *size[2:], **options)
+        slow = torch.randn(item.rows, -(-item.length // 16), *size[2:], **options)
         x_BNHD = torch.randn(size, **options) + slow.repeat_interleave(16, 1)[:, : item.length]
         if keep is not None:
             x_BNHD.masked_fill_(~keep[:, :, None, None], _MASKED)

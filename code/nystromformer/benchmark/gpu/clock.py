@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -37,9 +38,18 @@ class Moment:
 
 
 def head_start(device: torch.device) -> None:
-    """Keep the device busy, so that gaps between launches are not measured."""
+    """Empty the device's cache, and keep it busy for a while, so that gaps between launches are not measured."""
     if device.type == "cuda":
+        # Read, not written: what is written would have to leave the cache within what is timed.
+        _past_cache().sum()
         torch.cuda._sleep(_HEAD_START)  # type: ignore[no-untyped-call]
+
+
+@cache
+def _past_cache() -> torch.Tensor:
+    """Twice what the device's cache holds."""
+    size = 2 * torch.cuda.get_device_properties().L2_cache_size
+    return torch.zeros(size // 4, device="cuda")
 
 
 def finish(device: torch.device) -> None:
@@ -104,11 +114,3 @@ def times_in_turn(works: Mapping[str, Work], device: torch.device, wanted: Repea
             for name, (first, last) in passed.items():
                 samples[name].append(first.until(last))
     return {name: summarise(values) for name, values in samples.items()}
-
-
-def copies_past_cache(size: int, device: torch.device) -> int:
-    """How many copies of inputs of `size` bytes, used in turn, the device's cache cannot hold."""
-    if device.type != "cuda":
-        return 2
-    cache = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 64 << 20))
-    return max(1, -(-4 * cache // max(1, size)))

@@ -9,10 +9,10 @@ from nystromformer.benchmark.gpu.attention import AttentionRow
 from nystromformer.benchmark.gpu.ceilings import COPY, MATMUL, CeilingRow
 from nystromformer.benchmark.gpu.check import FACTOR, CheckRow
 from nystromformer.benchmark.gpu.items import Outcome
-from nystromformer.benchmark.gpu.methods import FLASH, OURS, PACKAGE, TRANSFORMERS, problem
+from nystromformer.benchmark.gpu.methods import FLASH, OURS, PACKAGE, TRANSFORMERS, call_of
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.traffic import LEAST_BACKWARD, LEAST_FORWARD, SMALLEST_FORWARD
-from nystromformer.benchmark.gpu.training import TrainingRow
+from nystromformer.benchmark.gpu.training import NYSTROM, SOFTMAX, TrainingRow
 
 FORWARD, BOTH = "forward", "forward and backward"
 UNITS = {
@@ -61,6 +61,8 @@ class Figures:
 
     settings: GpuBenchmark
     outcomes: Sequence[Outcome]
+    device_memory: float | None = None
+    """Of the whole device, MiB; None for a CPU."""
 
     def rows(self, kind: type[R]) -> list[R]:
         return [row for outcome in self.outcomes for row in outcome.rows if isinstance(row, kind)]
@@ -73,13 +75,14 @@ class Figures:
         """Bytes a second of a copy."""
         return self.ceiling(COPY)
 
-    def attention(self, length: int, method: str = OURS) -> AttentionRow | None:
-        return next((row for row in self.rows(AttentionRow) if (row.length, row.method) == (length, method)), None)
+    def attention(self, length: int, method: str = OURS, rows: int | None = None) -> AttentionRow | None:
+        """Of batches of as many rows as all lengths have, or of `rows` of them."""
+        wanted = (self.settings.sizes.rows(length) if rows is None else rows, length, method)
+        return next((row for row in self.rows(AttentionRow) if (row.rows, row.length, row.method) == wanted), None)
 
     def lengths(self) -> list[int]:
-        """At which our attention was measured beside others."""
-        found = {row.length for row in self.rows(AttentionRow)}
-        return sorted(found & set(self.settings.sizes.lengths))
+        """At which our attention was measured beside others, on batches of as many tokens."""
+        return [length for length in self.settings.sizes.lengths if self.attention(length) is not None]
 
     def share(self, row: AttentionRow, count: str) -> Share | None:
         """How fast a method moves what is counted; None where it was not measured.
@@ -91,19 +94,21 @@ class Figures:
         time = row.forward if part == FORWARD else row.both
         if time is None:
             return None
-        rate = units * problem(self.settings, row.rows, row.length).unit / (time.median / 1e3)
+        rate = units * call_of(self.settings, row.rows, row.length).unit / (time.median / 1e3)
         return Share(rate, None if self.bandwidth is None else rate / self.bandwidth)
 
-    def faster(self, length: int, other: str, part: str) -> float | None:
+    def faster(self, length: int, other: str, part: str, rows: int | None = None) -> float | None:
         """The other method's time over ours."""
-        return self._over(length, other, lambda row: _median(row, part))
+        return self._over(length, other, lambda row: _median(row, part), rows)
 
-    def leaner(self, length: int, other: str, part: str) -> float | None:
+    def leaner(self, length: int, other: str, part: str, rows: int | None = None) -> float | None:
         """The other method's memory over ours."""
-        return self._over(length, other, lambda row: row.forward_memory if part == FORWARD else row.both_memory)
+        return self._over(length, other, lambda row: row.forward_memory if part == FORWARD else row.both_memory, rows)
 
-    def _over(self, length: int, other: str, value: Callable[[AttentionRow], float | None]) -> float | None:
-        ours, theirs = self.attention(length), self.attention(length, other)
+    def _over(
+        self, length: int, other: str, value: Callable[[AttentionRow], float | None], rows: int | None
+    ) -> float | None:
+        ours, theirs = self.attention(length, OURS, rows), self.attention(length, other, rows)
         if ours is None or theirs is None:
             return None
         mine, its = value(ours), value(theirs)
@@ -116,8 +121,28 @@ class Figures:
             return None
         return row.flops / (row.time.median / 1e3) / rate
 
+    def training(self, length: int, attention: str, compiled: bool | None = None) -> float | None:
+        """Tokens a second; None for `compiled`: the faster of eager and compiled layers."""
+        found = [
+            row.tokens_per_second
+            for row in self.rows(TrainingRow)
+            if (row.length, row.attention) == (length, attention) and compiled in (None, row.compiled)
+        ]
+        return max((speed for speed in found if speed is not None), default=None)
+
+    def training_faster(self, length: int, compiled: bool | None = None) -> float | None:
+        """Our tokens a second over those with softmax attention."""
+        ours, softmax = (self.training(length, attention, compiled) for attention in (NYSTROM, SOFTMAX))
+        return None if ours is None or softmax is None else ours / softmax
+
     def goals(self) -> list[Goal]:
-        return [*self._check_goals(), *self._bandwidth_goals(), *self._ratio_goals()]
+        return [
+            *self._check_goals(),
+            *self._bandwidth_goals(),
+            *self._ratio_goals(),
+            *self._memory_goals(),
+            *self._training_goals(),
+        ]
 
     def _check_goals(self) -> Iterator[Goal]:
         rows = self.rows(CheckRow)
@@ -146,6 +171,24 @@ class Figures:
                 yield Goal(f"times faster than {other}, {part}, 4096 tokens", 8.0, self.faster(4096, other, part))
                 memory = self.leaner(4096, other, part)
                 yield Goal(f"times less memory than {other}, {part}, 4096 tokens", 6.0, memory)
+
+    def _memory_goals(self) -> Iterator[Goal]:
+        if self.device_memory is None:
+            return
+        sizes = self.settings.sizes
+        row = self.attention(sizes.longest)
+        found = None
+        if row is not None and row.both_memory is not None:
+            # Q, K, V and the gradient that comes in.
+            inputs = 4 * call_of(self.settings, row.rows, row.length).unit / 2**20
+            found = (row.both_memory + inputs) / self.device_memory
+        text = f"share of the device's memory, {BOTH}, one sequence of {sizes.longest} tokens, {sizes.num_heads} heads"
+        yield Goal(text, 1.0, found, at_most=True)
+
+    def _training_goals(self) -> Iterator[Goal]:
+        for length, wanted in ((512, 1.0), (4096, 1.6)):
+            text = f"times the tokens a second of pretraining with flash softmax, {length} tokens, each at its faster"
+            yield Goal(text, wanted, self.training_faster(length))
 
     def _of_copy(self, length: int, count: str) -> float | None:
         row = self.attention(length)

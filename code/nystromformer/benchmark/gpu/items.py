@@ -41,12 +41,14 @@ class LeftOut(Exception):
 
 
 @dataclass(frozen=True)
-class Problem:
+class NoFigure:
     """Why something within an item has no figure."""
 
     reason: str
     is_failure: bool
     """Not where it was left out."""
+    is_memory: bool = False
+    """Whether there was too little memory."""
 
 
 @dataclass(frozen=True)
@@ -88,26 +90,30 @@ def measured(item: Item, settings: GpuBenchmark) -> tuple[Outcome, bool]:
     return outcome, device_answers(settings)
 
 
-def attempt(work: Callable[[], T], settings: GpuBenchmark) -> T | Problem:
+def attempt(work: Callable[[], T], settings: GpuBenchmark) -> T | NoFigure:
     """What the work gives, or why it gives nothing. An error that costs the device is raised."""
     try:
         result = work()
         finish(settings.device)
     except LeftOut as reason:
-        return Problem(str(reason), is_failure=False)
+        return NoFigure(str(reason), is_failure=False)
     except Exception as error:
         if not device_answers(settings):
             raise
-        logger.info("%s", described(error))
+        logger.info("%s", described(error), exc_info=True)
         # A backend that this device or version of PyTorch does not have is nobody's failure.
-        return Problem(described(error), is_failure="No available kernel" not in str(error))
+        is_memory = isinstance(error, torch.OutOfMemoryError)
+        return NoFigure(described(error), "No available kernel" not in str(error), is_memory)
     return result
 
 
 def described(error: Exception) -> str:
-    """One line."""
+    """One line: a compiler's message says at its end what an error of the device says first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+    told = [lines[0], lines[-1]] if len(lines) > 1 else lines
+    return (
+        ": ".join([type(error).__name__, " ... ".join(line[:200] for line in told)]) if told else type(error).__name__
+    )
 
 
 def device_answers(settings: GpuBenchmark) -> bool:

@@ -4,21 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from nystromformer.benchmark.gpu.clock import (
-    Moment,
-    copies_past_cache,
-    finish,
-    head_start,
-    no_collections,
-)
+from nystromformer.benchmark.gpu.clock import Moment, finish, head_start, no_collections
 from nystromformer.benchmark.gpu.items import LeftOut
-from nystromformer.benchmark.gpu.methods import OURS, Inputs, Method, build, problem
+from nystromformer.benchmark.gpu.methods import OURS, Inputs, Method, build, call_of
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.traffic import kernel_bytes
 from nystromformer.benchmark.timing import Timing, summarise
@@ -66,10 +59,9 @@ class KernelItem:
         if settings.implementation == "torch":
             raise LeftOut("no kernel runs here: that takes triton and, on a CPU, TRITON_INTERPRET=1")
         torch.manual_seed(0)
-        rows = max(1, settings.sizes.tokens // self.length)
-        methods = list(_methods(settings, rows, self.length))
-        samples = _samples(methods, settings)
-        call = problem(settings, rows, self.length)
+        rows = settings.sizes.rows(self.length)
+        samples = _samples(build(OURS, settings, Inputs.drawn(settings, rows, self.length)), settings)
+        call = call_of(settings, rows, self.length)
         return [
             KernelRow(self.length, rows, name, summarise(values), kernel_bytes(name, call))
             for name, values in samples.items()
@@ -90,8 +82,8 @@ class ProfileItem:
 
     def measure(self, settings: GpuBenchmark) -> Sequence[ProfileRow]:
         torch.manual_seed(0)
-        rows = max(1, settings.sizes.tokens // self.length)
-        method = next(_methods(settings, rows, self.length))
+        rows = settings.sizes.rows(self.length)
+        method = build(OURS, settings, Inputs.drawn(settings, rows, self.length))
         method.both()
         on_gpu = settings.device.type == "cuda"
         activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
@@ -115,19 +107,10 @@ def kernel_items(settings: GpuBenchmark) -> Iterator[KernelItem | ProfileItem]:
     yield ProfileItem(lengths[0])
 
 
-def _methods(settings: GpuBenchmark, rows: int, length: int) -> Iterator[Method]:
-    """On inputs, or on several where the cache would hold one."""
-    first = Inputs.drawn(settings, rows, length)
-    yield build(OURS, settings, first)
-    for _ in range(copies_past_cache(first.nbytes, settings.device) - 1):
-        yield build(OURS, settings, Inputs.drawn(settings, rows, length))
-
-
-def _samples(methods: Sequence[Method], settings: GpuBenchmark) -> dict[str, list[float]]:
+def _samples(method: Method, settings: GpuBenchmark) -> dict[str, list[float]]:
     """Milliseconds of each kernel, and of the whole, over the repeats."""
     device = settings.device
-    repeats = settings.sizes.repeats.of([method.both for method in methods], device)
-    turns = cycle(methods)
+    repeats = settings.sizes.repeats.of([method.both], device)
     samples: dict[str, list[float]] = defaultdict(list)
     with no_collections():
         for _ in range(repeats):
@@ -135,7 +118,7 @@ def _samples(methods: Sequence[Method], settings: GpuBenchmark) -> dict[str, lis
                 first, last = Moment(device), Moment(device)
                 head_start(device)
                 first.mark()
-                next(turns).both()
+                method.both()
                 last.mark()
                 finish(device)
             spent: dict[str, float] = defaultdict(float)

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nystromformer.attention import create_attention
 from nystromformer.benchmark.gpu.items import LeftOut
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
-from nystromformer.benchmark.gpu.traffic import Problem
+from nystromformer.benchmark.gpu.traffic import Call
 from nystromformer.benchmark.peers import NystromAttentionPackage, Shape, TransformersCore, fused_softmax, installed
 from nystromformer.benchmark.timing import Work
 from nystromformer.training.settings import Device
@@ -48,10 +48,6 @@ class Inputs:
         q, k, v = (each.transpose(1, 2).requires_grad_() for each in x[:3])
         return Inputs(q, k, v, x[3].transpose(1, 2))
 
-    @property
-    def nbytes(self) -> int:
-        return 4 * self.q_BHND.numel() * self.q_BHND.element_size()
-
 
 @dataclass(frozen=True)
 class Method:
@@ -63,10 +59,10 @@ class Method:
     """Forward, and the gradients of Q, K, V and the filter."""
 
 
-def problem(settings: GpuBenchmark, rows: int, length: int) -> Problem:
+def call_of(settings: GpuBenchmark, rows: int, length: int) -> Call:
     """The call whose bytes are counted."""
     sizes = settings.sizes
-    return Problem(
+    return Call(
         *(rows, sizes.num_heads, length, sizes.head_dim),
         *(sizes.num_landmarks, sizes.conv_kernel_size, settings.dtype.itemsize),
     )

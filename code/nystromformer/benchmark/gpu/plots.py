@@ -4,6 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
 from nystromformer.benchmark.gpu.attention import AttentionRow
 from nystromformer.benchmark.gpu.figures import BOTH, FORWARD, UNITS, Figures
 from nystromformer.benchmark.gpu.methods import METHODS, OURS
@@ -12,7 +15,7 @@ from nystromformer.benchmark.timing import Timing
 
 def draw(figures: Figures, folder: Path, header: str) -> None:
     """`gpu-time.png`, and `gpu-bandwidth.png` where a copy was measured."""
-    if not figures.lengths():
+    if not any(row.forward is not None for row in figures.rows(AttentionRow)):
         return
     panels: dict[str, Callable[[AttentionRow], float | None]] = {
         "forward, ms": lambda row: _median(row.forward),
@@ -40,15 +43,13 @@ def _draw_bandwidth(figures: Figures, path: Path, header: str) -> None:
         for wanted in (0.35, 0.45) if part == FORWARD else (0.3,):
             axis.axhline(100 * wanted, color="gray", linewidth=0.8, linestyle=":")
         axis.set_ylim(bottom=0)
-        axis.legend(fontsize=8, frameon=False)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=8, frameon=False)
         _finish(axis, figures, f"{part}, % of the copy's bandwidth")
     figure.savefig(path, dpi=110)
 
 
 def _figure(panels: int, header: str) -> tuple[Any, list[Any]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(5 * panels, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(header, fontsize=7)

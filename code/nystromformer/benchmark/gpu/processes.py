@@ -22,13 +22,13 @@ def run_here(items: Sequence[Item], settings: GpuBenchmark, refusal: Refusal) ->
 
 
 def run_in_processes(
-    items: Sequence[Item], settings: GpuBenchmark, refusal: Refusal, until_stopped: Callable[[], float], count: int
+    items: Sequence[Item], settings: GpuBenchmark, refusal: Refusal, until_stopped: Callable[[str], float], count: int
 ) -> Iterator[Outcome]:
     """The items in `count` processes, begun in order; outcomes as they come.
 
     Args:
         refusal: why an item is not begun, asked when it would be.
-        until_stopped: seconds until everything must end.
+        until_stopped: seconds until items of a section must end.
     """
     waiting, workers = deque(items), [_Worker(settings) for _ in range(min(count, len(items)))]
     try:
@@ -44,17 +44,13 @@ def run_in_processes(
             busy = {worker.connection: worker for worker in workers if worker.item is not None}
             if not busy:
                 return
-            ready = wait(list(busy), timeout=until_stopped())
-            if not ready:
-                for worker in busy.values():
-                    assert worker.item is not None
-                    yield failed(worker.item, "stopped: the time was over")
-                for item in waiting:
-                    yield left_out(item, "the time limit: it is over")
-                return
+            ready = wait(list(busy), timeout=min(until_stopped(worker.section) for worker in busy.values()))
             for connection in ready:
                 assert isinstance(connection, Connection)
                 yield busy[connection].result()
+            for worker in () if ready else busy.values():
+                if not until_stopped(worker.section):
+                    yield worker.stopped()
     finally:
         for worker in workers:
             worker.end()
@@ -78,6 +74,12 @@ class _Worker:
     def connection(self) -> Connection:
         assert self._started is not None
         return self._started.connection
+
+    @property
+    def section(self) -> str:
+        """Of the item that it measures."""
+        assert self.item is not None
+        return self.item.section
 
     def begin(self, item: Item) -> None:
         self.item = item
@@ -116,6 +118,13 @@ class _Worker:
             self.end()
         assert isinstance(outcome, Outcome)
         return outcome
+
+    def stopped(self) -> Outcome:
+        """Stop what is measured; the next item gets another process."""
+        assert self.item is not None
+        item, self.item = self.item, None
+        self.end()
+        return failed(item, "stopped: its section's time was over")
 
     def end(self) -> None:
         if self._started is not None:

@@ -2,11 +2,13 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -22,8 +24,9 @@ from nystromformer.benchmark.gpu.items import Item, Outcome
 from nystromformer.benchmark.gpu.kernels import kernel_items
 from nystromformer.benchmark.gpu.plots import draw
 from nystromformer.benchmark.gpu.processes import run_here, run_in_processes
-from nystromformer.benchmark.gpu.report import DRY_RUN, failures, markdown, omissions
+from nystromformer.benchmark.gpu.report import markdown
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.gpu.summary import DRY_RUN, failures, omissions
 from nystromformer.benchmark.gpu.training import training_items
 from nystromformer.benchmark.timing import machine_facts
 from nystromformer.files import NewFile, write_json
@@ -35,20 +38,24 @@ _SEVERAL = 12
 
 
 def run_gpu_benchmark(settings: GpuBenchmark, folder: Path, command: str) -> Figures:
-    """Measure, and write `gpu.json` after every item and `gpu.md` and the pictures after every section."""
+    """Measure, and write `gpu.json` after every item and `gpu.md` and the pictures after every section and at the end,
+    which SIGTERM and Ctrl-C bring early.
+    """
     facts = gpu_facts(settings, command)
     stages = [stage for stage in _stages(settings) if stage]
     budget = Budget(settings.minutes, [name for name in (AHEAD, *settings.sections) if _of(stages, name)])
     outcomes: list[Outcome] = []
-    figures = Figures(settings, outcomes)
+    figures = Figures(settings, outcomes, None if settings.dry_run else _device_memory())
     write(figures, facts, folder)
-    with _few_programs() if settings.dry_run else nullcontext():
+    with _few_programs() if settings.dry_run else nullcontext(), _ended_by_sigterm():
         for stage in stages:
-            for outcome in _outcomes(stage, settings, budget):
-                outcomes.append(outcome)
-                logger.info("%s, %s: %s %s", outcome.section, outcome.title, outcome.status, outcome.reason)
-                write_json(folder / "gpu.json", as_data(figures, facts))
-            write(figures, facts, folder)
+            try:
+                for outcome in _outcomes(stage, settings, budget):
+                    outcomes.append(outcome)
+                    logger.info("%s, %s: %s", outcome.section, outcome.title, " ".join(_told(outcome)))
+                    write_json(folder / "gpu.json", as_data(figures, facts))
+            finally:
+                write(figures, facts, folder)
     return figures
 
 
@@ -67,7 +74,7 @@ def gpu_facts(settings: GpuBenchmark, command: str) -> dict[str, Any]:
         facts |= {
             "multiprocessors": properties.multi_processor_count,
             "device memory": f"{properties.total_memory / 2**30:.1f} GiB",
-            "L2 cache": f"{getattr(properties, 'L2_cache_size', 0) / 2**20:.0f} MiB",
+            "L2 cache": f"{properties.L2_cache_size / 2**20:.0f} MiB",
             "CUDA": torch.version.cuda,
         }
     facts |= {name: _version(name) for name in ("triton", "transformers", "nystrom-attention")}
@@ -97,6 +104,12 @@ def as_data(figures: Figures, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _told(outcome: Outcome) -> Iterator[str]:
+    yield outcome.status
+    yield from (outcome.reason,) if outcome.reason else ()
+    yield f"({outcome.seconds:.1f} s)"
+
+
 def _stages(settings: GpuBenchmark) -> Iterator[Sequence[Item]]:
     """Items that may run at once; the next stage begins when all are done."""
     chosen = settings.sections
@@ -119,6 +132,20 @@ def _outcomes(stage: Sequence[Item], settings: GpuBenchmark, budget: Budget) -> 
 
 
 @contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as an error would, so that what runs is ended and what was measured is written."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    usual = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual)
+
+
+@contextmanager
 def _few_programs() -> Iterator[None]:
     """Work is split no further than it must be: the interpreter's time goes by programs."""
     usual = plan.ENOUGH_PROGRAMS
@@ -127,6 +154,10 @@ def _few_programs() -> Iterator[None]:
         yield
     finally:
         plan.ENOUGH_PROGRAMS = usual
+
+
+def _device_memory() -> float:
+    return torch.cuda.get_device_properties(0).total_memory / 2**20
 
 
 def _of(stages: Sequence[Sequence[Item]], section: str) -> bool:

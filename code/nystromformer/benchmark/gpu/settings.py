@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from nystromformer.attention.kernels import IS_INSTALLED, interprets
+from nystromformer.attention.kernels.plan import HEAD_DIMS, LANDMARKS
 from nystromformer.benchmark.gpu.clock import Repeats
 from nystromformer.errors import UserError
 
@@ -20,10 +21,12 @@ class CheckSizes:
     landmarks: int
     head_dim: int
     """Of the comparisons that come first, at every length."""
-    lengths: tuple[int, ...]
+    lengths: tuple[tuple[int, int], ...]
+    """Lengths and the heads of a row: work of few heads is cut otherwise than that of many."""
     others: tuple[tuple[int, int], ...]
     """Landmarks and head dims of the other comparisons, each at one of the lengths."""
-    heads: int
+    large: tuple[tuple[int, int, int], ...]
+    """Rows, heads and lengths of single comparisons in the dtype that is timed."""
     poison_bytes: int
     """Memory that is filled with NaN before the kernels run; 0 where the allocator cannot be reached."""
 
@@ -52,6 +55,8 @@ class Sizes:
     tokens: int
     """Of a batch, whatever its length: the rows are as many as that gives."""
     lengths: tuple[int, ...]
+    batches: tuple[tuple[int, int], ...]
+    """Rows and lengths of other batches."""
     kernel_lengths: tuple[int, ...]
     launch_lengths: tuple[int, ...]
     """Of single rows, where launching takes longer than computing."""
@@ -65,17 +70,21 @@ class Sizes:
     repeats: Repeats
     """Of a group of methods that are measured in turn."""
 
+    def rows(self, length: int) -> int:
+        """Of a batch of this length."""
+        return max(1, self.tokens // length)
 
-_OTHERS = tuple((M, D) for M in (32, 64, 128, 256) for D in (32, 64, 128) if M * D <= 128 * 128 and (M, D) != (64, 64))
+
+_OTHERS = tuple((M, D) for M in LANDMARKS for D in HEAD_DIMS if (M, D) != (64, 64))
 
 FULL = Sizes(
     check=CheckSizes(
         dtypes=("bfloat16", "float16", "float32"),
         landmarks=64,
         head_dim=64,
-        lengths=(1000, 4096, 333, 4097),
+        lengths=((1000, 24), (4096, 2), (333, 24), (4097, 2)),
         others=_OTHERS,
-        heads=2,
+        large=((32, 12, 4096), (1, 12, 131072), (1, 1, (1 << 20) + 3)),
         poison_bytes=1 << 30,
     ),
     dtype="bfloat16",
@@ -85,6 +94,7 @@ FULL = Sizes(
     conv_kernel_size=33,
     tokens=131072,
     lengths=(512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072),
+    batches=((1, 512), (32, 512), (1, 4096), (8, 4096), (128, 4096), (1, 32768)),
     kernel_lengths=(4096, 32768, 512),
     launch_lengths=(512, 4096),
     longest=1 << 20,
@@ -107,7 +117,7 @@ _TINY = (
 
 TINY = replace(
     FULL,
-    check=CheckSizes(("float32",), 32, 32, (40,), ((32, 64),), heads=1, poison_bytes=0),
+    check=CheckSizes(("float32",), 32, 32, ((40, 1),), (), ((1, 1, 50),), poison_bytes=0),
     # In Triton's interpreter bfloat16 has no arithmetic, and on most CPUs it is slow.
     dtype="float32",
     num_heads=1,
@@ -116,6 +126,7 @@ TINY = replace(
     conv_kernel_size=5,
     tokens=64,
     lengths=(64, 96),
+    batches=((2, 64),),
     kernel_lengths=(64,),
     launch_lengths=(64,),
     longest=100,

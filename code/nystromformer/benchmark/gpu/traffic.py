@@ -28,7 +28,7 @@ LEAST_BACKWARD = sum(BACKWARD.values()) - BACKWARD["weight_gradient_kernel"]
 
 
 @dataclass(frozen=True)
-class Problem:
+class Call:
     """One call of the attention, without a mask."""
 
     batch: int
@@ -46,7 +46,7 @@ class Problem:
         return self.batch * self.num_heads * self.length * self.head_dim * self.element_size
 
 
-def kernel_bytes(kernel: str, p: Problem) -> int | None:
+def kernel_bytes(kernel: str, call: Call) -> int | None:
     """What a kernel must read and write: each of its inputs once, each of its outputs once; None of one unknown.
 
     Beside the N·D numbers: landmarks and what is as small, in float32, and the splits' parts of sums.
@@ -54,13 +54,13 @@ def kernel_bytes(kernel: str, p: Problem) -> int | None:
     units = (FORWARD | BACKWARD).get(kernel)
     if units is None:
         return None
-    heads, M, D = p.batch * p.num_heads, p.num_landmarks, p.head_dim
-    plan = make_plan(heads, p.length, M, D, p.taps, p.element_size)
+    heads, M, D = call.batch * call.num_heads, call.num_landmarks, call.head_dim
+    plan = make_plan(heads, call.length, M, D, call.taps, call.element_size)
     tile, line = 4 * heads * M * D, 4 * heads * M
     parts = plan.parts * (tile + 2 * line)
-    filter_bytes = 4 * p.num_heads * p.taps
+    filter_bytes = 4 * call.num_heads * call.taps
     C = plan.taps_block
-    weight_splits = -(-p.length // (-(-plan.tokens_of_split // C) * C))
+    weight_splits = -(-call.length // (-(-plan.tokens_of_split // C) * C))
     small = {
         "query_landmarks_kernel": tile,
         "keys_kernel": 2 * tile + parts,
@@ -68,12 +68,12 @@ def kernel_bytes(kernel: str, p: Problem) -> int | None:
         "output_kernel": 2 * tile + filter_bytes,
         "output_sums_kernel": 2 * tile + 2 * plan.splits * tile,
         # Z and A Z of each iteration are written, and read again.
-        "landmark_gradients_kernel": 8 * tile + line + 2 * 2 * p.iterations * 4 * heads * M * M,
+        "landmark_gradients_kernel": 8 * tile + line + 2 * 2 * call.iterations * 4 * heads * M * M,
         "key_value_gradients_kernel": 3 * tile + 2 * line + filter_bytes + plan.splits * tile,
         "query_gradients_kernel": 3 * tile,
         "weight_gradient_kernel": weight_splits * heads * C * 2 * C * 4,
     }
-    return units * p.unit + small[kernel]
+    return units * call.unit + small[kernel]
 
 
 def step_flops(config: ModelConfig, length: int, rows: int, predictions: int) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nystromformer.benchmark.gpu.clock import times_in_turn
-from nystromformer.benchmark.gpu.items import Problem, attempt
+from nystromformer.benchmark.gpu.items import NoFigure, attempt
 from nystromformer.benchmark.gpu.settings import GpuBenchmark, TrainingSize
 from nystromformer.benchmark.gpu.traffic import step_flops
 from nystromformer.benchmark.models import made_up_batch, masked_lm_step, standing_memory
@@ -72,10 +72,10 @@ class TrainingItem:
         # Else what this process has compiled for other lengths would decide what it compiles now.
         torch.compiler.reset()
         found: dict[str, TrainingRow] = {}
-        ready: dict[str, _Training] = {}
+        ready: dict[str, Training] = {}
         for name in (NYSTROM, SOFTMAX):
-            training = attempt(partial(self._training, name, settings), settings)
-            if isinstance(training, Problem):
+            training = attempt(partial(prepared, self.size, name, self.compiled, settings), settings)
+            if isinstance(training, NoFigure):
                 found[name] = self._row(name, reason=training.reason, failed=training.is_failure)
             else:
                 ready[name] = training
@@ -93,35 +93,44 @@ class TrainingItem:
             )
         return [found[name] for name in (NYSTROM, SOFTMAX)]
 
-    def _training(self, name: str, settings: GpuBenchmark) -> "_Training":
-        torch.manual_seed(0)
-        config = training_config(self.size, name, settings.implementation)
-        low = None if settings.dtype == torch.float32 else settings.dtype
-        batch = made_up_batch(config.vocab_size, self.size.length, self.size.rows, settings.device)
-        model = PretrainingModel(config, ["mlm"]).to(settings.device).train()
-        if self.compiled:
-            compile_units(model.encoder.layers, settings.device)
-        step = masked_lm_step(model, batch, Device(settings.device, low))
-        predictions = batch["positions_BK"].shape[1]
-        training = _Training(config, model, _by_flash(step) if name == SOFTMAX else step, predictions)
-        training.step()  # which compiles what it needs
-        return training
-
     def _row(self, attention: str, **figures: Any) -> TrainingRow:
         return TrainingRow(self.size.length, self.size.rows, attention, self.compiled, **figures)
 
 
 @dataclass(frozen=True)
-class _Training:
+class Training:
+    """A model, and its steps on one batch."""
+
     config: ModelConfig
     model: PretrainingModel
     step: Work
     predictions: int
+    """Masked positions of a row."""
+
+
+def prepared(size: TrainingSize, attention: str, compiled: bool, settings: GpuBenchmark) -> Training:
+    """Training that has made a step, which compiles what it needs."""
+    torch.manual_seed(0)
+    config = training_config(size, attention, settings.implementation)
+    low = None if settings.dtype == torch.float32 else settings.dtype
+    batch = made_up_batch(config.vocab_size, size.length, size.rows, settings.device)
+    model = PretrainingModel(config, ["mlm"]).to(settings.device).train()
+    if compiled:
+        compile_units(model.encoder.layers, settings.device)
+    step = masked_lm_step(model, batch, Device(settings.device, low))
+    if attention == SOFTMAX:
+        step = _by_flash(step)
+    step()
+    return Training(config, model, step, batch["positions_BK"].shape[1])
 
 
 def training_config(size: TrainingSize, attention: str, implementation: str) -> ModelConfig:
-    """The shipped experiment's model with this attention."""
-    changes = dict(override.split("=", 1) for override in size.overrides)
+    """The shipped experiment's model with this attention.
+
+    Nothing is computed again in the backward, which there is memory for: softmax attention would lose by it more.
+    """
+    changes = dict.fromkeys(("model.attention_grad_checkpointing", "model.gelu_grad_checkpointing"), "false")
+    changes |= dict(override.split("=", 1) for override in size.overrides)
     if attention == NYSTROM:
         changes["model.attn_type"] = f'{{"name": "nystrom", "implementation": "{implementation}"}}'
     else:
