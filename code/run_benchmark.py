@@ -163,7 +163,7 @@ def gpu(
     ),
     minutes: Annotated[
         float, typer.Option("--minutes", help="The time limit: what matters less is left out, and named.")
-    ] = 8.5,
+    ] = 8.3,
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Of the comparisons' random inputs; drawn anew if not given.")
     ] = None,

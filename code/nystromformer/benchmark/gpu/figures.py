@@ -9,7 +9,7 @@ from nystromformer.benchmark.gpu.attention import AttentionRow
 from nystromformer.benchmark.gpu.ceilings import COPY, MATMUL, CeilingRow
 from nystromformer.benchmark.gpu.check import FACTOR, CheckRow
 from nystromformer.benchmark.gpu.items import Outcome
-from nystromformer.benchmark.gpu.methods import FLASH, OURS, PACKAGE, TRANSFORMERS, call_of
+from nystromformer.benchmark.gpu.methods import FLASH, OURS, PACKAGE, TRANSFORMERS, bytes_of_queries
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.traffic import LEAST_BACKWARD, LEAST_FORWARD, SMALLEST_FORWARD
 from nystromformer.benchmark.gpu.training import NYSTROM, SOFTMAX, TrainingRow
@@ -94,7 +94,7 @@ class Figures:
         time = row.forward if part == FORWARD else row.both
         if time is None:
             return None
-        rate = units * call_of(self.settings, row.rows, row.length).unit / (time.median / 1e3)
+        rate = units * bytes_of_queries(self.settings, row.rows, row.length) / (time.median / 1e3)
         return Share(rate, None if self.bandwidth is None else rate / self.bandwidth)
 
     def faster(self, length: int, other: str, part: str, rows: int | None = None) -> float | None:
@@ -180,7 +180,7 @@ class Figures:
         found = None
         if row is not None and row.both_memory is not None:
             # Q, K, V and the gradient that comes in.
-            inputs = 4 * call_of(self.settings, row.rows, row.length).unit / 2**20
+            inputs = 4 * bytes_of_queries(self.settings, row.rows, row.length) / 2**20
             found = (row.both_memory + inputs) / self.device_memory
         text = f"share of the device's memory, {BOTH}, one sequence of {sizes.longest} tokens, {sizes.num_heads} heads"
         yield Goal(text, 1.0, found, at_most=True)

@@ -1,5 +1,6 @@
-"""Each kernel by itself: its time, and the bytes that it must move."""
+"""Each kernel by itself: its time, and the bytes that it is given to read and write."""
 
+import inspect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,16 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from nystromformer.benchmark.gpu.clock import Moment, finish, head_start, no_collections
 from nystromformer.benchmark.gpu.items import LeftOut
-from nystromformer.benchmark.gpu.methods import OURS, Inputs, Method, build, call_of
+from nystromformer.benchmark.gpu.methods import OURS, Inputs, Method, build
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
-from nystromformer.benchmark.gpu.traffic import kernel_bytes
 from nystromformer.benchmark.timing import Timing, summarise
 
 WHOLE = "forward and backward"
+_BARELY_READ = {("landmark_system_kernel", "v_ptr")}
+"""Arguments that are read for rows of few tokens alone."""
 _PROFILED = 20
 """Entries of a profile that are kept."""
 
@@ -30,7 +33,7 @@ class KernelRow:
     kernel: str
     time: Timing
     nbytes: int | None
-    """What it must read and write; None where nothing is counted."""
+    """Of all tensors that it is given, which it reads or writes once at least; None of the whole."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,9 @@ class KernelItem:
             raise LeftOut("no kernel runs here: that takes triton and, on a CPU, TRITON_INTERPRET=1")
         torch.manual_seed(0)
         rows = settings.sizes.rows(self.length)
-        samples = _samples(build(OURS, settings, Inputs.drawn(settings, rows, self.length)), settings)
-        call = call_of(settings, rows, self.length)
+        samples, nbytes = _samples(build(OURS, settings, Inputs.drawn(settings, rows, self.length)), settings)
         return [
-            KernelRow(self.length, rows, name, summarise(values), kernel_bytes(name, call))
-            for name, values in samples.items()
+            KernelRow(self.length, rows, name, summarise(values), nbytes.get(name)) for name, values in samples.items()
         ]
 
 
@@ -107,11 +108,12 @@ def kernel_items(settings: GpuBenchmark) -> Iterator[KernelItem | ProfileItem]:
     yield ProfileItem(lengths[0])
 
 
-def _samples(method: Method, settings: GpuBenchmark) -> dict[str, list[float]]:
-    """Milliseconds of each kernel, and of the whole, over the repeats."""
+def _samples(method: Method, settings: GpuBenchmark) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Milliseconds of each kernel, and of the whole, over the repeats; bytes of each kernel."""
     device = settings.device
     repeats = settings.sizes.repeats.of([method.both], device)
     samples: dict[str, list[float]] = defaultdict(list)
+    nbytes: dict[str, int] = {}
     with no_collections():
         for _ in range(repeats):
             with timed_kernels(device) as launches:
@@ -122,23 +124,32 @@ def _samples(method: Method, settings: GpuBenchmark) -> dict[str, list[float]]:
                 last.mark()
                 finish(device)
             spent: dict[str, float] = defaultdict(float)
-            for name, before, after in launches:
-                spent[name] += before.until(after)
+            nbytes = defaultdict(int)
+            for launch in launches:
+                spent[launch.kernel] += launch.before.until(launch.after)
+                nbytes[launch.kernel] += sum(x.numel() * x.element_size() for x in launch.tensors)
             for name, milliseconds in {**spent, WHOLE: first.until(last)}.items():
                 samples[name].append(milliseconds)
-    return samples
+    return samples, nbytes
 
 
-Launches = list[tuple[str, Moment, Moment]]
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel, the moments before and after it, and the tensors that it was given."""
+
+    kernel: str
+    before: Moment
+    after: Moment
+    tensors: Sequence[Tensor]
 
 
 @contextmanager
-def timed_kernels(device: torch.device) -> Iterator[Launches]:
+def timed_kernels(device: torch.device) -> Iterator[list[Launch]]:
     """Within, each launch of a kernel of this package is noted with the moments before and after it."""
     # Imported here: without triton the rest of the benchmark works.
     from nystromformer.attention.kernels import backward, forward
 
-    launches: Launches = []
+    launches: list[Launch] = []
     replaced: list[tuple[Any, str, Any]] = []
     try:
         for module in (forward, backward):
@@ -155,7 +166,7 @@ def timed_kernels(device: torch.device) -> Iterator[Launches]:
 class _Timed:
     """Stands where a kernel is, for `kernel[grid](...)`."""
 
-    def __init__(self, kernel: Any, name: str, device: torch.device, launches: Launches) -> None:
+    def __init__(self, kernel: Any, name: str, device: torch.device, launches: list[Launch]) -> None:
         self._kernel, self._name, self._device, self._launches = kernel, name, device, launches
 
     def __getitem__(self, grid: Any) -> Any:
@@ -166,7 +177,11 @@ class _Timed:
             before.mark()
             result = launch(*args, **options)
             after.mark()
-            self._launches.append((self._name, before, after))
+            given = dict(zip(inspect.signature(self._kernel.fn).parameters, args, strict=False)) | options
+            tensors = [
+                x for name, x in given.items() if isinstance(x, Tensor) and (self._name, name) not in _BARELY_READ
+            ]
+            self._launches.append(Launch(self._name, before, after, tensors))
             return result
 
         return timed

@@ -6,25 +6,27 @@ Shapes: B batch, H heads, N tokens, D head dim.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nystromformer.attention import create_attention
+from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.benchmark.gpu.items import LeftOut
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
-from nystromformer.benchmark.gpu.traffic import Call
 from nystromformer.benchmark.peers import NystromAttentionPackage, Shape, TransformersCore, fused_softmax, installed
 from nystromformer.benchmark.timing import Work
 from nystromformer.training.settings import Device
 
-OURS, TORCH = "nystrom, kernels", "nystrom, torch"
+OURS, MASKED, TORCH = "nystrom, kernels", "nystrom, kernels, padding", "nystrom, torch"
 FLASH, CUDNN = "softmax, flash", "softmax, cuDNN"
 TRANSFORMERS, PACKAGE = "transformers", "nystrom-attention"
-METHODS = (OURS, TORCH, FLASH, CUDNN, TRANSFORMERS, PACKAGE)
+METHODS = (OURS, MASKED, TORCH, FLASH, CUDNN, TRANSFORMERS, PACKAGE)
 _BACKENDS = {FLASH: SDPBackend.FLASH_ATTENTION, CUDNN: SDPBackend.CUDNN_ATTENTION}
 
+_PADDED = 0.05
+"""Of each row, where there is padding: what packed rows of pretraining have at most."""
 _SLOWEST = 2.0
 """Seconds that a step may take: what is estimated to take longer is left out."""
 _SOFTMAX_RATE = 2e14
@@ -59,13 +61,10 @@ class Method:
     """Forward, and the gradients of Q, K, V and the filter."""
 
 
-def call_of(settings: GpuBenchmark, rows: int, length: int) -> Call:
-    """The call whose bytes are counted."""
+def bytes_of_queries(settings: GpuBenchmark, rows: int, length: int) -> int:
+    """Of Q, (B, H, N, D)."""
     sizes = settings.sizes
-    return Call(
-        *(rows, sizes.num_heads, length, sizes.head_dim),
-        *(sizes.num_landmarks, sizes.conv_kernel_size, settings.dtype.itemsize),
-    )
+    return rows * sizes.num_heads * length * sizes.head_dim * settings.dtype.itemsize
 
 
 def build(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
@@ -77,15 +76,19 @@ def build(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
     sizes, length = settings.sizes, inputs.q_BHND.shape[2]
     shape = Shape(sizes.num_heads, sizes.head_dim, sizes.num_landmarks, sizes.conv_kernel_size, length)
     leaves = [inputs.q_BHND, inputs.k_BHND, inputs.v_BHND]
-    if name in (OURS, TORCH):
+    if name in (OURS, MASKED, TORCH):
         module: nn.Module = create_attention(
             "nystrom",
             num_heads=sizes.num_heads,
             head_dim=sizes.head_dim,
             num_landmarks=sizes.num_landmarks,
             conv_kernel_size=sizes.conv_kernel_size,
-            implementation=settings.implementation if name == OURS else "torch",
+            implementation="torch" if name == TORCH else settings.implementation,
         )
+        if name == MASKED:
+            # One for all layers of a model.
+            call = partial(module.to(settings.device), mask=AttentionMask(_keep(inputs)))
+            return _method(call, leaves, inputs, settings, list(module.parameters()))
         return _method(module, leaves, inputs, settings, list(module.parameters()))
     if name in _BACKENDS:
         _check_softmax(name, settings, inputs)
@@ -99,6 +102,12 @@ def build(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
     joined = torch.cat([x.detach().transpose(1, 2).flatten(2) for x in leaves], dim=-1).requires_grad_()
     package.to(settings.device)
     return _method(package.joined, [joined], inputs, settings, list(package.core.res_conv.parameters()))
+
+
+def _keep(inputs: Inputs) -> Tensor:
+    B, _, N, _ = inputs.q_BHND.shape
+    tokens_N = torch.arange(N, device=inputs.q_BHND.device)
+    return (tokens_N < N - int(_PADDED * N)).expand(B, N).clone()
 
 
 def _check_softmax(name: str, settings: GpuBenchmark, inputs: Inputs) -> None:

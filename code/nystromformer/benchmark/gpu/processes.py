@@ -2,6 +2,7 @@
 
 import logging
 import multiprocessing
+import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -94,6 +95,8 @@ class _Worker:
             self.connection.send(item)
 
     def _start(self) -> _Started:
+        # Of a process that compiles layers; by default as many as there are cores, and several compile at once.
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
         # A process that is forked could not use the device.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()

@@ -16,11 +16,9 @@ from nystromformer.benchmark.gpu.figures import (
     hours_of_the_paper,
     worst,
 )
-from nystromformer.benchmark.gpu.kernels import WHOLE, KernelRow, ProfileRow
+from nystromformer.benchmark.gpu.kernels import KernelRow, ProfileRow
 from nystromformer.benchmark.gpu.methods import METHODS
 from nystromformer.benchmark.gpu.summary import DRY_RUN, failures, omissions
-from nystromformer.benchmark.gpu.traffic import BACKWARD
-from nystromformer.benchmark.gpu.traffic import FORWARD as FORWARD_UNITS
 from nystromformer.benchmark.gpu.training import NYSTROM, TrainingRow
 
 
@@ -91,14 +89,13 @@ def _kernels(figures: Figures) -> Iterator[str]:
     if rows:
         yield "## Kernels"
         yield (
-            "Each within a forward and backward, by events around its launch; bytes are each input once and each "
-            "output once. What the whole takes beyond its kernels are sums of parts and the gaps that events make."
+            "Each within a forward and backward, by events around its launch; bytes are those of all tensors that it "
+            "is given, each once. What the whole takes beyond them are sums of parts and the gaps that events make."
         )
     for length, group in groupby(rows, key=lambda row: row.length):
         same = list(group)
-        order = {name: place for place, name in enumerate([*FORWARD_UNITS, *BACKWARD, WHOLE])}
         cells = []
-        for row in sorted(same, key=lambda row: order.get(row.kernel, len(order) - 1)):
+        for row in same:
             rate = None if row.nbytes is None else row.nbytes / (row.time.median / 1e3)
             share = None if rate is None or figures.bandwidth is None else rate / figures.bandwidth
             moved = [number(row.nbytes and row.nbytes / 1e6, ".1f"), number(rate and rate / 1e9, ",.0f")]

@@ -146,7 +146,7 @@ class GpuBenchmark:
     """One run of the command."""
 
     sections: tuple[str, ...] = SECTIONS
-    minutes: float = 8.5
+    minutes: float = 8.3
     seed: int = 0
     """Of the random inputs of the comparisons."""
     dry_run: bool = False

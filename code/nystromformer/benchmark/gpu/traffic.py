@@ -1,79 +1,16 @@
-"""The bytes that must cross a GPU's memory, and the arithmetic of a training step, counted.
+"""The numbers that must cross a GPU's memory, and the arithmetic of a training step, counted.
 
-Shapes: B batch, H heads, N tokens, M landmarks, D head dim, K taps, E width, F hidden width, V vocabulary.
+Shapes: N tokens, M landmarks, D head dim, E width, F hidden width.
 """
 
-from dataclasses import dataclass
-
-from nystromformer.attention.kernels.plan import make_plan
 from nystromformer.config import ModelConfig, NystromConfig
 
-FORWARD = {"query_landmarks_kernel": 1, "keys_kernel": 2, "landmark_system_kernel": 0, "output_kernel": 3}
-BACKWARD = {
-    "output_sums_kernel": 2,
-    "landmark_gradients_kernel": 0,
-    "key_value_gradients_kernel": 5,
-    "query_gradients_kernel": 3,
-    "weight_gradient_kernel": 2,
-}
-"""What each kernel reads and writes, in units of the N·D numbers of a head's Q. Forward: Q | K, V | Q, V, out;
-backward: Q, d_out | K, V, d_out, d_K, d_V | Q, d_out, d_Q | V, d_out."""
-
 SMALLEST_FORWARD = 4
-"""Q, K, V and out, each once: what any attention must move."""
-LEAST_FORWARD = sum(FORWARD.values())
-"""What the method takes: its landmarks need all of Q and K before an output can be written."""
-LEAST_BACKWARD = sum(BACKWARD.values()) - BACKWARD["weight_gradient_kernel"]
-"""Another kernel has V and d_out already, which the filter's gradient needs."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of the attention, without a mask."""
-
-    batch: int
-    num_heads: int
-    length: int
-    head_dim: int
-    num_landmarks: int
-    taps: int
-    element_size: int
-    iterations: int = 6
-
-    @property
-    def unit(self) -> int:
-        """Bytes of Q."""
-        return self.batch * self.num_heads * self.length * self.head_dim * self.element_size
-
-
-def kernel_bytes(kernel: str, call: Call) -> int | None:
-    """What a kernel must read and write: each of its inputs once, each of its outputs once; None of one unknown.
-
-    Beside the N·D numbers: landmarks and what is as small, in float32, and the splits' parts of sums.
-    """
-    units = (FORWARD | BACKWARD).get(kernel)
-    if units is None:
-        return None
-    heads, M, D = call.batch * call.num_heads, call.num_landmarks, call.head_dim
-    plan = make_plan(heads, call.length, M, D, call.taps, call.element_size)
-    tile, line = 4 * heads * M * D, 4 * heads * M
-    parts = plan.parts * (tile + 2 * line)
-    filter_bytes = 4 * call.num_heads * call.taps
-    C = plan.taps_block
-    weight_splits = -(-call.length // (-(-plan.tokens_of_split // C) * C))
-    small = {
-        "query_landmarks_kernel": tile,
-        "keys_kernel": 2 * tile + parts,
-        "landmark_system_kernel": parts + 4 * tile + line,
-        "output_kernel": 2 * tile + filter_bytes,
-        "output_sums_kernel": 2 * tile + 2 * plan.splits * tile,
-        # Z and A Z of each iteration are written, and read again.
-        "landmark_gradients_kernel": 8 * tile + line + 2 * 2 * call.iterations * 4 * heads * M * M,
-        "key_value_gradients_kernel": 3 * tile + 2 * line + filter_bytes + plan.splits * tile,
-        "query_gradients_kernel": 3 * tile,
-        "weight_gradient_kernel": weight_splits * heads * C * 2 * C * 4,
-    }
-    return units * call.unit + small[kernel]
+"""Q, K, V and out, each once, in units of the N·D numbers of Q: what any attention must move."""
+LEAST_FORWARD = 6
+"""What the method takes: its landmarks need all of Q and K before an output can be written. Q | K, V | Q, V, out."""
+LEAST_BACKWARD = 10
+"""Q, d_out | K, V, d_out, d_K, d_V | Q, d_out, d_Q. The filter's gradient needs V and d_out, which are there."""
 
 
 def step_flops(config: ModelConfig, length: int, rows: int, predictions: int) -> float:

@@ -64,7 +64,7 @@ class TrainingItem:
 
     @property
     def seconds(self) -> float:
-        return 45.0 if self.compiled else 12.0
+        return 25.0 if self.compiled else 12.0
 
     def measure(self, settings: GpuBenchmark) -> Sequence[TrainingRow]:
         if self.compiled and (missing := missing_compiler(settings.device)):
