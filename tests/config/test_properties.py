@@ -56,7 +56,12 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
         "attn_type": attn_type,
         **draw(
             st.fixed_dictionaries(
-                {}, optional={"dropout_prob": probability, "mixed_precision": st.sampled_from([True, False, "fp16"])}
+                {},
+                optional={
+                    "dropout_prob": probability,
+                    "mixed_precision": st.sampled_from([True, False, "fp16"]),
+                    "compile": st.sampled_from([True, False, "auto"]),
+                },
             )
         ),
         **flat_defaults(draw, attn_type if isinstance(attn_type, list) else [attn_type]),

@@ -33,6 +33,7 @@ def test_defaults_are_the_authors(valid: Data) -> None:
     config = experiment_config(valid, "here")
     model, setting = config.model, config.pretraining_setting
     assert (model.mixed_precision, model.dropout_prob, model.num_sen_type) == (True, 0.1, 1)
+    assert model.compile == "auto"
     assert (model.norm, model.activation, model.layer_norm_eps) == ("post", "gelu_tanh", 1e-5)
     assert (model.position_offset, model.embedding_norm, model.pooling) == (2, True, "first")
     assert (setting.objectives, setting.mask_prob, setting.weight_decay) == (("mlm",), 0.15, 0.01)
@@ -108,6 +109,7 @@ INF, NAN = float("inf"), float("nan")
     ("path", "values"),
     [
         ("model.mixed_precision", [1, 0, 1.0, "true", "bf8", None]),
+        ("model.compile", [1, 0, 1.0, "true", "Auto", None]),
         ("model.attention_grad_checkpointing", [1, "true", None]),
         ("model.embedding_norm", [0, None]),
         ("model.dropout_prob", [1, 1.0, -0.1, True, "0.1", NAN, INF]),
@@ -149,6 +151,9 @@ def test_wrong_values_are_refused_with_what_was_found(valid: Data, path: str, va
     [
         ("model.mixed_precision", False),
         ("model.mixed_precision", "bf16"),
+        ("model.compile", True),
+        ("model.compile", False),
+        ("model.compile", "auto"),
         ("model.dropout_prob", 0),
         ("model.position_offset", 0),
         ("model.conv_kernel_size", 1),

@@ -19,6 +19,7 @@ Size = Annotated[int, Field(ge=1)]
 Folder = Annotated[str, Field(min_length=1)]
 Objective = Literal["mlm", "sop"]
 MixedPrecision = Literal[True, False, "bf16", "fp16"]
+Compile = Literal[True, False, "auto"]
 Resize = Literal["none", "lossless", "lossy"]
 
 
@@ -64,10 +65,11 @@ class ModelConfig(BaseModel):
     gelu_grad_checkpointing: bool = Field(
         default=False, description="Recompute each layer's activation in the backward pass to save memory."
     )
-    compile: bool = Field(
-        default=False,
-        description="Compile the layers (torch.compile): a minute at the start, faster steps; without a compiler they "
-        "run as they are.",
+    compile: Compile = Field(
+        default="auto",
+        description="Compile the layers (torch.compile): a minute or two at the start, faster steps. auto: for "
+        "pretraining on a GPU, if compiled layers were tried and right. true: always, where there is a compiler. "
+        "false: never.",
     )
     vocab_size: Size = Field(description="Tokens in the vocabulary; the tokenizer must have no more.")
     num_sen_type: Size = Field(default=1, description="Kinds of segment (sentence types) that have an embedding.")
@@ -107,12 +109,12 @@ class ModelConfig(BaseModel):
         default="first", description="What stands for the whole input: the first token, or the mean of the valid ones."
     )
 
-    @field_validator("mixed_precision", mode="before")
+    @field_validator("mixed_precision", "compile", mode="before")
     @classmethod
     def _no_number_as_bool(cls, value: object) -> object:
         # pydantic's Literal[True] takes 1, since 1 == True.
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            raise ValueError("expected true, false, bf16 or fp16")
+            raise ValueError("expected true, false or a name")
         return value
 
     @model_validator(mode="after")

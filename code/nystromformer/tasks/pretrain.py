@@ -17,8 +17,9 @@ from nystromformer.data.dataset import Dataset
 from nystromformer.data.masking import IGNORED_LABEL
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel, count_parameters
+from nystromformer.tasks.compiled import compiled_where_it_pays
 from nystromformer.tasks.experiment import Experiment, checkpoint_facts
-from nystromformer.tasks.pretrain_data import RowPreparation, ValidationBatches, training_steps
+from nystromformer.tasks.pretrain_data import PretrainingSteps, RowPreparation, ValidationBatches, training_steps
 from nystromformer.tasks.run import (
     check_same_run,
     held_folder,
@@ -37,6 +38,8 @@ from nystromformer.training.settings import Batch
 
 _SUMS = 6
 """Loss sum, number right and number of the masked tokens; the same of the sentence orders."""
+_SOME = 8
+"""Steps whose batches show what is common: rows with padding, and a last micro-batch that is smaller."""
 
 
 class PretrainingTask:
@@ -70,6 +73,12 @@ class PretrainingTask:
         pinned = self.device.device.type == "cuda"
         setting, span = self.config.pretraining_setting, range(first, last)
         return training_steps(self.dataset.train, self.preparation, setting, span, self.group, self.workers, pinned)
+
+    def some_steps(self, first: int) -> Iterator[Step]:
+        """A few of the run's steps from `first` on, made when asked for."""
+        setting = self.config.pretraining_setting
+        steps = PretrainingSteps(self.dataset.train, self.preparation, setting.batch_size, setting.seed, self.group)
+        return (steps[number] for number in range(first, first + _SOME))
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         sums = self._sums(batch)
@@ -161,19 +170,17 @@ def pretrain(
         facts |= start_weights(model, experiment, dataset, None if latest is None else latest[1], group)
         group.on_main(lambda: keep_tokenizer(dataset.tokenizer_folder, experiment.checkpoints))
         say(group, "%s: %s parameters, %s", experiment.folder, f"{count_parameters(model):,}", device)
-        module = placed(model, list(model.encoder.layers), config, device, group)
-        trainer = Trainer(
-            PretrainingTask(module, config, dataset, device, workers, group),
-            training_settings(config),
-            experiment.checkpoints,
-            device,
-            facts,
-            group,
-        )
+        first = 0 if latest is None else latest[1]["step"]
+        layers, task = list(model.encoder.layers), PretrainingTask(model, config, dataset, device, workers, group)
+        some = task.some_steps(first)
+        stance = compiled_where_it_pays(layers, task, config, device, group, some, setting.num_steps - first)
+        task.model = placed(model, layers, config, device, group)
+        trainer = Trainer(task, training_settings(config), experiment.checkpoints, device, facts, group)
         if latest is not None:
             resume(trainer, latest)
             latest = None  # a second copy of weights and optimizer, for as long as the run takes
-        return trainer.run()
+        with torch.compiler.set_stance(stance):
+            return trainer.run()
 
 
 def training_settings(config: ExperimentConfig) -> TrainingSettings:

@@ -128,15 +128,20 @@ def tidy(latest: tuple[Path, Mapping[str, Any]], group: Group) -> None:
 def placed(
     model: nn.Module, layers: Sequence[nn.Module], config: ExperimentConfig, device: Device, group: Group
 ) -> nn.Module:
-    """The module to train: on the device, its layers compiled, distributed as config.json says."""
-    if device.device.type == "cuda" and group.size > 1:
-        torch.cuda.set_device(device.device)  # else every process also opens the first GPU
+    """The module to train: on the device, its layers compiled if config.json says so, distributed as it says."""
+    take_gpu(device)
     layout = config.gpu_setting.parallel
     if layout == "ddp" or group.size == 1:
         model.to(device.device)  # shards go there on their own: the whole may be too large
-    if config.model.compile and (missing := compile_units(layers, device.device)):
+    if config.model.compile is True and (missing := compile_units(layers, device.device)):
         say(group, "model.compile: %s; the layers run uncompiled", missing)
     return distribute(model, layers, layout, group, device)
+
+
+def take_gpu(device: Device) -> None:
+    """Make the run's GPU the process' own: else it also opens the first one, and kernels start there."""
+    if device.device.type == "cuda" and device.device.index is not None:
+        torch.cuda.set_device(device.device)
 
 
 def say(group: Group, text: str, *values: object) -> None:
