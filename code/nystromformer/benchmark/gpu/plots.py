@@ -42,7 +42,7 @@ def _draw_bandwidth(figures: Figures, path: Path, header: str) -> None:
                 _line(axis, figures, OURS, lambda row, count=count: _percent(figures, row, count), count)
         for wanted in (0.35, 0.45) if part == FORWARD else (0.3,):
             axis.axhline(100 * wanted, color="gray", linewidth=0.8, linestyle=":")
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, 100)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=8, frameon=False)
         _finish(axis, figures, f"{part}, % of the copy's bandwidth")
