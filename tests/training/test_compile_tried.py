@@ -305,9 +305,15 @@ def test_on_a_gpu_auto_compiles_and_the_curve_is_the_same(
     precision: bool | str,
 ) -> None:
     monkeypatch.setattr(compiled, "_WORTHWHILE", 0)
-    device, curves = choose_device("cuda", precision), []
+    device, curves, step = choose_device("cuda", precision), [], Trainer._step
+
+    def strict(trainer: Trainer, *args: Any) -> Tensor:
+        with torch.compiler.set_stance("fail_on_recompile"):
+            return step(trainer, *args)
+
     with caplog.at_level(logging.INFO):
         for choice in ("auto", False):
+            monkeypatch.setattr(Trainer, "_step", strict if choice == "auto" else step)
             folder = tmp_path / str(choice)
             pretrain(write_experiment(folder, **SHORT, model__compile=choice), dataset_folder, device)
             curves.append([r["loss"] for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "train"])

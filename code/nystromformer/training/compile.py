@@ -97,6 +97,10 @@ def _failure(
             found = [x.detach() for x in results()]
             for use in uses:
                 use()
+        # What is compiled for one call alone would never serve the run, and nobody would notice.
+        with torch.compiler.set_stance("fail_on_recompile"):
+            for use in uses:
+                use()
         wrong = _worst_error(found, expected)
     except Exception as error:  # of whatever kind: a compiler's, a driver's
         logger.debug("compiled layers", exc_info=True)

@@ -61,8 +61,11 @@ def _cpu_has_bf16() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-def memory_in_mib(device: torch.device) -> float:
-    """The most memory in use so far: of the GPU's allocator, or this process's resident set."""
+def peak_memory_in_mib(device: torch.device) -> float:
+    """The most memory in use so far: tensors in the GPU's allocator, or this process's resident set.
+
+    Waits for no device: the allocator counts on the host.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     import resource  # not on every platform

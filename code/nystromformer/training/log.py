@@ -52,7 +52,8 @@ class RunLog:
     def train(self, step: int, epoch: int, metrics: dict[str, float], speed: dict[str, float]) -> None:
         self._write({"type": "train", "step": step, "epoch": epoch, **metrics, **speed})
         self._plot("train", step, {**metrics, **speed})
-        text = f"{describe(metrics)}, {speed['tokens_per_second']:,.0f} tokens/s, {speed['memory_mib']:,.0f} MiB"
+        memory = f"peak memory {speed['memory_mib'] / 1024:,.2f} GiB"
+        text = f"{describe(metrics)}, {speed['tokens_per_second']:,.0f} tokens/s, {memory}"
         if self._bar.disable:
             logger.info("step %d/%d: %s, %s left", step, self._num_steps, text, self._time_left(step))
         else:

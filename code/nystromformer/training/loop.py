@@ -23,7 +23,7 @@ from nystromformer.training.checkpoint import (
     weights_of,
     write_checkpoint,
 )
-from nystromformer.training.device import memory_in_mib
+from nystromformer.training.device import peak_memory_in_mib
 from nystromformer.training.distributed import (
     accumulation,
     gathered,
@@ -222,11 +222,12 @@ class Trainer:
         self._check_finite(metrics)
         self._check_loss_scale()
         rate = learning_rate(self.progress.step - 1, self.settings)
+        (memory,) = self.group.highest(round(peak_memory_in_mib(self.device.device)))
         state = {
             "learning_rate": rate,
             "gradient_norm": float(gradient_norm),
             **speed,
-            "memory_mib": memory_in_mib(self.device.device),
+            "memory_mib": float(memory),
         }
         log.train(self.progress.step, self._epoch, metrics, state)
         self.progress.sums, self.progress.reported_at = [], self.progress.step
