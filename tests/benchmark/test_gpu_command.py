@@ -176,7 +176,7 @@ def test_items_of_a_full_run() -> None:
     assert {item.rows * item.heads for item in checks[3:]} == {6 * 24, 6 * 2}
     ahead = list(ahead_items(settings))
     kernels = {(item.rows, item.length) for item in ahead if isinstance(item, KernelsAhead)}
-    assert kernels >= {(256, 512), (1, 131072), (1, 1 << 20), (1, 512), (64, 512), (8, 4096), (128, 4096)}
+    assert kernels >= {(256, 512), (1, 131072), (1, 512), (64, 512), (8, 4096), (128, 4096)}
     assert len([item for item in ahead if isinstance(item, LayersAhead)]) == (6 if CAN_COMPILE else 0)
     titles = [item.title for item in attention_items(settings)]
     assert titles[0] == "32 x 4096 tokens"

@@ -56,7 +56,7 @@ class LayersAhead:
 
 
 def ahead_items(settings: GpuBenchmark) -> Iterator[KernelsAhead | LayersAhead]:
-    """What the other sections will run, the slowest to compile first."""
+    """What the others will run, the slowest to compile first. The longest sequence is cut as other single rows are."""
     if settings.dry_run:
         return
     sizes, usual = settings.sizes, settings.sizes.conv_kernel_size
@@ -69,7 +69,7 @@ def ahead_items(settings: GpuBenchmark) -> Iterator[KernelsAhead | LayersAhead]:
             attention = training_config(size, NYSTROM, settings.implementation).attentions[0]
             found.append(KernelsAhead(size.rows, size.length, attention.conv_kernel_size or usual))
     if {"attention", "kernels"} & set(settings.sections):
-        found += [KernelsAhead(sizes.rows(n), n, usual) for n in (*sizes.lengths, sizes.longest)]
+        found += [KernelsAhead(sizes.rows(n), n, usual) for n in sizes.lengths]
         found += [KernelsAhead(1, n, usual) for n in sizes.launch_lengths]
         found += [KernelsAhead(rows, n, usual) for rows, n in sizes.batches]
     yield from dict.fromkeys(found)
