@@ -1,6 +1,5 @@
 """Each kernel by itself: its time, and the bytes that it is given to read and write."""
 
-import inspect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -177,7 +176,7 @@ class _Timed:
             before.mark()
             result = launch(*args, **options)
             after.mark()
-            given = dict(zip(inspect.signature(self._kernel.fn).parameters, args, strict=False)) | options
+            given = dict(zip(self._kernel.arg_names, args, strict=False)) | options
             tensors = [
                 x for name, x in given.items() if isinstance(x, Tensor) and (self._name, name) not in _BARELY_READ
             ]

@@ -100,7 +100,7 @@ def _kernels(figures: Figures) -> Iterator[str]:
             share = None if rate is None or figures.bandwidth is None else rate / figures.bandwidth
             moved = [number(row.nbytes and row.nbytes / 1e6, ".1f"), number(rate and rate / 1e9, ",.0f")]
             cells.append([bare(row.kernel), shown(row.time), *moved, percent(share)])
-        yield f"{same[0].rows} rows of {length} tokens:"
+        yield f"{same[0].rows} x {length} tokens:"
         yield table(["kernel", "ms (quartiles)", "MB", "GB/s", "of copy"], cells)
     profiled = figures.rows(ProfileRow)
     if profiled:
