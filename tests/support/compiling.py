@@ -21,10 +21,11 @@ import triton.backends.nvidia
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
+from nystromformer.attention.kernels import ops, plan
 from nystromformer.attention.kernels.ops import nystrom_attention
-from nystromformer.attention.kernels.plan import HEAD_DIMS, LANDMARKS, LARGEST_TILE
 from nystromformer.attention.mask import AttentionMask
 
+_ROOM = {80: plan.LARGE_ROOM, 86: plan.SMALL_ROOM, 89: plan.SMALL_ROOM, 90: plan.HOPPER_ROOM, 120: plan.SMALL_ROOM}
 _CUOBJDUMP = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
 
 
@@ -44,10 +45,10 @@ class Driver:
         return self._target
 
 
-def compile_instead_of_launching(found: dict[str, Any]) -> None:
+def compile_instead_of_launching(found: list[tuple[str, Any]]) -> None:
     def launcher(kernel: Any, grid: Any) -> Any:
         def warm_up(*args: Any, **options: Any) -> None:
-            found[kernel.fn.__name__] = kernel.warmup(*args, grid=grid, **options)
+            found.append((kernel.fn.__name__, kernel.warmup(*args, grid=grid, **options)))
 
         return warm_up
 
@@ -67,14 +68,16 @@ def resources(compiled: Any) -> dict[str, int]:
 
 def main(capability: int, cases: list[str]) -> None:
     triton.runtime.driver.set_active(Driver(capability))
-    found: dict[str, Any] = {}
+    found: list[tuple[str, Any]] = []
     compile_instead_of_launching(found)
+    room = _ROOM[capability]
+    ops.room = lambda device: room  # type: ignore[assignment]
     everything = [
         f"{dtype},{M},{D}"
-        for dtype in ("bfloat16", "float32")
-        for M in LANDMARKS
-        for D in HEAD_DIMS
-        if M * D <= LARGEST_TILE
+        for dtype, size in (("bfloat16", 2), ("float32", 4))
+        if plan.least_room(size) <= room
+        for M in plan.LANDMARKS
+        for D in plan.HEAD_DIMS
     ]
     for case in cases or everything:
         dtype, landmarks, dims = case.split(",")
@@ -88,7 +91,7 @@ def main(capability: int, cases: list[str]) -> None:
             rows = (mask.keep_BN, ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
             out = nystrom_attention(q, k, v, *(rows if masked else (None,) * 6), weight, M, 6)[0]
             out.backward(torch.zeros_like(out))
-            for name, compiled in found.items():
+            for name, compiled in found:
                 words = " ".join(f"{key}={value}" for key, value in resources(compiled).items())
                 sys.stdout.write(f"sm_{capability} {case} {'masked' if masked else 'all'} {name} {words}\n")
                 sys.stdout.flush()

@@ -17,21 +17,40 @@ if not ON_GPU:
 
 def correct_the_interpreter() -> None:
     """numpy has no bfloat16: the interpreter keeps such numbers as integers of their bits. As of Triton 3.7 its matrix
-    product multiplies those, and its conversion cuts digits off where a GPU rounds."""
+    product multiplies those, its conversion cuts digits off where a GPU rounds, and float32 numbers are multiplied
+    exactly whatever precision is asked for, where it is not refused."""
+    import dataclasses
+
     import numpy as np
     import triton.language as tl
+    from triton._C.libtriton import ir
     from triton.runtime import interpreter
 
+    options = interpreter.interpreter_builder.options
+    allowed = (*options.allowed_dot_input_precisions, "bf16x3")
+    interpreter.interpreter_builder.options = dataclasses.replace(options, allowed_dot_input_precisions=allowed)
+    precision = ir.INPUT_PRECISION
+    bits = {precision.BF16x3: 16, precision.TF32x3: 13, precision.TF32: 13}
+    """Of float32's mantissa that a part of a number goes without."""
     original = interpreter.InterpreterBuilder.create_dot
 
-    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+    def create_dot(self: Any, a: Any, b: Any, d: Any, wanted: Any, *rest: Any) -> Any:
         a, b = (
             interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
             if x.dtype.scalar == tl.bfloat16
             else x
             for x in (a, b)
         )
-        return original(self, a, b, *rest)
+        if a.dtype.scalar != tl.float32 or wanted not in bits:
+            return original(self, a, b, d, wanted, *rest)
+        # A number is the sum of a part of few digits and of what is left, of few digits too; the product of the two
+        # lesser parts is left out.
+        (a, a_rest), (b, b_rest) = (_parts(x.data, bits[wanted]) for x in (a, b))
+        products = [(a, b)] if wanted == precision.TF32 else [(a_rest, b), (a, b_rest), (a, b)]
+        for x, y in products:
+            x, y = (interpreter.TensorHandle(each, tl.float32) for each in (x, y))
+            d = original(self, x, y, d, wanted, *rest)
+        return d
 
     interpreter.InterpreterBuilder.create_dot = create_dot
     convert = interpreter.InterpreterBuilder.cast_impl
@@ -43,3 +62,15 @@ def correct_the_interpreter() -> None:
         return convert(self, source, wanted)
 
     interpreter.InterpreterBuilder.cast_impl = cast_impl
+
+
+def _parts(x: Any, bits: int) -> tuple[Any, Any]:
+    import numpy as np
+
+    def shortened(values: Any) -> Any:
+        whole = np.ascontiguousarray(values).view(np.uint32)
+        half = np.uint32(1 << (bits - 1))
+        return ((whole + half) & ~np.uint32((1 << bits) - 1)).view(np.float32)
+
+    first = shortened(x)
+    return first, shortened(x - first)

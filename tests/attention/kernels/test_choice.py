@@ -25,7 +25,6 @@ def attend(
         ({"num_landmarks": 16}, "num_landmarks is 16: supported are 32, 64, 128, 256"),
         ({"D": 48}, "head_dim is 48: supported are 32, 64, 128"),
         ({"D": 256}, "head_dim is 256: supported are 32, 64, 128"),
-        ({"num_landmarks": 256, "D": 128, "N": 300}, "num_landmarks x head_dim is 256 x 128: supported is up to 16384"),
         ({"dtype": torch.float64}, "the dtype is torch.float64: supported are bfloat16, float16 and float32"),
         ({"conv_kernel_size": 131}, "conv_kernel_size is 131: supported are up to 129"),
         ({"pinv_start": "batch"}, "not 'valid' and 'batch'"),
@@ -120,20 +119,33 @@ def test_auto_within_a_compiled_model() -> None:
     torch.testing.assert_close(compiled(q, q, q), module(q, q, q))
 
 
-def test_a_small_gpu_is_left_to_tensor_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_shared_memory", lambda device: 99 * 1024)
-    reason = kernels.why_not(_OnGpu(1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
-    assert reason is not None
-    assert "99 KiB of shared memory, of which the kernels need 163" in reason
+@pytest.mark.parametrize(
+    ("room", "dtype", "reason"),
+    [
+        (99, torch.bfloat16, None),
+        (99, torch.float32, "99 KiB of shared memory, of which the kernels need 163"),
+        (64, torch.float16, "64 KiB of shared memory, of which the kernels need 99"),
+        (163, torch.float32, None),
+    ],
+)
+def test_a_gpu_of_little_shared_memory_is_left_to_tensor_operations(
+    room: int, dtype: torch.dtype, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "room", lambda device: room * 1024)
+    found = kernels.why_not(_OnGpu(dtype, 1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
+    assert found is None if reason is None else reason in str(found)
 
 
 class _OnGpu:
     """What the choice looks at, of a tensor that need not exist."""
 
-    device, dtype = torch.device("cuda"), torch.bfloat16
+    device = torch.device("cuda")
 
-    def __init__(self, *shape: int) -> None:
-        self.shape = shape
+    def __init__(self, dtype: torch.dtype, *shape: int) -> None:
+        self.dtype, self.shape = dtype, shape
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
 
 
 @pytest.mark.skipif(ON_GPU, reason="there is one")

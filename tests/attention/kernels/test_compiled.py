@@ -11,11 +11,9 @@ from small import ROOT
 from torch import Tensor
 
 from nystromformer.attention import create_attention
+from nystromformer.attention.kernels import plan
 from nystromformer.attention.kernels.ops import nystrom_attention
 from nystromformer.attention.mask import AttentionMask
-
-SHARED_BYTES = 227 * 1024
-"""Of a program on Hopper."""
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
@@ -45,10 +43,11 @@ def test_torch_compile_sees_one_operator() -> None:
         assert q.grad.isfinite().all()
 
 
-def test_kernels_fit_a_gpu_that_is_not_here() -> None:
-    """What would be launched is compiled by NVIDIA's assembler."""
+@pytest.mark.parametrize(("capability", "room"), [("90", plan.LARGE_ROOM), ("86", plan.SMALL_ROOM)])
+def test_kernels_fit_a_gpu_that_is_not_here(capability: str, room: int) -> None:
+    """What would be launched is compiled by NVIDIA's assembler, for a data centre's GPU and for another one."""
     told = subprocess.run(
-        [sys.executable, ROOT / "tests" / "support" / "compiling.py", "90", "bfloat16,32,64"],
+        [sys.executable, ROOT / "tests" / "support" / "compiling.py", capability, "bfloat16,32,64"],
         capture_output=True,
         text=True,
         check=False,
@@ -56,4 +55,4 @@ def test_kernels_fit_a_gpu_that_is_not_here() -> None:
     assert told.returncode == 0, told.stderr
     lines = re.findall(r"(\w+)_kernel shared=(\d+) registers=(\d+) stack=(\d+)", told.stdout)
     assert len(lines) == 2 * 9, "with and without a mask"
-    assert all(int(shared) <= SHARED_BYTES for _, shared, _, _ in lines), told.stdout
+    assert all(int(shared) <= room for _, shared, _, _ in lines), told.stdout

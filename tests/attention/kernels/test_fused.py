@@ -6,6 +6,7 @@ from interpreting import DEVICE, ON_GPU
 from torch import Tensor
 
 from nystromformer.attention import create_attention, reference
+from nystromformer.attention.kernels import ops, plan
 from nystromformer.attention.nystrom import NystromAttention
 
 FLOAT32 = 3e-5
@@ -80,7 +81,16 @@ def ragged(B: int, N: int, seed: int = 3) -> Tensor:
 
 @pytest.mark.parametrize(
     ("M", "D", "N"),
-    [(32, 32, 33), (32, 64, 96), (64, 64, 200), (32, 128, 100), (128, 32, 150), (128, 128, 160), (256, 64, 300)],
+    [
+        (32, 32, 33),
+        (32, 64, 96),
+        (64, 64, 200),
+        (32, 128, 100),
+        (128, 32, 150),
+        (128, 128, 160),
+        (256, 64, 300),
+        (256, 128, 300),
+    ],
 )
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 def test_sizes(M: int, D: int, N: int, masked: bool) -> None:
@@ -156,6 +166,32 @@ def test_any_number_of_programs(enough: int, monkeypatch: pytest.MonkeyPatch) ->
     assert_close(results(module, x, keep), oracle(module, x, keep))
 
 
+@pytest.mark.parametrize("landmarks", [16, 32])
+def test_landmarks_in_tiles(landmarks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not all landmarks fit at once, as with 256 of head dim 128: rows of all kinds, several splits."""
+    monkeypatch.setitem(plan.LARGEST_TILES[4], plan.LARGE_ROOM, landmarks * 32)
+    monkeypatch.setattr("nystromformer.attention.kernels.plan.ENOUGH_PROGRAMS", 20)
+    module, x = build(1, 32, 64, K=5), tensors(6, 1, 150, 32)
+    keep = ragged(6, 150)
+    keep[4, 20:] = False  # one tile's landmarks stand for tokens, the others' do not
+    keep[5] = False
+    keep[5, 50:114] = True
+    found = results(module, x, keep)
+    assert_close(found, oracle(module, x, keep))
+    assert all(value.isfinite().all() for value in found.values())
+
+
+def test_tiles_are_added_before_they_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = build(1, 32, 64, K=5), tensors(1, 1, 150, 32, torch.bfloat16)
+    expected = oracle(module, x)
+    whole = errors(results(module, x), expected)
+    monkeypatch.setattr(plan, "LARGEST_TILES", {2: {plan.LARGE_ROOM: 16 * 32}})
+    monkeypatch.setattr(ops, "room", lambda device: plan.LARGE_ROOM)
+    tiles = errors(results(module, x), expected)
+    assert tiles != whole
+    assert all(tiles[name] < 1.05 * whole[name] for name in expected), (tiles, whole)
+
+
 def test_any_strides() -> None:
     module, x = build(2, 32, 32, K=5), tensors(2, 2, 70, 32)
     expected = results(module, x)
@@ -169,9 +205,12 @@ def test_any_strides() -> None:
     assert_close(results(module, [*x[:3], broadcast]), oracle(module, [*x[:3], broadcast]))
 
 
+@pytest.mark.parametrize("scale", [0.3, 1, 3])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-def test_short_numbers_are_as_close_as_tensor_operations(dtype: torch.dtype) -> None:
+def test_short_numbers_are_as_close_as_tensor_operations(dtype: torch.dtype, scale: float) -> None:
+    """Also where all keys look alike, which the inverse enlarges most, and where a few take all."""
     module, x = build(2, 64, 64, K=9), tensors(2, 2, 150, 64, dtype)
+    x[:2] = [(each.detach() * scale).requires_grad_() for each in x[:2]]
     keep = ragged(2, 150)
     expected = oracle(module, x, keep)
     plain = build(2, 64, 64, K=9, implementation="torch")
@@ -206,3 +245,13 @@ def test_on_the_gpu_auto_takes_the_kernels() -> None:
     module, x = build(2, 64, 64, K=9, implementation="auto"), tensors(2, 2, 150, 64)
     fused = build(2, 64, 64, K=9)
     assert torch.equal(results(module, x)["out"], results(fused, x)["out"])
+
+
+@pytest.mark.skipif(not ON_GPU, reason="too many programs for the interpreter")
+@pytest.mark.parametrize(("B", "N"), [(70_000, 40), (1, 1_000_003)], ids=["rows", "tokens"])
+def test_on_the_gpu_many_rows_and_many_tokens(B: int, N: int) -> None:
+    module, x = build(1, 32, 32, K=5), tensors(B, 1, N, 32, torch.bfloat16)
+    plain = build(1, 32, 32, K=5, implementation="torch")
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        usual = results(plain, x)
+    assert all(error < 0.05 for error in errors(results(module, x), {k: v.cpu() for k, v in usual.items()}).values())

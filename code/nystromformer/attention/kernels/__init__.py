@@ -6,7 +6,6 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from nystromformer.attention.kernels.plan import (
@@ -14,8 +13,8 @@ from nystromformer.attention.kernels.plan import (
     HEAD_DIMS,
     LANDMARKS,
     LARGEST_FILTER,
-    LARGEST_TILE,
-    SHARED_MEMORY,
+    least_room,
+    room,
 )
 
 if TYPE_CHECKING:
@@ -36,29 +35,21 @@ def why_not(q: Tensor, num_landmarks: int, kernel_size: int | None) -> str | Non
         return "triton is not installed (pip install triton)"
     if q.device.type != "cuda" and not interprets():
         return f"the tensors are on {q.device}: kernels run on CUDA devices (elsewhere only with TRITON_INTERPRET=1)"
-    if q.device.type == "cuda" and (found := _shared_memory(q.device.index)) < SHARED_MEMORY:
-        return (
-            f"the GPU gives a program {found // 1024} KiB of shared memory, of which the kernels need "
-            f"{SHARED_MEMORY // 1024} (an A100, an H100 or later ones of their line have them)"
-        )
     if num_landmarks not in LANDMARKS:
         return f"num_landmarks is {num_landmarks}: supported are {', '.join(map(str, LANDMARKS))}"
     if q.shape[3] not in HEAD_DIMS:
         return f"head_dim is {q.shape[3]}: supported are {', '.join(map(str, HEAD_DIMS))}"
-    if num_landmarks * q.shape[3] > LARGEST_TILE:
-        return f"num_landmarks x head_dim is {num_landmarks} x {q.shape[3]}: supported is up to {LARGEST_TILE}"
     if q.dtype not in DTYPES:
         return f"the dtype is {q.dtype}: supported are bfloat16, float16 and float32"
     if kernel_size is not None and kernel_size > LARGEST_FILTER:
         return f"conv_kernel_size is {kernel_size}: supported are up to {LARGEST_FILTER}"
+    if (found := room(q.device)) < (needed := least_room(q.element_size())):
+        least = ", ".join(f"{least_room(size) // 1024} for numbers of {8 * size} bits" for size in (2, 4))
+        return (
+            f"the GPU gives a program {found // 1024} KiB of shared memory, of which the kernels need "
+            f"{needed // 1024} ({least})"
+        )
     return None
-
-
-@torch.compiler.assume_constant_result
-def _shared_memory(device: int | None) -> int:
-    """Bytes that a program on a GPU may have."""
-    properties = torch.cuda.get_device_properties(device)
-    return int(properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
 def fused_attention(

@@ -1,12 +1,21 @@
 """Triton kernels of the forward pass.
 
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim, S splits of a row's segments, G segments of a split, K taps
-of the convolution. One program works on one head of one row (`pid_bh`) and on one split, or one block of tokens.
-docs/kernels.md counts what each kernel reads and writes.
+of the convolution. One program works on one head of one row (`pid_bh`) and on one split, or one block of tokens; on all
+landmarks at once (TILE = M) or, where they would not fit, on TILE of them after TILE. docs/kernels.md counts what each
+kernel reads and writes.
 """
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def place(per_head):
+    """Which of a head's programs this one is, and which head's. One number for both: a grid's other dimensions end at
+    65535, B·H does not."""
+    pid = tl.program_id(0)
+    return pid % per_head, pid // per_head
 
 
 @triton.jit
@@ -97,7 +106,7 @@ def query_landmarks_kernel(
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Q̃ of a split's segments (eq. 16). Reads Q once."""
-    split, pid_bh = tl.program_id(0), tl.program_id(1)
+    split, pid_bh = place(M // G)
     row, first = pid_bh // H, split * G
     start = segment_start(bounds_ptr, row, first, N, M, HAS_MASK)
     end = segment_start(bounds_ptr, row, tl.minimum(first + G, M), N, M, HAS_MASK)
@@ -117,27 +126,28 @@ def keys_kernel(
     k_ptr, v_ptr, keep_ptr, bounds_ptr, counts_ptr, q_landmarks_ptr,
     k_landmarks_ptr, part_ptr, part_max_ptr, part_sum_ptr,
     k_stride_b, k_stride_h, k_stride_n, v_stride_b, v_stride_h, v_stride_n, H, N, scale,
-    M: tl.constexpr, D: tl.constexpr, G: tl.constexpr, S, BLOCK: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, G: tl.constexpr, S, BLOCK: tl.constexpr, TILE: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """K̃ of a split's segments, and the split's part of softmax(Q̃Kᵀ)V by an online softmax. Reads K and V once.
+    """K̃ of a split's segments, and the split's part of a tile of softmax(Q̃Kᵀ)V by an online softmax. Reads K and V.
 
     Scores are in units of log2, for exp2.
     """
-    split, pid_bh = tl.program_id(0), tl.program_id(1)
+    split, pid_bh = place(S)
+    tile = tl.program_id(1) if TILE < M else 0
     row, first = pid_bh // H, split * G
     start = segment_start(bounds_ptr, row, first, N, M, HAS_MASK)
     end = segment_start(bounds_ptr, row, tl.minimum(first + G, M), N, M, HAS_MASK)
     k_base = k_ptr + token_offsets(pid_bh, H, k_stride_b, k_stride_h)
     v_base = v_ptr + token_offsets(pid_bh, H, v_stride_b, v_stride_h)
-    landmarks, dims = tl.arange(0, M), tl.arange(0, D)
+    landmarks, dims = tile * TILE + tl.arange(0, TILE), tl.arange(0, D)
     head = pid_bh.to(tl.int64) * M
     q_landmarks = tl.load(q_landmarks_ptr + (head + landmarks[:, None]) * D + dims[None, :])
     q_landmarks = q_landmarks.to(k_ptr.dtype.element_ty)
     sums = tl.zeros((16, D), dtype=tl.float32)
-    context = tl.zeros((M, D), dtype=tl.float32)
-    highest = tl.full((M,), float("-inf"), dtype=tl.float32)
-    total = tl.zeros((M,), dtype=tl.float32)
+    context = tl.zeros((TILE, D), dtype=tl.float32)
+    highest = tl.full((TILE,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((TILE,), dtype=tl.float32)
     for begin in range(start, end, BLOCK):
         tokens = begin + tl.arange(0, BLOCK)
         kept = are_kept(keep_ptr, row, tokens, tokens < end, N, HAS_MASK)
@@ -155,6 +165,7 @@ def keys_kernel(
         total = total * shrink + tl.sum(weights, 1)
         context = tl.dot(weights.to(v.dtype), v, context * shrink[:, None], input_precision=PRECISION)
         highest = new_highest
+    # The programs of a split's tiles all write the same.
     store_means(k_landmarks_ptr, sums, pid_bh, row, first, counts_ptr, bounds_ptr, N, M, D, G, HAS_MASK)
     part = (pid_bh.to(tl.int64) * S + split) * M
     tl.store(part_ptr + (part + landmarks[:, None]) * D + dims[None, :], context)
@@ -195,12 +206,14 @@ def landmark_softmax(q_landmarks, k_landmarks, used, scale, PRECISION: tl.conste
 
 
 @triton.jit
-def used_landmarks(counts_ptr, row, M: tl.constexpr, HAS_MASK: tl.constexpr):
-    """(M,): landmarks that stand for tokens; the first one of a row that has none, so that a softmax has one."""
-    landmarks = tl.arange(0, M)
+def used_landmarks(counts_ptr, row, landmarks, M: tl.constexpr, HAS_MASK: tl.constexpr):
+    """Which of the landmarks stand for tokens; the first one of a row that has none, so that a softmax has one.
+
+    A row's used landmarks are its first ones.
+    """
     if HAS_MASK:
-        counts = tl.load(counts_ptr + row * M + landmarks)
-        return (counts > 0) | ((landmarks == 0) & (tl.sum(counts, 0) == 0))
+        length = tl.sum(tl.load(counts_ptr + row * M + tl.arange(0, M)), 0)
+        return (tl.load(counts_ptr + row * M + landmarks) > 0) | ((landmarks == 0) & (length == 0))
     return landmarks >= 0
 
 
@@ -237,7 +250,7 @@ def landmark_system_kernel(
     context, log_sum = combined_context(part_ptr, part_max_ptr, part_sum_ptr, pid_bh, M, D, S)
     tl.store(context_ptr + tile, context)
     tl.store(log_sum_ptr + pid_bh.to(tl.int64) * M + landmarks, log_sum)
-    used = used_landmarks(counts_ptr, row, M, HAS_MASK)
+    used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
     a = landmark_softmax(tl.load(q_landmarks_ptr + tile), tl.load(k_landmarks_ptr + tile), used, scale, PRECISION)
     z = inverse_start(a)
     for _ in range(ITERATIONS):
@@ -282,12 +295,17 @@ def convolve(
 
 
 @triton.jit
-def token_weights(q, k_landmarks, used, scale, PRECISION: tl.constexpr):
-    """softmax(QK̃ᵀ/√D) of a block of tokens, (tokens, M)."""
+def landmark_tile(pid_bh, tile, M: tl.constexpr, D: tl.constexpr, TILE: tl.constexpr):
+    """The landmarks of a tile, (TILE,), and their places in (B·H, M, D), (TILE, D)."""
+    landmarks = tile * TILE + tl.arange(0, TILE)
+    return landmarks, (pid_bh.to(tl.int64) * M + landmarks[:, None]) * D + tl.arange(0, D)[None, :]
+
+
+@triton.jit
+def token_scores(q, k_landmarks, used, scale, PRECISION: tl.constexpr):
+    """QK̃ᵀ/√D of a block of tokens, (tokens, landmarks), in units of log2; -inf at landmarks of empty segments."""
     scores = tl.dot(q, tl.trans(k_landmarks), input_precision=PRECISION) * scale
-    scores = tl.where(used[None, :], scores, float("-inf"))
-    weights = tl.exp2(scores - tl.max(scores, 1)[:, None])
-    return weights / tl.sum(weights, 1)[:, None]
+    return tl.where(used[None, :], scores, float("-inf"))
 
 
 @triton.jit
@@ -295,20 +313,36 @@ def output_kernel(
     q_ptr, v_ptr, keep_ptr, counts_ptr, k_landmarks_ptr, values_ptr, weight_ptr, out_ptr,
     q_stride_b, q_stride_h, q_stride_n, v_stride_b, v_stride_h, v_stride_n, o_stride_b, o_stride_h, o_stride_n,
     H, N, scale,
-    M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
+    M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """softmax(QK̃ᵀ)W + conv(V) of a block of tokens. Reads Q and V once (V's block with K - 1 neighbours), writes."""
-    block, pid_bh = tl.program_id(0), tl.program_id(1)
+    block, pid_bh = place(tl.cdiv(N, BLOCK))
     row, head, begin = pid_bh // H, pid_bh % H, block * BLOCK
     tokens = begin + tl.arange(0, BLOCK)
     kept = are_kept(keep_ptr, row, tokens, tokens < N, N, HAS_MASK)
-    landmarks, dims = tl.arange(0, M), tl.arange(0, D)
-    tile = (pid_bh.to(tl.int64) * M + landmarks[:, None]) * D + dims[None, :]
     q = load_tokens(q_ptr + token_offsets(pid_bh, H, q_stride_b, q_stride_h), tokens, kept, q_stride_n, D)
-    used = used_landmarks(counts_ptr, row, M, HAS_MASK)
-    weights = token_weights(q, tl.load(k_landmarks_ptr + tile).to(q.dtype), used, scale, PRECISION)
-    out = tl.dot(weights.to(q.dtype), tl.load(values_ptr + tile).to(q.dtype), input_precision=PRECISION)
+    landmarks, places = landmark_tile(pid_bh, 0, M, D, TILE)
+    used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
+    scores = token_scores(q, tl.load(k_landmarks_ptr + places).to(q.dtype), used, scale, PRECISION)
+    highest = tl.max(scores, 1)  # of a landmark that is used: no -inf
+    weights = tl.exp2(scores - highest[:, None])
+    total = tl.sum(weights, 1)
+    if TILE == M:
+        weights = weights / total[:, None]
+    out = tl.dot(weights.to(q.dtype), tl.load(values_ptr + places).to(q.dtype), input_precision=PRECISION)
+    if TILE < M:
+        for i in range(1, M // TILE):
+            landmarks, places = landmark_tile(pid_bh, i, M, D, TILE)
+            used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
+            scores = token_scores(q, tl.load(k_landmarks_ptr + places).to(q.dtype), used, scale, PRECISION)
+            new_highest = tl.maximum(highest, tl.max(scores, 1))
+            weights, shrink = tl.exp2(scores - new_highest[:, None]), tl.exp2(highest - new_highest)
+            total = total * shrink + tl.sum(weights, 1)
+            values = tl.load(values_ptr + places).to(q.dtype)
+            out = tl.dot(weights.to(q.dtype), values, out * shrink[:, None], input_precision=PRECISION)
+            highest = new_highest
+        out = out / total[:, None]
     if K > 0:
         v_base = v_ptr + token_offsets(pid_bh, H, v_stride_b, v_stride_h)
         out = convolve(
@@ -317,5 +351,5 @@ def output_kernel(
         )  # fmt: skip
     out = tl.where(kept[:, None], out, 0.0)
     o_base = out_ptr + token_offsets(pid_bh, H, o_stride_b, o_stride_h)
-    pointers = o_base + tokens.to(tl.int64)[:, None] * o_stride_n + dims[None, :]
+    pointers = o_base + tokens.to(tl.int64)[:, None] * o_stride_n + tl.arange(0, D)[None, :]
     tl.store(pointers, out.to(out_ptr.dtype.element_ty), mask=(tokens < N)[:, None])

@@ -12,18 +12,20 @@ from torch import Tensor
 
 from nystromformer.attention.kernels import backward as bwd
 from nystromformer.attention.kernels import forward as fwd
-from nystromformer.attention.kernels.plan import Plan, make_plan
+from nystromformer.attention.kernels.plan import Plan, make_plan, room
 from nystromformer.attention.pinv import apply_iterations, iteration_gradients, start_value
 
 _SYSTEM_ON_CHIP, _GRADIENTS_ON_CHIP = 128, 64
 """Landmarks up to which a head's M x M matrices stay in one program, forward and backward (which has ten of them);
 above, batched products that meet in L2."""
+_PRECISION = "tf32x3"
+"""Of products of float32 numbers among tokens: as exact as float32's own. Those of 16-bit numbers are exact anyway."""
 _FORWARD, _BACKWARD = "nystromformer::nystrom_attention", "nystromformer::nystrom_attention_backward"
 
 
 def _plan(q: Tensor, M: int, K: int) -> Plan:
     B, H, N, D = q.shape
-    return make_plan(max(1, B * H), max(1, N), M, D, K, q.element_size())
+    return make_plan(max(1, B * H), max(1, N), M, D, K, q.element_size(), room(q.device))
 
 
 def _strides(x: Tensor) -> tuple[int, int, int]:
@@ -35,10 +37,10 @@ def _rows_of_numbers(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _like_projections(x: Tensor) -> Tensor:
+def _like_projections(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Memory for (B, H, N, D) in the order in which the layers' projections give and take it, (B, N, H, D)."""
     B, H, N, D = x.shape
-    return torch.empty(B, N, H, D, dtype=x.dtype, device=x.device).transpose(1, 2)
+    return torch.empty(B, N, H, D, dtype=dtype or x.dtype, device=x.device).transpose(1, 2)
 
 
 def _system_warps(M: int) -> int:
@@ -83,15 +85,14 @@ def nystrom_attention(
     part_max, part_sum = (torch.empty(B, H, plan.parts, M, **small) for _ in range(2))
     if not out.numel():
         return out, q_landmarks, k_landmarks, context, log_sum, values
-    flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": plan.precision, "num_stages": 2}
-    # A head's own matrices are float32 whatever Q is.
-    exact = {"PRECISION": "tf32x3"}
+    flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": _PRECISION, "num_stages": 2}
     split = {"M": M, "D": D, "G": plan.segments, "BLOCK": plan.block, "num_warps": plan.warps, **flags}
-    fwd.query_landmarks_kernel[(plan.parts, B * H)](q, keep, bounds, counts, q_landmarks, *_strides(q), H, N, **split)
-    fwd.keys_kernel[(plan.parts, B * H)](
+    fwd.query_landmarks_kernel[(plan.parts * B * H,)](q, keep, bounds, counts, q_landmarks, *_strides(q), H, N, **split)
+    fwd.keys_kernel[(plan.parts * B * H, M // plan.tile)](
         *(k, v, keep, bounds, counts, q_landmarks, k_landmarks, part, part_max, part_sum),
         *(*_strides(k), *_strides(v), H, N, scale),
         S=plan.parts,
+        TILE=plan.tile,
         **split,
     )
     if M <= _SYSTEM_ON_CHIP:
@@ -105,7 +106,7 @@ def nystrom_attention(
                 "ITERATIONS": iterations,
                 "num_warps": _system_warps(M),
                 **flags,
-                **exact,
+                "PRECISION": plan.system_precision,
             },
         )
     else:
@@ -115,10 +116,11 @@ def nystrom_attention(
         values = z.view_as(a) @ context
         if lengths is not None and first is not None:
             values = torch.where((lengths <= M)[:, None, None, None], _tokens_at(v, first, lengths), values)
-    fwd.output_kernel[(triton.cdiv(N, plan.block), B * H)](
+    fwd.output_kernel[(triton.cdiv(N, plan.block) * B * H,)](
         *(q, v, keep, counts, k_landmarks, values, weight, out),
         *(*_strides(q), *_strides(v), *_strides(out), H, N, scale),
-        **{"M": M, "D": D, "K": K, "BLOCK": plan.block, "CHUNK": plan.chunk, "num_warps": plan.warps, **flags},
+        **{"M": M, "D": D, "K": K, "BLOCK": plan.block, "CHUNK": plan.chunk, "TILE": plan.tile, **flags},
+        num_warps=plan.warps,
     )
     return out, q_landmarks, k_landmarks, context, log_sum, values
 
@@ -146,41 +148,56 @@ def nystrom_attention_backward(
     B, H, N, D = q.shape
     M, K = q_landmarks.shape[2], 0 if weight is None else weight.shape[2]
     plan, (scale, root) = _plan(q, M, K), _scales(D)
-    d_q, d_k, d_v = (_like_projections(q) for _ in range(3))
+    tiles = M // plan.tile
+    d_q = _like_projections(q)
+    # What several tiles of landmarks add up is rounded once, at the end.
+    d_k, d_v = (_like_projections(q, torch.float32 if tiles > 1 else q.dtype) for _ in range(2))
     d_weight = torch.zeros(0 if weight is None else weight.shape, dtype=torch.float32, device=q.device)
     if not q.numel():
-        return d_q, d_k, d_v, d_weight
+        return d_q, d_k.to(q.dtype), d_v.to(q.dtype), d_weight
     small: dict[str, Any] = {"dtype": torch.float32, "device": q.device}
-    flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": plan.precision}
-    tiles = {"M": M, "D": D, "BLOCK": plan.gradient_block, "num_warps": 8, "num_stages": plan.stages, **flags}
+    flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": _PRECISION}
+    cut = {"M": M, "D": D, "BLOCK": plan.gradient_block, "TILE": plan.tile}
+    cut |= {"num_warps": 8, "num_stages": plan.stages, **flags}
+    blocks = triton.cdiv(N, plan.gradient_block)
+    token_sums = torch.empty(2, B, H, N if tiles > 1 else 0, **small)
+    if tiles > 1:
+        bwd.token_sums_kernel[(blocks * B * H,)](
+            *(q, d_out, keep, counts, k_landmarks, values, *token_sums),
+            *(*_strides(q), *_strides(d_out), H, N, scale),
+            **cut,
+        )
     sums = torch.empty(2, B, H, plan.splits, M, D, **small)
-    bwd.output_sums_kernel[(plan.splits, B * H)](
-        *(q, d_out, keep, counts, k_landmarks, values, sums[0], sums[1]),
+    bwd.output_sums_kernel[(plan.splits * B * H, tiles)](
+        *(q, d_out, keep, counts, k_landmarks, values, *token_sums, *sums),
         *(*_strides(q), *_strides(d_out), H, N, plan.tokens_of_split, scale, root),
         S=plan.splits,
-        **tiles,
+        **cut,
     )
     d_values, d_k_outputs = sums.sum(3)
-    system = _system_gradients if M > _GRADIENTS_ON_CHIP else _system_gradients_on_chip
-    d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks = system(
-        q_landmarks, k_landmarks, context, counts, lengths, d_values, d_k_outputs, iterations
+    system = (q_landmarks, k_landmarks, context, counts, lengths, d_values, d_k_outputs, iterations)
+    d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks = (
+        _system_gradients(*system)
+        if M > _GRADIENTS_ON_CHIP
+        else _system_gradients_on_chip(*system, plan.system_precision)
     )
     d_q_parts = torch.empty(B, H, plan.splits, M, D, **small)
-    bwd.key_value_gradients_kernel[(plan.splits, B * H)](
-        *(k, v, d_out, keep, ids, counts, weight, q_landmarks, log_sum, d_context, d_own, row_sums, d_k_landmarks),
-        *(d_k, d_v, d_q_parts, *_strides(k), *_strides(v), *_strides(d_out), *_strides(d_k)),
-        *(H, N, plan.tokens_of_split, scale, root),
-        **{"K": K, "S": plan.splits, "CHUNK": plan.gradient_chunk, **tiles},
-    )
+    for tile in range(tiles):
+        bwd.key_value_gradients_kernel[(plan.splits * B * H,)](
+            *(k, v, d_out, keep, ids, counts, weight, q_landmarks, log_sum, d_context, d_own, row_sums, d_k_landmarks),
+            *(d_k, d_v, d_q_parts, *_strides(k), *_strides(v), *_strides(d_out), *_strides(d_k)),
+            *(H, N, plan.tokens_of_split, scale, root, tile),
+            **{"K": K, "S": plan.splits, "CHUNK": plan.gradient_chunk, "IS_FIRST": tile == 0, **cut},
+        )
     d_q_landmarks = d_q_landmarks + d_q_parts.sum(2)
-    bwd.query_gradients_kernel[(triton.cdiv(N, plan.gradient_block), B * H)](
-        *(q, d_out, keep, ids, counts, k_landmarks, values, d_q_landmarks, d_q),
+    bwd.query_gradients_kernel[(blocks * B * H,)](
+        *(q, d_out, keep, ids, counts, k_landmarks, values, *token_sums, d_q_landmarks, d_q),
         *(*_strides(q), *_strides(d_out), *_strides(d_q), H, N, scale, root),
-        **tiles,
+        **cut,
     )
     if weight is not None:
         d_weight = _weight_gradient(v, d_out, keep, K, plan)
-    return d_q, d_k, d_v, d_weight
+    return d_q, d_k.to(q.dtype), d_v.to(q.dtype), d_weight
 
 
 def _weight_gradient(v: Tensor, d_out: Tensor, keep: Tensor | None, K: int, plan: Plan) -> Tensor:
@@ -189,14 +206,14 @@ def _weight_gradient(v: Tensor, d_out: Tensor, keep: Tensor | None, K: int, plan
     tokens_of_split = triton.cdiv(plan.tokens_of_split, C) * C
     S = triton.cdiv(N, tokens_of_split)
     products = torch.empty(B, H, S, C, 2 * C, dtype=torch.float32, device=v.device)
-    bwd.weight_gradient_kernel[(S, B * H)](
+    bwd.weight_gradient_kernel[(S * B * H,)](
         *(v, d_out, keep, products, *_strides(v), *_strides(d_out), H, N, tokens_of_split),
         D=D,
         K=K,
         S=S,
         BLOCK=C,
         HAS_MASK=keep is not None,
-        PRECISION=plan.precision,
+        PRECISION=_PRECISION,
         num_warps=8 if C > 32 else 4,
     )
     diagonals = products.sum((0, 2)).as_strided((H, C, K), (2 * C * C, 2 * C + 1, 1))
@@ -212,6 +229,7 @@ def _system_gradients_on_chip(
     d_values: Tensor,
     d_k_outputs: Tensor,
     iterations: int,
+    precision: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     B, H, M, D = q_landmarks.shape
     scale, root = _scales(D)
@@ -225,8 +243,9 @@ def _system_gradients_on_chip(
         D=D,
         ITERATIONS=iterations,
         HAS_MASK=counts is not None,
-        PRECISION="tf32x3",
-        num_warps=_system_warps(M),
+        PRECISION=precision,
+        num_warps=4,
+        num_stages=1,
     )
     return d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks
 

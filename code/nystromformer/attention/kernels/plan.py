@@ -9,12 +9,13 @@ from typing import NamedTuple
 import torch
 
 LANDMARKS, HEAD_DIMS = (32, 64, 128, 256), (32, 64, 128)
-LARGEST_TILE = 128 * 128
-"""Landmarks times head dims: of more the backward pass does not fit a multiprocessor."""
 LARGEST_FILTER = 129
-SHARED_MEMORY = 163 * 1024
-"""Bytes that the largest program has, which docs/kernels.md lists."""
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+HOPPER_ROOM, LARGE_ROOM, SMALL_ROOM = 227 * 1024, 163 * 1024, 99 * 1024
+"""Bytes of shared memory that a program may have: on an H100, on an A100, on other GPUs since 2020."""
+LARGEST_TILES = {2: {LARGE_ROOM: 128 * 128, SMALL_ROOM: 64 * 128}, 4: {LARGE_ROOM: 64 * 64}}
+"""Landmarks times head dims that fit at a time, by the bytes of a number of Q, K and V and what a program may have."""
 
 ENOUGH_PROGRAMS = 512
 """Programs that fill a large GPU several times over; work is split until there are as many."""
@@ -23,6 +24,8 @@ ENOUGH_PROGRAMS = 512
 class Plan(NamedTuple):
     """How the work of one call is cut."""
 
+    tile: int
+    """Landmarks at a time: all of them where they fit."""
     block: int
     """Tokens at a time, forward."""
     segments: int
@@ -40,9 +43,9 @@ class Plan(NamedTuple):
     """Blocks that are on their way at a time, backward."""
     taps_block: int
     """Tokens at a time for the filter's gradient: with K taps each block needs K - 1 more."""
-    precision: str
-    """Of products of float32 numbers. Three products of tf32 parts are as exact as float32's own, but those of large
-    tiles do not fit. Products of 16-bit numbers are exact in any case."""
+    system_precision: str
+    """Of products of landmarks' matrices, float32 numbers whatever Q is. Three products of bf16 parts err by 2⁻¹⁶, far
+    less than Q, K and V of 16 bits do, whose rounding the inverse enlarges alike; float32 itself takes tf32's parts."""
 
     @property
     def chunk(self) -> int:
@@ -55,34 +58,60 @@ class Plan(NamedTuple):
         return min(64, self.gradient_block)
 
 
-def make_plan(heads: int, length: int, num_landmarks: int, head_dim: int, taps: int, element_size: int) -> Plan:
+def make_plan(
+    heads: int, length: int, num_landmarks: int, head_dim: int, taps: int, element_size: int, room: int
+) -> Plan:
     """The plan for B·H = `heads` of `length` tokens.
 
     Args:
         taps: K, or 0 without a convolution.
         element_size: bytes of a number of Q, K and V.
+        room: bytes of shared memory that a program may have, at least `least_room(element_size)`.
     """
-    tile, is_short = num_landmarks * head_dim, element_size == 2
-    block = 128 if tile <= 64 * 64 and is_short else 64 if tile <= 128 * 64 and is_short else 32
-    fits = tile <= 64 * 64 and num_landmarks <= 64
-    gradient_block = (64 if fits else 32 if num_landmarks <= 128 else 16) if is_short else (32 if fits else 16)
+    is_short = element_size == 2
+    largest = max(area for needed, area in LARGEST_TILES[element_size].items() if needed <= room)
+    tile = min(num_landmarks, largest // head_dim, 256 if is_short else 64)
+    area = tile * head_dim
+    # Hopper's matrix units take numbers from shared memory, others from registers, which more tokens would overflow.
+    is_light = is_short and area <= 64 * 64 and room >= HOPPER_ROOM
+    fits = area <= 64 * 64 and tile <= 64
+    if is_short:
+        block = 128 if is_light else 64 if area <= 128 * 64 else 32
+        gradient_block = 64 if fits else 32 if tile <= 128 else 16
+    else:
+        block, gradient_block = 32, 32 if head_dim <= 64 and tile == num_landmarks else 16
     segments = 16
     while segments > 1 and heads * (num_landmarks // segments) < ENOUGH_PROGRAMS:
         segments //= 2
     splits = min(_ceil(length, gradient_block), max(1, ENOUGH_PROGRAMS // heads))
     tokens_of_split = _ceil(_ceil(length, splits), gradient_block) * gradient_block
     return Plan(
+        tile=tile,
         block=block,
         segments=segments,
         parts=num_landmarks // segments,
-        warps=4 if tile <= 64 * 64 and is_short else 8,
+        warps=4 if is_light else 8,
         gradient_block=gradient_block,
         tokens_of_split=tokens_of_split,
         splits=_ceil(length, tokens_of_split),
-        stages=2 if fits else 1,
+        stages=2 if fits and (is_short or head_dim <= 64) else 1,
         taps_block=max(16, 1 << max(0, taps - 2).bit_length()),
-        precision="tf32x3" if is_short or fits else "ieee",
+        system_precision="bf16x3" if is_short else "tf32x3",
     )
+
+
+def least_room(element_size: int) -> int:
+    """Bytes of shared memory that a program must be given, for numbers of `element_size` bytes."""
+    return min(LARGEST_TILES[element_size])
+
+
+@torch.compiler.assume_constant_result
+def room(device: torch.device) -> int:
+    """Bytes of shared memory that a program on a device may have; in the interpreter as many as on an H100."""
+    if device.type != "cuda":
+        return HOPPER_ROOM
+    properties = torch.cuda.get_device_properties(device)
+    return int(properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
 def _ceil(a: int, b: int) -> int:
