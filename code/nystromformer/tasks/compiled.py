@@ -36,14 +36,14 @@ def compiled_where_it_pays(
     device: Device,
     group: Group,
     steps: Iterable[Step],
-    steps_left: int,
+    num_steps: int,
 ) -> Stance:
     """Compile layers in place where config.json leaves it open and it pays and works; says what was decided.
 
     Args:
         layers: of the task's model, which is not distributed yet and goes to the device.
         steps: some of the run, whose micro-batches have all sizes that are worth compiling for.
-        steps_left: of the run.
+        num_steps: of the whole run, not of what is left: one that was interrupted goes on as it began.
 
     Returns:
         The stance of torch.compile for the run.
@@ -53,8 +53,8 @@ def compiled_where_it_pays(
     if group.size > 1 and config.gpu_setting.parallel == "fsdp":
         say(group, 'layers as they are: in shards ("fsdp") they are compiled with model.compile true only')
         return "default"
-    if steps_left < _WORTHWHILE:
-        say(group, "layers as they are: compiling does not pay for %d steps (model.compile true: always)", steps_left)
+    if num_steps < _WORTHWHILE:
+        say(group, "layers as they are: compiling does not pay for %d steps (model.compile true: always)", num_steps)
         return "default"
     say(group, "compiling the layers, a minute or two (model.compile false: never)")
     began = time.monotonic()

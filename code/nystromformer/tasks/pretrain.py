@@ -173,7 +173,7 @@ def pretrain(
         first = 0 if latest is None else latest[1]["step"]
         layers, task = list(model.encoder.layers), PretrainingTask(model, config, dataset, device, workers, group)
         some = task.some_steps(first)
-        stance = compiled_where_it_pays(layers, task, config, device, group, some, setting.num_steps - first)
+        stance = compiled_where_it_pays(layers, task, config, device, group, some, setting.num_steps)
         task.model = placed(model, layers, config, device, group)
         trainer = Trainer(task, training_settings(config), experiment.checkpoints, device, facts, group)
         if latest is not None:
