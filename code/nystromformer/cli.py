@@ -15,6 +15,8 @@ from nystromformer.files import DISK_FULL
 # Huge pages for torch's large CPU tensors, read when torch is imported: without them a third of a CPU step's time goes
 # into mapping fresh pages.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+# PyTorch's profiler, by which benchmarks count memory, would print two lines each time.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def run(command: Callable[..., Any]) -> None:
