@@ -1,5 +1,6 @@
 """launch.py's commands, and what each asks of the engine."""
 
+import math
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ from typer.main import get_command
 from launch import FUNCTIONS
 from nystromformer import cli
 from nystromformer.container import control
-from nystromformer.container.jobs import QUEUE_LABEL, WAITING, find_jobs
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, find_jobs
 from nystromformer.container.scripts import CODE_FOLDER, PROJECT, SCRIPTS
 from nystromformer.errors import UserError
 
@@ -244,14 +245,15 @@ def test_following(fake: FakeEngine, launch: Launcher, words: Words, home: Path)
     assert said.err == "small-pretrain: stopped\n"
 
 
-def test_ctrl_c_while_following_leaves_it_running(
-    fake: FakeEngine, launch: Launcher, words: Words, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("waits_in", "flags"), [("follow", ["--follow"]), ("control.settle", [])])
+def test_ctrl_c_leaves_it_running(
+    fake: FakeEngine, launch: Launcher, words: Words, monkeypatch: pytest.MonkeyPatch, waits_in: str, flags: list[str]
 ) -> None:
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nystromformer.container.commands.follow", interrupt)
-    said = launch(*words, "--follow", status=130)
+    monkeypatch.setattr(f"nystromformer.container.commands.{waits_in}", interrupt)
+    said = launch(*words, *flags, status=130)
     assert "small-pretrain runs on; `launch.py stop small-pretrain` ends it" in said.err
     assert fake.state("small-pretrain") == "running"
 
@@ -436,17 +438,30 @@ def test_waiting_for_a_run_to_settle(fake: FakeEngine, home: Path, monkeypatch: 
     monkeypatch.setattr(control, "time", clock)
     identity = fake.add("run", home)
     (job,) = find_jobs(engine)
-    assert control.settle(engine, job, lambda now: False).is_active
-    assert 5 < clock.now < 7
-    assert control.settle(engine, job, lambda now: True).is_active
-    assert 5 < clock.now < 7, "at work: nothing to wait for"
+
+    def settle(begun: float = math.inf, spoken: float = math.inf) -> Job:
+        begin = clock.now
+        return control.settle(
+            engine, job, lambda now: clock.now - begin >= begun, lambda now: clock.now - begin >= spoken
+        )
+
+    assert settle().is_active
+    assert clock.now == pytest.approx(60, abs=1), "silent: torch may take that long to be imported"
+    assert settle(begun=0).is_active
+    assert clock.now == pytest.approx(60, abs=1), "at work: nothing to wait for"
+    assert settle(spoken=20).is_active
+    assert clock.now == pytest.approx(60 + 30, abs=1), "after its first word it would have ended soon"
+    assert settle(begun=25, spoken=20).is_active
+    assert clock.now == pytest.approx(60 + 30 + 25, abs=1)
+    assert settle(spoken=55).is_active
+    assert clock.now == pytest.approx(60 + 30 + 25 + 60, abs=1)
     before = clock.sleeps
     clock.each = lambda: fake.end(identity, 2)
-    assert control.settle(engine, job, lambda now: False).exit_code == 2
+    assert settle().exit_code == 2
     assert clock.sleeps == before + 1, "ended: nothing to wait for"
     clock.each = lambda: fake.containers.pop(identity)
     with pytest.raises(UserError, match="run: somebody else removed the container"):
-        control.settle(engine, job, lambda now: False)
+        settle()
 
 
 def test_help_says_what_is_passed_on(launch: Launcher) -> None:

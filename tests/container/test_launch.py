@@ -23,7 +23,7 @@ from nystromformer.training.checkpoint import read_checkpoint
 
 pytestmark = pytest.mark.engine
 
-STEPS = 240
+STEPS = 480
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def launch(engine: Engine) -> Launcher:
     return Launcher(engine)
 
 
-def experiment(folder: Path, epochs: int = 4) -> Path:
+def experiment(folder: Path, epochs: int = STEPS // 60) -> Path:
     """Long enough to be caught in the middle; a checkpoint every 60 steps."""
     write_experiment(folder, pretraining_setting__batches_per_epoch=60, pretraining_setting__epoch=epochs)
     return folder
@@ -54,7 +54,7 @@ def names(engine: Engine) -> set[str]:
 
 
 def final_weights(folder: Path) -> dict[str, torch.Tensor]:
-    content = read_checkpoint(folder / "model" / "cp-0003.model")
+    content = read_checkpoint(folder / "model" / "cp-0007.model")
     weights: dict[str, torch.Tensor] = content["model"]
     return weights
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import typer
@@ -14,7 +15,14 @@ from nystromformer.container.build import build_arguments, build_image, build_li
 from nystromformer.container.engine import Engine, NoEngine, connect, is_local_address
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.jobs import Job, find_jobs, select_jobs
-from nystromformer.container.output import follow, last_words, output_size, output_size_before, read_output
+from nystromformer.container.output import (
+    follow,
+    has_written,
+    last_words,
+    output_size,
+    output_size_before,
+    read_output,
+)
 from nystromformer.container.scripts import (
     PROJECT,
     SCRIPTS,
@@ -233,7 +241,13 @@ def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
         is_new: whether its container was made just now, and is of no use if it cannot run.
     """
     typer.echo(f"{job.name}: started" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
-    job = control.settle(engine, job, lambda now: progress_of_job(engine, now) is not None)
+    with _runs_on_if_interrupted(job):
+        job = control.settle(
+            engine,
+            job,
+            lambda now: progress_of_job(engine, now) is not None,
+            lambda now: has_written(engine, now, before),
+        )
     if job.has_ended and job.exit_code:
         said = last_words(engine, job, before)
         if is_new and job.state != "stopped":
@@ -249,11 +263,8 @@ def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
 
 def _follow(engine: Engine, job: Job, lines: int | None = None, begin: int = 0) -> None:
     """Show a log until the job ends, and end with its status."""
-    try:
+    with _runs_on_if_interrupted(job):
         ended = follow(engine, job, _write, lines, begin)
-    except KeyboardInterrupt:
-        typer.echo(f"\n{job.name} runs on; `launch.py stop {job.name}` ends it with a checkpoint", err=True)
-        raise typer.Exit(130) from None
     if ended is None:
         return
     typer.echo(f"{job.name}: {state(ended, progress_of_job(engine, ended))}", err=True)
@@ -315,3 +326,13 @@ def _say_end(engine: Engine, before: Job, after: Job | None) -> None:
 def _write(piece: bytes) -> None:
     sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _runs_on_if_interrupted(job: Job) -> Iterator[None]:
+    """Ctrl-C ends the launcher, which only looks on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"\n{job.name} runs on; `launch.py stop {job.name}` ends it with a checkpoint", err=True)
+        raise typer.Exit(130) from None

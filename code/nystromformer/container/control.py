@@ -15,8 +15,10 @@ from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL
 from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 
-_SETTLING_SECONDS = 6.0
-"""In which a run that cannot start has said why: what it checks before and just after it imports torch."""
+_SILENT_SECONDS = 60.0
+"""In which a run says its first word: on a busy machine, or from a cold disk, importing torch alone takes long."""
+_SETTLING_SECONDS = 10.0
+"""From its first word on, in which a run that cannot start has ended."""
 _CONFLICT = 409
 
 
@@ -99,15 +101,18 @@ def make_room(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
             remove(engine, job)
 
 
-def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool], seconds: float = _SETTLING_SECONDS) -> Job:
-    """Wait a moment, in which a run that cannot start ends; returns how the job is then.
+def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool], has_spoken: Callable[[Job], bool]) -> Job:
+    """Wait a while, in which a run that cannot start ends; returns how the job is then.
 
     Args:
         has_begun: whether its work is under way, so that there is nothing to wait for.
+        has_spoken: whether it wrote anything, so that it ends soon if it cannot start.
     """
-    deadline = time.monotonic() + seconds
-    now = job
+    deadline = time.monotonic() + _SILENT_SECONDS
+    now, silent = job, True
     while now.is_active and not has_begun(now) and time.monotonic() < deadline:
+        if silent and has_spoken(now):
+            silent, deadline = False, min(deadline, time.monotonic() + _SETTLING_SECONDS)
         time.sleep(0.2)
         now = _present(find_job(engine, job.id), job.name)
     return now

@@ -46,6 +46,12 @@ def output_size_before(engine: Engine, spec: RunSpec) -> int:
     return path.stat().st_size if engine.is_local and path.exists() else 0
 
 
+def has_written(engine: Engine, job: Job, begin: int) -> bool:
+    """Whether its log is longer than `begin` bytes; true where only the engine sees the log, so that nobody waits for
+    a word of which he would not hear."""
+    return _local(engine, job) is None or output_size(engine, job) > begin
+
+
 def last_words(engine: Engine, job: Job, begin: int) -> str:
     """What a job that has ended wrote from the byte `begin` of its log on; where not even the log could be opened, what
     bash said of that to the engine.
