@@ -3,6 +3,7 @@
 `TRITON_INTERPRET` is read where a kernel is defined, so this module is imported before the kernels are.
 """
 
+import functools
 import os
 from typing import Any
 
@@ -15,6 +16,7 @@ if not ON_GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+@functools.cache
 def correct_the_interpreter() -> None:
     """numpy has no bfloat16: the interpreter keeps such numbers as integers of their bits. As of Triton 3.7 its matrix
     product multiplies those, its conversion cuts digits off where a GPU rounds, and float32 numbers are multiplied
@@ -62,6 +64,35 @@ def correct_the_interpreter() -> None:
         return convert(self, source, wanted)
 
     interpreter.InterpreterBuilder.cast_impl = cast_impl
+
+
+@functools.cache
+def quicken_the_interpreter() -> None:
+    """As of Triton 3.7, every call of a function within a kernel searches the language's modules for what the start of
+    the kernel has replaced already, every operation makes a table of numpy's types, and every sum of integers is
+    computed twice, which no GPU does: half of all time."""
+    import dataclasses
+
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    options = interpreter.interpreter_builder.options
+    interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=False)
+    patch, table, known = interpreter._patch_lang, interpreter._get_np_dtype, {}
+
+    def patch_once(fn: Any) -> Any:
+        seen = [value for value in fn.__globals__.values() if value is tl or value is tl.core]
+        replaced = seen and not any(tl.core.is_builtin(each.load) for each in seen)
+        return interpreter._LangPatchScope() if replaced else patch(fn)
+
+    def numpy_type(wanted: Any) -> Any:
+        element = wanted.element_ty if isinstance(wanted, tl.block_type) else wanted
+        name = "pointer" if isinstance(element, tl.pointer_type) else element.name
+        if name not in known:
+            known[name] = table(wanted)
+        return known[name]
+
+    interpreter._patch_lang, interpreter._get_np_dtype = patch_once, numpy_type
 
 
 def _parts(x: Any, bits: int) -> tuple[Any, Any]:

@@ -1,11 +1,12 @@
 """Kernels run in Triton's interpreter where there is no GPU."""
 
 import pytest
-from interpreting import ON_GPU, correct_the_interpreter
+from interpreting import ON_GPU, correct_the_interpreter, quicken_the_interpreter
 
 pytest.importorskip("triton", reason="triton is not installed")
 if not ON_GPU:
     correct_the_interpreter()
+    quicken_the_interpreter()
 
 
 @pytest.fixture(autouse=True)
