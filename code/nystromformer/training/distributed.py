@@ -4,19 +4,23 @@ A checkpoint holds whole tensors, in the layout of a single process. So any numb
 number wrote, sharded or not.
 """
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from nystromformer.errors import UserError
 from nystromformer.training.group import Group
 from nystromformer.training.settings import Device
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 Layout = Literal["ddp", "fsdp"]
 
@@ -42,6 +46,9 @@ def distribute(model: nn.Module, units: Sequence[nn.Module], layout: Layout, gro
             'gpu_setting.parallel "fsdp" does not go with float16: set model.mixed_precision to "bf16" or false, or '
             'gpu_setting.parallel to "ddp"'
         )
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh(device.device.type, (group.size,))
     for unit in units:
         fully_shard(unit, mesh=mesh)
@@ -57,7 +64,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
 @contextmanager
 def accumulation(module: nn.Module, last: bool) -> Iterator[None]:
     """Within the block, a backward exchanges gradients only for the last micro-batch."""
-    if isinstance(module, FSDPModule):
+    if _gathers_shards(module):
         module.set_requires_gradient_sync(last)
         yield
     elif isinstance(module, DistributedDataParallel) and not last:
@@ -73,7 +80,7 @@ def gathered(state: Any, keep: bool) -> Any:
     Args:
         keep: whether this process wants the whole tensors (on the CPU); others get None in their place.
     """
-    if isinstance(state, DTensor):
+    if _is_sharded(state):
         full = state.full_tensor()
         return full.cpu() if keep else None
     if isinstance(state, Mapping):
@@ -83,13 +90,15 @@ def gathered(state: Any, keep: bool) -> Any:
 
 def whole(tensor: Tensor) -> Tensor:
     """The tensor itself, or what its shards amount to, in every process."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if _is_sharded(tensor) else tensor
 
 
 def laid_out_like(whole: Tensor, place: Tensor) -> Tensor:
     """This process' shard of a whole tensor where `place` is sharded; the tensor itself elsewhere."""
-    if not isinstance(place, DTensor):
+    if not _is_sharded(place):
         return whole
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(whole.to(place.device), place.device_mesh, place.placements, src_data_rank=None)
 
 
@@ -103,3 +112,16 @@ def optimizer_state_laid_out_like(state: Mapping[str, Any], parameters: Sequence
         for index, entry in state["state"].items()
     }
     return {**state, "state": moments}
+
+
+# What shards takes a second to import, of every start of a command. Before that is done nothing is sharded.
+
+
+def _is_sharded(value: object) -> TypeGuard[DTensor]:
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
+def _gathers_shards(value: object) -> TypeGuard[FSDPModule]:
+    module = sys.modules.get("torch.distributed.fsdp")
+    return module is not None and isinstance(value, module.FSDPModule)

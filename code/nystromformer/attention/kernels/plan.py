@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import torch
 
+from nystromformer.attention.compiled import constant_when_compiled
+
 LANDMARKS, HEAD_DIMS = (32, 64, 128, 256), (32, 64, 128)
 LARGEST_FILTER = 129
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -105,7 +107,7 @@ def least_room(element_size: int) -> int:
     return min(LARGEST_TILES[element_size])
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def room(device: torch.device) -> int:
     """Bytes of shared memory that a program on a device may have; in the interpreter as many as on an H100."""
     if device.type != "cuda":

@@ -8,13 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nystromformer.attention.compiled import constant_when_compiled
 from nystromformer.attention.pinv import iterative_pinv
 
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 2e-2}
 """Relative errors above these are mistakes; rounding is far below."""
 
 
-@torch.compiler.assume_constant_result
+@constant_when_compiled
 def failure(device: str, num_landmarks: int, head_dim: int, dtype: torch.dtype, taps: int) -> str | None:
     """What goes wrong where a small input goes forward and backward; None where the kernels agree with the equations.
 
