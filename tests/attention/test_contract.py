@@ -1,6 +1,7 @@
 """What every attention keeps, tested by one suite over all of them."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,10 +19,9 @@ HUGE = 1e30
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 
 
-def holding(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(
-        "case", [case for case in CASES if getattr(case.build().holds, name)], ids=lambda case: case.id
-    )
+def holding(name: str, *without: str) -> pytest.MarkDecorator:
+    cases = [case for case in CASES if getattr(case.build().holds, name) and case.id not in without]
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.id)
 
 
 def masks(batch: int, length: int) -> dict[str, Tensor | None]:
@@ -164,6 +164,8 @@ class _TwoLayers(nn.Module):
 
     def __init__(self, case: Case) -> None:
         super().__init__()
+        if case.name == "nystrom":  # all iterations are alike, and tracing them takes most of the time
+            case = replace(case, parameters={**case.parameters, "pinv_iterations": 1})
         self.first, self.second = case.build(), case.build()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -172,7 +174,7 @@ class _TwoLayers(nn.Module):
         return out
 
 
-@holding("compile")
+@holding("compile", "nystrom-3-iterations")
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
 def test_compiles_as_one_graph(case: Case, masked: bool) -> None:
     torch._dynamo.reset()

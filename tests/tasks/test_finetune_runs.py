@@ -208,8 +208,8 @@ def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
 
 
 def test_it_learns(experiment: Experiment, glue_folder: Path, tmp_path: Path) -> None:
-    data = write_sst2(tmp_path / "more", train=600, dev=100)
-    (result,) = run(experiment, data, epochs=8, learning_rates=(5e-3,), batch_sizes=(16,)).results
+    data = write_sst2(tmp_path / "more", train=300, dev=100)
+    (result,) = run(experiment, data, epochs=4, learning_rates=(5e-3,), batch_sizes=(16,)).results
     assert result.best.metrics["accuracy"] > 0.85, metrics(result)
 
 
