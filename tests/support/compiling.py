@@ -1,8 +1,8 @@
 """Compiling the kernels for a GPU that need not be here: Triton brings NVIDIA's assembler.
 
 `python tests/support/compiling.py 90 bfloat16,64,64 ...` prints what each kernel takes, for the compute capability 9.0
-and the dtype, landmarks and head dims named; without any of these, the table of docs/kernels.md. A process of its own,
-because it stands in for a GPU's driver.
+and the dtype, landmarks, head dims and taps (33 where none are said) named; without any of these, all sizes. A process
+of its own, because it stands in for a GPU's driver.
 """
 
 import os
@@ -80,12 +80,12 @@ def main(capability: int, cases: list[str]) -> None:
         for D in plan.HEAD_DIMS
     ]
     for case in cases or everything:
-        dtype, landmarks, dims = case.split(",")
-        M, D = int(landmarks), int(dims)
+        dtype, *sizes = case.split(",")
+        M, D, K = (*map(int, sizes), 33)[:3]
         for masked in (False, True):
             found.clear()
             q, k, v = (torch.zeros(4, 12, 2 * M, D, dtype=getattr(torch, dtype), requires_grad=True) for _ in range(3))
-            weight = torch.zeros(12, 1, 33, 1, requires_grad=True)
+            weight = torch.zeros(12, 1, K, 1, requires_grad=True)
             mask = AttentionMask(torch.ones(4, 2 * M, dtype=torch.bool))
             ranges = mask.ranges(M)
             rows = (mask.keep_BN, ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)

@@ -102,14 +102,14 @@ class NystromAttention(Attention):
         Raises:
             ValueError: as every attention, and where `implementation` is "triton" and the kernels cannot compute this.
         """
-        if q.ndim != 4 or not self._is_fused(q):
+        if q.ndim != 4 or not self._is_fused(q, mask is not None):
             return super().forward(q, k, v, mask, is_causal)
         self._check(q, k, v, is_causal)
         weight = None if self.skip is None else self.skip.weight
         wrapped = AttentionMask.wrap(mask, q)
         return fused_attention(q, k, v, wrapped, weight, self.num_landmarks, self.pinv_iterations)
 
-    def _is_fused(self, q: Tensor) -> bool:
+    def _is_fused(self, q: Tensor, has_mask: bool) -> bool:
         if self.implementation == "torch" or is_exporting() or self._every_row_is_exact(q.shape[2]):
             return False
         if self.implementation == "auto" and q.device.type not in _FUSED_ON:
@@ -122,7 +122,7 @@ class NystromAttention(Attention):
         failed = None
         if reason is None:
             taps = 0 if self.skip is None else self.skip.weight.shape[2]
-            failed = kernels_failure(str(q.device), self.num_landmarks, self.head_dim, q.dtype, taps)
+            failed = kernels_failure(str(q.device), self.num_landmarks, self.head_dim, q.dtype, taps, has_mask)
         if not torch.compiler.is_compiling():
             _say_once(reason, failed)
         return reason is None and failed is None

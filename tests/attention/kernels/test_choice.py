@@ -5,6 +5,7 @@ import logging
 import pytest
 import torch
 from interpreting import DEVICE, ON_GPU
+from torch.utils.checkpoint import checkpoint
 
 from nystromformer.attention import create_attention, kernels, nystrom
 from nystromformer.attention.kernels import trial
@@ -43,8 +44,10 @@ def test_what_is_not_supported_is_refused_by_name_and_left_to_torch_by_auto(
 
 def test_cpu_tensors_need_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32, implementation="triton")
+    q = torch.randn(1, 1, 40, 32)
     with pytest.raises(ValueError, match="the tensors are on cpu: kernels run on CUDA devices"):
-        attend(implementation="triton")
+        module(q, q, q)
 
 
 def test_without_triton_everything_else_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +69,7 @@ def auto_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter stands in for a GPU."""
     monkeypatch.setattr(nystrom, "_FUSED_ON", (DEVICE.type,))
     nystrom._say_once.cache_clear()
-    trial._tried.cache_clear()
+    trial._verdicts.clear()
 
 
 @pytest.mark.usefixtures("auto_everywhere")
@@ -112,6 +115,62 @@ def test_auto_leaves_kernels_that_fail_or_lie_to_tensor_operations(
 
 
 @pytest.mark.usefixtures("auto_everywhere")
+def test_kernels_with_a_mask_are_tried_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nystromformer.attention.kernels import ops
+
+    right = ops.nystrom_attention
+
+    def without_masks(*args: object) -> tuple[torch.Tensor, ...]:
+        if args[3] is not None:
+            raise AssertionError
+        found: tuple[torch.Tensor, ...] = right(*args)
+        return found
+
+    monkeypatch.setattr(ops, "nystrom_attention", without_masks)
+    case = ("cpu", 32, 32, torch.float32, 3)
+    assert trial.failure(*case, has_mask=False) is None
+    assert trial.failure(*case, has_mask=True) == "they fail on cpu: AssertionError"
+
+
+@pytest.mark.usefixtures("auto_everywhere")
+@pytest.mark.parametrize("has_mask", [False, True])
+@pytest.mark.parametrize("taps", [0, 5])
+def test_kernels_that_are_right_pass_the_trial(taps: int, has_mask: bool) -> None:
+    assert trial.failure(str(DEVICE), 32, 32, torch.bfloat16, taps, has_mask) is None
+
+
+@pytest.mark.usefixtures("auto_everywhere")
+def test_the_trial_does_not_meddle_with_checkpointing() -> None:
+    """Nor with whatever else the caller is amid of."""
+    module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32).to(DEVICE)
+    q = torch.randn(1, 1, 40, 32, device=DEVICE, requires_grad=True)
+    out = checkpoint(module, q, q, q, use_reentrant=False)
+    (found,) = torch.autograd.grad(out.sum(), q)
+    (expected,) = torch.autograd.grad(module(q, q, q).sum(), q)
+    torch.testing.assert_close(found, expected)
+    assert set(trial._verdicts.values()) == {None}
+    trial._verdicts.clear()
+    with torch.device("meta"), torch.inference_mode():
+        assert trial.failure(str(DEVICE), 32, 32, torch.float32, 0, False) is None
+
+
+@pytest.mark.usefixtures("auto_everywhere")
+def test_what_says_nothing_of_the_kernels_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    case = (str(DEVICE), 32, 32, torch.float32, 0, False)
+    with monkeypatch.context() as patch:
+        patch.setattr(trial, "fused_attention", full)
+        assert trial.failure(*case) == f"they fail on {DEVICE}: OutOfMemoryError: CUDA out of memory"
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert "before a CUDA graph is captured" in str(trial.failure("cuda:0", *case[1:]))
+    assert trial._verdicts == {}
+    assert trial.failure(*case) is None
+
+
+@pytest.mark.usefixtures("auto_everywhere")
 def test_auto_within_a_compiled_model() -> None:
     module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32).to(DEVICE)
     q = torch.randn(1, 1, 40, 32, device=DEVICE)
@@ -133,6 +192,15 @@ def test_a_gpu_of_little_shared_memory_is_left_to_tensor_operations(
 ) -> None:
     monkeypatch.setattr(kernels, "room", lambda device: room * 1024)
     found = kernels.why_not(_OnGpu(dtype, 1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
+    assert found is None if reason is None else reason in str(found)
+
+
+@pytest.mark.parametrize(("N", "M", "reason"), [(8_355_966, 256, None), (8_355_967, 256, "fewer than 8,355,967")])
+def test_positions_beyond_32_bits_are_left_to_tensor_operations(
+    N: int, M: int, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "room", lambda device: 163 * 1024)
+    found = kernels.why_not(_OnGpu(torch.bfloat16, 1, 1, N, 64), M, None)  # type: ignore[arg-type]
     assert found is None if reason is None else reason in str(found)
 
 

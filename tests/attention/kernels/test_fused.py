@@ -4,6 +4,7 @@ import pytest
 import torch
 from interpreting import DEVICE, ON_GPU
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nystromformer.attention import create_attention, reference
 from nystromformer.attention.kernels import ops, plan
@@ -154,7 +155,9 @@ def test_padding_and_neighbours_change_nothing() -> None:
     keep[:, 70:] = False
     together = results(module, x, keep)["out"]
     alone = results(module, [each[:1, :, :70] for each in x])["out"]
-    torch.testing.assert_close(together[:1, :, :70], alone, atol=1e-6, rtol=1e-5)
+    # A GPU splits the two otherwise, and its products cut digits off.
+    exact = {"atol": 1e-5, "rtol": 1e-4} if ON_GPU else {"atol": 1e-6, "rtol": 1e-5}
+    torch.testing.assert_close(together[:1, :, :70], alone, **exact)
 
 
 @pytest.mark.parametrize("enough", [1, 4, 512])
@@ -189,6 +192,49 @@ def test_tiles_are_added_before_they_are_rounded(monkeypatch: pytest.MonkeyPatch
     tiles = errors(results(module, x), expected)
     assert tiles != whole
     assert all(tiles[name] < 1.05 * whole[name] for name in expected), (tiles, whole)
+
+
+@pytest.mark.parametrize("view", ["wider", "every other", "transposed", "one for all"])
+def test_masks_and_filters_that_are_views(view: str) -> None:
+    module, x = build(2, 32, 32, K=5), tensors(2, 2, 80, 32)
+    keep = ragged(2, 80)
+    views = {
+        "wider": lambda: torch.cat([keep, ~keep], 1)[:, :80],
+        "every other": lambda: torch.stack([keep, ~keep], 2).flatten(1)[:, ::2],
+        "transposed": lambda: keep.t().contiguous().t(),
+        "one for all": lambda: keep[:1].expand(2, 80),
+    }
+    seen = views[view]()
+    assert seen.stride() != (80, 1)
+    assert module.skip is not None
+    module.skip.weight = torch.nn.Parameter(torch.cat([module.skip.weight.detach()] * 2, 3)[..., :1])
+    assert module.skip.weight.stride(2) == 2
+    assert_close(results(module, x, seen), oracle(module, x, seen.contiguous()))
+
+
+@pytest.mark.parametrize("M", [64, 256])
+def test_autocast_does_not_reach_products_of_landmarks(M: int) -> None:
+    module, x = build(1, 32, M, K=None, iterations=2), tensors(1, 1, M + 4, 32, torch.bfloat16)
+    expected = results(module, x)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        found = results(module, x)
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+def test_launches_are_on_the_tensors_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which need not be the current one: Triton launches on that."""
+    entered: list[Tensor] = []
+    device_of = torch.cuda.device_of
+
+    def seen(x: Tensor) -> torch.cuda.device_of:
+        entered.append(x)
+        return device_of(x)
+
+    monkeypatch.setattr(torch.cuda, "device_of", seen)
+    results(build(1, 32, 32), tensors(1, 1, 40, 32))
+    assert len(entered) == 2, "forward and backward"
+    assert all(x.device.type == DEVICE.type for x in entered)
 
 
 def test_any_strides() -> None:
@@ -251,6 +297,7 @@ def test_on_the_gpu_auto_takes_the_kernels() -> None:
 def test_on_the_gpu_many_rows_and_many_tokens(B: int, N: int) -> None:
     module, x = build(1, 32, 32, K=5), tensors(B, 1, N, 32, torch.bfloat16)
     plain = build(1, 32, 32, K=5, implementation="torch")
-    with torch.autocast(DEVICE.type, torch.bfloat16):
+    # The other backends end at 65,535 rows.
+    with torch.autocast(DEVICE.type, torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
         usual = results(plain, x)
     assert all(error < 0.05 for error in errors(results(module, x), {k: v.cpu() for k, v in usual.items()}).values())

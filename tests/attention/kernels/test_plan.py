@@ -34,4 +34,5 @@ def test_less_room_takes_no_more_at_a_time() -> None:
 @pytest.mark.parametrize("taps", [1, 3, 33, 65, 129])
 def test_a_block_for_the_filter_sees_all_its_neighbours(taps: int) -> None:
     cut = plan.make_plan(12, 1000, 64, 64, taps, 2, plan.HOPPER_ROOM)
-    assert cut.taps_block + taps - 1 <= 2 * cut.taps_block
+    assert cut.taps_block >= 16
+    assert cut.taps_block + taps - 1 <= cut.taps_window < 2 * (cut.taps_block + taps - 1)

@@ -41,6 +41,8 @@ def why_not(q: Tensor, num_landmarks: int, kernel_size: int | None) -> str | Non
         return f"head_dim is {q.shape[3]}: supported are {', '.join(map(str, HEAD_DIMS))}"
     if q.dtype not in DTYPES:
         return f"the dtype is {q.dtype}: supported are bfloat16, float16 and float32"
+    if q.shape[2] >= (longest := 2**31 // (num_landmarks + 1)):
+        return f"there are {q.shape[2]:,} tokens: supported are fewer than {longest:,} with {num_landmarks} landmarks"
     if kernel_size is not None and kernel_size > LARGEST_FILTER:
         return f"conv_kernel_size is {kernel_size}: supported are up to {LARGEST_FILTER}"
     if (found := room(q.device)) < (needed := least_room(q.element_size())):

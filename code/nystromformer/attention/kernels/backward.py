@@ -313,26 +313,26 @@ def query_gradients_kernel(
 def weight_gradient_kernel(
     v_ptr, d_out_ptr, keep_ptr, products_ptr,
     v_stride_b, v_stride_h, v_stride_n, o_stride_b, o_stride_h, o_stride_n, H, N, tokens_of_split,
-    D: tl.constexpr, K: tl.constexpr, S, BLOCK: tl.constexpr,
+    D: tl.constexpr, K: tl.constexpr, S, BLOCK: tl.constexpr, WINDOW: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Products of each token's d_out with the 2 BLOCK tokens of V from K // 2 before its block on, summed over a
+    """Products of each token's d_out with the WINDOW tokens of V from K // 2 before its block on, summed over a
     split's blocks: their diagonals hold the sums for the taps. Reads V and d_out once."""
     split, pid_bh = place(S)
     row = pid_bh // H
     v_base = v_ptr + token_offsets(pid_bh, H, v_stride_b, v_stride_h)
     o_base = d_out_ptr + token_offsets(pid_bh, H, o_stride_b, o_stride_h)
-    products = tl.zeros((BLOCK, 2 * BLOCK), dtype=tl.float32)
+    products = tl.zeros((BLOCK, WINDOW), dtype=tl.float32)
     start = split * tokens_of_split
     end = tl.minimum(start + tokens_of_split, N)
     for begin in range(start, end, BLOCK):
         tokens = begin + tl.arange(0, BLOCK)
-        others = begin - K // 2 + tl.arange(0, 2 * BLOCK)
+        others = begin - K // 2 + tl.arange(0, WINDOW)
         kept = are_kept(keep_ptr, row, tokens, tokens < end, N, HAS_MASK)
         seen = are_kept(keep_ptr, row, others, (others >= 0) & (others < N), N, HAS_MASK)
         d_out = load_tokens(o_base, tokens, kept, o_stride_n, D)
         v = load_tokens(v_base, others, seen, v_stride_n, D)
         products = tl.dot(d_out, tl.trans(v), products, input_precision=PRECISION)
-    i, j = tl.arange(0, BLOCK), tl.arange(0, 2 * BLOCK)
-    places = ((pid_bh.to(tl.int64) * S + split) * BLOCK + i[:, None]) * (2 * BLOCK) + j[None, :]
+    i, j = tl.arange(0, BLOCK), tl.arange(0, WINDOW)
+    places = ((pid_bh.to(tl.int64) * S + split) * BLOCK + i[:, None]) * WINDOW + j[None, :]
     tl.store(products_ptr + places, products)

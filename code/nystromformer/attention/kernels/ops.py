@@ -3,8 +3,10 @@
 Shapes: as in forward.py.
 """
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import triton
@@ -20,6 +22,8 @@ _SYSTEM_ON_CHIP, _GRADIENTS_ON_CHIP = 128, 64
 above, batched products that meet in L2."""
 _PRECISION = "tf32x3"
 """Of products of float32 numbers among tokens: as exact as float32's own. Those of 16-bit numbers are exact anyway."""
+P = ParamSpec("P")
+R = TypeVar("R")
 _FORWARD, _BACKWARD = "nystromformer::nystrom_attention", "nystromformer::nystrom_attention_backward"
 
 
@@ -35,6 +39,25 @@ def _strides(x: Tensor) -> tuple[int, int, int]:
 def _rows_of_numbers(x: Tensor) -> Tensor:
     """With neighbouring numbers of a head: any other strides serve."""
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _packed(*tensors: Tensor | None) -> Iterator[Tensor | None]:
+    """Without gaps, as the kernels read them: a mask may be a view of a wider one, or one row for all."""
+    return (None if x is None else x.contiguous() for x in tensors)
+
+
+def _on_its_device(operator: Callable[P, R]) -> Callable[P, R]:
+    """Run on the first tensor's device, which need not be the current one, and without autocast, which would take 16
+    bits for products of landmarks' matrices."""
+
+    @functools.wraps(operator)
+    def run(*args: P.args, **options: P.kwargs) -> R:
+        x = args[0]
+        assert isinstance(x, Tensor)
+        with torch.cuda.device_of(x), torch.autocast(x.device.type, enabled=False):
+            return operator(*args, **options)
+
+    return run
 
 
 def _like_projections(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -54,6 +77,7 @@ def _scales(D: int) -> tuple[float, float]:
 
 
 @torch.library.custom_op(_FORWARD, mutates_args=())
+@_on_its_device
 def nystrom_attention(
     q: Tensor,
     k: Tensor,
@@ -74,6 +98,7 @@ def nystrom_attention(
         The output, and what the backward pass needs: Q̃, K̃, T, the log2 of T's sums and W.
     """
     q, k, v = (_rows_of_numbers(x) for x in (q, k, v))
+    keep, bounds, counts, lengths, first, weight = _packed(keep, bounds, counts, lengths, first, weight)
     B, H, N, D = q.shape
     M, K = num_landmarks, 0 if weight is None else weight.shape[2]
     plan, (scale, _) = _plan(q, M, K), _scales(D)
@@ -126,6 +151,7 @@ def nystrom_attention(
 
 
 @torch.library.custom_op(_BACKWARD, mutates_args=())
+@_on_its_device
 def nystrom_attention_backward(
     d_out: Tensor,
     q: Tensor,
@@ -145,6 +171,7 @@ def nystrom_attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of Q, K, V and of the filter (of no element where there is none)."""
     d_out, q, k, v = (_rows_of_numbers(x) for x in (d_out, q, k, v))
+    keep, ids, counts, lengths, weight = _packed(keep, ids, counts, lengths, weight)
     B, H, N, D = q.shape
     M, K = q_landmarks.shape[2], 0 if weight is None else weight.shape[2]
     plan, (scale, root) = _plan(q, M, K), _scales(D)
@@ -152,10 +179,9 @@ def nystrom_attention_backward(
     d_q = _like_projections(q)
     # What several tiles of landmarks add up is rounded once, at the end.
     d_k, d_v = (_like_projections(q, torch.float32 if tiles > 1 else q.dtype) for _ in range(2))
-    d_weight = torch.zeros(0 if weight is None else weight.shape, dtype=torch.float32, device=q.device)
-    if not q.numel():
-        return d_q, d_k.to(q.dtype), d_v.to(q.dtype), d_weight
     small: dict[str, Any] = {"dtype": torch.float32, "device": q.device}
+    if not q.numel():
+        return d_q, d_k.to(q.dtype), d_v.to(q.dtype), torch.zeros(0 if weight is None else weight.shape, **small)
     flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": _PRECISION}
     cut = {"M": M, "D": D, "BLOCK": plan.gradient_block, "TILE": plan.tile}
     cut |= {"num_warps": 8, "num_stages": plan.stages, **flags}
@@ -174,7 +200,7 @@ def nystrom_attention_backward(
         S=plan.splits,
         **cut,
     )
-    d_values, d_k_outputs = sums.sum(3)
+    d_values, d_k_outputs = _over_splits(sums)
     system = (q_landmarks, k_landmarks, context, counts, lengths, d_values, d_k_outputs, iterations)
     d_context, d_own, row_sums, d_q_landmarks, d_k_landmarks = (
         _system_gradients(*system)
@@ -189,34 +215,40 @@ def nystrom_attention_backward(
             *(H, N, plan.tokens_of_split, scale, root, tile),
             **{"K": K, "S": plan.splits, "CHUNK": plan.gradient_chunk, "IS_FIRST": tile == 0, **cut},
         )
-    d_q_landmarks = d_q_landmarks + d_q_parts.sum(2)
+    d_q_landmarks = d_q_landmarks + _over_splits(d_q_parts)
     bwd.query_gradients_kernel[(blocks * B * H,)](
         *(q, d_out, keep, ids, counts, k_landmarks, values, *token_sums, d_q_landmarks, d_q),
         *(*_strides(q), *_strides(d_out), *_strides(d_q), H, N, scale, root),
         **cut,
     )
-    if weight is not None:
-        d_weight = _weight_gradient(v, d_out, keep, K, plan)
+    d_weight = torch.empty(0, **small) if weight is None else _weight_gradient(v, d_out, keep, K, plan)
     return d_q, d_k.to(q.dtype), d_v.to(q.dtype), d_weight
+
+
+def _over_splits(parts: Tensor) -> Tensor:
+    """The sum over the splits of (…, S, M, D); without a launch where there is one."""
+    return parts.sum(-3) if parts.shape[-3] > 1 else parts.squeeze(-3)
 
 
 def _weight_gradient(v: Tensor, d_out: Tensor, keep: Tensor | None, K: int, plan: Plan) -> Tensor:
     B, H, N, D = v.shape
-    C = plan.taps_block
+    C, window = plan.taps_block, plan.taps_window
     tokens_of_split = triton.cdiv(plan.tokens_of_split, C) * C
     S = triton.cdiv(N, tokens_of_split)
-    products = torch.empty(B, H, S, C, 2 * C, dtype=torch.float32, device=v.device)
+    products = torch.empty(B, H, S, C, window, dtype=torch.float32, device=v.device)
     bwd.weight_gradient_kernel[(S * B * H,)](
         *(v, d_out, keep, products, *_strides(v), *_strides(d_out), H, N, tokens_of_split),
         D=D,
         K=K,
         S=S,
         BLOCK=C,
+        WINDOW=window,
         HAS_MASK=keep is not None,
         PRECISION=_PRECISION,
-        num_warps=8 if C > 32 else 4,
+        num_warps=8 if window > 64 else 4,
+        num_stages=1 if window > 64 else 3,
     )
-    diagonals = products.sum((0, 2)).as_strided((H, C, K), (2 * C * C, 2 * C + 1, 1))
+    diagonals = products.sum((0, 2)).as_strided((H, C, K), (C * window, window + 1, 1))
     return diagonals.sum(1).view(H, 1, K, 1)
 
 
@@ -370,7 +402,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
     ctx.mark_non_differentiable(*small)
 
 
-def _backward(ctx: Any, d_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, d_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors  # once: tensors that are computed again come only once
     weight = saved[7]
     d_q, d_k, d_v, d_weight = nystrom_attention_backward(d_out, *saved, ctx.iterations)
@@ -378,4 +410,4 @@ def _backward(ctx: Any, d_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     return d_q, d_k, d_v, None, None, None, None, None, None, d_filter, None, None
 
 
-nystrom_attention.register_autograd(_backward, setup_context=_setup)
+nystrom_attention.register_autograd(_differentiate, setup_context=_setup)

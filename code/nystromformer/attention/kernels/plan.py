@@ -44,7 +44,9 @@ class Plan(NamedTuple):
     stages: int
     """Blocks that are on their way at a time, backward."""
     taps_block: int
-    """Tokens at a time for the filter's gradient: with K taps each block needs K - 1 more."""
+    """Tokens at a time for the filter's gradient."""
+    taps_window: int
+    """With their neighbours: with K taps K - 1 more, at least."""
     system_precision: str
     """Of products of landmarks' matrices, float32 numbers whatever Q is. Three products of bf16 parts err by 2⁻¹⁶, far
     less than Q, K and V of 16 bits do, whose rounding the inverse enlarges alike; float32 itself takes tf32's parts."""
@@ -82,6 +84,8 @@ def make_plan(
         gradient_block = 64 if fits else 32 if tile <= 128 else 16
     else:
         block, gradient_block = 32, 32 if head_dim <= 64 and tile == num_landmarks else 16
+    # Longer filters take a wider window, not more tokens: products of both are what a program must hold.
+    taps_block = min(32, max(16, _next_power(taps - 1)))
     segments = 16
     while segments > 1 and heads * (num_landmarks // segments) < ENOUGH_PROGRAMS:
         segments //= 2
@@ -97,7 +101,8 @@ def make_plan(
         tokens_of_split=tokens_of_split,
         splits=_ceil(length, tokens_of_split),
         stages=2 if fits and (is_short or head_dim <= 64) else 1,
-        taps_block=max(16, 1 << max(0, taps - 2).bit_length()),
+        taps_block=taps_block,
+        taps_window=_next_power(taps_block + taps - 1),
         system_precision="bf16x3" if is_short else "tf32x3",
     )
 
@@ -114,6 +119,11 @@ def room(device: torch.device) -> int:
         return HOPPER_ROOM
     properties = torch.cuda.get_device_properties(device)
     return int(properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
+
+
+def _next_power(number: int) -> int:
+    """The power of two that is no less."""
+    return 1 << max(0, number - 1).bit_length()
 
 
 def _ceil(a: int, b: int) -> int:
