@@ -215,7 +215,7 @@ def landmark_gradients_kernel(
 
 @triton.jit(do_not_specialize=["tile"])
 def key_value_gradients_kernel(
-    k_ptr, v_ptr, d_out_ptr, keep_ptr, ids_ptr, counts_ptr, weight_ptr,
+    k_ptr, v_ptr, d_out_ptr, keep_ptr, ids_ptr, counts_ptr, bands_ptr,
     q_landmarks_ptr, log_sum_ptr, d_context_ptr, d_own_ptr, row_sums_ptr, d_k_landmarks_ptr,
     d_k_ptr, d_v_ptr, d_q_landmarks_ptr,
     k_stride_b, k_stride_h, k_stride_n, v_stride_b, v_stride_h, v_stride_n, o_stride_b, o_stride_h, o_stride_n,
@@ -254,8 +254,8 @@ def key_value_gradients_kernel(
             d_v += from_landmarks(d_own_ptr, ids_ptr, counts_ptr, tokens, kept, pid_bh, row, N, M, D, False, HAS_MASK)
         if IS_FIRST and K > 0:
             d_v = convolve(
-                d_v, o_base, keep_ptr, weight_ptr, row, head, tokens, begin, o_stride_n, N,
-                D, K, BLOCK, CHUNK, True, HAS_MASK, PRECISION,
+                d_v, o_base, keep_ptr, bands_ptr, row, head, begin, o_stride_n, N,
+                D, K, BLOCK, CHUNK, HAS_MASK, PRECISION,
             )  # fmt: skip
         d_weights = tl.dot(v, tl.trans(d_context), input_precision=PRECISION)
         d_scores = (weights * (d_weights - row_sums[None, :])).to(k.dtype)

@@ -268,29 +268,39 @@ def landmark_system_kernel(
 
 
 @triton.jit
-def band(weight_ptr, head, tokens, others, K: tl.constexpr, FLIPPED: tl.constexpr):
-    """(tokens, others): the tap with which a token sees another one, zero beyond the filter.
+def bands_kernel(
+    weight_ptr, bands_ptr, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, FLIPPED: tl.constexpr
+):  # fmt: skip
+    """A CHUNK of columns of (H, BLOCK, neighbours): the tap with which a block's token sees each token from K // 2
+    before the block on, zero beyond the filter.
 
     FLIPPED: the taps with which the convolution's gradient sees it.
     """
-    distance = others[None, :] - tokens[:, None]
-    taps = (K // 2 - distance) if FLIPPED else (K // 2 + distance)
-    return tl.load(weight_ptr + head * K + taps, mask=(taps >= 0) & (taps < K), other=0.0)
+    CHUNKS: tl.constexpr = (BLOCK + K - 2) // CHUNK + 1
+    chunk, head = place(CHUNKS)
+    rows, columns = tl.arange(0, BLOCK), chunk * CHUNK + tl.arange(0, CHUNK)
+    distance = columns[None, :] - rows[:, None]
+    taps = (K - 1 - distance) if FLIPPED else distance
+    values = tl.load(weight_ptr + head.to(tl.int64) * K + taps, mask=(taps >= 0) & (taps < K), other=0.0)
+    places = (head.to(tl.int64) * BLOCK + rows[:, None]) * (CHUNKS * CHUNK) + columns[None, :]
+    tl.store(bands_ptr + places, values.to(bands_ptr.dtype.element_ty))
 
 
 @triton.jit
 def convolve(
-    total, x_base, keep_ptr, weight_ptr, row, head, tokens, begin, stride_n, N,
-    D: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, FLIPPED: tl.constexpr,
+    total, x_base, keep_ptr, bands_ptr, row, head, begin, stride_n, N,
+    D: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`total` plus the convolution at `tokens` (a block from `begin` on), as products with bands of the filter."""
-    for offset in range(0, BLOCK + K - 1, CHUNK):
-        others = begin - K // 2 + offset + tl.arange(0, CHUNK)
+    """`total` plus the convolution at the tokens of a block from `begin` on, as products with bands of the filter."""
+    CHUNKS: tl.constexpr = (BLOCK + K - 2) // CHUNK + 1
+    rows, columns = tl.arange(0, BLOCK), tl.arange(0, CHUNK)
+    bands = bands_ptr + (head.to(tl.int64) * BLOCK + rows[:, None]) * (CHUNKS * CHUNK) + columns[None, :]
+    for i in range(CHUNKS):
+        others = begin - K // 2 + i * CHUNK + columns
         kept = are_kept(keep_ptr, row, others, (others >= 0) & (others < N), N, HAS_MASK)
         x = load_tokens(x_base, others, kept, stride_n, D)
-        taps = band(weight_ptr, head, tokens, others, K, FLIPPED)
-        total = tl.dot(taps.to(x.dtype), x, total, input_precision=PRECISION)
+        total = tl.dot(tl.load(bands + i * CHUNK), x, total, input_precision=PRECISION)
     return total
 
 
@@ -310,7 +320,7 @@ def token_scores(q, k_landmarks, used, scale, PRECISION: tl.constexpr):
 
 @triton.jit
 def output_kernel(
-    q_ptr, v_ptr, keep_ptr, counts_ptr, k_landmarks_ptr, values_ptr, weight_ptr, out_ptr,
+    q_ptr, v_ptr, keep_ptr, counts_ptr, k_landmarks_ptr, values_ptr, bands_ptr, out_ptr,
     q_stride_b, q_stride_h, q_stride_n, v_stride_b, v_stride_h, v_stride_n, o_stride_b, o_stride_h, o_stride_n,
     H, N, scale,
     M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr,
@@ -346,8 +356,8 @@ def output_kernel(
     if K > 0:
         v_base = v_ptr + token_offsets(pid_bh, H, v_stride_b, v_stride_h)
         out = convolve(
-            out, v_base, keep_ptr, weight_ptr, row, head, tokens, begin, v_stride_n, N,
-            D, K, BLOCK, CHUNK, False, HAS_MASK, PRECISION,
+            out, v_base, keep_ptr, bands_ptr, row, head, begin, v_stride_n, N,
+            D, K, BLOCK, CHUNK, HAS_MASK, PRECISION,
         )  # fmt: skip
     out = tl.where(kept[:, None], out, 0.0)
     o_base = out_ptr + token_offsets(pid_bh, H, o_stride_b, o_stride_h)

@@ -76,6 +76,17 @@ def _scales(D: int) -> tuple[float, float]:
     return root * math.log2(math.e), root
 
 
+def _bands(weight: Tensor | None, dtype: torch.dtype, block: int, chunk: int, is_flipped: bool) -> Tensor | None:
+    """The filter as matrices that are multiplied with a block's neighbours, the same ones for every block."""
+    if weight is None:
+        return None
+    H, _, K, _ = weight.shape
+    chunks = triton.cdiv(block + K - 1, chunk)
+    bands = torch.empty(H, block, chunks * chunk, dtype=dtype, device=weight.device)
+    fwd.bands_kernel[(chunks * H,)](weight, bands, K=K, BLOCK=block, CHUNK=chunk, FLIPPED=is_flipped)
+    return bands
+
+
 @torch.library.custom_op(_FORWARD, mutates_args=())
 @_on_its_device
 def nystrom_attention(
@@ -141,8 +152,9 @@ def nystrom_attention(
         values = z.view_as(a) @ context
         if lengths is not None and first is not None:
             values = torch.where((lengths <= M)[:, None, None, None], _tokens_at(v, first, lengths), values)
+    bands = _bands(weight, q.dtype, plan.block, plan.chunk, is_flipped=False)
     fwd.output_kernel[(triton.cdiv(N, plan.block) * B * H,)](
-        *(q, v, keep, counts, k_landmarks, values, weight, out),
+        *(q, v, keep, counts, k_landmarks, values, bands, out),
         *(*_strides(q), *_strides(v), *_strides(out), H, N, scale),
         **{"M": M, "D": D, "K": K, "BLOCK": plan.block, "CHUNK": plan.chunk, "TILE": plan.tile, **flags},
         num_warps=plan.warps,
@@ -208,9 +220,10 @@ def nystrom_attention_backward(
         else _system_gradients_on_chip(*system, plan.system_precision)
     )
     d_q_parts = torch.empty(B, H, plan.splits, M, D, **small)
+    bands = _bands(weight, q.dtype, plan.gradient_block, plan.gradient_chunk, is_flipped=True)
     for tile in range(tiles):
         bwd.key_value_gradients_kernel[(plan.splits * B * H,)](
-            *(k, v, d_out, keep, ids, counts, weight, q_landmarks, log_sum, d_context, d_own, row_sums, d_k_landmarks),
+            *(k, v, d_out, keep, ids, counts, bands, q_landmarks, log_sum, d_context, d_own, row_sums, d_k_landmarks),
             *(d_k, d_v, d_q_parts, *_strides(k), *_strides(v), *_strides(d_out), *_strides(d_k)),
             *(H, N, plan.tokens_of_split, scale, root, tile),
             **{"K": K, "S": plan.splits, "CHUNK": plan.gradient_chunk, "IS_FIRST": tile == 0, **cut},
