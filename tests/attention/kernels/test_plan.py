@@ -17,7 +17,8 @@ def test_every_size_is_cut_into_what_matrix_units_take(size: int, room: int) -> 
     for M, D, heads in itertools.product(plan.LANDMARKS, plan.HEAD_DIMS, (1, 12, 5000)):
         cut = plan.make_plan(heads, 1000, M, D, 33, size, room)
         assert M % cut.tile == 0
-        assert min(cut.tile, cut.block, cut.chunk, cut.gradient_block, cut.gradient_chunk, cut.taps_block) >= 16
+        assert min(cut.tile, cut.block, cut.chunk, cut.output_block, cut.gradient_block, cut.taps_block) >= 16
+        assert cut.output_tokens % cut.output_block == 0
         assert cut.parts * cut.segments == M
         assert cut.segments <= 16
         assert cut.tokens_of_split % cut.gradient_block == 0

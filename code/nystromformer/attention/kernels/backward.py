@@ -13,6 +13,7 @@ from nystromformer.attention.kernels.forward import (
     inverse_start,
     landmark_softmax,
     landmark_tile,
+    load_bands,
     load_tokens,
     place,
     token_offsets,
@@ -240,6 +241,8 @@ def key_value_gradients_kernel(
     log_sum = tl.load(log_sum_ptr + pid_bh.to(tl.int64) * M + landmarks)
     row_sums = tl.load(row_sums_ptr + pid_bh.to(tl.int64) * M + landmarks)
     d_q_landmarks = tl.zeros((TILE, D), dtype=tl.float32)
+    if IS_FIRST and K > 0:
+        bands = load_bands(bands_ptr, head, K, BLOCK, CHUNK)
     start = split * tokens_of_split
     end = tl.minimum(start + tokens_of_split, N)
     for begin in range(start, end, BLOCK):
@@ -254,9 +257,8 @@ def key_value_gradients_kernel(
             d_v += from_landmarks(d_own_ptr, ids_ptr, counts_ptr, tokens, kept, pid_bh, row, N, M, D, False, HAS_MASK)
         if IS_FIRST and K > 0:
             d_v = convolve(
-                d_v, o_base, keep_ptr, bands_ptr, row, head, begin, o_stride_n, N,
-                D, K, BLOCK, CHUNK, HAS_MASK, PRECISION,
-            )  # fmt: skip
+                d_v, o_base, keep_ptr, bands, row, begin, o_stride_n, N, D, K, BLOCK, CHUNK, HAS_MASK, PRECISION
+            )
         d_weights = tl.dot(v, tl.trans(d_context), input_precision=PRECISION)
         d_scores = (weights * (d_weights - row_sums[None, :])).to(k.dtype)
         d_q_landmarks = tl.dot(tl.trans(d_scores), k, d_q_landmarks, input_precision=PRECISION)

@@ -276,7 +276,7 @@ def bands_kernel(
 
     FLIPPED: the taps with which the convolution's gradient sees it.
     """
-    CHUNKS: tl.constexpr = (BLOCK + K - 2) // CHUNK + 1
+    CHUNKS: tl.constexpr = tl.cdiv(BLOCK + K - 1, CHUNK)
     chunk, head = place(CHUNKS)
     rows, columns = tl.arange(0, BLOCK), chunk * CHUNK + tl.arange(0, CHUNK)
     distance = columns[None, :] - rows[:, None]
@@ -287,20 +287,29 @@ def bands_kernel(
 
 
 @triton.jit
+def load_bands(bands_ptr, head, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
+    """A head's bands, (BLOCK, CHUNK) each, that `convolve` takes."""
+    CHUNKS: tl.constexpr = tl.cdiv(BLOCK + K - 1, CHUNK)
+    rows, columns = tl.arange(0, BLOCK), tl.arange(0, CHUNK)
+    places = bands_ptr + (head.to(tl.int64) * BLOCK + rows[:, None]) * (CHUNKS * CHUNK) + columns[None, :]
+    bands = ()
+    for i in tl.static_range(CHUNKS):
+        bands = bands + (tl.load(places + i * CHUNK),)  # noqa: RUF005 (Triton has no other way)
+    return bands
+
+
+@triton.jit
 def convolve(
-    total, x_base, keep_ptr, bands_ptr, row, head, begin, stride_n, N,
+    total, x_base, keep_ptr, bands, row, begin, stride_n, N,
     D: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """`total` plus the convolution at the tokens of a block from `begin` on, as products with bands of the filter."""
-    CHUNKS: tl.constexpr = (BLOCK + K - 2) // CHUNK + 1
-    rows, columns = tl.arange(0, BLOCK), tl.arange(0, CHUNK)
-    bands = bands_ptr + (head.to(tl.int64) * BLOCK + rows[:, None]) * (CHUNKS * CHUNK) + columns[None, :]
-    for i in range(CHUNKS):
-        others = begin - K // 2 + i * CHUNK + columns
+    for i in tl.static_range(tl.cdiv(BLOCK + K - 1, CHUNK)):
+        others = begin - K // 2 + i * CHUNK + tl.arange(0, CHUNK)
         kept = are_kept(keep_ptr, row, others, (others >= 0) & (others < N), N, HAS_MASK)
         x = load_tokens(x_base, others, kept, stride_n, D)
-        total = tl.dot(tl.load(bands + i * CHUNK), x, total, input_precision=PRECISION)
+        total = tl.dot(bands[i], x, total, input_precision=PRECISION)
     return total
 
 
@@ -322,44 +331,51 @@ def token_scores(q, k_landmarks, used, scale, PRECISION: tl.constexpr):
 def output_kernel(
     q_ptr, v_ptr, keep_ptr, counts_ptr, k_landmarks_ptr, values_ptr, bands_ptr, out_ptr,
     q_stride_b, q_stride_h, q_stride_n, v_stride_b, v_stride_h, v_stride_n, o_stride_b, o_stride_h, o_stride_n,
-    H, N, scale,
-    M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr,
+    H, N, tokens_of_split, scale,
+    M: tl.constexpr, D: tl.constexpr, K: tl.constexpr, S, BLOCK: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr,
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """softmax(QK̃ᵀ)W + conv(V) of a block of tokens. Reads Q and V once (V's block with K - 1 neighbours), writes."""
-    block, pid_bh = place(tl.cdiv(N, BLOCK))
-    row, head, begin = pid_bh // H, pid_bh % H, block * BLOCK
-    tokens = begin + tl.arange(0, BLOCK)
-    kept = are_kept(keep_ptr, row, tokens, tokens < N, N, HAS_MASK)
-    q = load_tokens(q_ptr + token_offsets(pid_bh, H, q_stride_b, q_stride_h), tokens, kept, q_stride_n, D)
-    landmarks, places = landmark_tile(pid_bh, 0, M, D, TILE)
-    used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
-    scores = token_scores(q, tl.load(k_landmarks_ptr + places).to(q.dtype), used, scale, PRECISION)
-    highest = tl.max(scores, 1)  # of a landmark that is used: no -inf
-    weights = tl.exp2(scores - highest[:, None])
-    total = tl.sum(weights, 1)
-    if TILE == M:
-        weights = weights / total[:, None]
-    out = tl.dot(weights.to(q.dtype), tl.load(values_ptr + places).to(q.dtype), input_precision=PRECISION)
-    if TILE < M:
-        for i in range(1, M // TILE):
-            landmarks, places = landmark_tile(pid_bh, i, M, D, TILE)
-            used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
-            scores = token_scores(q, tl.load(k_landmarks_ptr + places).to(q.dtype), used, scale, PRECISION)
-            new_highest = tl.maximum(highest, tl.max(scores, 1))
-            weights, shrink = tl.exp2(scores - new_highest[:, None]), tl.exp2(highest - new_highest)
-            total = total * shrink + tl.sum(weights, 1)
-            values = tl.load(values_ptr + places).to(q.dtype)
-            out = tl.dot(weights.to(q.dtype), values, out * shrink[:, None], input_precision=PRECISION)
-            highest = new_highest
-        out = out / total[:, None]
-    if K > 0:
-        v_base = v_ptr + token_offsets(pid_bh, H, v_stride_b, v_stride_h)
-        out = convolve(
-            out, v_base, keep_ptr, bands_ptr, row, head, begin, v_stride_n, N,
-            D, K, BLOCK, CHUNK, HAS_MASK, PRECISION,
-        )  # fmt: skip
-    out = tl.where(kept[:, None], out, 0.0)
+    """softmax(QK̃ᵀ)W + conv(V) of a split's tokens. Reads Q and V once (V's blocks with K - 1 neighbours), writes."""
+    split, pid_bh = place(S)
+    row, head = pid_bh // H, pid_bh % H
+    q_base = q_ptr + token_offsets(pid_bh, H, q_stride_b, q_stride_h)
+    v_base = v_ptr + token_offsets(pid_bh, H, v_stride_b, v_stride_h)
     o_base = out_ptr + token_offsets(pid_bh, H, o_stride_b, o_stride_h)
-    pointers = o_base + tokens.to(tl.int64)[:, None] * o_stride_n + tl.arange(0, D)[None, :]
-    tl.store(pointers, out.to(out_ptr.dtype.element_ty), mask=(tokens < N)[:, None])
+    landmarks, places = landmark_tile(pid_bh, 0, M, D, TILE)
+    used_first = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
+    k_landmarks_first = tl.load(k_landmarks_ptr + places).to(q_ptr.dtype.element_ty)
+    values_first = tl.load(values_ptr + places).to(q_ptr.dtype.element_ty)
+    if K > 0:
+        bands = load_bands(bands_ptr, head, K, BLOCK, CHUNK)
+    start = split * tokens_of_split
+    end = tl.minimum(start + tokens_of_split, N)
+    for begin in range(start, end, BLOCK):
+        tokens = begin + tl.arange(0, BLOCK)
+        kept = are_kept(keep_ptr, row, tokens, tokens < end, N, HAS_MASK)
+        q = load_tokens(q_base, tokens, kept, q_stride_n, D)
+        scores = token_scores(q, k_landmarks_first, used_first, scale, PRECISION)
+        highest = tl.max(scores, 1)  # of a landmark that is used: no -inf
+        weights = tl.exp2(scores - highest[:, None])
+        total = tl.sum(weights, 1)
+        if TILE == M:
+            weights = weights / total[:, None]
+        out = tl.dot(weights.to(q.dtype), values_first, input_precision=PRECISION)
+        if TILE < M:
+            for i in range(1, M // TILE):
+                landmarks, places = landmark_tile(pid_bh, i, M, D, TILE)
+                used = used_landmarks(counts_ptr, row, landmarks, M, HAS_MASK)
+                scores = token_scores(q, tl.load(k_landmarks_ptr + places).to(q.dtype), used, scale, PRECISION)
+                new_highest = tl.maximum(highest, tl.max(scores, 1))
+                weights, shrink = tl.exp2(scores - new_highest[:, None]), tl.exp2(highest - new_highest)
+                total = total * shrink + tl.sum(weights, 1)
+                values = tl.load(values_ptr + places).to(q.dtype)
+                out = tl.dot(weights.to(q.dtype), values, out * shrink[:, None], input_precision=PRECISION)
+                highest = new_highest
+            out = out / total[:, None]
+        if K > 0:
+            out = convolve(
+                out, v_base, keep_ptr, bands, row, begin, v_stride_n, N, D, K, BLOCK, CHUNK, HAS_MASK, PRECISION
+            )
+        out = tl.where(kept[:, None], out, 0.0)
+        pointers = o_base + tokens.to(tl.int64)[:, None] * o_stride_n + tl.arange(0, D)[None, :]
+        tl.store(pointers, out.to(out_ptr.dtype.element_ty), mask=(tokens < end)[:, None])

@@ -121,8 +121,9 @@ def nystrom_attention(
     part_max, part_sum = (torch.empty(B, H, plan.parts, M, **small) for _ in range(2))
     if not out.numel():
         return out, q_landmarks, k_landmarks, context, log_sum, values
-    flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": _PRECISION, "num_stages": 2}
-    split = {"M": M, "D": D, "G": plan.segments, "BLOCK": plan.block, "num_warps": plan.warps, **flags}
+    flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": _PRECISION}
+    split = {"M": M, "D": D, "G": plan.segments, "BLOCK": plan.block, **flags}
+    split |= {"num_warps": plan.warps, "num_stages": plan.key_stages}
     fwd.query_landmarks_kernel[(plan.parts * B * H,)](q, keep, bounds, counts, q_landmarks, *_strides(q), H, N, **split)
     fwd.keys_kernel[(plan.parts * B * H, M // plan.tile)](
         *(k, v, keep, bounds, counts, q_landmarks, k_landmarks, part, part_max, part_sum),
@@ -140,9 +141,10 @@ def nystrom_attention(
                 "D": D,
                 "S": plan.parts,
                 "ITERATIONS": iterations,
-                "num_warps": _system_warps(M),
                 **flags,
                 "PRECISION": plan.system_precision,
+                "num_warps": _system_warps(M),
+                "num_stages": 2,
             },
         )
     else:
@@ -152,12 +154,16 @@ def nystrom_attention(
         values = z.view_as(a) @ context
         if lengths is not None and first is not None:
             values = torch.where((lengths <= M)[:, None, None, None], _tokens_at(v, first, lengths), values)
-    bands = _bands(weight, q.dtype, plan.block, plan.chunk, is_flipped=False)
-    fwd.output_kernel[(triton.cdiv(N, plan.block) * B * H,)](
+    bands = _bands(weight, q.dtype, plan.output_block, plan.chunk, is_flipped=False)
+    splits = triton.cdiv(N, plan.output_tokens)
+    cut = {"M": M, "D": D, "K": K, "S": splits, "BLOCK": plan.output_block, "CHUNK": plan.chunk, "TILE": plan.tile}
+    fwd.output_kernel[(splits * B * H,)](
         *(q, v, keep, counts, k_landmarks, values, bands, out),
-        *(*_strides(q), *_strides(v), *_strides(out), H, N, scale),
-        **{"M": M, "D": D, "K": K, "BLOCK": plan.block, "CHUNK": plan.chunk, "TILE": plan.tile, **flags},
+        *(*_strides(q), *_strides(v), *_strides(out), H, N, plan.output_tokens, scale),
+        **cut,
+        **flags,
         num_warps=plan.warps,
+        num_stages=plan.output_stages,
     )
     return out, q_landmarks, k_landmarks, context, log_sum, values
 
@@ -196,7 +202,7 @@ def nystrom_attention_backward(
         return d_q, d_k.to(q.dtype), d_v.to(q.dtype), torch.zeros(0 if weight is None else weight.shape, **small)
     flags: dict[str, Any] = {"HAS_MASK": keep is not None, "PRECISION": _PRECISION}
     cut = {"M": M, "D": D, "BLOCK": plan.gradient_block, "TILE": plan.tile}
-    cut |= {"num_warps": 8, "num_stages": plan.stages, **flags}
+    cut |= {"num_warps": 8, "num_stages": plan.gradient_stages, **flags}
     blocks = triton.cdiv(N, plan.gradient_block)
     token_sums = torch.empty(2, B, H, N if tiles > 1 else 0, **small)
     if tiles > 1:
@@ -220,13 +226,13 @@ def nystrom_attention_backward(
         else _system_gradients_on_chip(*system, plan.system_precision)
     )
     d_q_parts = torch.empty(B, H, plan.splits, M, D, **small)
-    bands = _bands(weight, q.dtype, plan.gradient_block, plan.gradient_chunk, is_flipped=True)
+    bands = _bands(weight, q.dtype, plan.gradient_block, plan.chunk, is_flipped=True)
     for tile in range(tiles):
         bwd.key_value_gradients_kernel[(plan.splits * B * H,)](
             *(k, v, d_out, keep, ids, counts, bands, q_landmarks, log_sum, d_context, d_own, row_sums, d_k_landmarks),
             *(d_k, d_v, d_q_parts, *_strides(k), *_strides(v), *_strides(d_out), *_strides(d_k)),
             *(H, N, plan.tokens_of_split, scale, root, tile),
-            **{"K": K, "S": plan.splits, "CHUNK": plan.gradient_chunk, "IS_FIRST": tile == 0, **cut},
+            **{"K": K, "S": plan.splits, "CHUNK": plan.chunk, "IS_FIRST": tile == 0, **cut},
         )
     d_q_landmarks = d_q_landmarks + _over_splits(d_q_parts)
     bwd.query_gradients_kernel[(blocks * B * H,)](

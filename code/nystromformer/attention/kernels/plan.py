@@ -22,6 +22,9 @@ LARGEST_TILES = {2: {LARGE_ROOM: 128 * 128, SMALL_ROOM: 64 * 128}, 4: {LARGE_ROO
 ENOUGH_PROGRAMS = 512
 """Programs that fill a large GPU several times over; work is split until there are as many."""
 
+_OUTPUT_BLOCKS = 8
+"""So many that what is loaded for all of them takes little time, so few that the last programs do not work alone."""
+
 
 class Plan(NamedTuple):
     """How the work of one call is cut."""
@@ -36,13 +39,23 @@ class Plan(NamedTuple):
     """Splits, forward."""
     warps: int
     """Forward."""
+    key_stages: int
+    """Forward, of loops over keys: blocks that are on their way at a time."""
+    output_block: int
+    """Tokens at a time where the output is written."""
+    output_tokens: int
+    """Of a program that does: blocks that share landmarks and filter."""
+    output_stages: int
+    """Of that program's blocks, how many are on their way at a time."""
     gradient_block: int
     """Tokens at a time, backward."""
     tokens_of_split: int
     splits: int
     """Splits, backward, and the tokens of each."""
-    stages: int
-    """Blocks that are on their way at a time, backward."""
+    gradient_stages: int
+    """Backward: blocks that are on their way at a time."""
+    chunk: int
+    """Neighbours of the convolution at a time."""
     taps_block: int
     """Tokens at a time for the filter's gradient."""
     taps_window: int
@@ -50,16 +63,6 @@ class Plan(NamedTuple):
     system_precision: str
     """Of products of landmarks' matrices, float32 numbers whatever Q is. Three products of bf16 parts err by 2⁻¹⁶, far
     less than Q, K and V of 16 bits do, whose rounding the inverse enlarges alike; float32 itself takes tf32's parts."""
-
-    @property
-    def chunk(self) -> int:
-        """Neighbours of the convolution at a time, forward."""
-        return min(64, self.block)
-
-    @property
-    def gradient_chunk(self) -> int:
-        """The same, backward."""
-        return min(64, self.gradient_block)
 
 
 def make_plan(
@@ -84,6 +87,30 @@ def make_plan(
         gradient_block = 64 if fits else 32 if tile <= 128 else 16
     else:
         block, gradient_block = 32, 32 if head_dim <= 64 and tile == num_landmarks else 16
+    chunk = 32 if is_short else 16
+
+    def needs(block: int, tensors: int, stages: int) -> int:
+        """Bytes of a loop over blocks of several tensors, beside landmarks, a filter's bands and weights: what the
+        compiler asked for was never more."""
+        neighbours = _ceil(block + taps - 1, chunk) * chunk if taps else 0
+        # Of float32 numbers the parts that are multiplied stay, too.
+        stays = 3 * area + block * (tile + neighbours * (1 if is_short else 3))
+        return element_size * (stays + stages * (tensors * block + neighbours) * head_dim)
+
+    def fitting(block: int, tensors: int) -> int:
+        while block > 16 and needs(block, tensors, 1) > room:
+            block //= 2
+        return block
+
+    def stages(block: int, tensors: int, programs: int) -> int:
+        """Three have the next block on its way, where so many programs still find room on a multiprocessor."""
+        if not is_short:  # each number has parts of its own beside it
+            return 1 if taps else 2
+        if programs * needs(block, tensors, 3) <= room:
+            return 3
+        return 2 if needs(block, tensors, 2) <= room else 1
+
+    output_block, gradient_block = fitting(min(64, block), 1), fitting(gradient_block, 2)
     # Longer filters take a wider window, not more tokens: products of both are what a program must hold.
     taps_block = min(32, max(16, _next_power(taps - 1)))
     segments = 16
@@ -97,10 +124,16 @@ def make_plan(
         segments=segments,
         parts=num_landmarks // segments,
         warps=4 if is_light else 8,
+        output_block=output_block,
+        output_tokens=output_block
+        * min(_OUTPUT_BLOCKS, max(1, heads * _ceil(length, output_block) // ENOUGH_PROGRAMS)),
+        output_stages=stages(output_block, 1, programs=2) if tile == num_landmarks else 1,
         gradient_block=gradient_block,
         tokens_of_split=tokens_of_split,
         splits=_ceil(length, tokens_of_split),
-        stages=2 if fits and (is_short or head_dim <= 64) else 1,
+        gradient_stages=stages(gradient_block, 2, programs=1) if fits and (is_short or head_dim <= 64) else 1,
+        key_stages=3 if is_light else 2,
+        chunk=chunk,
         taps_block=taps_block,
         taps_window=_next_power(taps_block + taps - 1),
         system_precision="bf16x3" if is_short else "tf32x3",
