@@ -276,7 +276,7 @@ def bands_kernel(
 
     FLIPPED: the taps with which the convolution's gradient sees it.
     """
-    CHUNKS: tl.constexpr = tl.cdiv(BLOCK + K - 1, CHUNK)
+    CHUNKS: tl.constexpr = (BLOCK + K + CHUNK - 2) // CHUNK  # of constants `tl.cdiv` makes none in Triton 3.6
     chunk, head = place(CHUNKS)
     rows, columns = tl.arange(0, BLOCK), chunk * CHUNK + tl.arange(0, CHUNK)
     distance = columns[None, :] - rows[:, None]
@@ -289,7 +289,7 @@ def bands_kernel(
 @triton.jit
 def load_bands(bands_ptr, head, K: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
     """A head's bands, (BLOCK, CHUNK) each, that `convolve` takes."""
-    CHUNKS: tl.constexpr = tl.cdiv(BLOCK + K - 1, CHUNK)
+    CHUNKS: tl.constexpr = (BLOCK + K + CHUNK - 2) // CHUNK
     rows, columns = tl.arange(0, BLOCK), tl.arange(0, CHUNK)
     places = bands_ptr + (head.to(tl.int64) * BLOCK + rows[:, None]) * (CHUNKS * CHUNK) + columns[None, :]
     bands = ()
@@ -305,7 +305,7 @@ def convolve(
     HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """`total` plus the convolution at the tokens of a block from `begin` on, as products with bands of the filter."""
-    for i in tl.static_range(tl.cdiv(BLOCK + K - 1, CHUNK)):
+    for i in tl.static_range((BLOCK + K + CHUNK - 2) // CHUNK):
         others = begin - K // 2 + i * CHUNK + tl.arange(0, CHUNK)
         kept = are_kept(keep_ptr, row, others, (others >= 0) & (others < N), N, HAS_MASK)
         x = load_tokens(x_base, others, kept, stride_n, D)
