@@ -155,9 +155,7 @@ def test_padding_and_neighbours_change_nothing() -> None:
     keep[:, 70:] = False
     together = results(module, x, keep)["out"]
     alone = results(module, [each[:1, :, :70] for each in x])["out"]
-    # A GPU splits the two otherwise, and its products cut digits off.
-    exact = {"atol": 1e-5, "rtol": 1e-4} if ON_GPU else {"atol": 1e-6, "rtol": 1e-5}
-    torch.testing.assert_close(together[:1, :, :70], alone, **exact)
+    torch.testing.assert_close(together[:1, :, :70], alone, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("enough", [1, 4, 512])
