@@ -17,11 +17,12 @@ from nystromformer.data.corpora import files as files_module
 from nystromformer.data.corpora import text as text_module
 from nystromformer.data.corpora import unify as unify_module
 from nystromformer.data.corpora.files import Chunk, OpenFile, divide, find_files
-from nystromformer.data.corpora.formats import FORMATS, Rules
+from nystromformer.data.corpora.formats import DOCUMENTS_PER_GROUP, FORMATS, Rules
 from nystromformer.data.corpora.hub import HubSet, hub_rows, open_hub
 from nystromformer.data.corpora.text import MAX_SENTENCE, Policy, Tally, cut_document
 from nystromformer.data.corpora.unify import UnifyFiles, UnifySettings, unify
 from nystromformer.data.corpus import Document, read_documents, write_documents
+from nystromformer.data.pretraining import PretrainingSettings
 from nystromformer.data.unified import read_corpus
 from nystromformer.errors import UserError
 
@@ -82,7 +83,48 @@ def test_bookcorpus(tmp_path: Path) -> None:
     lines = (source / "books_large_p1.txt").read_text().split("\n")
     assert [s for d in found for s in d.sentences] == [line for line in lines if line]
     assert [len(d.sentences) for d in found] == [40] * 7 + [20]
-    assert len({d.group for d in found}) == 8
+    assert {d.group for d in found} == {"books_large_p1.txt@0"}, "too few for a second group"
+
+
+def numbered_books(folder: Path, lines: int) -> Path:
+    """A book whose lines tell their number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "book.txt").write_text("".join(f"This is line {n}.\n" for n in range(lines)), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("chunk", [1 << 24, 30_000], ids=["one chunk", "chunks"])
+def test_no_line_of_books_is_near_one_of_the_other_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    size, lines = 7, 6000
+    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, chunk))
+    found = make(
+        "bookcorpus", numbered_books(tmp_path / "books", lines), tmp_path / "out", Rules(lines_per_document=size)
+    )
+    corpus = read_corpus(tmp_path / "out")
+    assert corpus.groups is not None
+    settings = PretrainingSettings(32, ("bookcorpus",), "train", validation=0.2)
+    [choice] = settings.choices({"bookcorpus": corpus})
+    side = {}
+    groups: dict[str, int] = {}
+    for document in found:
+        groups[document.group] = groups.get(document.group, 0) + 1
+        for line in document.sentences:
+            side[int(line.split()[-1][:-1])] = choice(document)[0]
+    sizes = {document.group: 0 for document in found}
+    for document in found:
+        sizes[document.group] += sum(map(len, document.sentences))
+    assert corpus.groups == sizes
+    assert set(side.values()) == {"train", "validation"}
+    for number, split in side.items():
+        near = {side.get(other, split) for other in range(number - size, number + size + 1)}
+        assert near == {split}
+    if chunk > 30_000:
+        assert min(groups.values()) >= DOCUMENTS_PER_GROUP
+    left_out = lines - len(side)
+    assert left_out == size * corpus.dropped["document between two groups"]
+    assert left_out < 0.06 * lines
 
 
 def test_stories(tmp_path: Path) -> None:
@@ -129,8 +171,12 @@ def test_chunks_share_the_text_among_them(
     whole = read_chunks(name, source, 10**9)
     parts = read_chunks(name, source, chunk_bytes)
     if name == "bookcorpus":
-        # documents begin anew in every chunk
-        assert [s for d in parts for s in d.sentences] == [s for d in whole for s in d.sentences]
+        # documents begin anew in every chunk, but for the first one, which is next to the group before
+        kept, everything = ([s for d in found for s in d.sentences] for found in (parts, whole))
+        rest = iter(everything)
+        assert all(sentence in rest for sentence in kept), "in order"
+        chunks = len(divide(source, find_files(source, "*.txt"), True, chunk_bytes))
+        assert len(everything) - len(kept) <= 40 * (chunks - 1)
     else:
         assert parts == whole
 
@@ -482,8 +528,8 @@ def test_sentences_of_rows_make_documents() -> None:
     draw = random.Random(0)
     rows = [(str(n), sentence(draw)) for n in range(25)]
     made = list(FORMATS["bookcorpus"].rows(rows, Rules(lines_per_document=10), Tally()))
-    assert [len(d.sentences) for d in made] == [10, 10, 5]
-    assert Counter(s for d in made for s in d.sentences) == Counter(text for _, text in rows)
+    assert [len(d.sentences) for d in made] == [10, 5], "the first one is next to the text of another part"
+    assert Counter(s for d in made for s in d.sentences) == Counter(text for _, text in rows[10:])
 
 
 FRAGMENTS = [

@@ -106,31 +106,32 @@ def test_splitting_loses_no_character(text: str) -> None:
 GROUP_SIZES = st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.integers(1, 1000), min_size=2, max_size=40)
 
 
-@given(GROUP_SIZES, st.integers(0, 5))
-def test_validation_groups(sizes: dict[str, int], seed: int) -> None:
-    chosen = choose_validation_groups(sizes, seed)
-    share = sum(sizes[group] for group in chosen) / sum(sizes.values())
+@given(GROUP_SIZES, st.integers(0, 5), st.sampled_from([0.05, 0.2, 0.5, 0.9]))
+def test_validation_groups(sizes: dict[str, int], seed: int, share: float) -> None:
+    chosen = choose_validation_groups(sizes, seed, share)
+    found = sum(sizes[group] for group in chosen) / sum(sizes.values())
     assert 0 < len(chosen) < len(sizes)
-    assert share <= 0.10 or [sizes[group] for group in chosen] == [min(sizes.values())]
-    assert chosen == choose_validation_groups(dict(sorted(sizes.items())), seed)
+    assert found <= 1.2 * share or [sizes[group] for group in chosen] == [min(sizes.values())]
+    assert chosen == choose_validation_groups(dict(sorted(sizes.items())), seed, share)
 
 
 def test_validation_groups_reach_their_share_and_follow_the_seed() -> None:
     sizes = {f"package{index}": 10 for index in range(200)}
-    choices = {choose_validation_groups(sizes, seed) for seed in range(5)}
+    choices = {choose_validation_groups(sizes, seed, 0.05) for seed in range(5)}
     assert len(choices) == 5
-    assert {len(chosen) for chosen in choices} == {10}
+    assert {len(chosen) for chosen in choices} == {8}
+    assert choose_validation_groups(sizes, 0, 1) == set(sizes)
 
 
 def test_the_choice_is_the_same_in_every_process() -> None:
     # a fixed answer: it would change with the process if it used `hash`
-    assert choose_validation_groups(dict.fromkeys("abcdefghijklmnopqrst", 5), 0) == {"l"}
+    assert choose_validation_groups(dict.fromkeys("abcdefghijklmnopqrst", 5), 0, 0.05) == {"l"}
 
 
 @pytest.mark.parametrize("sizes", [{}, {"only": 3}])
 def test_one_group_cannot_be_split(sizes: dict[str, int]) -> None:
-    with pytest.raises(UserError, match="at least two groups"):
-        choose_validation_groups(sizes, 0)
+    with pytest.raises(ValueError, match="at least two groups"):
+        choose_validation_groups(sizes, 0, 0.2)
 
 
 def test_an_exception_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.data.corpus import read_documents, split_sentences
-from nystromformer.data.docstring_corpus import DocstringSettings, split_modules, write_docstring_corpus
+from nystromformer.data.corpora.text import Tally
+from nystromformer.data.corpus import Document, read_documents, split_sentences
+from nystromformer.data.docstring_corpus import DocstringSettings, documents_of_modules, unify_docstrings
 from nystromformer.data.docstrings import (
     Module,
     SourceFile,
@@ -18,6 +19,7 @@ from nystromformer.data.docstrings import (
     read_module,
     read_modules,
 )
+from nystromformer.data.unified import read_corpus
 from nystromformer.errors import UserError
 
 WORDS = [
@@ -269,49 +271,49 @@ def test_a_limit_stops_at_distinct_text(tree: Path) -> None:
     assert 5000 <= sum(len(text) for docstring in distinct for text in docstring) < 5000 + last
 
 
-def test_validation_is_other_packages_and_new_text(tree: Path) -> None:
-    splits, dropped = split_modules(read_modules(find_sources([tree]), 0, None, 1), 0, 1)
-    groups = {split: {document.group for document in documents} for split, documents in splits.items()}
-    assert not groups["train"] & groups["validation"]
-    texts = {split: [s for document in documents for s in document.sentences] for split, documents in splits.items()}
-    assert not set(texts["train"]) & set(texts["validation"])
-    assert texts["train"].count("It has no other purpose.") == 1
-    assert dropped["duplicate docstring"] == 12 * 3 - 1
-    share = len(texts["validation"]) / (len(texts["train"]) + len(texts["validation"]))
-    assert 0.05 < share < 0.12
+def documents(modules: list[Module], min_words: int) -> tuple[list[Document], Tally]:
+    tally = Tally()
+    return list(documents_of_modules(modules, min_words, tally)), tally
+
+
+def test_a_docstring_stands_once_so_that_validation_is_new_text(tree: Path) -> None:
+    found, tally = documents(read_modules(find_sources([tree]), 0, None, 1), 1)
+    texts = [sentence for document in found for sentence in document.sentences]
+    assert texts.count("It has no other purpose.") == 1
+    assert tally.dropped["duplicate docstring"] == 12 * 3 - 1
+    assert {document.group for document in found} == {document.id.split("/")[0] for document in found}
+    assert sum(tally.groups.values()) == tally.characters == sum(map(len, texts))
 
 
 def test_short_modules_are_dropped_and_counted() -> None:
     long, short = ("One two three four five.",), ("One two.",)
     modules = [Module(f"p{n}/a.py", f"p{n}", ((*long, str(n)),)) for n in range(20)]
-    splits, dropped = split_modules([*modules, Module("p0/b.py", "p0", (short,), not_english=3)], 0, 5)
-    assert "p0/b.py" not in {document.id for documents in splits.values() for document in documents}
-    assert dropped["document under 5 words"] == 1
-    assert dropped["docstring not English"] == 3
+    found, tally = documents([*modules, Module("p9/b.py", "p9", (short,), not_english=3)], 5)
+    assert [document.id for document in found] == [module.id for module in modules]
+    assert tally.dropped["document under 5 words"] == 1
+    assert tally.dropped["docstring not English"] == 3
 
 
-def test_a_split_that_loses_all_its_text_is_refused() -> None:
-    modules = [
-        Module("a/x.py", "a", (("Same text.",), ("More text here.",))),
-        Module("b/x.py", "b", (("Same text.",),)),
-    ]
-    with pytest.raises(UserError, match="no docstrings are left for the validation split"):
-        split_modules(modules, 0, 1)
+def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nystromformer.data.docstring_corpus._SHARD_CHARACTERS", 5000)
+    corpus = unify_docstrings(tmp_path, DocstringSettings((tree,)))
+    assert len(corpus.shards) > 3
+    found = [document for shard in corpus.shards for document in read_documents(tmp_path / shard)]
+    assert [document.id for document in found] == sorted(document.id for document in found)
+    assert corpus.documents == len(found)
+    assert corpus.words == sum(document.words for document in found)
+    assert corpus.groups is not None
+    assert set(corpus.groups) == {document.group for document in found}
+    assert read_corpus(tmp_path) == corpus
+    assert str(tree) not in (tmp_path / "corpus.json").read_text()
 
 
-def test_the_corpus_is_written(tree: Path, tmp_path: Path) -> None:
-    output = write_docstring_corpus(tmp_path, DocstringSettings((tree,)), workers=1)
-    for split in ("train", "validation"):
-        documents = list(read_documents(tmp_path / "corpus" / f"{split}.jsonl"))
-        assert len(documents) == output.result["documents"][split]
-        assert sum(document.words for document in documents) == output.result["words"][split]
-        assert [document.id for document in documents] == sorted(document.id for document in documents)
-    assert output.result["modules_read"] == 36
-
-
-def test_one_package_is_too_few(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"at least two groups, found \['package0'\]"):
-        write_docstring_corpus(tmp_path / "out", DocstringSettings((make_tree(tmp_path / "tree", 1),)), workers=1)
+def test_a_source_without_docstrings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "code.py").write_text("x = 1\n")
+    with pytest.raises(UserError, match=r"no document is left of 1 modules: add packages by --source"):
+        unify_docstrings(tmp_path / "out", DocstringSettings((tmp_path / "tree",)))
+    assert not (tmp_path / "out" / "corpus.json").exists()
 
 
 @pytest.mark.parametrize(("name", "value"), [("limit_mb", 0.0), ("limit_mb", -1.0), ("min_words", 0)])

@@ -10,8 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from corpora import contents
+from small import run_command
 
 from nystromformer.data.dataset import open_dataset
+from nystromformer.data.unified import read_corpus
 
 SCRIPT = Path(__file__).parents[2] / "data-preprocessing" / "docstrings" / "preprocess.py"
 WORDS = [
@@ -45,25 +48,20 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(tree: Path, out: Path, *flags: str) -> list[str]:
-    given = ["--source", str(tree), "--out", str(out), "--length", "32", "--vocab_size", "300", *flags]
-    return [sys.executable, str(SCRIPT), *given]
+    return [sys.executable, str(SCRIPT), "--source", str(tree), "--out", str(out), *flags]
 
 
 def run(tree: Path, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(tree, out, *flags), capture_output=True, text=True, check=False)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_a_run_from_beginning_to_end(tree: Path, tmp_path: Path) -> None:
     first = run(tree, tmp_path / "a", "--workers", "1")
     assert first.returncode == 0, first.stderr
     assert first.stdout == ""
-    dataset = open_dataset(tmp_path / "a", verify=True)
-    assert f"{len(dataset.train)} rows of 32" in first.stderr
-    assert dataset.fingerprint in first.stderr
+    corpus = read_corpus(tmp_path / "a")
+    assert f"{corpus.documents} documents" in first.stderr
+    assert set(corpus.groups or ()) == {f"package{number}" for number in range(30)}
     before = contents(tmp_path / "a")
 
     assert run(tree, tmp_path / "b", "--workers", "3").returncode == 0
@@ -79,22 +77,35 @@ def test_a_run_from_beginning_to_end(tree: Path, tmp_path: Path) -> None:
     assert contents(tmp_path / "a") == before
 
     assert run(tree, tmp_path / "a", "--seed", "1", "--overwrite").returncode == 0
-    assert open_dataset(tmp_path / "a", verify=True).manifest.seed == 1
+    assert read_corpus(tmp_path / "a").settings["seed"] == 1
 
 
-@pytest.mark.parametrize("flags", [("--length", "3"), ("--vocab_size", "5"), ("--limit_mb", "0"), ("--workers", "0")])
+def test_rows_of_docstrings_are_validated_on_other_packages(tree: Path, tmp_path: Path) -> None:
+    assert run(tree, tmp_path / "docstrings" / "unified").returncode == 0
+    flags = ["--corpus", "docstrings", "--tokenizer", "train", "--vocab_size", 300, "--length", 32]
+    done = run_command(
+        *("data-preprocessing/preprocess_data_512.py", "--corpora", tmp_path, "--out", tmp_path / "rows", *flags),
+        *("--validation", 0.1, "--workers", 1),
+    )
+    assert done.returncode == 0, done.stderr
+    dataset = open_dataset(tmp_path / "rows", verify=True)
+    assert f"{len(dataset.train)} rows of 32" in done.stderr
+    assert dataset.fingerprint in done.stderr
+    assert dataset.manifest.validation.documents == 3
+
+
+@pytest.mark.parametrize("flags", [("--limit_mb", "0"), ("--min_words", "0"), ("--workers", "0")])
 def test_bad_flags_exit_with_status_2(tree: Path, tmp_path: Path, flags: tuple[str, str]) -> None:
     refused = run(tree, tmp_path, *flags)
     assert refused.returncode == 2
     assert flags[0] in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert not (tmp_path / "manifest.json").exists()
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("moment", ["stages/run.json", "stages/corpus.json", "stages/tokenizer.json"])
-def test_a_killed_run_continues(tree: Path, tmp_path: Path, moment: str) -> None:
+def test_a_killed_run_continues(tree: Path, tmp_path: Path) -> None:
     killed = subprocess.Popen(command(tree, tmp_path / "a", "--workers", "2"), stderr=subprocess.DEVNULL)
-    wait_for((tmp_path / "a" / moment).exists)
+    wait_for((tmp_path / "a" / "stages" / "run.json").exists)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert run(tree, tmp_path / "a").returncode == 0

@@ -1,6 +1,7 @@
 """Datasets of unified corpora: what is in the rows, shares and splits, parts made by several processes, bad input."""
 
 import json
+import pickle
 import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 from corpora import WRITE, contents, meet_at_the_end
 from hypothesis import given
 from hypothesis import strategies as st
+from small import write_unified
 from tokenizers import Tokenizer
 
 from nystromformer.data import pretraining
@@ -24,6 +26,7 @@ from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.manifest import Manifest
 from nystromformer.data.mixture import Choice, Share, parse_mixture
 from nystromformer.data.pretraining import PretrainingSettings, build_pretraining
+from nystromformer.data.rows import encode_documents
 from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.data.unified import read_corpus
 from nystromformer.data.units import Share as TaskShare
@@ -83,29 +86,35 @@ def text_of(dataset: Dataset, split: str) -> str:
     return str(load_tokenizer(dataset.tokenizer_folder).decode(kept))
 
 
-def test_all_text_is_in_the_rows_in_order(corpora: Path, made: Path) -> None:
-    dataset = open_dataset(made, verify=True)
-    texts = {split: text_of(dataset, split) for split in ("train", "validation")}
-    at = {"train": 0, "validation": 0}
-    missed = 0
-    for share in parse_mixture(MIXTURE):
-        choice = Choice(share, 0.3, 0)
-        unified = corpora / share.corpus / "unified"
-        for shard in read_corpus(unified).shards:
-            for turn in range(share.passes):
-                for document in read_documents(unified / shard):
-                    split, times = choice(document)
-                    for sentence in document.sentences if turn < times else ():
-                        found = texts[split].find(sentence, at[split])
-                        # only the end of a part, which fills no row, is left out
-                        near = 0 <= found - at[split] < 150
-                        missed += not near
-                        at[split] = found + len(sentence) if near else at[split]
-    parts = sum(len(read_corpus(corpora / s.corpus / "unified").shards) for s in parse_mixture(MIXTURE))
-    assert missed <= 2 * parts * 3
-    assert all(len(texts[split]) - at[split] < 100 for split in at)
-    dropped = dataset.manifest.train.dropped_tokens + dataset.manifest.validation.dropped_tokens
-    assert dropped < 2 * parts * LENGTH
+def expected_tokens(corpora: Path, tokenizer: Tokenizer, **changes: object) -> dict[str, Counter[int]]:
+    """How often each token stands in the documents that a split takes, as often as it takes them."""
+    settings = settings_with(**changes)
+    read = {share.corpus: read_corpus(corpora / share.corpus / "unified") for share in parse_mixture(settings.mixture)}
+    counts: dict[str, Counter[int]] = {"train": Counter(), "validation": Counter()}
+    for choice in settings.choices(read):
+        for document in documents(corpora, choice.share.corpus):
+            split, times = choice(document)
+            [(tokens_T, _)] = encode_documents([document], tokenizer)
+            for _ in range(times):
+                counts[split].update(tokens_T.tolist())
+    return counts
+
+
+@pytest.mark.parametrize("mixture", [MIXTURE, ("bookcorpus=2",)], ids=str)
+def test_all_text_is_in_the_rows_as_often_as_it_shall_be(corpora: Path, tmp_path: Path, mixture: tuple[str]) -> None:
+    build(corpora, tmp_path, mixture=mixture)
+    dataset = open_dataset(tmp_path, verify=True)
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    special = (dataset.special.bos, dataset.special.eos, dataset.special.pad)
+    for split, expected in expected_tokens(corpora, tokenizer, mixture=mixture).items():
+        rows = dataset.train if split == "train" else dataset.validation
+        found = Counter(token for token in rows.tokens.reshape(-1).tolist() if token not in special)
+        assert found <= expected
+        # only the end of a part, which fills no row, is left out
+        left_out = (expected - found).total()
+        assert 0.7 * dataset.manifest.split(split).dropped_tokens <= left_out
+        assert left_out <= dataset.manifest.split(split).dropped_tokens
+        assert dataset.manifest.split(split).tokens == expected.total() > 1000
 
 
 def test_the_manifest_tells_what_each_corpus_gave(corpora: Path, made: Path) -> None:
@@ -203,8 +212,6 @@ def test_repeats_are_apart_and_validation_is_no_training(corpora: Path, tmp_path
     dataset = open_dataset(tmp_path)
     sentences = [s for d in documents(corpora, "bookcorpus") for s in d.sentences]
     train, validation = text_of(dataset, "train"), text_of(dataset, "validation")
-    counts = Counter(train.count(s) for s in set(sentences) if s not in validation)
-    assert counts[2] > 0.9 * counts.total()
     both = [s for s in set(sentences) if s in train and s in validation]
     assert not both
     first = next(s for s in sentences if s in train)
@@ -222,7 +229,11 @@ def test_a_tokenizer_of_the_corpus(corpora: Path, tmp_path: Path) -> None:
     [
         ({"length": 7}, r"--length: expected at least 8, found 7"),
         ({"validation": 0.0}, r"--validation: expected a share above 0"),
-        ({"validation": 1.0}, r"--validation: expected a share above 0"),
+        ({"validation": 1.1}, r"--validation: expected a share above 0, at most 1"),
+        (
+            {"validation": 1.0, "tokenizer": "train"},
+            r"--validation 1 leaves no text to train .* by --tokenizer FOLDER",
+        ),
         ({"mixture": ()}, r"--corpus: expected at least one"),
         ({"mixture": ("wiki=0",)}, r"--corpus wiki=0: .*positive weight"),
         ({"mixture": ("wiki=-1/3",)}, r"positive weight"),
@@ -238,7 +249,7 @@ def test_a_tokenizer_of_the_corpus(corpora: Path, tmp_path: Path) -> None:
         ({"tokenizer": "no-such-name"}, r"no-such-name: no such folder here .*cannot be had from the Hugging Face hub"),
         ({"tokenizer": "wiki"}, r"wiki: expected a tokenizer: vocab\.json and merges\.txt.*found none of them"),
         ({"tokenizer": "train", "vocab_size": 5}, r"--vocab_size: expected at least 261"),
-        ({"length": 1 << 20}, r"the train split has \d+ tokens, which fill no row of 1048576"),
+        ({"length": 1 << 20}, r"the train split has \d+ tokens of \d+ documents, which fill no row of 1048576"),
     ],
     ids=str,
 )
@@ -353,13 +364,61 @@ def test_damaged_documents_are_named(corpora: Path, tmp_path: Path) -> None:
         build(tmp_path, tmp_path / "out", mixture=("wiki",), tokenizer=str(corpora / "small-tokenizer"))
 
 
-def test_rows_are_what_the_tokenizer_makes(corpora: Path, made: Path) -> None:
-    """The first rows, compared token by token with the documents' own encoding."""
-    dataset = open_dataset(made)
+def test_rows_are_what_the_tokenizer_makes(corpora: Path, tmp_path: Path) -> None:
+    """Labelled rows, compared token by token with the documents' own encoding."""
+    build(corpora, tmp_path, length=128)
+    dataset = open_dataset(tmp_path)
     tokenizer: Tokenizer = load_tokenizer(dataset.tokenizer_folder)
-    choice = Choice(Share("wiki"), 0.3, 0)
-    document = next(d for d in documents(corpora, "wiki") if choice(d)[0] == "train")
-    ids = tokenizer.encode(" ".join(document.sentences), add_special_tokens=False).ids
-    rows = dataset.train.tokens[:3].reshape(-1)
-    content = [int(t) for t in rows if t not in (dataset.special.bos, dataset.special.eos)]
-    assert content == ids[: len(content)]
+    texts = [
+        " ".join(map(str, tokenizer.encode(" ".join(document.sentences), add_special_tokens=False).ids)) + " "
+        for name in WRITE
+        for document in documents(corpora, name)
+    ]
+    labelled = np.flatnonzero(dataset.train.splits)
+    assert len(labelled) > 20
+    special = (dataset.special.bos, dataset.special.eos, dataset.special.pad)
+    for row in dataset.train.tokens[labelled].tolist():
+        content = " ".join(str(token) for token in row if token not in special) + " "
+        assert any(content in text for text in texts)
+
+
+def test_a_dataset_for_validation_only(corpora: Path, tmp_path: Path) -> None:
+    manifest = build(corpora, tmp_path, validation=1, mixture=tuple(WRITE))
+    dataset = open_dataset(tmp_path, verify=True)
+    assert (len(dataset.train), dataset.train.tokens.shape, len(dataset.train.splits)) == (0, (0, LENGTH), 0)
+    assert manifest.validation.documents == sum(len(documents(corpora, name)) for name in WRITE)
+    assert manifest.train.documents == 0
+    assert manifest.fill("train") == manifest.sentence_order_share("train") == 0
+    assert len(pickle.loads(pickle.dumps(dataset)).train) == 0  # noqa: S301
+    assert build(corpora, tmp_path, validation=1, mixture=tuple(WRITE)) == manifest
+
+
+def test_large_groups_are_divided_by_their_size(corpora: Path, tmp_path: Path) -> None:
+    found = [
+        Document(f"{group}/{n}", group, tuple(f"{group} says {n} and {k} here." for k in range(20)))
+        for group, count in {"small": 4, "large": 60, "middle": 16}.items()
+        for n in range(count)
+    ]
+    write_unified(tmp_path, "packages", found)
+    tokenizer = str(corpora / "small-tokenizer")
+    dataset = (
+        open_dataset(tmp_path / "out")
+        if build(tmp_path, tmp_path / "out", mixture=("packages",), tokenizer=tokenizer, validation=0.2)
+        else None
+    )
+    assert dataset is not None
+    assert "middle" in text_of(dataset, "validation")
+    assert "large" not in text_of(dataset, "validation")
+    assert "middle" not in text_of(dataset, "train")
+
+
+def test_one_group_alone_is_for_training(corpora: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = [Document(str(n), "only", tuple(f"This is {n} and {k} here." for k in range(20))) for n in range(9)]
+    write_unified(tmp_path, "one", found)
+    shutil.copytree(corpora / "wiki", tmp_path / "wiki")
+    tokenizer = str(corpora / "small-tokenizer")
+    manifest = build(tmp_path, tmp_path / "out", mixture=("one", "wiki"), tokenizer=tokenizer)
+    assert (manifest.corpora[0].train.documents, manifest.corpora[0].validation.documents) == (9, 0)
+    assert "one: its text is one group, so all of it is for training" in caplog.text
+    with pytest.raises(UserError, match=r"the validation split has 0 tokens .*another --validation"):
+        build(tmp_path, tmp_path / "alone", mixture=("one",), tokenizer=tokenizer)

@@ -6,7 +6,7 @@ import random
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from nystromformer.config import ExperimentConfig, experiment_config
-from nystromformer.data.build import BuildSettings, build_dataset
+from nystromformer.data.corpora.text import Tally
 from nystromformer.data.corpus import Document, write_documents
-from nystromformer.data.stages import StageOutput
+from nystromformer.data.pretraining import TRAIN, PretrainingSettings, build_pretraining
+from nystromformer.data.unified import UnifiedCorpus, shard_name, write_corpus
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.training import Device
 
@@ -77,20 +78,24 @@ def write_experiment(folder: Path, **changes: Any) -> Experiment:
 
 def write_dataset(folder: Path, length: int = LENGTH, seed: int = 0) -> Path:
     """About 150 training rows of made-up sentences in which each word depends on the one before."""
+    corpora = folder.with_name(f"{folder.name}-corpora")
+    write_unified(corpora, "made-up", [d for split, n in SPLITS.items() for d in _documents(split, n, seed)])
+    build_pretraining(corpora, folder, PretrainingSettings(length, ("made-up",), TRAIN, VOCABULARY, seed=seed))
+    return folder
 
-    def corpus(at: Path) -> StageOutput:
-        output = StageOutput(result={"documents": {}, "dropped": {}})
-        (at / "corpus").mkdir(exist_ok=True)
-        for split, count in (("train", 40), ("validation", 10)):
-            documents = list(_documents(split, count, seed))
-            name = f"corpus/{split}.jsonl"
-            output.files[name] = write_documents(at / name, documents)
-            output.result["documents"][split] = len(documents)
-            output.result.setdefault("groups", {})[split] = [split]
-        output.result["validation_groups"] = ["validation"]
-        return output
 
-    build_dataset(folder, BuildSettings("made-up", {}, seed, length=length, vocab_size=VOCABULARY), corpus)
+SPLITS = {"train": 40, "validation": 10}
+"""Documents of each; the groups of their names are so large that the choice of groups comes to the same."""
+
+
+def write_unified(corpora: Path, name: str, documents: Sequence[Document], with_groups: bool = True) -> Path:
+    """A corpus in one file, whose groups are divided by their sizes, or else by a hash."""
+    tally = Tally()
+    for document in documents:
+        tally.count(document)
+    folder = corpora / name / "unified"
+    shards = {shard_name(0): write_documents(folder / shard_name(0), documents)}
+    write_corpus(folder, UnifiedCorpus(name=name, settings={}, shards=shards, **tally.as_dict(with_groups)))
     return folder
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small import CPU, ROOT, VOCABULARY, run_here, small_config, write_experiment
+from small import CPU, LENGTH, ROOT, VOCABULARY, run_here, small_config, write_experiment
 
 from nystromformer.config import ExperimentConfig, experiment_config
-from nystromformer.data.dataset import open_dataset
+from nystromformer.data.dataset import Rows, open_dataset
+from nystromformer.data.pretraining import PretrainingSettings, build_pretraining
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
@@ -222,8 +223,85 @@ def test_counts_of_the_whole_batch_weigh_the_micro_batches(dataset_folder: Path)
     step = next(task.steps(0, 1))
     assert len(step.micro_batches) == 4
     orders = torch.cat([batch["order_B"] for batch in step.micro_batches])
-    assert step.micro_batches[0]["sop_count"] == (orders >= 0).sum()
     parts = [task.loss(batch) for batch in step.micro_batches]
     total = torch.stack([loss for loss, _ in parts]).sum()
     sums = torch.stack([s for _, s in parts]).sum(0)
-    assert total.item() == pytest.approx(task.metrics(sums.tolist())["loss"], rel=1e-5)
+    metrics = task.metrics(sums.tolist())
+    manifest = dataset.manifest.train
+    usual = config.pretraining_setting.batch_size * manifest.sentence_order_rows / manifest.rows
+    labelled = int((orders >= 0).sum())
+    assert labelled != pytest.approx(usual)
+    expected = metrics["mlm_loss"] + metrics["sop_loss"] * labelled / usual
+    assert total.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_row_with_an_order_weighs_the_same_in_every_step(dataset_folder: Path) -> None:
+    config = small_config()
+    task = PretrainingTask(PretrainingModel(config.model, ["mlm", "sop"]), config, open_dataset(dataset_folder), CPU)
+    batches = [batch for step in task.steps(0, 6) for batch in step.micro_batches]
+    assert len({int((batch["order_B"] >= 0).sum()) for batch in batches}) > 1
+    assert len({float(batch["sop_count"]) for batch in batches}) == 1
+
+
+@pytest.mark.parametrize("attention", ["nystrom", "softmax"])
+def test_padding_is_masked_in_every_layer(dataset_folder: Path, attention: str) -> None:
+    landmarks = {} if attention == "nystrom" else {"model__num_landmarks": None}
+    config = small_config(model__attn_type=attention, **landmarks)
+    torch.manual_seed(0)
+    task = PretrainingTask(
+        PretrainingModel(config.model, ["mlm", "sop"]).eval(), config, open_dataset(dataset_folder), CPU
+    )
+    batches = (b for step in task.steps(0, 9) for b in step.micro_batches)
+    batch = next(b for b in batches if (b["tokens_BN"] == 1).any())
+    assert torch.equal(batch["mask_BN"], batch["tokens_BN"] != 1)
+    assert not batch["mask_BN"].all()
+    noise = torch.randint(5, VOCABULARY, batch["tokens_BN"].shape)
+    other = {**batch, "tokens_BN": torch.where(batch["mask_BN"], batch["tokens_BN"], noise)}
+    unmasked = {name: tensor for name, tensor in other.items() if name != "mask_BN"}
+    losses = [task.loss(b)[0].item() for b in (batch, other, unmasked)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_guesses_are_counted_on_a_sample_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TwoCorpora(Rows):
+        tokens = np.repeat([[5] * 8, [6] * 8], [20, 60], axis=0)
+
+        def __init__(self) -> None:
+            self._shape = (80, 8)
+
+    rows = TwoCorpora()
+    monkeypatch.setattr("nystromformer.tasks.baselines._COUNTED_TOKENS", 20 * 8)
+    assert count_guesses(rows, 10, (0, 1, 2, 3, 4)).most_frequent == 6
+
+
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """All documents of the dataset, for validation only."""
+    folder = tmp_path_factory.mktemp("held-out") / "dataset"
+    corpora = dataset_folder.with_name(f"{dataset_folder.name}-corpora")
+    tokenizer = str(dataset_folder / "tokenizer")
+    build_pretraining(corpora, folder, PretrainingSettings(LENGTH, ("made-up",), tokenizer, validation=1))
+    return folder
+
+
+def test_held_out_text_is_scored(finished: Experiment, held_out: Path) -> None:
+    result = validate(finished, held_out, CPU)
+    assert result.rows == len(open_dataset(held_out).validation) > 100
+    assert 0 < result.scores[0].metrics["mlm_accuracy"] < 1
+
+
+def test_a_dataset_for_validation_only_trains_nothing(
+    finished: Experiment,
+    held_out: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_experiment(tmp_path)
+    flags = ("--dataset", held_out, "--device", "cpu")
+    assert run_here(monkeypatch, "code/run_pretrain.py", "--model", tmp_path, *flags) == 2
+    assert "a dataset for validation only (--validation 1) has no rows to train on" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    command = ("code/run_validation.py", "--model", finished.folder, *flags)
+    assert run_here(monkeypatch, *command, "--baselines") == 2
+    assert "no training rows, from which the baselines are counted" in capsys.readouterr().err

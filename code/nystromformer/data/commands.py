@@ -10,7 +10,7 @@ from nystromformer.data.corpora.formats import Rules
 from nystromformer.data.corpora.text import Policy
 from nystromformer.data.corpora.unify import UnifySettings, unify
 from nystromformer.data.pool import usable_cores
-from nystromformer.data.pretraining import PretrainingSettings, build_pretraining
+from nystromformer.data.pretraining import TRAIN, PretrainingSettings, build_pretraining
 from nystromformer.data.units import Share
 from nystromformer.errors import UserError
 
@@ -127,10 +127,13 @@ def pretraining_command(
             int | None,
             typer.Option("--tokenizer_limit", min=1, help="Longest row, if not as the tokenizer's files say."),
         ] = tokenizer_limit,
-        validation: Annotated[float, typer.Option("--validation", help="Share of the documents for validation.")] = 0.2,
+        validation: Annotated[
+            float, typer.Option("--validation", help="Share of the documents for validation; 1: all, to score with.")
+        ] = 0.2,
         seed: Annotated[int, typer.Option("--seed", help="Of the split and of the choice for weights.")] = 0,
         out: Annotated[
-            Path | None, typer.Option("--out", help="Dataset folder; <length>-roberta beside if not given.")
+            Path | None,
+            typer.Option("--out", help="Dataset folder; <length>-roberta beside if not given, or -trained."),
         ] = None,
         workers: Workers = CORES,
         task: Task = None,
@@ -140,7 +143,7 @@ def pretraining_command(
         settings = PretrainingSettings(
             length, tuple(corpus or mixture), tokenizer, vocab_size, tokenizer_limit, validation, seed
         )
-        target = out or folder / f"{length}-roberta"
+        target = out or folder / f"{length}-{'trained' if tokenizer == TRAIN else 'roberta'}"
         build_pretraining(corpora, target, settings, workers, overwrite, share_of(task, num_tasks, overwrite))
 
     preprocess.__doc__ = f"Make a pretraining dataset of rows of {usual} tokens from unified corpora."

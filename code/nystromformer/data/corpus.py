@@ -141,31 +141,29 @@ def _is_abbreviation(head: str) -> bool:
     return word in _ABBREVIATIONS or is_initial or is_item_number
 
 
-def choose_validation_groups(
-    sizes: Mapping[str, int], seed: int, low: float = 0.05, high: float = 0.10
-) -> frozenset[str]:
-    """Choose whole groups for validation: about `low` to `high` of the text, always one, never all.
+def choose_validation_groups(sizes: Mapping[str, int], seed: int, share: float) -> frozenset[str]:
+    """Choose whole groups for validation: about a share of the text, always one, and never all unless the share is 1.
 
-    Groups come in the order of a hash of (seed, name) and are taken until `low` is reached, but for those that would
-    pass `high`. Where every group is larger than `high`, the smallest one is taken.
+    Groups come in the order of a hash of (seed, name) and are taken until four fifths of the share are reached, but for
+    those that would pass six fifths of it. Where every group is larger than that, the smallest one is taken.
 
     Args:
         sizes: amount of text of each group, in any unit.
 
     Raises:
-        UserError: fewer than two groups, so that one side would be empty.
+        ValueError: fewer than two groups, so that one side would be empty.
     """
+    if share == 1:
+        return frozenset(sizes)
     if len(sizes) < 2:
-        raise UserError(
-            f"a train/validation split needs text of at least two groups, found {sorted(sizes)}: add more text"
-        )
+        raise ValueError(f"expected at least two groups, found {sorted(sizes)}")
     total = sum(sizes.values())
     chosen: set[str] = set()
     taken = 0
     for group in sorted(sizes, key=lambda name: stable_hash(seed, name)):
-        if taken >= low * total:
+        if 5 * taken >= 4 * share * total:
             break
-        if taken + sizes[group] <= high * total:
+        if 5 * (taken + sizes[group]) <= 6 * share * total and len(chosen) + 1 < len(sizes):
             chosen.add(group)
             taken += sizes[group]
     return frozenset(chosen or {min(sizes, key=lambda name: (sizes[name], stable_hash(seed, name)))})

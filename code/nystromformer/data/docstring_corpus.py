@@ -1,20 +1,34 @@
-"""The corpus of docstrings: duplicates dropped, split by package, written in the unified format."""
+"""The corpus of docstrings: duplicates dropped, a document a module, a group a package, in the unified format."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from nystromformer.data.build import BuildSettings
-from nystromformer.data.corpus import Document, choose_validation_groups, write_documents
+from nystromformer.data.corpora.text import Tally, cut_document
+from nystromformer.data.corpus import Document, write_documents
 from nystromformer.data.docstrings import Module, find_sources, installed_sources, read_modules, text_digest
-from nystromformer.data.stages import StageOutput
+from nystromformer.data.stages import StageOutput, Stages
+from nystromformer.data.unified import (
+    CORPUS_FILE,
+    FORMAT_VERSION,
+    UnifiedCorpus,
+    counted,
+    log_corpus,
+    read_corpus,
+    shard_name,
+    write_corpus,
+)
 from nystromformer.errors import UserError
 
 log = logging.getLogger(__name__)
+
+NAME = "docstrings"
+_SHARD_CHARACTERS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -22,7 +36,7 @@ class DocstringSettings:
     """What decides which docstrings make up the corpus.
 
     sources: folders to search; empty for those of the running interpreter.
-    seed: of the choice of validation packages, and of the sample that `limit_mb` takes.
+    seed: of the sample that `limit_mb` takes.
     min_words: modules with fewer words in their docstrings are dropped.
     limit_mb: stop reading after this many 10^6 characters of text.
     """
@@ -38,98 +52,89 @@ class DocstringSettings:
         if self.min_words < 1:
             raise UserError(f"--min_words: expected at least 1, found {self.min_words}")
 
-    def build_settings(self, length: int, vocab_size: int) -> BuildSettings:
-        """Settings of the dataset that this corpus gives."""
-        folders = [folder.resolve() for folder in self.sources]
-        return BuildSettings(
-            corpus="docstrings",
-            parameters={
-                "sources": [folder.name for folder in folders],
-                "min_words": self.min_words,
-                "limit_mb": self.limit_mb,
-            },
-            seed=self.seed,
-            origin=tuple(map(str, folders)),
-            length=length,
-            vocab_size=vocab_size,
-        )
+    def described(self) -> dict[str, Any]:
+        """What corpus.json says of them."""
+        return {
+            "sources": [folder.resolve().name for folder in self.sources],
+            "seed": self.seed,
+            "min_words": self.min_words,
+            "limit_mb": self.limit_mb,
+        }
 
 
-def write_docstring_corpus(folder: Path, settings: DocstringSettings, workers: int) -> StageOutput:
-    """Write `corpus/train.jsonl` and `corpus/validation.jsonl` below `folder`.
+def unify_docstrings(
+    out: Path, settings: DocstringSettings, workers: int = 1, overwrite: bool = False
+) -> UnifiedCorpus:
+    """Make the unified folder of the docstrings, or what an interrupted run left to do; nothing where it is finished.
+
+    A finished folder stays as it is when packages are installed later.
 
     Raises:
-        UserError: fewer than two packages with English docstrings, so that there is nothing to split.
+        UserError: no docstring is left, a source is missing, or the folder is another run's.
     """
+    begin = time.monotonic()
+    origin = [str(folder.resolve()) for folder in settings.sources]
+    parameters = {"format_version": FORMAT_VERSION, "corpus": NAME, **settings.described(), "origin": origin}
+    with Stages(out, parameters, CORPUS_FILE, (CORPUS_FILE, shard_name(0)), overwrite) as stages:
+        output = stages.run("corpus", parameters, [], lambda: _write(out, settings, workers))
+        if not stages.ran and (out / CORPUS_FILE).exists():
+            log.info("%s: finished already, nothing to do", out)
+            return read_corpus(out)
+        corpus = UnifiedCorpus(name=NAME, settings=settings.described(), shards=output.files, **output.result)
+        write_corpus(out, corpus)
+    log_corpus(corpus, time.monotonic() - begin)
+    return corpus
+
+
+def _write(out: Path, settings: DocstringSettings, workers: int) -> StageOutput:
     sources = settings.sources or tuple(installed_sources())
     modules = read_modules(find_sources(sources), settings.seed, settings.limit_mb, workers)
-    splits, dropped = split_modules(modules, settings.seed, settings.min_words)
+    tally = Tally()
     output = StageOutput()
-    for split, documents in splits.items():
-        name = f"corpus/{split}.jsonl"
-        output.files[name] = write_documents(folder / name, documents)
-    output.result = {
-        "documents": {split: len(documents) for split, documents in splits.items()},
-        "words": {split: sum(document.words for document in documents) for split, documents in splits.items()},
-        "modules_read": len(modules),
-        "groups": {split: len({document.group for document in documents}) for split, documents in splits.items()},
-        "validation_groups": sorted({document.group for document in splits["validation"]}),
-        "dropped": dict(sorted(dropped.items())),
-    }
+    for number, documents in enumerate(_shards(documents_of_modules(modules, settings.min_words, tally))):
+        output.files[shard_name(number)] = write_documents(out / shard_name(number), documents)
+    output.result = tally.as_dict(with_groups=True)
+    if not tally.documents:
+        raise UserError(
+            f"no document is left of {len(modules)} modules: add packages by --source, or lower --min_words. Dropped: "
+            f"{counted(tally.dropped)}"
+        )
     return output
 
 
-def split_modules(
-    modules: Sequence[Module], seed: int, min_words: int
-) -> tuple[dict[str, list[Document]], Counter[str]]:
-    """Turn modules into documents of a train and a validation split, each package wholly on one side.
+def documents_of_modules(modules: Sequence[Module], min_words: int, tally: Tally) -> Iterator[Document]:
+    """A document of each module that is long enough; a docstring that stands in several modules is in the first one.
 
-    A docstring stays where it comes first: train before validation, then by id. So no validation docstring is in train.
-
-    Returns:
-        The documents of each split, and how many things were dropped, by reason.
+    Args:
+        modules: sorted by id.
     """
-    validation = choose_validation_groups(_distinct_text(modules), seed)
     seen: set[bytes] = set()
-    dropped: Counter[str] = Counter()
-    splits: dict[str, list[Document]] = {"train": [], "validation": []}
-    for split, documents in splits.items():
-        for module in modules:
-            if (module.group in validation) == (split == "validation"):
-                document = _without_duplicates(module, seen, dropped)
-                if document.words >= min_words:
-                    documents.append(document)
-                elif document.sentences:
-                    dropped[f"document under {min_words} words"] += 1
-        if not documents:
-            raise UserError(f"no docstrings are left for the {split} split: add packages, or lower --min_words")
     for module in modules:
-        dropped["docstring not English"] += module.not_english
+        tally.dropped["docstring not English"] += module.not_english
         if module.problem:
-            dropped[module.problem] += 1
-    return splits, dropped
-
-
-def _distinct_text(modules: Sequence[Module]) -> dict[str, int]:
-    """Characters of the distinct docstrings of each package that has any."""
-    sizes: dict[str, int] = {}
-    seen: set[tuple[str, bytes]] = set()
-    for module in modules:
+            tally.dropped[module.problem] += 1
+        sentences: list[str] = []
         for docstring in module.docstrings:
-            key = (module.group, text_digest(docstring))
-            if key not in seen:
-                seen.add(key)
-                sizes[module.group] = sizes.get(module.group, 0) + sum(map(len, docstring))
-    return sizes
+            digest = text_digest(docstring)
+            if digest in seen:
+                tally.dropped["duplicate docstring"] += 1
+            else:
+                seen.add(digest)
+                sentences += docstring
+        if sentences:
+            for document in cut_document(module.id, sentences, min_words, tally, module.group):
+                tally.count(document)
+                yield document
 
 
-def _without_duplicates(module: Module, seen: set[bytes], dropped: Counter[str]) -> Document:
-    sentences: list[str] = []
-    for docstring in module.docstrings:
-        digest = text_digest(docstring)
-        if digest in seen:
-            dropped["duplicate docstring"] += 1
-        else:
-            seen.add(digest)
-            sentences.extend(docstring)
-    return Document(module.id, module.group, tuple(sentences))
+def _shards(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    shard: list[Document] = []
+    characters = 0
+    for document in documents:
+        shard.append(document)
+        characters += sum(map(len, document.sentences))
+        if characters >= _SHARD_CHARACTERS:
+            yield shard
+            shard, characters = [], 0
+    if shard:
+        yield shard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,8 @@ from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, write_json
 
 MANIFEST_FILE = "manifest.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1: rows of pretraining were cut at any token; 2: those with a sentence order hold whole sentences."""
 SPLITS = ("train", "validation")
 
 Dtype = Literal["uint16", "int32"]
@@ -33,26 +35,28 @@ class Counts(_Record):
 
 
 class Corpus(_Record):
-    """A corpus of the mixture, its weight, and what it gave; manifests of older versions do not tell the latter."""
+    """A corpus of the mixture, its weight, and what it gave."""
 
     name: str
     weight: float = Field(gt=0)
-    train: Counts | None = None
-    validation: Counts | None = None
+    train: Counts
+    validation: Counts
 
 
 class SplitManifest(_Record):
-    """Counts and files of one split.
+    """Counts and files of one split; a dataset for validation only has an empty train split.
 
-    tokens: tokens of the documents, with the separators between them.
-    dropped_tokens: the last tokens, which filled no row.
+    tokens: tokens of the documents.
     sentence_order_rows: rows with a split point.
+    padding: positions of all rows that hold no token.
+    dropped_tokens: the last tokens, which filled no row.
     """
 
-    documents: int = Field(ge=1)
-    tokens: int = Field(ge=1)
-    rows: int = Field(ge=1)
+    documents: int = Field(ge=0)
+    tokens: int = Field(ge=0)
+    rows: int = Field(ge=0)
     sentence_order_rows: int = Field(ge=0)
+    padding: int = Field(ge=0)
     dropped_tokens: int = Field(ge=0)
     files: dict[str, FileStamp]
 
@@ -85,9 +89,15 @@ class Manifest(_Record):
         return {"train": self.train, "validation": self.validation}[name]
 
     def fill(self, split: str) -> float:
-        """Share of a split's row positions that hold text rather than `<s>` and `</s>` around it."""
+        """Share of a split's row positions that hold text rather than `<s>`, `</s>` around it and padding."""
         rows = self.split(split)
-        return 1 - (2 * rows.rows + rows.sentence_order_rows) / (rows.rows * self.length)
+        positions = rows.rows * self.length
+        return (positions - 2 * rows.rows - rows.sentence_order_rows - rows.padding) / max(positions, 1)
+
+    def sentence_order_share(self, split: str) -> float:
+        """Share of a split's rows that have a sentence-order label."""
+        rows = self.split(split)
+        return rows.sentence_order_rows / max(rows.rows, 1)
 
     @property
     def fingerprint(self) -> str:
@@ -134,13 +144,45 @@ def _check_format(path: Path, record: Any) -> None:
         raise UserError(f"{path}: expected a dataset's manifest with a format_version, found none. {_HOW_TO_REPLACE}")
     if version > FORMAT_VERSION:
         raise UserError(
-            f"{path}: expected format_version {FORMAT_VERSION} or older, found {version}: it was made by a newer "
-            "nystromformer. Update the package, or make the dataset again with this version."
+            f"{path}: expected format_version {FORMAT_VERSION}, found {version}: it was made by a newer nystromformer. "
+            "Update the package, or make the dataset again with this version."
+        )
+    if version < FORMAT_VERSION:
+        raise UserError(
+            f"{path}: expected format_version {FORMAT_VERSION}, found {version}: an older version cut its rows within "
+            "sentences, which gives their order away. Make the dataset anew:\n" + _commands(path.parent, record)
         )
 
 
+def _commands(folder: Path, record: dict[str, Any]) -> str:
+    """The commands that make an older dataset anew, from what its manifest says of how it was made."""
+    found = record.get("parameters")
+    parameters = found if isinstance(found, dict) else {}
+    corpora = parameters.get("corpora")
+    mixture = corpora if isinstance(corpora, dict) and corpora else {"docstrings": "1"}
+    tokenizer = parameters.get("tokenizer", "train")
+    flags = {
+        "length": record.get("length"),
+        "tokenizer": tokenizer,
+        "vocab_size": parameters.get("vocab_size") if tokenizer == "train" else None,
+        "validation": parameters.get("validation"),
+        "seed": record.get("seed"),
+        "out": folder,
+    }
+    names = [name if str(weight) == "1" else f"{name}={weight}" for name, weight in mixture.items()]
+    words = [word for name in names for word in ("--corpus", name)]
+    words += [word for flag, value in flags.items() if value is not None for word in (f"--{flag}", str(value))]
+    limits = {key: parameters[key] for key in ("min_words", "limit_mb") if parameters.get(key)}
+    first_words = [word for flag, value in limits.items() for word in (f"--{flag}", str(value))]
+    if corpora:
+        first_words.append("--overwrite")
+    firsts = [["python", f"data-preprocessing/{name}/preprocess.py", *first_words] for name in mixture]
+    second = ["python", "data-preprocessing/preprocess_data_512.py", *words, "--overwrite"]
+    return "\n".join(f"  {shlex.join(command)}" for command in (*firsts, second))
+
+
 _HOW_TO_MAKE = (
-    "Make one with: python data-preprocessing/docstrings/preprocess.py --out FOLDER, or of the paper's corpora with "
-    "data-preprocessing/preprocess_data_512.py."
+    "Make one with data-preprocessing/preprocess_data_512.py: of the paper's corpora, or of the text that every "
+    "machine has (data-preprocessing/docstrings/README.md)."
 )
 _HOW_TO_REPLACE = "Make the dataset again: its preprocessing command with --overwrite."

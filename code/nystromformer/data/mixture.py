@@ -57,23 +57,30 @@ def _parse(text: str) -> Share:
 
 @dataclass(frozen=True)
 class Choice:
-    """Chooses a document's split and how often it comes.
+    """Chooses a document's split and how often it comes. All documents of a group are on the same side.
 
-    validation: share of the documents. The pieces of one long document are on the same side.
+    validation: share of the groups, by a hash of the seed and the group.
+    groups: the validation groups of a corpus that has few large ones, which a hash would divide by chance.
     """
 
     share: Share
     validation: float
     seed: int
+    groups: frozenset[str] | None = None
 
     def __call__(self, document: Document) -> tuple[str, int]:
         """The split, and how many passes over the corpus take the document: the first ones."""
         weight = self.share.weight
         whole = int(weight)
         extra = int(weight != whole and self._uniform("weight", document.id) < weight - whole)
-        if self._uniform("validation", document.group) < self.validation:
+        if self._is_for_validation(document.group):
             return "validation", min(1, whole + extra)
         return "train", whole + extra
+
+    def _is_for_validation(self, group: str) -> bool:
+        if self.groups is not None:
+            return group in self.groups
+        return self._uniform("validation", group) < self.validation
 
     def _uniform(self, purpose: str, name: str) -> float:
         digest = stable_hash(self.seed, f"{purpose}\0{self.share.corpus}\0{name}")

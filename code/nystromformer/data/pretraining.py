@@ -16,25 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer import __version__
-from nystromformer.data.build import counts_of, log_splits
-from nystromformer.data.corpus import read_documents, stable_hash
+from nystromformer.data.corpus import choose_validation_groups, read_documents, stable_hash
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.manifest import (
     FORMAT_VERSION,
     MANIFEST_FILE,
     SPLITS,
     Corpus,
+    Counts,
     Manifest,
     SplitManifest,
     write_manifest,
 )
 from nystromformer.data.mixture import Choice, Share, parse_mixture
+from nystromformer.data.packing import MIN_LENGTH
 from nystromformer.data.parts import PARTS_FOLDER, MakePart, merge_parts
 from nystromformer.data.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
-from nystromformer.data.rows import MIN_LENGTH, splits_file, storage_dtype, tokens_file
+from nystromformer.data.rows import splits_file, storage_dtype, tokens_file
 from nystromformer.data.stages import StageOutput, Stages, fingerprint_of
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
-from nystromformer.data.unified import CORPUS_FILE, UnifiedCorpus, read_corpus
+from nystromformer.data.unified import CORPUS_FILE, UnifiedCorpus, counted, read_corpus
 from nystromformer.data.units import Share as TaskShare
 from nystromformer.data.units import Unit, run_units
 from nystromformer.errors import UserError
@@ -55,7 +56,7 @@ class PretrainingSettings:
     length: tokens of a row; mixture: corpora with weights, as `mixture.parse_mixture` reads them.
     tokenizer: a folder, a name, or "train" for one of `vocab_size` tokens trained on the train split.
     tokenizer_limit: longest row, in place of the limit that the tokenizer's files state.
-    validation: share of the documents that are for validation.
+    validation: share of the documents that are for validation; 1 for a dataset to score held-out text with.
     """
 
     length: int
@@ -69,15 +70,33 @@ class PretrainingSettings:
     def __post_init__(self) -> None:
         if self.length < MIN_LENGTH:
             raise UserError(f"--length: expected at least {MIN_LENGTH}, found {self.length}")
-        if not 0 < self.validation < 1:
-            raise UserError(f"--validation: expected a share above 0 and below 1, found {self.validation}")
+        if not 0 < self.validation <= 1:
+            raise UserError(
+                f"--validation: expected a share above 0, at most 1 (no training rows), found {self.validation}"
+            )
+        if self.validation == 1 and self.tokenizer == TRAIN:
+            raise UserError(
+                "--validation 1 leaves no text to train a tokenizer on: name that of the model to score by --tokenizer "
+                "FOLDER (a run keeps it in <model>/model/tokenizer)"
+            )
         if not self.mixture:
             raise UserError("--corpus: expected at least one")
         parse_mixture(self.mixture)
 
-    def choices(self) -> list[Choice]:
+    def choices(self, read: Mapping[str, UnifiedCorpus]) -> list[Choice]:
         """How documents of each corpus are chosen."""
-        return [Choice(share, self.validation, self.seed) for share in parse_mixture(self.mixture)]
+        return [
+            Choice(share, self.validation, self.seed, self._validation_groups(read[share.corpus]))
+            for share in parse_mixture(self.mixture)
+        ]
+
+    def _validation_groups(self, corpus: UnifiedCorpus) -> frozenset[str] | None:
+        if corpus.groups is None:
+            return None
+        if len(corpus.groups) < 2 and self.validation < 1:
+            log.warning("%s: its text is one group, so all of it is for training", corpus.name)
+            return frozenset()
+        return choose_validation_groups(corpus.groups, self.seed, self.validation)
 
 
 def build_pretraining(
@@ -210,7 +229,7 @@ def _training_text(
 ) -> Iterator[str]:
     """Sentences of the train split, of a sample of its documents where there is more than 10^9 characters."""
     sample = min(1.0, _TRAINING_CHARACTERS / max(sum(corpus.characters for corpus in read.values()), 1))
-    for choice in settings.choices():
+    for choice in settings.choices(read):
         name = choice.share.corpus
         for shard in read[name].shards:
             for document in read_documents(folders[name] / shard):
@@ -230,7 +249,7 @@ def _units(
     """The parts of each corpus."""
     stamp = tokenizer.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
     units: dict[str, list[Unit]] = {}
-    for choice in settings.choices():
+    for choice in settings.choices(read):
         corpus = choice.share.corpus
         units[corpus] = []
         for number, (shard, content) in enumerate(read[corpus].shards.items()):
@@ -253,10 +272,10 @@ def _merge(
     results = {name: output.result for name, output in outputs.items()}
     totals = {split: _sum([result[split] for result in results.values()]) for split in SPLITS}
     for split, total in totals.items():
-        if not total["rows"]:
+        if not total["rows"] and not (split == "train" and settings.validation == 1):
             raise UserError(
-                f"{out}: the {split} split has {total['tokens']} tokens, which fill no row of {settings.length}: "
-                "use more text or a smaller --length"
+                f"{out}: the {split} split has {total['tokens']} tokens of {total['documents']} documents, which fill "
+                f"no row of {settings.length}: use more text, a smaller --length or another --validation"
             )
     files = {split: merge_parts(out, split, list(outputs)) for split in SPLITS}
     splits = {split: SplitManifest(files=files[split], **totals[split]) for split in SPLITS}
@@ -264,7 +283,7 @@ def _merge(
     corpora = []
     for share in parse_mixture(settings.mixture):
         mine = [results[unit.name] for unit in units[share.corpus]]
-        counts = {split: counts_of(_sum([result[split] for result in mine])) for split in SPLITS}
+        counts = {split: _counts_of(_sum([result[split] for result in mine])) for split in SPLITS}
         corpora.append(Corpus(name=share.corpus, weight=float(share.weight), **counts))
     manifest = Manifest(
         corpora=corpora,
@@ -300,13 +319,32 @@ def _sum(counts: list[dict[str, int]]) -> dict[str, int]:
     return {name: sum(count[name] for count in counts) for name in counts[0]}
 
 
+def _counts_of(result: Mapping[str, int]) -> Counts:
+    """The counts among a stage's figures."""
+    return Counts(**{name: result[name] for name in Counts.model_fields})
+
+
+def _log_splits(manifest: Manifest) -> None:
+    for split in SPLITS:
+        rows = manifest.split(split)
+        log.info(
+            "%s: %d documents, %d tokens, %d rows of %d (%.1f %% text, %.0f %% with sentence order), %d tokens dropped",
+            split,
+            rows.documents,
+            rows.tokens,
+            rows.rows,
+            manifest.length,
+            100 * manifest.fill(split),
+            100 * manifest.sentence_order_share(split),
+            rows.dropped_tokens,
+        )
+
+
 def _log_summary(manifest: Manifest, read: Mapping[str, UnifiedCorpus], seconds: float) -> None:
     for corpus in manifest.corpora:
         unified = read[corpus.name]
-        dropped = ", ".join(f"{count} x {reason}" for reason, count in unified.dropped.items()) or "nothing"
-        log.info("%s: %d documents; dropped before: %s", corpus.name, unified.documents, dropped)
+        log.info("%s: %d documents; dropped before: %s", corpus.name, unified.documents, counted(unified.dropped))
         for split, counts in (("train", corpus.train), ("validation", corpus.validation)):
-            assert counts is not None
             log.info(
                 "%s, %s: %d documents, %d tokens, %d rows",
                 corpus.name,
@@ -315,5 +353,5 @@ def _log_summary(manifest: Manifest, read: Mapping[str, UnifiedCorpus], seconds:
                 counts.tokens,
                 counts.rows,
             )
-    log_splits(manifest)
+    _log_splits(manifest)
     log.info("dataset %s in %.1f seconds", manifest.fingerprint, seconds)

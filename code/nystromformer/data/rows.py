@@ -1,12 +1,4 @@
-"""Rows of a fixed length, packed across documents and written to raw files.
-
-The content of a split is a stream of tokens: its documents, with one `</s>` between neighbours. Every row is full:
-
-    <s> A </s> B </s>   A and B are of one document, B begins a sentence; `split` is the index of B's first token
-    <s> content </s>    any other row; `split` is 0: it has no sentence-order label
-
-A separator that would open a row is dropped, since a row's ends separate documents already. All else of the stream is
-in the rows, in order, but for the last tokens, which fill no row.
+"""Rows of a fixed length, written to raw files; `packing` says how documents are cut into them.
 
 Shapes: R rows, N tokens of a row, T tokens of a document.
 """
@@ -25,13 +17,11 @@ from tokenizers import Tokenizer
 
 from nystromformer.data.corpus import Document
 from nystromformer.data.manifest import Dtype
+from nystromformer.data.packing import Packer
 from nystromformer.data.tokenizer import SpecialTokens
-from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile
 
-MIN_LENGTH = 8
 _BATCH_CHARACTERS = 1 << 18
-_INNER, _SENTENCE, _SEPARATOR = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -42,95 +32,9 @@ class RowsResult:
     tokens: int
     rows: int
     sentence_order_rows: int
+    padding: int
     dropped_tokens: int
     files: dict[str, FileStamp]
-
-
-class Packer:
-    """Cuts a stream of documents into rows, one document at a time; holds less than a row between documents.
-
-    How a row is cut depends on the stream alone, not on the documents' arrival.
-    """
-
-    def __init__(self, length: int, bos: int, separator: int) -> None:
-        if length < MIN_LENGTH:
-            raise UserError(f"--length: expected at least {MIN_LENGTH}, found {length}")
-        self.length = length
-        self.documents = 0
-        self.tokens = 0
-        self._bos = bos
-        self._separator = separator
-        self._pending_T = np.empty(0, np.int32)
-        self._marks_T = np.empty(0, np.uint8)
-
-    @property
-    def pending(self) -> int:
-        """Tokens that fill no row yet."""
-        return len(self._pending_T)
-
-    def add(self, tokens_T: np.ndarray, sentence_starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Append a document and cut what rows it completes.
-
-        Args:
-            tokens_T: token ids of the document; an empty one is ignored.
-            sentence_starts: indices into `tokens_T` at which a sentence begins.
-
-        Returns:
-            rows (R, N) int32 and splits (R,) int32.
-        """
-        if len(tokens_T):
-            marks_T = np.full(len(tokens_T), _INNER, np.uint8)
-            marks_T[sentence_starts] = _SENTENCE
-            gap = int(self.documents > 0)
-            separators = np.full(gap, self._separator, np.int32)
-            self._pending_T = np.concatenate([self._pending_T, separators, tokens_T.astype(np.int32, copy=False)])
-            self._marks_T = np.concatenate([self._marks_T, np.full(gap, _SEPARATOR, np.uint8), marks_T])
-            self.documents += 1
-            self.tokens += gap + len(tokens_T)
-        return self._cut()
-
-    def _cut(self) -> tuple[np.ndarray, np.ndarray]:
-        tokens_T, marks_T = self._pending_T, self._marks_T
-        at = 0
-        rows, splits = [], []
-        # a row with a split point holds one content token less than one without
-        least = self.length - 3
-        while True:
-            if at < len(marks_T) and marks_T[at] == _SEPARATOR:
-                at += 1
-            window = marks_T[at : at + least]
-            if len(window) < least:
-                break
-            head = head_length(window)
-            taken = least if head else least + 1
-            if len(marks_T) - at < taken:
-                break
-            rows.append(self._row(tokens_T[at : at + taken], head))
-            splits.append(head + 2 if head else 0)
-            at += taken
-        self._pending_T, self._marks_T = tokens_T[at:].copy(), marks_T[at:].copy()
-        return np.array(rows, np.int32).reshape(-1, self.length), np.array(splits, np.int32)
-
-    def _row(self, content: np.ndarray, head: int) -> np.ndarray:
-        row_N = np.full(self.length, self._separator, np.int32)
-        row_N[0] = self._bos
-        row_N[1 : head + 1] = content[:head]
-        tail = head + 2 if head else 1
-        row_N[tail:-1] = content[head:]
-        return row_N
-
-
-def head_length(marks: np.ndarray) -> int:
-    """Tokens before the sentence boundary nearest the middle, with 25 to 75 % of the content before it; 0 for none.
-
-    Content of more than one document has none. Of two boundaries equally near, the first one is taken.
-    """
-    size = len(marks)
-    if (marks == _SEPARATOR).any():
-        return 0
-    first = -(-size // 4)
-    heads = np.flatnonzero(marks[first : 3 * size // 4 + 1] == _SENTENCE) + first
-    return int(heads[np.abs(2 * heads - size).argmin()]) if len(heads) else 0
 
 
 def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -192,7 +96,7 @@ class RowWriter:
     """Writes `<split>.tokens.bin` and `<split>.splits.bin` as documents come; a context manager like `NewFile`."""
 
     def __init__(self, folder: Path, split: str, vocab_size: int, special: SpecialTokens, length: int) -> None:
-        self.packer = Packer(length, special.bos, special.eos)
+        self.packer = Packer(length, special)
         self.rows = 0
         self._split = split
         self._sentence_order_rows = 0
@@ -223,26 +127,15 @@ class RowWriter:
         names = tokens_file(self._split), splits_file(self._split)
         files = {name: file.stamp for name, file in zip(names, self._files, strict=True)}
         packer = self.packer
-        return RowsResult(packer.documents, packer.tokens, self.rows, self._sentence_order_rows, packer.pending, files)
-
-
-def write_rows(
-    folder: Path, split: str, documents: Iterable[Document], tokenizer: Tokenizer, special: SpecialTokens, length: int
-) -> RowsResult:
-    """Write a split's rows, holding one batch of documents in memory at a time.
-
-    Raises:
-        UserError: the text fills no row, or the disk is full.
-    """
-    with RowWriter(folder, split, tokenizer.get_vocab_size(), special, length) as writer:
-        for tokens_T, sentence_starts in encode_documents(documents, tokenizer):
-            writer.add(tokens_T, sentence_starts)
-        if not writer.rows:
-            raise UserError(
-                f"{folder}: the {split} split has {writer.packer.tokens} tokens, which fill no row of {length}: "
-                "use more text or a smaller --length"
-            )
-    return writer.result()
+        return RowsResult(
+            documents=packer.documents,
+            tokens=packer.tokens,
+            rows=self.rows,
+            sentence_order_rows=self._sentence_order_rows,
+            padding=packer.padding,
+            dropped_tokens=packer.pending,
+            files=files,
+        )
 
 
 def tokens_file(split: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, write_json
 
+log = logging.getLogger(__name__)
+
 CORPUS_FILE = "corpus.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1: groups of books were single documents, next to those of the other split."""
 
 
 class UnifiedCorpus(BaseModel):
@@ -19,6 +24,7 @@ class UnifiedCorpus(BaseModel):
 
     settings: how its documents were made, without paths of the machine.
     dropped: how many things were left out, by reason; cut: how many long ones were divided, by kind.
+    groups: characters of each group of a corpus that has few large ones; None for others.
     shards: its files in order.
     """
 
@@ -33,6 +39,7 @@ class UnifiedCorpus(BaseModel):
     characters: int = Field(ge=0)
     dropped: dict[str, int]
     cut: dict[str, int]
+    groups: dict[str, int] | None = None
     shards: dict[str, FileStamp]
 
     @property
@@ -50,7 +57,7 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
     """Read a unified folder's `corpus.json` and check that its shards are there.
 
     Raises:
-        UserError: the folder is missing, unfinished or of a newer version, or a shard has another size.
+        UserError: the folder is missing, unfinished or of another version, or a shard has another size.
     """
     path = folder / CORPUS_FILE
     how = f"Make it with: python {folder.parent / 'preprocess.py'}"
@@ -60,6 +67,11 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
         raise UserError(f"{path}: no such file: the corpus is unfinished. {how}, which continues where it stopped")
     try:
         corpus = UnifiedCorpus.model_validate_json(path.read_bytes())
+        if corpus.format_version != FORMAT_VERSION:
+            raise UserError(
+                f"{path}: expected format_version {FORMAT_VERSION}, found {corpus.format_version}, of another version "
+                f"of nystromformer. {how} --overwrite"
+            )
     except ValidationError as error:
         problems = [f"  {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
         raise UserError(
@@ -71,3 +83,28 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
             found = "no such file" if size is None else f"{size} bytes"
             raise UserError(f"{folder / name}: expected {stamp.size} bytes as in {CORPUS_FILE}, found {found}. {how}")
     return corpus
+
+
+def shard_name(number: int) -> str:
+    """Name of a file of documents."""
+    return f"{number:05d}.jsonl"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Such as `3 x empty document`."""
+    return ", ".join(f"{count} x {reason}" for reason, count in counts.items()) or "nothing"
+
+
+def log_corpus(corpus: UnifiedCorpus, seconds: float) -> None:
+    """Say what a corpus holds and what was left out."""
+    log.info(
+        "%s: %d documents, %d sentences, %d words, %.1f million characters in %d files, in %.1f seconds",
+        corpus.name,
+        corpus.documents,
+        corpus.sentences,
+        corpus.words,
+        corpus.characters / 1e6,
+        len(corpus.shards),
+        seconds,
+    )
+    log.info("%s: dropped %s; cut %s", corpus.name, counted(corpus.dropped), counted(corpus.cut))

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nystromformer.data.counter import permute
 from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import IGNORED_LABEL
 from nystromformer.tasks.pretrain_data import RowPreparation, ValidationBatches
 
 _COUNTED_TOKENS = 16_000_000
 """Counting the pairs of more training tokens would take memory and change the guesses little."""
+_SAMPLE_STREAM = 12
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,13 @@ class Guesses:
 
 
 def count_guesses(rows: Rows, vocab_size: int, special: tuple[int, ...]) -> Guesses:
-    """Count single tokens and neighbouring pairs of the training rows."""
-    tokens = np.asarray(rows.tokens[: max(1, _COUNTED_TOKENS // rows.tokens.shape[1])]).astype(np.int64)
+    """Count single tokens and neighbouring pairs of the training rows; of many, of a sample of all of them.
+
+    The rows of a mixture lie corpus after corpus: the first ones are of the first corpus alone.
+    """
+    count = min(len(rows), max(1, _COUNTED_TOKENS // rows.tokens.shape[1]))
+    sample = np.sort(permute(np.arange(count), len(rows), _SAMPLE_STREAM))
+    tokens = np.asarray(rows.tokens[sample]).astype(np.int64)
     counts = np.bincount(tokens.ravel(), minlength=vocab_size)
     counts[list(special)] = 0
     most_frequent = int(counts.argmax())

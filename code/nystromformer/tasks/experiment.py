@@ -67,7 +67,8 @@ class Experiment:
                     f"{dataset.folder}: its rows have {dataset.length} tokens, which layer {index}'s "
                     f'segments="{attention.segments}" cannot cut into {attention.num_landmarks} equal segments'
                 )
-        if "sop" in self.config.pretraining_setting.objectives and not dataset.manifest.train.sentence_order_rows:
+        train = dataset.manifest.train
+        if "sop" in self.config.pretraining_setting.objectives and train.rows and not train.sentence_order_rows:
             raise UserError(
                 f'{dataset.folder}: none of its rows has a sentence order to learn; remove "sop" from objectives, or '
                 "make a dataset of longer documents or shorter rows"

@@ -83,7 +83,7 @@ class PretrainingTask:
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         sums = self._sums(batch)
         # Each micro-batch adds its part of the mean over the masked tokens (and labelled orders) of the whole batch.
-        loss = sums[0] / batch["mlm_count"] + sums[3] / batch["sop_count"].clamp(min=1)
+        loss = sums[0] / batch["mlm_count"] + sums[3] / batch["sop_count"]
         return loss, sums.detach()
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
@@ -156,6 +156,11 @@ def pretrain(
             f"processes that divides pretraining_setting.batch_size, such as {math.gcd(group.size, setting.batch_size)}"
         )
     dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
+    if not len(dataset.train):
+        raise UserError(
+            f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on: make one with "
+            "another --validation, or score checkpoints on this one with code/run_validation.py"
+        )
     facts = checkpoint_facts(config, dataset)
     check_same_run(facts, group)
     with held_folder(experiment.checkpoints, group):

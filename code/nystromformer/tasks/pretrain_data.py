@@ -34,6 +34,7 @@ class RowPreparation:
         self.special = dataset.special
         self.mask_prob = config.pretraining_setting.mask_prob
         self.sentence_order = "sop" in config.pretraining_setting.objectives
+        self.labelled_share = dataset.manifest.sentence_order_share("train")
         self.sentence_types = config.model.num_sen_type > 1
         self.micro_batch = config.gpu_setting.inst_per_gpu
 
@@ -73,10 +74,11 @@ class RowPreparation:
         valid_BN = tensors["tokens_BN"] != self.special.pad
         if not valid_BN.all():
             tensors["mask_BN"] = valid_BN
-        # Counts of the whole batch: micro-batches weigh by their share of them, not by their number.
+        # Counts of the whole batch: micro-batches weigh by their share of them, not by their number. Of rows with a
+        # sentence order it is the number that a batch has on average, so that each weighs the same in every step.
         predictions = count_predictions(all_tokens, self.special, self.mask_prob).sum()
-        orders = np.count_nonzero(all_splits) if self.sentence_order else 0
-        counts = {"mlm_count": torch.tensor(float(predictions)), "sop_count": torch.tensor(float(orders))}
+        orders = len(all_tokens) * self.labelled_share or 1.0
+        counts = {"mlm_count": torch.tensor(float(predictions)), "sop_count": torch.tensor(orders)}
         parts = [
             {name: tensor[rows_of_part] for name, tensor in tensors.items()} | counts
             for rows_of_part in micro_batches(len(prepared.tokens_BN), self.micro_batch)

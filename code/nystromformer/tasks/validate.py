@@ -72,6 +72,11 @@ def validate(
         UserError: no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
     """
     dataset = experiment.dataset(dataset_folder, verify)
+    if baselines and not len(dataset.train):
+        raise UserError(
+            f"{dataset.folder}: a dataset for validation only has no training rows, from which the baselines are "
+            "counted: leave out --baselines"
+        )
     scores = []
     for path in choose_weights(experiment.checkpoints, wanted):
         model, content = load_checkpoint(experiment, path, device)

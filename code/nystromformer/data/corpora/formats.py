@@ -6,7 +6,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -38,6 +38,7 @@ class Format:
 
     pattern: of its files' names; looks: what they hold, for messages.
     cut: whether documents can be read from the middle of a file.
+    few_groups: whether its groups are few and large, so that corpus.json tells the size of each.
     read: yields the documents of a file. rows: yields those of a data set's rows, given as (name, text) pairs.
     """
 
@@ -45,6 +46,7 @@ class Format:
     pattern: str
     looks: str
     cut: bool
+    few_groups: bool
     read: Callable[[OpenFile, Rules, Tally], Iterator[Document]]
     rows: Callable[[Iterable[tuple[str, str]], Rules, Tally], Iterator[Document]]
 
@@ -89,10 +91,55 @@ def _wiki_body(
     raise file.error(begin, "this <doc …> has no </doc>: the file is cut off")
 
 
+DOCUMENTS_PER_GROUP = 50
+"""Of a corpus without marks of documents: as many runs of lines, at the least, are on one side of the split."""
+_CHARACTERS_PER_GROUP = 1 << 23
+"""As many are enough too, because a group is held in memory until it is known to be large enough."""
+
+
 def read_bookcorpus(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
-    """Books without marks between them, a sentence a line: documents are runs of lines, anew in every chunk."""
+    """Books without marks between them, a sentence a line: documents are runs of lines, anew in every chunk.
+
+    A book goes on from one document to the next, so groups are long runs of documents, with one left out between two.
+    """
     lines = _plain_lines(file, "one sentence a line", rules, tally)
-    return _documents_of_lines(((f"{file.name}@{offset}", line) for offset, line in lines), rules, tally)
+    named = ((f"{file.name}@{offset}", line) for offset, line in lines)
+    return _grouped(_documents_of_lines(named, rules, tally), tally, follows=file.begin > 0)
+
+
+def _grouped(documents: Iterator[Document], tally: Tally, follows: bool) -> Iterator[Document]:
+    """The same documents in groups that are named after their first one, less those between two groups.
+
+    What is too little for a group at the end belongs to the last one.
+
+    Args:
+        follows: whether the text before them is in a group already.
+    """
+    group, skipped = "", 1 if follows else 0
+    while True:
+        gap = list(islice(documents, skipped))
+        found, is_enough = _take_group(documents)
+        if group and not is_enough:
+            yield from (replace(document, group=group) for document in (*gap, *found))
+            return
+        if gap:
+            tally.dropped["document between two groups"] += len(gap)
+        if not found:
+            return
+        group, skipped = found[0].id, 1
+        yield from (replace(document, group=group) for document in found)
+
+
+def _take_group(documents: Iterator[Document]) -> tuple[list[Document], bool]:
+    """The next documents, and whether they are enough for a group."""
+    found: list[Document] = []
+    characters = 0
+    for document in documents:
+        found.append(document)
+        characters += sum(map(len, document.sentences))
+        if len(found) == DOCUMENTS_PER_GROUP or characters >= _CHARACTERS_PER_GROUP:
+            return found, True
+    return found, False
 
 
 def _documents_of_lines(lines: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
@@ -104,8 +151,8 @@ def _documents_of_lines(lines: Iterable[tuple[str, str]], rules: Rules, tally: T
 
 
 def bookcorpus_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
-    """Documents of a data set whose rows are sentences."""
-    return _documents_of_lines(rows, rules, tally)
+    """Documents of a data set whose rows are sentences; what is before them is another part's."""
+    return _grouped(_documents_of_lines(rows, rules, tally), tally, follows=True)
 
 
 _LONGEST_WRAPPED = 120
@@ -234,9 +281,11 @@ def _shown(line: bytes) -> str:
 FORMATS = {
     made.name: made
     for made in (
-        Format("wiki", "wiki_*", "files wiki_00, wiki_01, … of WikiExtractor", True, read_wiki, text_rows),
-        Format("bookcorpus", "*.txt", "files *.txt with one sentence a line", True, read_bookcorpus, bookcorpus_rows),
-        Format("stories", "*", "text files, one a document", False, read_stories, text_rows),
-        Format("realnews", "*.jsonl", "files *.jsonl with one article a line", True, read_realnews, text_rows),
+        Format("wiki", "wiki_*", "files wiki_00, wiki_01, … of WikiExtractor", True, False, read_wiki, text_rows),
+        Format(
+            "bookcorpus", "*.txt", "files *.txt with one sentence a line", True, True, read_bookcorpus, bookcorpus_rows
+        ),
+        Format("stories", "*", "text files, one a document", False, False, read_stories, text_rows),
+        Format("realnews", "*.jsonl", "files *.jsonl with one article a line", True, False, read_realnews, text_rows),
     )
 }

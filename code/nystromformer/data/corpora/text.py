@@ -22,7 +22,7 @@ Policy = Literal["refuse", "skip"]
 class Tally:
     """What a part of a corpus gave.
 
-    dropped: how many things were left out, by reason; cut: how many were divided, by kind.
+    dropped: how many things were left out, by reason; cut: how many were divided, by kind; groups: characters of each.
     """
 
     documents: int = 0
@@ -31,17 +31,27 @@ class Tally:
     characters: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     cut: Counter[str] = field(default_factory=Counter)
+    groups: Counter[str] = field(default_factory=Counter)
 
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {**vars(self), "dropped": dict(self.dropped), "cut": dict(self.cut)}
+    def as_dict(self, with_groups: bool = False) -> dict[str, Any]:
+        """As JSON has it.
+
+        Args:
+            with_groups: tell the size of each group, of a corpus that has few of them.
+        """
+        plain = {**vars(self), "dropped": dict(self.dropped), "cut": dict(self.cut), "groups": dict(self.groups)}
+        if not with_groups:
+            del plain["groups"]
+        return plain
 
     def count(self, document: Document) -> None:
         """Count a document that is kept."""
         self.documents += 1
         self.sentences += len(document.sentences)
         self.words += document.words
-        self.characters += sum(map(len, document.sentences))
+        characters = sum(map(len, document.sentences))
+        self.characters += characters
+        self.groups[document.group] += characters
 
 
 def decode(file: OpenFile, offset: int, line: bytes, policy: Policy, tally: Tally) -> str | None:
@@ -72,8 +82,15 @@ def documents_of(name: str, paragraphs: Iterable[str], min_words: int, tally: Ta
     return cut_document(name, sentences, min_words, tally)
 
 
-def cut_document(name: str, sentences: Iterable[str], min_words: int, tally: Tally) -> Iterator[Document]:
-    """`documents_of` for text that is divided into sentences already."""
+def cut_document(
+    name: str, sentences: Iterable[str], min_words: int, tally: Tally, group: str | None = None
+) -> Iterator[Document]:
+    """`documents_of` for text that is divided into sentences already.
+
+    Args:
+        group: of the document; None for one of its own.
+    """
+    group = name if group is None else group
     pieces = 0
     kept: list[str] = []
     characters = 0
@@ -81,11 +98,11 @@ def cut_document(name: str, sentences: Iterable[str], min_words: int, tally: Tal
         for part in _cut_sentence(sentence, tally):
             if characters + len(part) > MAX_DOCUMENT:
                 pieces += 1
-                yield Document(_piece(name, pieces), name, tuple(kept))
+                yield Document(_piece(name, pieces), group, tuple(kept))
                 kept, characters = [], 0
             kept.append(part)
             characters += len(part)
-    document = Document(_piece(name, pieces + 1), name, tuple(kept))
+    document = Document(_piece(name, pieces + 1), group, tuple(kept))
     if pieces:
         tally.cut["document over 10^6 characters"] += 1
         yield document

@@ -22,7 +22,16 @@ from nystromformer.data.corpora.text import MAX_DOCUMENT, MAX_SENTENCE, Tally
 from nystromformer.data.corpus import Document, write_documents
 from nystromformer.data.pool import Report
 from nystromformer.data.stages import StageOutput, Stages, fingerprint_of
-from nystromformer.data.unified import CORPUS_FILE, FORMAT_VERSION, UnifiedCorpus, read_corpus, write_corpus
+from nystromformer.data.unified import (
+    CORPUS_FILE,
+    FORMAT_VERSION,
+    UnifiedCorpus,
+    counted,
+    log_corpus,
+    read_corpus,
+    shard_name,
+    write_corpus,
+)
 from nystromformer.data.units import Share, Unit, run_units
 from nystromformer.errors import UserError
 
@@ -72,7 +81,7 @@ def unify(
     units = _hub_units(out, settings) if settings.hub else _file_units(source, out, settings)
     origin = settings.hub or str(source.resolve())
     parameters = {"format_version": FORMAT_VERSION, "corpus": settings.corpus, **settings.described(), "source": origin}
-    reserved = (CORPUS_FILE, *(_shard(number) for number in range(len(units))))
+    reserved = (CORPUS_FILE, *(shard_name(number) for number in range(len(units))))
     with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, shared=True) as stages:
         stages.share()
         outputs = run_units(stages, units, workers, settings.corpus, share, "words")
@@ -91,14 +100,10 @@ def unify(
         for name in stale:
             stages.stamps.remove(name)
         if not corpus.documents:
-            raise UserError(f"{source}: no document is left of it. Dropped: {_counts(corpus.dropped)}")
+            raise UserError(f"{source}: no document is left of it. Dropped: {counted(corpus.dropped)}")
         write_corpus(out, corpus)
-    _log_summary(corpus, time.monotonic() - begin)
+    log_corpus(corpus, time.monotonic() - begin)
     return corpus
-
-
-def _shard(number: int) -> str:
-    return f"{number:05d}.jsonl"
 
 
 def _file_units(source: Path, out: Path, settings: UnifySettings) -> list[Unit]:
@@ -155,7 +160,7 @@ class UnifyFiles:
             for name in self.chunk.files
             for document in format.read(OpenFile(self.source, name, self.chunk, report), self.settings.rules, tally)
         )
-        return _write(self.out, self.number, documents, tally, report)
+        return _write(self.out, self.number, documents, tally, report, format.few_groups)
 
 
 @dataclass(frozen=True)
@@ -170,9 +175,9 @@ class UnifyRows:
 
     def __call__(self, report: Report) -> StageOutput:
         assert self.settings.hub is not None
-        rules, tally = self.settings.rules, Tally()
+        format, rules, tally = FORMATS[self.settings.corpus], self.settings.rules, Tally()
         rows = _reporting(hub_rows(self.settings.hub, self.state, self.part, self.parts, rules.text_field), report)
-        return _write(self.out, self.part, FORMATS[self.settings.corpus].rows(rows, rules, tally), tally, report)
+        return _write(self.out, self.part, format.rows(rows, rules, tally), tally, report, format.few_groups)
 
 
 def _reporting(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, str]]:
@@ -186,19 +191,22 @@ def _reporting(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tupl
     report(size)
 
 
-def _write(out: Path, number: int, documents: Iterable[Document], tally: Tally, report: Report) -> StageOutput:
-    def counted() -> Iterator[Document]:
+def _write(
+    out: Path, number: int, documents: Iterable[Document], tally: Tally, report: Report, with_groups: bool
+) -> StageOutput:
+    def tallied() -> Iterator[Document]:
         for document in documents:
             before = tally.words
             tally.count(document)
             report(0, tally.words - before)
             yield document
 
-    stamp = write_documents(out / _shard(number), counted())
-    return StageOutput({_shard(number): stamp}, tally.as_dict())
+    stamp = write_documents(out / shard_name(number), tallied())
+    return StageOutput({shard_name(number): stamp}, tally.as_dict(with_groups))
 
 
 def _corpus(settings: UnifySettings, outputs: dict[str, StageOutput]) -> UnifiedCorpus:
+    few_groups = FORMATS[settings.corpus].few_groups
     counts = {name: sum(output.result[name] for output in outputs.values()) for name in _COUNTED}
     return UnifiedCorpus(
         name=settings.corpus,
@@ -206,6 +214,7 @@ def _corpus(settings: UnifySettings, outputs: dict[str, StageOutput]) -> Unified
         **counts,
         dropped=_sums(output.result["dropped"] for output in outputs.values()),
         cut=_sums(output.result["cut"] for output in outputs.values()),
+        groups=_sums(output.result["groups"] for output in outputs.values()) if few_groups else None,
         shards={name: stamp for output in outputs.values() for name, stamp in output.files.items()},
     )
 
@@ -219,21 +228,3 @@ def _sums(parts: Iterable[dict[str, int]]) -> dict[str, int]:
         for name, count in part.items():
             sums[name] = sums.get(name, 0) + count
     return dict(sorted(sums.items()))
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} x {reason}" for reason, count in counts.items()) or "nothing"
-
-
-def _log_summary(corpus: UnifiedCorpus, seconds: float) -> None:
-    log.info(
-        "%s: %d documents, %d sentences, %d words, %.1f million characters in %d files, in %.1f seconds",
-        corpus.name,
-        corpus.documents,
-        corpus.sentences,
-        corpus.words,
-        corpus.characters / 1e6,
-        len(corpus.shards),
-        seconds,
-    )
-    log.info("%s: dropped %s; cut %s", corpus.name, _counts(corpus.dropped), _counts(corpus.cut))

@@ -1,0 +1,53 @@
+"""What the edges of a row's sides tell of their order; writes order.json beside this file.
+
+NYSTROM_DATA=DIR python results/sentence-order/measure.py, with wiki/, bookcorpus/, stories/ and roberta-base/ in DIR.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from nystromformer.benchmark.timing import machine_facts
+from nystromformer.data.corpora.formats import Rules
+from nystromformer.data.corpora.unify import UnifySettings, unify
+from nystromformer.data.corpus import read_documents
+from nystromformer.files import write_json
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tests" / "data"))
+
+from test_sentence_order import DATA, Text, cut_anywhere, encoded, naive_bayes, packed  # noqa: E402
+
+RULES = {"wiki": Rules(128), "bookcorpus": Rules(lines_per_document=1000), "stories": Rules()}
+
+
+def measure(text: Text, length: int) -> dict[str, float | int]:
+    edges, opens, fills = packed(text, length)
+    inner = [sides for sides, first in zip(edges, opens, strict=True) if not first]
+    found: dict[str, float | int] = {
+        "rows": len(fills),
+        "labelled_share": len(edges) / len(fills),
+        "text_mean": float(fills.mean()),
+        "text_least": float(fills.min()),
+    }
+    if len(inner) >= 1000:
+        found |= {
+            "told_of_rows_cut_anywhere": naive_bayes(cut_anywhere(text, length)),
+            "told_of_labelled_rows": naive_bayes(edges),
+            "told_of_those_that_open_no_document": naive_bayes(inner),
+        }
+    return found
+
+
+def main() -> None:
+    results: dict[str, dict[str, float | int]] = {}
+    for name, rules in RULES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            corpus = unify(DATA / name, Path(folder), UnifySettings(name, rules))
+            text = encoded([d for shard in corpus.shards for d in read_documents(Path(folder) / shard)])
+        results |= {f"{name}, {length}": measure(text, length) for length in (512, 4096)}
+    write_json(HERE / "order.json", {"machine": machine_facts(), "results": results})
+
+
+if __name__ == "__main__":
+    main()
