@@ -329,6 +329,12 @@ def test_every_input_is_of_the_identity(
         ),
     ]
     assert len({base, *different}) == 1 + len(different)
+    plan = "nystromformer.tasks.finetune.run.PLAN_VERSION"
+    unsorted = name(bucket=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, 0)
+        assert name() not in {base, *different}, "batches that are planned otherwise"
+        assert name(bucket=1) == unsorted
     for same in ("model.compile=true", "model.gelu_grad_checkpointing=true", "gpu_setting.inst_per_gpu=1"):
         assert name(same) == base
     one, other = (f'model.attn_type={{"name":"nystrom","implementation":"{by}"}}' for by in ("auto", "torch"))

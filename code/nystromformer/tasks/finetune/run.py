@@ -20,6 +20,7 @@ from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.finetune.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetune.examples import Examples
+from nystromformer.tasks.finetune.plan import PLAN_VERSION
 from nystromformer.tasks.finetune.results import EpochMetrics, RunResult, read_result
 from nystromformer.tasks.finetune.settings import RunSettings, Sweep
 from nystromformer.tasks.finetune.start import Pretrained, load_encoder
@@ -65,7 +66,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
     config, pretraining = setup.config, setup.config.pretraining_setting
     model = config.model.model_dump(mode="json", by_alias=True)
     model["attn_type"] = what_decides(model["attn_type"])
-    return {
+    found: dict[str, Any] = {
         "task": setup.definition.name,
         "checkpoint": setup.pretrained.sha256,
         "tokenizer": setup.pretrained.tokenizer_sha256,
@@ -78,6 +79,8 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
         },
         "settings": asdict(settings),
     }
+    # Unsorted, the batches are those of every version.
+    return found | {"plan": PLAN_VERSION} if settings.bucket > 1 else found
 
 
 def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
