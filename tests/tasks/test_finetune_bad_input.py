@@ -368,6 +368,7 @@ def test_the_right_tokenizer_by_its_flag(
         ("--lr", "inf", "a number above 0"),
         ("--lr", "1e-4,0.0001", "found 0.0001 more than once"),
         ("--seed", "-1", "a number of at least 0"),
+        ("--predict", "first", "expected best (the best epoch on the validation data) or last"),
         # typer's own words, which differ between its versions
         ("--epoch", "0", ""),
         ("--epoch", "1.5", ""),

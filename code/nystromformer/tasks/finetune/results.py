@@ -9,7 +9,7 @@ from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
-from nystromformer.tasks.finetune.settings import RunSettings
+from nystromformer.tasks.finetune.settings import Predict, RunSettings
 
 RESULT_FILE = "result.json"
 FORMAT = 2
@@ -57,11 +57,13 @@ class RunResult:
     processes: int
     folder: str = ""
     predictions: list[str] = field(default_factory=list)
-    """Prediction files of the best epoch's weights; empty where none were asked for."""
+    """Prediction files; empty where none were asked for."""
     predicted: str = ""
     """Fingerprint of the test data that was predicted."""
+    predicted_epoch: int | None = None
+    """Whose weights predicted; None where none did, or the best epoch's did by a version that knew no other choice."""
     test_metrics: dict[str, float] = field(default_factory=dict)
-    """Of the best epoch's weights, on test data that has labels."""
+    """Of the same weights, on test data that has labels."""
     format: int = FORMAT
 
     @property
@@ -72,6 +74,15 @@ class RunResult:
     def best(self) -> EpochMetrics:
         """The epoch with the highest main metric, the first of equals."""
         return max(self.epochs, key=lambda epoch: (epoch.metrics[self.main_metric], -epoch.epoch))
+
+    def choose(self, predict: Predict) -> EpochMetrics:
+        """The epoch whose weights shall predict."""
+        return self.best if predict == "best" else self.last
+
+    @property
+    def tested_epoch(self) -> int:
+        """Whose weights made the predictions that there are."""
+        return self.best.epoch if self.predicted_epoch is None else self.predicted_epoch
 
     @property
     def run(self) -> RunSettings:
@@ -125,6 +136,15 @@ class Spread:
         return text if self.deviation is None else f"{text} ± {100 * self.deviation:.1f}"
 
 
+def tested_weights(results: Sequence[RunResult]) -> str:
+    """Whose weights predicted in runs that did: `the best epoch's`, `the last epoch's`, or both."""
+    if all(result.tested_epoch == result.best.epoch for result in results):
+        return "the best epoch's"
+    if all(result.tested_epoch == result.last.epoch for result in results):
+        return "the last epoch's"
+    return "some runs' best and others' last epoch's"
+
+
 def by_combination(results: Sequence[RunResult]) -> dict[tuple[int, float], list[RunResult]]:
     """Runs that differ in their seeds alone, together."""
     found: dict[tuple[int, float], list[RunResult]] = {}
@@ -133,10 +153,20 @@ def by_combination(results: Sequence[RunResult]) -> dict[tuple[int, float], list
     return found
 
 
+def ranked(results: Sequence[RunResult]) -> list[list[RunResult]]:
+    """The combinations, best first: by the number of finished seeds, then by the best epochs' mean of the main metric
+    on the validation data. Where a seed diverged, the mean of those that did not says too much.
+    """
+
+    def rank(runs: list[RunResult]) -> tuple[int, float]:
+        return len(runs), Spread.of([run.best.metrics[run.main_metric] for run in runs]).mean
+
+    return sorted(by_combination(results).values(), key=rank, reverse=True)
+
+
 def best_combination(results: Sequence[RunResult]) -> list[RunResult]:
-    """The runs whose best epochs have the highest mean of the main metric on the validation data."""
-    groups = by_combination(results).values()
-    return max(groups, key=lambda runs: Spread.of([run.best.metrics[run.main_metric] for run in runs]).mean)
+    """The first of the `ranked` ones."""
+    return ranked(results)[0]
 
 
 def table(results: Sequence[RunResult], baselines: Mapping[str, Mapping[str, Spread]] | None = None) -> str:
@@ -148,10 +178,7 @@ def table(results: Sequence[RunResult], baselines: Mapping[str, Mapping[str, Spr
     first = results[0]
     names = [name for name in first.last.metrics if not name.startswith("loss")]
     names.sort(key=lambda name: name != first.main_metric)
-    groups = sorted(
-        by_combination(results).values(),
-        key=lambda runs: -Spread.of([run.best.metrics[first.main_metric] for run in runs]).mean,
-    )
+    groups = ranked(results)
     heading = [f"{'batch':>5} {'lr':>8} {'seeds':>5} {'best epoch':>10}"]
     widths = {name: max(14, len(name) + 6) for name in names}
     heading += [f"{name + ', best':>{widths[name]}} {name + ', last':>{widths[name]}}" for name in names]
@@ -174,8 +201,12 @@ def table(results: Sequence[RunResult], baselines: Mapping[str, Mapping[str, Spr
     lines.append(f"in percent, on the validation data; epochs count from 0, as in cp-0000.model; {validated}")
     if len(groups) > 1:
         lines.append("the first combination made the predictions")
-    chosen = best_combination(results)
+    chosen = groups[0]
+    if fewer := sum(len(runs) < len(chosen) for runs in groups):
+        have = "1 combination has" if fewer == 1 else f"{fewer} combinations have"
+        lines.append(f"{have} fewer finished seeds than the first one, and so stand below it whatever their means")
     for name in chosen[0].test_metrics:
-        lines.append(f"test {name} of the best epoch's weights: {Spread.of([r.test_metrics[name] for r in chosen])}")
+        spread = Spread.of([r.test_metrics[name] for r in chosen])
+        lines.append(f"test {name} of {tested_weights(chosen)} weights: {spread}")
     lines += [f"warning: {text}" for text in first.warnings]
     return "\n".join(lines)
