@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.benchmark.models import BertSmall, standing_memory
-from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_figures
+from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side, write_figures
 from nystromformer.data.pretrained_tokenizer import read_tokenizer
+from nystromformer.machine import machine_facts
 from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.tasks.finetune.encoded import EncodedTexts
 from nystromformer.tasks.finetune.examples import Examples, Ints
