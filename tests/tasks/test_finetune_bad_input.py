@@ -400,6 +400,15 @@ def test_unknown_devices(refused: Refused, experiment: Path, flags: tuple[object
     )
 
 
+def test_baselines_that_somebody_broke(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    """Known before anything is trained."""
+    kept = experiment / "model" / "glue" / "SST-2" / "baselines.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("[1]")
+    said = refused(GLUE, experiment, *flags, "--baselines")
+    assert_says(said, f"{kept}: expected the baselines of a task", "Remove it")
+
+
 def test_padding_shorter_than_the_rows(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
     said = refused(GLUE, experiment, *flags, "--length", 24, "--pad_to", 16)
     assert_says(said, "--pad_to 16: expected at least --length 24")

@@ -20,14 +20,14 @@ from nystromformer.tasks.experiment import Experiment, open_experiment
 from nystromformer.tasks.finetune.results import (
     EpochMetrics,
     RunResult,
-    Spread,
     best_combination,
     read_result,
-    table,
 )
 from nystromformer.tasks.finetune.run import _build, run_folder
+from nystromformer.tasks.finetune.spread import Spread
 from nystromformer.tasks.finetune.start import open_pretrained
 from nystromformer.tasks.finetune.sweep import Finetuned, finetune, open_setup
+from nystromformer.tasks.finetune.tables import table
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.training import Group, Trainer

@@ -177,6 +177,7 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
             result.test_metrics = setup.definition.write(splits, test, scores, target)
             result.predictions = sorted(str(file.relative_to(folder)) for file in target.iterdir())
             result.predicted, result.predicted_epoch = test_fingerprint(test), epoch
+            result.test_rows = {name: len(examples) for name, examples in test.items() if examples.labels is not None}
             result.write(folder)
 
         group.on_main(write)
@@ -286,6 +287,7 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -
         device=str(setup.device),
         processes=setup.group.size,
         folder=str(folder),
+        data=splits.fingerprint,
     )
 
 

@@ -91,9 +91,11 @@ def make_sweep(batch_size: str, lr: str, seed: str, predict: str, **others: Any)
 
 
 def _predict(text: str) -> Predict:
-    if text not in ("best", "last"):
-        raise UserError(f"--predict {text}: expected best (the best epoch on the validation data) or last")
-    return text
+    if text == "best":
+        return "best"
+    if text == "last":
+        return "last"
+    raise UserError(f"--predict {text}: expected best (the best epoch on the validation data) or last")
 
 
 def numbers(flag: str, text: str, kind: Callable[[str], T], least: T) -> tuple[T, ...]:
