@@ -26,12 +26,13 @@ def imdb(
     validation: Annotated[float, typer.Option("--validation", help="Share of train that is held out.")] = 0.1,
     split_seed: Annotated[int, typer.Option("--split_seed", min=0, help="Which reviews are held out.")] = 0,
     baselines: flags.Baselines = False,
+    predict: flags.Predict = "best",
     discard_weights: flags.DiscardWeights = False,
     tokenizer: flags.TokenizerFolder = None,
     device: flags.DeviceName = "auto",
     overrides: flags.Overrides = None,
 ) -> None:
-    """Fine-tune on IMDB reviews, such as with --length 512 or 1024; the best epoch is tested once, on all of test."""
+    """Fine-tune on IMDB reviews, such as with --length 512 or 1024; one epoch's weights are tested, on all of test."""
     from nystromformer.tasks.experiment import open_experiment
     from nystromformer.tasks.finetune.settings import make_sweep
 
@@ -40,6 +41,7 @@ def imdb(
         batch_size,
         lr,
         seed,
+        predict,
         epochs=epoch,
         warmup=warmup,
         bucket=bucket,

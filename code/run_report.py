@@ -1,5 +1,6 @@
 """Pictures and tables of finished and running experiments."""
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -25,9 +26,10 @@ def table2(
 ) -> None:
     """Put the finished fine-tuning runs of any experiments beside the paper's Table 2."""
     from nystromformer.report.table2 import write_table2
+    from nystromformer.report.terminal import fitted
 
-    typer.echo(write_table2(runs, out))
-    typer.echo(f"table: {out}, {out.with_suffix('.json')}")
+    typer.echo(fitted(write_table2(runs, out), shutil.get_terminal_size().columns))
+    typer.echo(f"\ntable, settings and commands: {out}, {out.with_suffix('.json')}")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ def wikihop(
     skip_unanswerable: Annotated[
         bool, typer.Option("--skip_unanswerable", help="Leave out instances whose answer is not a candidate.")
     ] = False,
+    predict: flags.Predict = "best",
     discard_weights: flags.DiscardWeights = False,
     tokenizer: flags.TokenizerFolder = None,
     device: flags.DeviceName = "auto",
@@ -44,6 +45,7 @@ def wikihop(
         batch_size,
         lr,
         seed,
+        predict,
         epochs=epoch,
         warmup=warmup,
         bucket=bucket,

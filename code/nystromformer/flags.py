@@ -29,8 +29,11 @@ Length = Annotated[int | None, typer.Option("--length", min=8, help="Tokens of t
 PadTo = Annotated[
     int | None, typer.Option("--pad_to", min=8, help="Tokens of every row; default: the longest of its batch.")
 ]
-Bucket = Annotated[int, typer.Option("--bucket", min=1, help="Batches sorted by length together; 1: no sorting.")]
+Bucket = Annotated[int, typer.Option("--bucket", min=1, help="Most batches sorted by length together; 1: no sorting.")]
 TrainRows = Annotated[int | None, typer.Option("--train_rows", min=1, help="Train on so many examples only.")]
+Predict = Annotated[
+    str, typer.Option("--predict", help="Whose weights predict: of the best epoch on validation, or of the last.")
+]
 DiscardWeights = Annotated[bool, typer.Option("--discard_weights", help="Keep results and predictions only.")]
 Baselines = Annotated[bool, typer.Option("--baselines", help="Also score guessers without a network.")]
 

@@ -21,7 +21,7 @@ from nystromformer.benchmark.gpu.kernels import kernel_items
 from nystromformer.benchmark.gpu.settings import TINY, GpuBenchmark
 from nystromformer.benchmark.gpu.training import TrainingItem, training_items
 from nystromformer.benchmark.peers import installed
-from nystromformer.benchmark.timing import machine_facts
+from nystromformer.machine import machine_facts
 from nystromformer.training.compile import missing_compiler
 
 SCRIPT = "code/run_benchmark.py"

@@ -12,8 +12,12 @@ from small import run_here, write_experiment
 
 from nystromformer.errors import UserError
 from nystromformer.report.finetuning import collect
-from nystromformer.report.table2 import PAPER, write_table2
+from nystromformer.report.table2 import PAPER, Table, write_table2
+from nystromformer.report.terminal import fitted
+from nystromformer.tasks.finetune.measured import Measured, keep_baselines
 from nystromformer.tasks.finetune.results import EpochMetrics, RunResult
+from nystromformer.tasks.finetune.spread import MARKS, Spread
+from nystromformer.tasks.finetune.tables import RESAMPLED
 
 NYSTROM = {
     "name": "nystrom",
@@ -55,6 +59,7 @@ def write_run(
         "rows": {"train": 67349, "validation": 872},
         "exact_share": {"train": 1.0, "validation": 0.99},
         "warnings": [],
+        "data": "d" * 64,
         "command": f"python code/run_glue.py --task {task.removeprefix('glue/')} --seed 0",
         "version": "0.1.0",
         "device": "cpu",
@@ -79,10 +84,17 @@ def mnli(values: tuple[float, ...], mismatched: tuple[float, ...]) -> list[Epoch
 
 
 def tables(text: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """The rows of the main table and of the details, as the cells by their column."""
+    """The rows of the main table, and of the details with their model and command, as the cells by their column."""
     found: list[list[dict[str, str]]] = []
     header: list[str] | None = None
+    heading, waiting = "", iter(())
     for line in text.splitlines():
+        if line.startswith("### "):
+            heading = line.removeprefix("### ")
+        if line.startswith("```sh"):
+            waiting = iter(found[-1] if heading != "Baselines" else [])
+        elif line.startswith(("python ", "torchrun ")):
+            next(waiting, {})["command"] = line
         if not line.startswith("|"):
             header = None
             continue
@@ -92,36 +104,74 @@ def tables(text: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
             found.append([])
         elif set(cells) != {"---"}:
             assert len(cells) == len(header)
-            found[-1].append(dict(zip(header, cells, strict=True)))
-    main, details = found
-    return main, details
+            found[-1].append({"model": heading} | dict(zip(header, cells, strict=True)))
+    main, *details = found
+    return main, [row for part in details for row in part]
 
 
 def made(out: Path, *folders: Path) -> tuple[list[dict[str, str]], list[dict[str, str]], str]:
     """Our rows of the main table, the details, and the whole text."""
-    text = write_table2(folders, out / "table2.md")
-    assert (out / "table2.md").read_text(encoding="utf-8") == text
+    write_table2(folders, out / "table2.md")
+    text = (out / "table2.md").read_text(encoding="utf-8")
     main, details = tables(text)
-    return main[2:], details, text
+    assert [row["model"] for row in main[:2]] == ["BERT-base (paper)", "Nyströmformer (paper)"]
+    guessers = ("majority class", "mean value", "bag of words")
+    return [row for row in main[2:] if not row["model"].startswith(guessers)], details, text
+
+
+def guesser_rows(out: Path) -> dict[str, dict[str, str]]:
+    """The rows of the table that was written last, but for the paper's and ours, by their names."""
+    main, _ = tables((out / "table2.md").read_text(encoding="utf-8"))
+    names = ("majority class", "mean value", "bag of words")
+    return {row["model"]: row for row in main if row["model"].startswith(names)}
+
+
+def measure(
+    experiment: Path, task: str, baselines: dict[str, dict[str, tuple[float, float | None]]], **changes: Any
+) -> Measured:
+    """Baselines of a task beside its runs, on the data that `write_run` says."""
+    entry: dict[str, Any] = {
+        "data": "d" * 64,
+        "tested": "",
+        "rows": {"train": 67349, "validation": 872},
+        "seeds": [0, 1, 2],
+        "command": f"python code/run_glue.py --task {task.removeprefix('glue/')} --baselines",
+        "machine": {"date": "2026-01-02", "commit": "abc1234", "processor": "a processor, 2 cores"},
+    }
+    found = {name: {k: Spread(*v) for k, v in figures.items()} for name, figures in baselines.items()}
+    measured = Measured(baselines=found, **entry | changes)
+    keep_baselines(experiment / "model" / task / "baselines.json", measured)
+    return measured
 
 
 def test_the_paper_stands_first(tmp_path: Path) -> None:
-    write_run(tmp_path / "e")
-    (main, _) = tables(write_table2([tmp_path / "e"], tmp_path / "table2.md"))
-    assert list(main[0])[3:] == ["SST-2", "MRPC (F1)", "QNLI", "QQP (F1)", "MNLI m/mm", "IMDB", "IMDB, n=1024"]
-    assert list(main[0].values())[3:] == ["90.0", "88.4", "90.3", "87.3", "82.4/82.4", "93.3", ""]
-    assert list(main[1].values())[3:] == ["91.4", "88.1", "88.7", "86.3", "80.9/82.2", "93.2", "93.0"]
-    assert [row["model"] for row in main] == [*(f"{name} (paper)" for name in PAPER), "e"]
+    for task in ("glue/SST-2", "glue/MRPC", "glue/QNLI", "glue/QQP", "glue/MNLI", "imdb"):
+        write_run(tmp_path / "e", task)
+    write_run(tmp_path / "e", "imdb", length=1024)
+    write_table2([tmp_path / "e"], tmp_path / "table2.md")
+    main, _ = tables((tmp_path / "table2.md").read_text())
+    bert, nystrom = (list(row.values())[1:] for row in main[:2])
+    assert list(main[0])[1:] == [
+        "SST-2",
+        "MRPC (F1 / accuracy)",
+        "QNLI",
+        "QQP (F1 / accuracy)",
+        "MNLI m / mm",
+        "IMDB",
+        "IMDB, n=1024",
+    ]
+    assert bert == ["90.0", "88.4 / –", "90.3", "87.3 / –", "82.4 / 82.4", "93.3", ""]
+    assert nystrom == ["91.4", "88.1 / –", "88.7", "86.3 / –", "80.9 / 82.2", "93.2", "93.0"]
+    assert [row["model"] for row in main[:3]] == [*(f"{name} (paper)" for name in PAPER), "e"]
 
 
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     # Best epochs 0.80, 0.84, 0.88; last ones 0.70, 0.84, 0.80.
     for seed, values in enumerate([(0.8, 0.7), (0.5, 0.84), (0.88, 0.8)]):
         write_run(tmp_path / "e", values=values, seed=seed)
-    main, details, _ = made(tmp_path, tmp_path / "e")
+    main, details, text = made(tmp_path, tmp_path / "e")
     assert main[0]["SST-2"] == "84.0 ± 4.0"
-    assert main[0]["checkpoint"] == "cp-0002.model (8d6a49d1)"
-    assert main[0]["attention"] == "nystrom (num_landmarks=64)"
+    assert "From cp-0002.model (8d6a49d1), step 1500; nystrom (num_landmarks=64)." in text.splitlines()
     deviation = 100 * math.sqrt(((0.70 - 0.78) ** 2 + (0.84 - 0.78) ** 2 + (0.80 - 0.78) ** 2) / 2)
     (detail,) = details
     assert detail["best"] == "84.0 ± 4.0"
@@ -192,7 +242,8 @@ def test_another_model_is_another_row(tmp_path: Path, change: dict[str, Any]) ->
     write_run(tmp_path / "e", values=(0.5,), **{"seed": 1} | change)
     main, details, _ = made(tmp_path, tmp_path / "e")
     assert sorted(row["SST-2"] for row in main) == ["50.0", "90.0"]
-    assert len(details) == 2
+    assert len(details) == len({row["model"] for row in main}) == 2
+    assert [row["model"] for row in main] == [row["model"] for row in details]
 
 
 def test_layers_of_several_attentions_are_counted(tmp_path: Path) -> None:
@@ -209,7 +260,7 @@ def test_more_rows_go_before_fewer(tmp_path: Path) -> None:
     main, details, text = made(tmp_path, tmp_path / "e")
     assert [(row["model"], row["SST-2"]) for row in main] == [("e", "70.0 †")]
     assert [(row["task"], row["training rows"], row["length"]) for row in details] == [("SST-2 †", "3,200", "512")]
-    assert f"† e, SST-2: {REDUCED.replace('1,600', '3,200')}" in text.splitlines()
+    assert f"† SST-2: {REDUCED.replace('1,600', '3,200')}" in text.splitlines()
 
 
 def test_complete_data_goes_before_partial(tmp_path: Path) -> None:
@@ -225,7 +276,7 @@ def test_mnli_has_two_figures(tmp_path: Path) -> None:
         # The best epoch is chosen by the matched part alone.
         write_run(tmp_path / "e", "glue/MNLI", seed=seed, validated=mnli((0.8, 0.7), (0.6, 0.9)), command="x")
     main, details, _ = made(tmp_path, tmp_path / "e")
-    assert main[0]["MNLI m/mm"] == "80.0 ± 0.0 / 60.0 ± 0.0"
+    assert main[0]["MNLI m / mm"] == "80.0 ± 0.0 / 60.0 ± 0.0"
     assert details[0]["last"] == "70.0 ± 0.0 / 90.0 ± 0.0"
 
 
@@ -244,8 +295,8 @@ def test_further_tasks_where_there_are_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "e", "wikihop", (0.5,))
     write_run(tmp_path / "f", "glue/CoLA", (0.1,), main_metric="matthews")
     main, _, _ = made(tmp_path, tmp_path / "e", tmp_path / "f")
-    assert list(main[0])[10:] == ["CoLA (Matthews)", "STS-B (correlation)", "WikiHop"]
-    assert [list(row.values())[10:] for row in main] == [["", "70.0", "50.0"], ["10.0", "", ""]]
+    assert list(main[0])[1:] == ["CoLA (Matthews)", "STS-B (correlation)", "WikiHop"]
+    assert [list(row.values())[1:] for row in main] == [["", "70.0", "50.0"], ["10.0", "", ""]]
 
 
 def test_experiments_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -273,9 +324,9 @@ def test_the_command_repeats_what_was_chosen(tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_a_cell_is_no_column(tmp_path: Path) -> None:
-    write_run(tmp_path / "e", command="python 'a | b'")
-    text = write_table2([tmp_path / "e"], tmp_path / "table2.md")
-    assert "'a \\| b'" in text
+    write_run(tmp_path / "a | b")
+    _, _, text = made(tmp_path, tmp_path / "a | b")
+    assert "| a \\| b |" in text
 
 
 def test_unfinished_runs_are_counted(tmp_path: Path) -> None:
@@ -351,8 +402,9 @@ def test_the_command_prints_and_writes(
     out = tmp_path / "new" / "figures.md"
     assert run_here(monkeypatch, "code/run_report.py", "table2", tmp_path / "e", "--out", out) == 0
     printed = capsys.readouterr().out
-    assert out.read_text(encoding="utf-8") in printed
-    assert printed.splitlines()[-1] == f"table: {out}, {out.with_suffix('.json')}"
+    assert "| SST-2 |" in out.read_text(encoding="utf-8")
+    assert printed.splitlines()[-1] == f"table, settings and commands: {out}, {out.with_suffix('.json')}"
+    assert "|" not in printed
     assert run_here(monkeypatch, "code/run_report.py", "table2", tmp_path / "e", "--out", tmp_path / "x.txt") == 2
     assert "error: --out" in capsys.readouterr().err
 
@@ -376,4 +428,182 @@ def test_several_seeds_go_before_a_lucky_one(tmp_path: Path) -> None:
 def test_the_command_names_its_processes(tmp_path: Path) -> None:
     write_run(tmp_path / "e", processes=4)
     _, details, _ = made(tmp_path, tmp_path / "e")
-    assert details[0]["command"].startswith("`torchrun --standalone --nproc_per_node 4 code/run_glue.py ")
+    assert details[0]["command"].startswith("torchrun --standalone --nproc_per_node 4 code/run_glue.py ")
+
+
+def f1_and_accuracy(f1: float, accuracy: float) -> list[EpochMetrics]:
+    """The best epoch is the first by F1, and the second by accuracy."""
+    values = ((f1, accuracy), (f1 - 0.1, accuracy + 0.1))
+    return [EpochMetrics(n, {"loss": 1.0, "f1": f, "accuracy": a}) for n, (f, a) in enumerate(values)]
+
+
+@pytest.mark.parametrize("task", ["glue/MRPC", "glue/QQP"])
+def test_accuracy_stands_beside_f1(tmp_path: Path, task: str) -> None:
+    for seed, both in enumerate([(0.8, 0.7), (0.84, 0.6)]):
+        write_run(tmp_path / "e", task, seed=seed, main_metric="f1", validated=f1_and_accuracy(*both))
+    measure(tmp_path / "e", task, {"majority class": {"f1": (0.812, None), "accuracy": (0.684, None)}})
+    main, details, _ = made(tmp_path, tmp_path / "e")
+    column = f"{task.removeprefix('glue/')} (F1 / accuracy)"
+    assert main[0][column] == "82.0 ± 2.8 ≈ / 65.0 ± 7.1 ≈"
+    assert details[0]["last"] == "72.0 ± 2.8 / 75.0 ± 7.1"
+    assert guesser_rows(tmp_path)["majority class"][column] == "81.2 / 68.4"
+
+
+GUESSERS = {"majority class": {"accuracy": (0.509, None)}, "bag of words": {"accuracy": (0.786, 0.01)}}
+
+
+def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_path: Path) -> None:
+    # 872 rows of which 0.786 are right: 0.014; with as much for the model and the deviation, noise is below 0.05.
+    shown = {"near": (0.76, "76.0 ≈"), "above": (0.9, "90.0"), "below": (0.65, "65.0 <"), "chance": (0.52, "52.0 ≈")}
+    for name, (value, _) in shown.items():
+        write_run(tmp_path / name, values=(value,))
+    measured = measure(tmp_path / "near", "glue/SST-2", GUESSERS)
+    main, _, text = made(tmp_path, *(tmp_path / name for name in shown))
+    assert {row["model"]: row["SST-2"] for row in main} == {name: cell for name, (_, cell) in shown.items()}
+    assert {name: row["SST-2"] for name, row in guesser_rows(tmp_path).items()} == {
+        "majority class": "50.9",
+        "bag of words": "78.6 ± 1.0",
+    }
+    assert text.count(MARKS) == text.count(RESAMPLED) == 1
+    assert "SST-2: 67,349 rows of train, 872 rows of validation; seeds 0,1,2; date 2026-01-02, commit abc1234" in text
+    assert text.count(measured.command) == 1
+    assert "not measured" not in text
+    data = json.loads((tmp_path / "table2.json").read_text())
+    (kept,) = data["baselines"]
+    assert kept["machine"] == measured.machine
+    assert (kept["task"], kept["data"], kept["command"]) == ("glue/SST-2", "d" * 64, measured.command)
+    assert kept["baselines"]["bag of words"]["accuracy"] == {"mean": 0.786, "deviation": 0.01}
+    marks = {row["name"]: row["tasks"]["glue/SST-2"]["marks"]["accuracy"] for row in data["rows"]}
+    assert marks == {"near": "≈", "above": "", "below": "<", "chance": "≈"}
+
+
+def test_baselines_of_other_data_are_another_row(tmp_path: Path) -> None:
+    write_run(tmp_path / "e", values=(0.9,))
+    write_run(tmp_path / "f", values=(0.7,), data="e" * 64)
+    measure(tmp_path / "e", "glue/SST-2", GUESSERS)
+    measure(tmp_path / "e", "glue/SST-2", {"bag of words": {"accuracy": (0.7, None)}}, data="e" * 64)
+    main, _, _ = made(tmp_path, tmp_path / "e", tmp_path / "f")
+    assert [row["SST-2"] for row in main] == ["90.0", "70.0 ≈"]
+    found = {name: row["SST-2"] for name, row in guesser_rows(tmp_path).items()}
+    assert (found["bag of words"], found["bag of words (2)"]) == ("78.6 ± 1.0", "70.0")
+
+
+@pytest.mark.parametrize("other", [{"data": "e" * 64}, None], ids=["other-data", "none"])
+def test_what_is_not_measured_is_said_with_the_flag(tmp_path: Path, other: dict[str, Any] | None) -> None:
+    write_run(tmp_path / "e", values=(0.8,))
+    write_run(tmp_path / "e", "wikihop", (0.5,))
+    if other:
+        measure(tmp_path / "e", "glue/SST-2", GUESSERS, **other)
+    main, _, text = made(tmp_path, tmp_path / "e")
+    assert main[0]["SST-2"] == "80.0"
+    for row in guesser_rows(tmp_path).values():
+        assert (row["SST-2"], row["WikiHop"]) == ("not measured", "")
+    (line,) = (line for line in text.splitlines() if "--baselines" in line)
+    assert line.startswith("No baselines of the same data for SST-2: ")
+    assert MARKS not in text
+
+
+def test_a_file_of_the_first_form_counts_for_nothing(tmp_path: Path) -> None:
+    place = write_run(tmp_path / "e").parent / "baselines.json"
+    place.write_text(json.dumps({"data": "d" * 64, "seeds": [0], "baselines": {"bag of words": {}}}))
+    made(tmp_path, tmp_path / "e")
+    assert guesser_rows(tmp_path)["bag of words"]["SST-2"] == "not measured"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"measured": [{"data": 1}]}',
+        '{"measured": [{"baselines": {"x": {"accuracy": {"mean": "a"}}}}]}',
+    ],
+)
+def test_malformed_baselines_are_named(tmp_path: Path, content: str) -> None:
+    place = write_run(tmp_path / "e").parent / "baselines.json"
+    place.write_text(content)
+    with pytest.raises(UserError, match=r"SST-2/baselines\.json: expected the baselines of a task"):
+        write_table2([tmp_path / "e"], tmp_path / "table2.md")
+    measure(tmp_path / "f", "glue/SST-2", GUESSERS)
+    kept = tmp_path / "f" / "model" / "glue" / "SST-2" / "baselines.json"
+    changes = (
+        {"rows": {"train": "many"}},
+        {"rows": []},
+        {"data": 5},
+        {"seeds": None},
+        {"machine": "mine"},
+        {"baselines": []},
+    )
+    wrong = {"bag of words": {"accuracy": {"mean": "a", "deviation": None}}}
+    for change in (*changes, {"baselines": wrong}):
+        broken = json.loads(kept.read_text())
+        broken["measured"][0] |= change
+        place.write_text(json.dumps(broken))
+        with pytest.raises(UserError, match=r"baselines\.json: expected the baselines of a task"):
+            write_table2([tmp_path / "e"], tmp_path / "table2.md")
+
+
+def test_imdbs_baselines_are_those_of_the_test_reviews(tmp_path: Path) -> None:
+    tests = {"test_metrics": {"accuracy": 0.8}, "test_rows": {"test": 25000}, "predicted": "t", "predicted_epoch": 0}
+    write_run(tmp_path / "e", "imdb", (0.99,), **tests)
+    figures = {"bag of words": {"accuracy": (0.99, None), "accuracy_test": (0.82, 0.001)}}
+    measure(tmp_path / "e", "imdb", figures, tested="another")
+    assert made(tmp_path, tmp_path / "e")[0][0]["IMDB"] == "80.0"
+    assert guesser_rows(tmp_path)["bag of words"]["IMDB"] == "not measured", "on other test reviews"
+    measure(tmp_path / "e", "imdb", figures, tested="t")
+    assert made(tmp_path, tmp_path / "e")[0][0]["IMDB"] == "80.0 <", "2 points below, on 25,000 reviews"
+    assert guesser_rows(tmp_path)["bag of words"]["IMDB"] == "82.0 ± 0.1"
+
+
+def test_a_note_stands_once(tmp_path: Path) -> None:
+    for name in ("e", "f", "g"):
+        write_run(tmp_path / name, warnings=[REDUCED])
+        write_run(tmp_path / name, "glue/RTE", warnings=["few rows"] if name != "f" else [])
+    _, _, text = made(tmp_path, tmp_path / "e", tmp_path / "f", tmp_path / "g")
+    notes = [line for line in text.splitlines() if line.startswith("† ")]
+    assert notes == [f"† SST-2: {REDUCED}", "† RTE of e and g: few rows"]
+
+
+def test_it_is_said_which_weights_were_tested_and_where_seeds_are_missing(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        tests = {"test_metrics": {"accuracy": 0.8}, "predicted_epoch": 2, "predicted": "t"}
+        write_run(tmp_path / "e", "imdb", (0.9, 0.8), seed=seed, **tests)
+    write_run(tmp_path / "e", "imdb", (0.99, 0.8), seed=0, learning_rate=5e-5)
+    text = made(tmp_path, tmp_path / "e")[2]
+    assert "IMDB: tested with the last epoch's weights" in text.splitlines()
+    assert "IMDB: of 2 settings, 1 with fewer finished seeds than the one shown" in text.splitlines()
+
+
+def table(tmp_path: Path) -> Table:
+    for name in ("a-model-with-a-long-name", "b"):
+        for task in ("glue/SST-2", "glue/QNLI", "glue/MRPC", "glue/MNLI", "imdb"):
+            tested = {"test_metrics": {"accuracy": 0.5}} if task == "imdb" else {}
+            write_run(tmp_path / name, task, (0.7,), warnings=[REDUCED], **tested)
+    measure(tmp_path / "b", "glue/SST-2", GUESSERS)
+    return write_table2([tmp_path / "a-model-with-a-long-name", tmp_path / "b"], tmp_path / "table2.md")
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 100, 120, 400])
+def test_a_terminals_table_fits_it(tmp_path: Path, width: int) -> None:
+    found = table(tmp_path)
+    text = fitted(found, width)
+    assert max(map(len, text.splitlines())) <= width
+    squeezed = "".join(text.split())
+    for label, cells in found.rows:
+        assert label.replace(" ", "") in squeezed
+        assert all(cell.replace(" ", "") in squeezed for cell in cells)
+    assert all("".join(paragraph.split()) in squeezed for paragraph in found.below), "nothing is cut off"
+    in_one_piece = text.splitlines()[0].split() == " ".join(found.tasks).split()
+    assert in_one_piece == (width >= 100)
+
+
+def test_in_a_narrow_terminal_each_task_has_all_its_figures(tmp_path: Path) -> None:
+    pieces = fitted(table(tmp_path), 80).split("\n\n")
+    assert pieces[0].splitlines()[0] == "SST-2"
+    names = [line.split("  ")[1] for line in pieces[0].splitlines()[1:]]
+    assert names == [
+        *("BERT-base (paper)", "Nyströmformer (paper)", "a-model-with-a-long-name", "b"),
+        *("majority class", "bag of words"),
+    ]
+    assert pieces[0].splitlines()[3].endswith("  70.0 < †")

@@ -368,6 +368,7 @@ def test_the_right_tokenizer_by_its_flag(
         ("--lr", "inf", "a number above 0"),
         ("--lr", "1e-4,0.0001", "found 0.0001 more than once"),
         ("--seed", "-1", "a number of at least 0"),
+        ("--predict", "first", "expected best (the best epoch on the validation data) or last"),
         # typer's own words, which differ between its versions
         ("--epoch", "0", ""),
         ("--epoch", "1.5", ""),
@@ -397,6 +398,15 @@ def test_unknown_devices(refused: Refused, experiment: Path, flags: tuple[object
     assert_says(
         refused(GLUE, experiment, *flags, "--device", "gpu"), "--device gpu: expected auto, cpu, cuda or cuda:N"
     )
+
+
+def test_baselines_that_somebody_broke(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    """Known before anything is trained."""
+    kept = experiment / "model" / "glue" / "SST-2" / "baselines.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("[1]")
+    said = refused(GLUE, experiment, *flags, "--baselines")
+    assert_says(said, f"{kept}: expected the baselines of a task", "Remove it")
 
 
 def test_padding_shorter_than_the_rows(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,13 +20,14 @@ from torch import Tensor
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.finetune import baselines, command
-from nystromformer.tasks.finetune.baselines import Sample, bags_of, text_baselines
+from nystromformer.tasks.finetune.baselines import Bags, Sample, bags_of, text_baselines
 from nystromformer.tasks.finetune.definition import Definition, Splits
 from nystromformer.tasks.finetune.encoded import EncodedTexts, literal
 from nystromformer.tasks.finetune.examples import Labels, Texts
 from nystromformer.tasks.finetune.objective import Candidates, Classes, Objective, Value, accuracy
-from nystromformer.tasks.finetune.results import EpochMetrics, RunResult, Spread
+from nystromformer.tasks.finetune.results import EpochMetrics, RunResult
 from nystromformer.tasks.finetune.settings import Sweep
+from nystromformer.tasks.finetune.spread import Spread
 from nystromformer.tasks.finetune.sweep import Finetuned
 
 WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
@@ -194,6 +196,47 @@ def test_seeds_give_a_deviation_and_the_same_again() -> None:
     assert text_baselines(train, {"": train}, 2, accuracy_of, [5])["bag of words"]["accuracy"].deviation is None
 
 
+def test_the_deviation_is_that_of_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, chance = sentences(60), random.Random(3)
+    noisy = [int("softmax" in text) ^ int(chance.random() < 0.2) for text in texts]
+    train, validation = encoded(texts, noisy), planted(200, 1)
+    fitted: list[dict[int, int]] = []
+    fit = Sample.fit
+
+    def noted(self: Sample, strength: float, start_FC: Tensor | None = None) -> Tensor:
+        if len(self.targets_nC) == 60:
+            # Which rows it is of, by their features and label; how often each.
+            parts = torch.cat([self.x_nF.to_dense(), self.targets_nC], 1).tolist()
+            fitted.append(Counter(map(hash, map(tuple, parts))))
+        return fit(self, strength, start_FC)
+
+    monkeypatch.setattr(Sample, "fit", noted)
+    found = text_baselines(train, {"": validation}, 2, accuracy_of, [0, 1, 2])["bag of words"]["accuracy"]
+    (whole,) = {tuple(sorted(rows.items())) for rows in fitted if set(rows.values()) == {1}} or {()}
+    resamples = [rows for rows in fitted if len(rows) < 50]
+    assert len(resamples) == 3
+    assert len({tuple(sorted(rows.items())) for rows in resamples}) == 3
+    known = {row for row, _ in whole}
+    assert all(set(rows) <= known and sum(rows.values()) == 60 for rows in resamples)
+    assert found.deviation is not None
+    assert found.deviation > 0
+    monkeypatch.undo()
+    singles = [text_baselines(train, {"": validation}, 2, accuracy_of, [seed]) for seed in (0, 1, 2)]
+    means = [single["bag of words"]["accuracy"].mean for single in singles]
+    assert found.mean == pytest.approx(sum(means) / 3), "of all rows, which the resamples are not"
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4, unique=True), min_size=1, max_size=6), st.data())
+def test_rows_are_selected_in_any_order_and_repeatedly(rows: list[list[int]], data: st.DataObject) -> None:
+    pairs = [(number, feature) for number, row in enumerate(rows) for feature in sorted(row)]
+    bags = Bags(len(rows), *(np.array([pair[k] for pair in pairs], dtype=np.int64) for k in (0, 1)))
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
+    found = bags.select(np.array(chosen, dtype=np.int64))
+    expected = [(place, feature) for place, number in enumerate(chosen) for feature in sorted(rows[number])]
+    assert found.size == len(chosen)
+    assert list(zip(found.rows.tolist(), found.features.tolist(), strict=True)) == expected
+
+
 def test_tokens_that_train_has_not_are_left_out() -> None:
     train, usual = planted(100, 0), planted(30, 1)
     strange = encoded([f"{text} zq" for text in usual.texts.first], usual.labels)
@@ -275,8 +318,12 @@ def test_the_table_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     status, text = shown(tmp_path, monkeypatch, Classes(2), planted(100, 0), wanted=True)
     assert not status
     bag = next(line for line in text.splitlines() if line.startswith("bag of words"))
-    assert bag.split() == ["bag", "of", "words", "100.0", "±", "0.0"]
+    assert bag.split()[3:5] == ["100.0", "±"]
+    row = next(line for line in text.splitlines() if line.split()[:2] == ["8", "0.001"])
+    assert row.split()[-2:] == ["25.0", "<"], "further below than 40 rows explain"
     assert "majority class" in text
+    assert "≈ within noise of a baseline" in text
+    assert max(map(len, text.splitlines())) <= 100
     status, text = shown(tmp_path, monkeypatch, Classes(2), planted(100, 0), wanted=False)
     assert "25.0" in text
     assert "bag of words" not in text

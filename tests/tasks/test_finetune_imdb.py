@@ -11,10 +11,13 @@ from finetuning import copy_of, pack, pretrained, sweep, write_imdb
 from small import CPU, LENGTH, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.report.table2 import write_table2
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.finetune.definition import Loading
 from nystromformer.tasks.finetune.examples import Examples
-from nystromformer.tasks.finetune.results import RunResult, Spread, best_combination, read_result
+from nystromformer.tasks.finetune.measured import read_baselines
+from nystromformer.tasks.finetune.results import RunResult, best_combination, read_result
+from nystromformer.tasks.finetune.spread import Spread
 from nystromformer.tasks.finetune.sweep import finetune
 from nystromformer.tasks.finetune.task import FinetuningTask
 from nystromformer.tasks.imdb.task import Imdb
@@ -186,3 +189,28 @@ def test_a_part_of_the_training_reviews(experiment: Experiment, reviews: Path) -
     assert "trained on 10 of the 18 rows of IMDB train (--train_rows)" in result.warnings
     assert len(rows(result)) == len(TEST_IDS), "test is whole all the same"
     assert json.loads((Path(result.folder) / "result.json").read_text())["rows"]["train"] == 10
+
+
+def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(
+    experiment: Experiment, reviews: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 1, "--validation", 0.25, "--seed", "0,1", "--device", "cpu")
+    where = ("--model", experiment.folder, "--imdb", reviews)
+    assert run_here(monkeypatch, "code/run_imdb.py", *where, *flags, "--baselines") == 0
+    (measured,) = read_baselines(experiment.checkpoints / "imdb" / "baselines.json")
+    result = next(filter(None, map(read_result, experiment.checkpoints.glob("imdb/cp-*"))))
+    assert (measured.data, measured.tested) == (result.data, result.predicted)
+    assert measured.rows == {"train": 18, "validation": 6, "test": 20}
+    assert result.test_rows == {"test": 20}
+    assert {"date", "commit", "processor"} <= measured.machine.keys()
+    # Half of the test reviews are positive; the planted word says which.
+    assert measured.baselines["majority class"]["accuracy_test"] == Spread(0.5, None)
+    assert measured.baselines["bag of words"]["accuracy_test"].mean == 1.0
+    out = capsys.readouterr().out
+    (line,) = (line for line in out.splitlines() if line.startswith("test accuracy of the best epoch's weights: "))
+    assert f"; majority class 50.0; bag of words {measured.baselines['bag of words']['accuracy_test']}" in line
+    table = write_table2([experiment.folder], experiment.folder / "table2.md")
+    cells = {label: cells[0] for label, cells in table.rows}
+    assert table.tasks == ["IMDB"]
+    assert cells["majority class"] == "50.0", "of the same data"
+    assert cells["bag of words"] == str(measured.baselines["bag of words"]["accuracy_test"])

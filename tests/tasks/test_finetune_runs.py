@@ -17,10 +17,17 @@ from finetuning import copy_of, pretrained, sweep, write_sst2, write_stsb
 from small import CPU, ROOT, command, run_here
 
 from nystromformer.tasks.experiment import Experiment, open_experiment
-from nystromformer.tasks.finetune.results import RunResult, Spread, best_combination, read_result, table
+from nystromformer.tasks.finetune.results import (
+    EpochMetrics,
+    RunResult,
+    best_combination,
+    read_result,
+)
 from nystromformer.tasks.finetune.run import _build, run_folder
+from nystromformer.tasks.finetune.spread import Spread
 from nystromformer.tasks.finetune.start import open_pretrained
 from nystromformer.tasks.finetune.sweep import Finetuned, finetune, open_setup
+from nystromformer.tasks.finetune.tables import table
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.training import Group, Trainer
@@ -207,6 +214,73 @@ def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
     assert "SST-2 train has 60 rows" in " ".join(result.warnings)
 
 
+def probabilities(result: RunResult, split: str) -> list[float]:
+    lines = (Path(result.folder) / "predictions" / f"{split}.tsv").read_text().splitlines()
+    column = lines[0].split("\t").index("p_1")
+    return [float(line.split("\t")[column]) for line in lines[1:]]
+
+
+def test_the_last_epochs_weights_predict_where_they_are_asked_for(
+    experiment: Experiment, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best epoch is here the first of three, by a metric that says so."""
+    accuracies = iter([0.9, 0.1, 0.5])
+    monkeypatch.setattr(Glue, "metrics", lambda *_: {"accuracy": next(accuracies)})
+    made: dict[str, RunResult] = {}
+    for asked in ("best", "last", "best"):
+        (made[asked],) = run(experiment, glue_folder, epochs=3, predict=asked).results
+        result, definition = made[asked], sst2(glue_folder)
+        epoch = {"best": 0, "last": 2}[asked]
+        assert result.predicted_epoch == result.tested_epoch == epoch
+        assert read_result(Path(result.folder)) == result
+        assert sorted(result.predictions) == [f"predictions/{name}.tsv" for name in ("SST-2", "dev", "test")]
+        model = definition.objective.build(experiment.config.model).eval()
+        model.load_state_dict(read_checkpoint(Path(result.folder) / f"cp-{epoch:04d}.model")["model"])
+        setup = open_setup(experiment, definition, sweep(), CPU, Group(), open_pretrained(experiment, "last"))
+        batch = definition.test(setup.loading)["test"].batch(np.arange(9))
+        with torch.no_grad():
+            chances = definition.objective.scores(model, batch).softmax(1)[:, 1].tolist()
+        assert chances == pytest.approx(probabilities(result, "test"), abs=2e-6)
+        server = (Path(result.folder) / "predictions" / "SST-2.tsv").read_text().splitlines()[1:]
+        assert [line.split("\t")[1] for line in server] == [str(int(chance > 0.5)) for chance in chances]
+    assert made["best"].epochs == made["last"].epochs, "nothing is trained again"
+
+
+def test_predictions_of_earlier_versions_are_the_best_epochs(
+    experiment: Experiment, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accuracies = iter([0.9, 0.1])
+    monkeypatch.setattr(Glue, "metrics", lambda *_: {"accuracy": next(accuracies)})
+    (result,) = run(experiment, glue_folder).results
+    path = Path(result.folder) / "result.json"
+    data = json.loads(path.read_text())
+    del data["predicted_epoch"]
+    path.write_text(json.dumps(data))
+    assert run(experiment, glue_folder).results[0].predicted_epoch is None, "they are there, and are left alone"
+    assert run(experiment, glue_folder, predict="last").results[0].predicted_epoch == 1
+
+
+def test_a_combination_with_all_its_seeds_goes_before_a_lucky_survivor(
+    experiment: Experiment, glue_folder: Path
+) -> None:
+    (result,) = run(experiment, glue_folder, epochs=1).results
+
+    def finished(rate: float, seed: int, accuracy: float) -> RunResult:
+        settings = result.settings | {"learning_rate": rate, "seed": seed}
+        return replace(result, settings=settings, epochs=[EpochMetrics(0, {"loss": 1.0, "accuracy": accuracy})])
+
+    survivor = [finished(5e-5, 1, 0.99)]
+    whole = [finished(rate, seed, rate * 1e4 + seed / 10) for rate in (2e-5, 3e-5) for seed in range(3)]
+    results = [*survivor, *whole]
+    assert {(r.run.learning_rate, r.run.seed) for r in best_combination(results)} == {(3e-5, 0), (3e-5, 1), (3e-5, 2)}
+    text = table(results)
+    rates = [line.split()[1] for line in text.splitlines() if line.split()[0] == str(result.run.batch_size)]
+    assert rates == ["3e-05", "2e-05", "5e-05"]
+    assert "1 combination has fewer finished seeds than the first one" in text
+    assert "fewer finished seeds" not in table(whole)
+    assert "fewer finished seeds" not in table(survivor)
+
+
 def test_it_learns(experiment: Experiment, glue_folder: Path, tmp_path: Path) -> None:
     data = write_sst2(tmp_path / "more", train=300, dev=100)
     (result,) = run(experiment, data, epochs=4, learning_rates=(5e-3,), batch_sizes=(16,)).results
@@ -329,6 +403,12 @@ def test_every_input_is_of_the_identity(
         ),
     ]
     assert len({base, *different}) == 1 + len(different)
+    plan = "nystromformer.tasks.finetune.run.PLAN_VERSION"
+    unsorted = name(bucket=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, 0)
+        assert name() not in {base, *different}, "batches that are planned otherwise"
+        assert name(bucket=1) == unsorted
     for same in ("model.compile=true", "model.gelu_grad_checkpointing=true", "gpu_setting.inst_per_gpu=1"):
         assert name(same) == base
     one, other = (f'model.attn_type={{"name":"nystrom","implementation":"{by}"}}' for by in ("auto", "torch"))

@@ -1,12 +1,13 @@
 """GLUE's metrics against formulas written out by hand, and the files of predictions."""
 
 import math
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -14,7 +15,7 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.finetune.examples import Texts
 from nystromformer.tasks.glue.catalog import TASKS, GlueTask, find_tasks
 from nystromformer.tasks.glue.metrics import score
-from nystromformer.tasks.glue.predictions import write_dev_predictions, write_predictions
+from nystromformer.tasks.glue.predictions import write_predictions, write_table
 
 Values = NDArray[np.float64]
 
@@ -192,30 +193,64 @@ def test_predictions_that_cannot_be_written(tmp_path: Path) -> None:
         write_predictions(task("RTE"), "test", torch.zeros(2, 2), tmp_path / "file")
 
 
-def test_dev_predictions(tmp_path: Path) -> None:
-    texts = Texts("RTE dev", ["a", "b"], ["c", "d"], np.array([0, 0]), ids=["3", "9"])
-    write_dev_predictions(
-        task("RTE"), texts, torch.tensor([[0.0, math.log(3)], [5.0, 5 - math.log(4)]]), tmp_path / "dev.tsv"
-    )
+def test_tables_of_rows_with_and_without_labels(tmp_path: Path) -> None:
+    scores = torch.tensor([[0.0, math.log(3)], [5.0, 5 - math.log(4)]])
+    for split, labels in (("dev", np.array([0, 0])), ("test", None)):
+        texts = Texts(f"RTE {split}", ["a", "b"], ["c", "d"], labels, ids=["3", "9"])
+        path = write_table(task("RTE"), split, texts, scores, tmp_path)
+        assert path == tmp_path / f"{split}.tsv"
     assert (tmp_path / "dev.tsv").read_text().split("\n") == [
         "id\tlabel\tprediction\tp_entailment\tp_not_entailment",
         "3\tentailment\tnot_entailment\t0.250000\t0.750000",
         "9\tentailment\tentailment\t0.800000\t0.200000",
         "",
     ]
+    assert (tmp_path / "test.tsv").read_text().split("\n") == [
+        "id\tprediction\tp_entailment\tp_not_entailment",
+        "3\tnot_entailment\t0.250000\t0.750000",
+        "9\tentailment\t0.800000\t0.200000",
+        "",
+    ]
 
 
-def test_dev_predictions_of_values(tmp_path: Path) -> None:
-    texts = Texts("STS-B dev", ["a", "b"], ["c", "d"], np.array([0.5, 5], np.float32))
-    write_dev_predictions(task("STS-B"), texts, torch.tensor([[-0.25], [5.5]]), tmp_path / "dev.tsv")
-    lines = (tmp_path / "dev.tsv").read_text().split("\n")
-    assert lines == ["id\tlabel\tprediction", "0\t0.500\t-0.250", "1\t5.000\t5.500", ""], (
-        "not clipped: errors are looked at"
-    )
+@pytest.mark.parametrize("name", [t.name for t in TASKS])
+def test_tables_and_the_servers_files_have_names_of_their_own(name: str) -> None:
+    """Also where upper and lower case are one."""
+    each = task(name)
+    rows, scores = Texts(name, ["a"]), torch.zeros(1, each.num_outputs)
+    with tempfile.TemporaryDirectory() as folder:
+        made = [write_predictions(each, split, scores, Path(folder)) for split in each.test_splits]
+        made += [
+            write_table(each, split, rows, scores, Path(folder)) for split in (*each.dev_splits, *each.test_splits)
+        ]
+    assert len({path.name.lower() for path in made}) == len(made)
 
 
-def test_dev_predictions_need_labels(tmp_path: Path) -> None:
-    for labels, found in ((None, "none"), (np.array([0]), "1")):
-        with pytest.raises(ValueError, match=f"RTE dev: expected labels for 2 rows of scores, found {found}"):
-            write_dev_predictions(task("RTE"), Texts("RTE dev", ["a"], None, labels), torch.zeros(2, 2), tmp_path / "x")
+def test_values_are_not_clipped(tmp_path: Path) -> None:
+    texts = Texts("STS-B dev", ["a", "b"], ["c", "d"], np.array([0.5, 3.8], np.float32))
+    path = write_table(task("STS-B"), "dev", texts, torch.tensor([[-0.25], [5.0625001]]), tmp_path)
+    assert path.read_text().split("\n") == ["id\tlabel\tprediction", "0\t0.5\t-0.25", "1\t3.8\t5.0625", ""]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-5, 1e-3, 1.0]))
+@settings(deadline=None, max_examples=25)
+def test_the_metrics_can_be_computed_of_the_file(seed: int, width: float) -> None:
+    """Scores of a model that has hardly learned are close together: rounded to three digits they would tie."""
+    random = np.random.default_rng(seed)
+    labels = random.choice(np.arange(26) / 5, 40).astype(np.float32)
+    assume(len(set(labels.tolist())) > 1)
+    scores = torch.from_numpy((2.5 + width * random.normal(size=(40, 1))).astype(np.float32))
+    texts = Texts("STS-B dev", ["a"] * 40, ["b"] * 40, labels)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_table(task("STS-B"), "dev", texts, scores, Path(folder))
+        rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
+    x, y = (np.array([float(row[column]) for row in rows]) for column in (2, 1))
+    found = score(task("STS-B"), scores, labels)
+    assert pearson(x, y) == pytest.approx(found["pearson"], abs=1e-6)
+    assert pearson(ranks(x), ranks(y)) == pytest.approx(found["spearman"], abs=1e-6)
+
+
+def test_tables_need_a_score_for_each_row(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="RTE dev: expected scores of 1 rows, found 2"):
+        write_table(task("RTE"), "dev", Texts("RTE dev", ["a"], None, np.array([0])), torch.zeros(2, 2), tmp_path)
     assert not list(tmp_path.iterdir())

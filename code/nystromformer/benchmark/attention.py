@@ -21,7 +21,8 @@ from nystromformer.benchmark.peers import (
     fused_softmax,
     installed,
 )
-from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_figures
+from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side, write_figures
+from nystromformer.machine import machine_facts
 
 logger = logging.getLogger(__name__)
 

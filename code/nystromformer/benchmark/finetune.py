@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.benchmark.models import BertSmall, standing_memory
-from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_figures
+from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side, write_figures
 from nystromformer.data.pretrained_tokenizer import read_tokenizer
+from nystromformer.machine import machine_facts
 from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.tasks.finetune.encoded import EncodedTexts
 from nystromformer.tasks.finetune.examples import Examples, Ints
 from nystromformer.tasks.finetune.objective import Classes, accuracy
+from nystromformer.tasks.finetune.plan import LEAST_POOLS
 from nystromformer.tasks.finetune.settings import RunSettings
 from nystromformer.tasks.finetune.task import FinetuningTask
 from nystromformer.tasks.glue.catalog import find_tasks
@@ -124,9 +126,9 @@ class _Way:
 
 
 def _examples(settings: FinetuneBenchmark) -> Examples:
-    # One pool of an epoch at the default --bucket, so that its batches are as alike as in training.
+    # As many as pools of the default --bucket need, so that batches are as alike as in training on all of SST-2.
     if settings.glue is None or settings.tokenizer is None:
-        return MadeUpRows(50 * settings.batch, settings.vocab_size)
+        return MadeUpRows(LEAST_POOLS * 50 * settings.batch, settings.vocab_size)
     tokenizer = read_tokenizer(settings.tokenizer, str(settings.tokenizer)).tokenizer
     texts = read_split(find_tasks("SST-2")[0], settings.glue, "train")
     return EncodedTexts(texts, tokenizer, settings.pad_to, sentence_types=False)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from nystromformer.benchmark.timing import machine_facts, write_figures
+from nystromformer.benchmark.timing import write_figures
 from nystromformer.data.corpus import Document, read_documents, write_documents
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.pretrained_tokenizer import read_tokenizer
@@ -25,6 +25,7 @@ from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.data.unified import UnifiedCorpus, read_corpus, write_corpus
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp
+from nystromformer.machine import machine_facts
 
 logger = logging.getLogger(__name__)
 

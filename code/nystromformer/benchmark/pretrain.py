@@ -19,8 +19,9 @@ from nystromformer.benchmark.models import (
     standing_memory,
     take_step,
 )
-from nystromformer.benchmark.timing import Timing, Work, machine_facts, peak_memory, time_side_by_side, write_figures
+from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side, write_figures
 from nystromformer.errors import UserError
+from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.training.compile import compile_units, missing_compiler
 from nystromformer.training.device import choose_device

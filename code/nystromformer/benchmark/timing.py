@@ -1,10 +1,7 @@
 """Timing side by side in one process, and the peak of memory."""
 
 import gc
-import os
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -71,19 +68,6 @@ def peak_memory(work: Work) -> float:
     return peak / 2**20
 
 
-def machine_facts() -> dict[str, Any]:
-    """What a figure must be read with: hardware, versions, date, commit."""
-    return {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
-        "processor": _processor(),
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
 def write_figures(
     folder: Path, name: str, facts: Mapping[str, Any], settings: Mapping[str, Any], rows: Sequence[Any], table: str
 ) -> str:
@@ -110,26 +94,3 @@ def summarise(values: list[float]) -> Timing:
 def _wait() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
-
-
-def _commit() -> str:
-    """The commit of the code that is measured; marked where the tree has changes."""
-    folder = Path(__file__).parent
-    try:
-        commit = subprocess.run(
-            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude", "*"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        # Where the code was copied without its history, whoever copied it can say.
-        return os.environ.get("NYSTROM_COMMIT", "unknown")
-    return commit.stdout.strip()

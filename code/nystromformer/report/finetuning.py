@@ -4,8 +4,8 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from typing import Any
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment import open_experiment
-from nystromformer.tasks.finetune.results import RESULT_FILE, RunResult, Spread, read_result
+from nystromformer.tasks.finetune.measured import BASELINES, Measured, find_baselines, read_baselines
+from nystromformer.tasks.finetune.results import RESULT_FILE, RunResult, read_result
+from nystromformer.tasks.finetune.spread import Mark, Spread, mark, rows_behind
 
 _PLACES = ("glue/*/*", "imdb/*", "wikihop/*")
 
@@ -26,6 +28,10 @@ class Repeats:
     """The runs of a task's best settings; they differ in their seeds alone."""
 
     runs: tuple[RunResult, ...]
+    others: tuple[int, ...] = ()
+    """Finished seeds of each other settings on the same data."""
+    measured: Measured | None = None
+    """The baselines on the same data, where somebody measured them."""
 
     @property
     def first(self) -> RunResult:
@@ -33,8 +39,9 @@ class Repeats:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The main metric, and the same on the other validation split where there is one."""
-        names = (self.first.main_metric, f"{self.first.main_metric}_mismatched")
+        """The main metric, the same on the other validation split where there is one, and accuracy beside F1."""
+        names = [self.first.main_metric, f"{self.first.main_metric}_mismatched"]
+        names += ["accuracy"] if self.first.main_metric == "f1" else []
         return tuple(name for name in names if all(name in run.best.metrics for run in self.runs))
 
     def best(self, name: str) -> Spread:
@@ -44,15 +51,36 @@ class Repeats:
         return Spread.of([run.last.metrics[name] for run in self.runs])
 
     @property
-    def tested(self) -> dict[str, Spread]:
-        """The main metric on test data with labels, of the runs that have it."""
-        name = self.first.main_metric
-        values = [run.test_metrics[name] for run in self.runs if name in run.test_metrics]
-        return {name: Spread.of(values)} if values else {}
+    def on_test(self) -> tuple[RunResult, ...]:
+        """The runs that predicted test data with labels."""
+        return tuple(run for run in self.runs if self.first.main_metric in run.test_metrics)
 
     @property
-    def num_tested(self) -> int:
-        return sum(self.first.main_metric in run.test_metrics for run in self.runs)
+    def tested(self) -> dict[str, Spread]:
+        """The main metric on test data with labels, of the runs that have it."""
+        name, runs = self.first.main_metric, self.on_test
+        return {name: Spread.of([run.test_metrics[name] for run in runs])} if runs else {}
+
+    @property
+    def shown(self) -> dict[str, Spread]:
+        """What stands in the table: of test data with labels where there are some, else of the best epochs."""
+        return self.tested or {name: self.best(name) for name in self.metrics}
+
+    def mark(self, name: str) -> Mark:
+        """What stands beside a shown figure: whether it is clear of the baselines."""
+        run = self.on_test[0] if self.on_test else self.first
+        rows = sum(run.test_rows.values()) if self.on_test else rows_behind(name, run.rows)
+        return mark(name, self.shown[name], (found[name] for found in self.baselines.values() if name in found), rows)
+
+    @property
+    def baselines(self) -> dict[str, dict[str, Spread]]:
+        """The guessers' figures for the shown ones, on the same rows."""
+        ending = "_test" if self.on_test else ""
+        found = self.measured.baselines if self.measured is not None else {}
+        return {
+            guesser: {name: figures[name + ending] for name in self.shown if name + ending in figures}
+            for guesser, figures in found.items()
+        }
 
     @property
     def seeds(self) -> list[int]:
@@ -115,6 +143,7 @@ def collect(folders: Sequence[Path]) -> Finished:
     """
     rows: list[Row] = []
     unfinished: list[str] = []
+    measured: dict[str, list[Measured]] = {}
     different: dict[Path, Path] = {}
     for folder in folders:
         different.setdefault(folder.resolve(), folder)
@@ -136,9 +165,21 @@ def collect(folders: Sequence[Path]) -> Finished:
                 f"{folder}: expected a finished fine-tuning run below {checkpoints}, found none{begun}; run one first, "
                 f"such as python code/run_glue.py --task SST-2 --model {folder}"
             )
+        for task, place in dict.fromkeys((run.task, Path(run.folder).parent) for run in results):
+            measured.setdefault(task, []).extend(read_baselines(place / BASELINES))
         rows += _rows(name, results)
         unfinished += waiting
-    return Finished(rows, unfinished)
+    return Finished([_compared(row, measured) for row in rows], unfinished)
+
+
+def _compared(row: Row, measured: Mapping[str, Sequence[Measured]]) -> Row:
+    """A row whose runs know the baselines on their data, whichever experiment measured them."""
+    tasks = {}
+    for task, runs in row.tasks.items():
+        tested = runs.on_test[0].predicted if runs.on_test else None
+        found = find_baselines(measured[runs.first.task], runs.first.data, tested)
+        tasks[task] = replace(runs, measured=found)
+    return replace(row, tasks=tasks)
 
 
 def _rows(name: str, results: Sequence[RunResult]) -> list[Row]:
@@ -167,11 +208,17 @@ def _best(runs: Sequence[RunResult]) -> Repeats:
     for run in runs:
         groups.setdefault(run.family, []).append(run)
     cells = [Repeats(tuple(sorted(group, key=lambda run: run.run.seed))) for group in groups.values()]
-    return max(cells, key=_completeness)
+    best = max(cells, key=_completeness)
+    others = [
+        len(cell.runs) for cell in cells if cell is not best and _completeness(cell)[:2] == _completeness(best)[:2]
+    ]
+    return replace(best, others=tuple(others))
 
 
 def _completeness(cell: Repeats) -> tuple[int, int, int, float]:
-    """More seeds go before a higher mean: the best of many single runs is luck."""
+    """More seeds go before a higher mean: the best of many single runs is luck, and so is a seed that did not diverge
+    where others did.
+    """
     run = cell.first
     return -len(run.warnings), run.rows["train"], len(cell.runs), cell.best(run.main_metric).mean
 
@@ -196,6 +243,8 @@ def _checked(run: RunResult) -> RunResult:
             run.checkpoint_sha256,
             run.family,
             run.command,
+            run.data,
+            run.predicted,
             *run.warnings,
         ]
         if not all(isinstance(text, str) for text in texts):
@@ -205,7 +254,13 @@ def _checked(run: RunResult) -> RunResult:
         # What the report will print, tried on this run alone.
         _ = runs.command
         numbers = [epoch.metrics[name] for epoch in run.epochs for name in runs.metrics]
-        numbers += [run.rows["train"], run.exact_share["validation"], run.run.learning_rate, *run.test_metrics.values()]
+        numbers += [
+            run.rows["train"],
+            run.exact_share["validation"],
+            run.run.learning_rate,
+            *run.test_metrics.values(),
+            *run.test_rows.values(),
+        ]
         if not runs.metrics or not all(map(math.isfinite, numbers)):
             raise ValueError("a figure is missing")
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,20 +1,24 @@
 """Finished fine-tuning runs beside the paper's Table 2."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile, write_json
 from nystromformer.report.finetuning import Finished, Repeats, Row, collect
+from nystromformer.tasks.finetune.measured import Measured
+from nystromformer.tasks.finetune.results import tested_weights
+from nystromformer.tasks.finetune.spread import MARKS
+from nystromformer.tasks.finetune.tables import RESAMPLED
 
 _COLUMNS = {
     "glue/SST-2": "SST-2",
-    "glue/MRPC": "MRPC (F1)",
+    "glue/MRPC": "MRPC (F1 / accuracy)",
     "glue/QNLI": "QNLI",
-    "glue/QQP": "QQP (F1)",
-    "glue/MNLI": "MNLI m/mm",
+    "glue/QQP": "QQP (F1 / accuracy)",
+    "glue/MNLI": "MNLI m / mm",
     "imdb": "IMDB",
     "imdb (n=1024)": "IMDB, n=1024",
     "glue/CoLA": "CoLA (Matthews)",
@@ -25,6 +29,9 @@ _COLUMNS = {
 }
 _TESTED = ("imdb", "imdb (n=1024)")
 """What is always measured on test data; the others are where the task says so."""
+_WITHOUT_BASELINES = ("wikihop",)
+_GUESSERS = ("majority class", "bag of words")
+"""What there would be a row of, where no baselines were measured."""
 
 # Table 2 of the paper (Xiong et al. 2021, arXiv 2102.03902), in percent: F1 for MRPC and QQP, accuracy for the rest,
 # MNLI matched and mismatched.
@@ -47,43 +54,36 @@ PAPER: dict[str, dict[str, tuple[float, ...]]] = {
         "imdb (n=1024)": (93.0,),
     },
 }
-_PAPER_TASKS = tuple(PAPER["Nyströmformer"])
-
 _LEGEND = (
     "In percent: mean ± sample standard deviation over the seeds, each run at its best epoch. Of several settings "
-    "those on the most complete data, then on the most training rows, then with the most seeds, then those with the "
-    "highest mean of the main metric on the validation data. Columns show validation data; IMDB, and WikiHop where "
-    "dev.json is kept for the end, data that nothing was chosen by. † on partial data, see below. The paper: batch 32, "
-    "learning rate 3e-5, 4 epochs (MRPC: searched over batch 8, 16, 32 and 2e-5 to 5e-5)."
+    "those on the most complete data, then on the most training rows, then with the most finished seeds, then those "
+    "with the highest mean of the main metric on the validation data. Columns show validation data; IMDB, and WikiHop "
+    "where dev.json is kept for the end, data that nothing was chosen by, and so do their baselines. The paper: batch "
+    "32, learning rate 3e-5, 4 epochs (MRPC: searched over batch 8, 16, 32 and 2e-5 to 5e-5); it gives F1 alone for "
+    "MRPC and QQP."
 )
 
-_DETAILS = (
-    "model",
-    "task",
-    "checkpoint",
-    "attention",
-    "training rows",
-    "length",
-    "seeds",
-    "batch",
-    "learning rate",
-    "epochs",
-    "best",
-    "last",
-    "exact",
-    "command",
-)
+_DETAILS = ("task", "training rows", "length", "seeds", "batch", "learning rate", "epochs", "best", "last", "exact")
 
 
-def write_table2(folders: Sequence[Path], out: Path) -> str:
-    """Write the table as Markdown, and the same figures as JSON beside it.
+@dataclass(frozen=True)
+class Table:
+    """What is shown, in whatever form."""
+
+    tasks: list[str]
+    """The columns' headings."""
+    rows: list[tuple[str, list[str]]]
+    """What it is, and its cells, empty where there is nothing."""
+    below: list[str]
+    """Paragraphs."""
+
+
+def write_table2(folders: Sequence[Path], out: Path) -> Table:
+    """Write the table as Markdown with how each figure was reached, and the same figures as JSON beside it.
 
     Args:
         folders: of experiments.
         out: the Markdown's file, NAME.md.
-
-    Returns:
-        The Markdown.
 
     Raises:
         UserError: another ending, a file that cannot be written, or as `collect`.
@@ -91,65 +91,173 @@ def write_table2(folders: Sequence[Path], out: Path) -> str:
     if out.suffix != ".md":
         raise UserError(f"--out {out}: expected a name that ends in .md")
     finished = collect(folders)
-    text = markdown(finished)
+    table = table2(finished)
     with NewFile(out) as file:
-        file.write(text.encode())
+        file.write(_markdown(table, finished).encode())
     write_json(out.with_suffix(".json"), _plain(finished))
-    return text
+    return table
 
 
-def markdown(finished: Finished) -> str:
-    """The table, how each figure was reached, and what limits it."""
+def table2(finished: Finished) -> Table:
+    """The paper's figures, ours, and those of the guessers, for the tasks that there are runs of."""
     tasks = _tasks(finished)
-    figures = [(row, task, row.tasks[task]) for row in finished.rows for task in tasks if task in row.tasks]
-    lines = [
-        [f"{name} (paper)", "", "", *("/".join(map(str, values.get(task, ()))) for task in tasks)]
-        for name, values in PAPER.items()
-    ]
-    for row in finished.rows:
-        cells = [_cell(row.tasks[task]) if task in row.tasks else "" for task in tasks]
-        lines.append([row.name, row.origin, row.attention, *cells])
-    notes = [f"† {row.name}, {_short(task)}: {text}" for row, task, runs in figures for text in runs.first.warnings]
-    if finished.unfinished:
-        count = len(finished.unfinished)
-        notes.append(f"{count} {'run is' if count == 1 else 'runs are'} not finished: {', '.join(finished.unfinished)}")
-    parts = [
-        "# Fine-tuning beside the paper's Table 2",
-        _markdown_table(["model", "checkpoint", "attention", *(_COLUMNS.get(task, task) for task in tasks)], lines),
-        _LEGEND,
-        "## How each figure was reached",
-        _markdown_table(_DETAILS, [_detail(*figure) for figure in figures]),
-        "Best and last: of the epochs on the validation data, in percent. Exact: validation rows that are short enough "
-        "for exact attention in every layer.",
-        *notes,
-    ]
-    return "\n\n".join(parts) + "\n"
+    labels = _labels(finished.rows)
+    rows = [(f"{name} (paper)", [_paper_cell(values, task) for task in tasks]) for name, values in PAPER.items()]
+    for row, label in zip(finished.rows, labels, strict=True):
+        rows.append((label, [_cell(row.tasks[task]) if task in row.tasks else "" for task in tasks]))
+    rows += _guesser_rows(finished, tasks)
+    below = [_LEGEND]
+    if any(runs.measured for _, _, runs in _cells(finished)):
+        below += [MARKS, RESAMPLED]
+    return Table([_COLUMNS.get(task, task) for task in tasks], rows, below + _notes(finished, labels))
 
 
 def _tasks(finished: Finished) -> list[str]:
-    """The paper's, then further ones that there are runs of."""
+    """Those that there are runs of, the paper's first."""
     found = {task for row in finished.rows for task in row.tasks}
-    known = [task for task in _COLUMNS if task in _PAPER_TASKS or task in found]
+    known = [task for task in _COLUMNS if task in found]
     return known + sorted(found - set(known))
 
 
+def _cells(finished: Finished) -> list[tuple[Row, str, Repeats]]:
+    """Row, task and runs of each figure, column by column."""
+    return [(row, task, row.tasks[task]) for task in _tasks(finished) for row in finished.rows if task in row.tasks]
+
+
+def _labels(rows: Sequence[Row]) -> list[str]:
+    """The experiments' names, and what tells rows of one experiment apart."""
+    labels = []
+    for row in rows:
+        alike = [other for other in rows if other.name == row.name]
+        parts = [row.name]
+        parts += [row.origin] if len({other.origin for other in alike}) > 1 else []
+        parts += [row.attention] if len({other.attention for other in alike}) > 1 else []
+        labels.append(", ".join(parts))
+    return labels
+
+
+def _paper_cell(values: dict[str, tuple[float, ...]], task: str) -> str:
+    shown = list(map(str, values.get(task, ())))
+    return " / ".join([*shown, "–"] if shown and "F1" in _COLUMNS[task] else shown)
+
+
 def _cell(runs: Repeats) -> str:
-    mark = " †" if runs.first.warnings else ""
-    if runs.num_tested:
-        share = f" ({runs.num_tested} of {len(runs.runs)} seeds)" if runs.num_tested < len(runs.runs) else ""
-        return f"{runs.tested[runs.first.main_metric]}{share}{mark}"
-    if runs.first.task in _TESTED:
-        return f"not tested{mark}"
-    return " / ".join(str(runs.best(name)) for name in runs.metrics) + mark
+    partial = " †" if runs.first.warnings else ""
+    if _untested(runs):
+        return f"not tested{partial}"
+    text = " / ".join(f"{spread} {runs.mark(name)}".rstrip() for name, spread in runs.shown.items())
+    if 0 < len(runs.on_test) < len(runs.runs):
+        text += f" ({len(runs.on_test)} of {len(runs.runs)} seeds)"
+    return text + partial
 
 
-def _detail(row: Row, task: str, runs: Repeats) -> list[str]:
+def _untested(runs: Repeats) -> bool:
+    return runs.first.task in _TESTED and not runs.on_test
+
+
+def _guesser_rows(finished: Finished, tasks: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """A row for each guesser; another one where a task's runs are on different data."""
+    shown = [(task, runs) for _, task, runs in _cells(finished) if not _untested(runs)]
+    compared = {task: [runs for each, runs in shown if each == task] for task in tasks}
+    names = dict.fromkeys(name for _, _, runs in _cells(finished) for name in runs.baselines) or _GUESSERS
+    rows = []
+    for name in names:
+        cells = {task: _guesses(name, runs) for task, runs in compared.items()}
+        for number in range(max(map(len, cells.values()))):
+            label = f"{name} ({number + 1})" if number else name
+            rows.append((label, [found[number] if number < len(found) else "" for found in cells.values()]))
+    return rows
+
+
+def _guesses(name: str, several: Sequence[Repeats]) -> list[str]:
+    """A guesser's cell for each data that a task's runs are on."""
+    measured = [runs for runs in several if runs.measured is not None]
+    if not measured:
+        return ["not measured" if any(runs.first.task not in _WITHOUT_BASELINES for runs in several) else ""]
+    cells = {_data(runs): " / ".join(map(str, runs.baselines.get(name, {}).values())) for runs in measured}
+    return list(cells.values())
+
+
+def _data(runs: Repeats) -> tuple[str, bool]:
+    """What makes baselines the same: the data, and whether those for the test or the validation are shown."""
+    return runs.first.data, bool(runs.on_test)
+
+
+def _notes(finished: Finished, labels: Sequence[str]) -> list[str]:
+    """What limits the figures, each once."""
+    label_of = {id(row): label for row, label in zip(finished.rows, labels, strict=True)}
+
+    def those(says: Callable[[Repeats], Iterable[str]]) -> list[str]:
+        """What is said of some figures, with the task, and the models where it does not hold of all of the task."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for row, task, runs in _cells(finished):
+            for text in says(runs):
+                found.setdefault((task, text), []).append(label_of[id(row)])
+        counts = [each for _, each, _ in _cells(finished)]
+        return [
+            f"{_short(task)}{'' if len(models) == counts.count(task) else ' of ' + ' and '.join(models)}: {text}"
+            for (task, text), models in found.items()
+        ]
+
+    notes = [f"† {text}" for text in those(lambda runs: runs.first.warnings)]
+    notes += those(_fewer_seeds) + those(_other_weights)
+    unmeasured = dict.fromkeys(
+        _short(task)
+        for _, task, runs in _cells(finished)
+        if runs.measured is None and runs.first.task not in _WITHOUT_BASELINES
+    )
+    if unmeasured:
+        notes.append(
+            f"No baselines of the same data for {', '.join(unmeasured)}: the runs' commands with --baselines measure "
+            "them and train nothing again."
+        )
+    if finished.unfinished:
+        count = len(finished.unfinished)
+        notes.append(f"{count} {'run is' if count == 1 else 'runs are'} not finished: {', '.join(finished.unfinished)}")
+    return notes
+
+
+def _fewer_seeds(runs: Repeats) -> list[str]:
+    fewer = sum(count < len(runs.runs) for count in runs.others)
+    return (
+        [f"of {len(runs.others) + 1} settings, {fewer} with fewer finished seeds than the one shown"] if fewer else []
+    )
+
+
+def _other_weights(runs: Repeats) -> list[str]:
+    weights = tested_weights(runs.on_test)
+    return [] if weights == "the best epoch's" else [f"tested with {weights} weights"]
+
+
+def _markdown(table: Table, finished: Finished) -> str:
+    """The table, and how each figure was reached."""
+    parts = [
+        "# Fine-tuning beside the paper's Table 2",
+        _markdown_table(["model", *table.tasks], [[label, *cells] for label, cells in table.rows]),
+        *table.below,
+        "## How each figure was reached",
+        "Best and last: of the epochs on the validation data, in percent. Exact: validation rows that are short enough "
+        "for exact attention in every layer.",
+    ]
+    for row, label in zip(finished.rows, _labels(finished.rows), strict=True):
+        figures = [(task, row.tasks[task]) for task in _tasks(finished) if task in row.tasks]
+        commands = "\n".join(runs.command for _, runs in figures)
+        parts += [
+            f"### {label}",
+            f"From {row.origin}, step {row.checkpoint_step}; {row.attention}.",
+            _markdown_table(_DETAILS, [_detail(*figure) for figure in figures]),
+            f"```sh\n{commands}\n```",
+        ]
+    measured = _measured(finished)
+    if measured:
+        parts += ["### Baselines", *(_of_baselines(task, found) for task, found in measured)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _detail(task: str, runs: Repeats) -> list[str]:
     settings = runs.first.run
     return [
-        row.name,
         _short(task) + (" †" if runs.first.warnings else ""),
-        row.origin,
-        row.attention,
         f"{runs.first.rows['train']:,}",
         str(runs.first.length),
         ",".join(map(str, runs.seeds)),
@@ -159,8 +267,23 @@ def _detail(row: Row, task: str, runs: Repeats) -> list[str]:
         " / ".join(str(runs.best(name)) for name in runs.metrics),
         " / ".join(str(runs.last(name)) for name in runs.metrics),
         f"{100 * runs.first.exact_share['validation']:.0f} %",
-        f"`{runs.command}`",
     ]
+
+
+def _measured(finished: Finished) -> list[tuple[str, Measured]]:
+    """The baselines in the table, each once."""
+    found: list[tuple[str, Measured]] = []
+    for _, task, runs in _cells(finished):
+        if runs.measured is not None and (task, runs.measured) not in found:
+            found.append((task, runs.measured))
+    return found
+
+
+def _of_baselines(task: str, measured: Measured) -> str:
+    rows = ", ".join(f"{count:,} rows of {name}" for name, count in measured.rows.items())
+    facts = ", ".join(f"{key} {value}" for key, value in measured.machine.items())
+    seeds = ",".join(map(str, measured.seeds))
+    return f"{_short(task)}: {rows}; seeds {seeds}; {facts}\n\n```sh\n{measured.command}\n```"
 
 
 def _plain(finished: Finished) -> dict[str, Any]:
@@ -169,7 +292,8 @@ def _plain(finished: Finished) -> dict[str, Any]:
     for row in finished.rows:
         facts = {key: value for key, value in vars(row).items() if key != "tasks"}
         rows.append(facts | {"tasks": {task: _plain_runs(runs) for task, runs in row.tasks.items()}})
-    return {"paper_percent": PAPER, "rows": rows, "unfinished": finished.unfinished}
+    baselines = [{"task": task, **asdict(found)} for task, found in _measured(finished)]
+    return {"paper_percent": PAPER, "rows": rows, "baselines": baselines, "unfinished": finished.unfinished}
 
 
 def _plain_runs(runs: Repeats) -> dict[str, Any]:
@@ -178,11 +302,15 @@ def _plain_runs(runs: Repeats) -> dict[str, Any]:
         "best": {name: asdict(runs.best(name)) for name in runs.metrics},
         "last": {name: asdict(runs.last(name)) for name in runs.metrics},
         "test": {name: asdict(spread) for name, spread in runs.tested.items()},
+        "marks": {name: runs.mark(name) for name in runs.shown},
         "settings": {key: value for key, value in runs.first.settings.items() if key != "seed"},
         "seeds": runs.seeds,
         "best_epochs": [run.best.epoch for run in runs.runs],
+        "tested_epochs": [run.tested_epoch for run in runs.on_test],
         "attention": runs.first.attention,
+        "data": runs.first.data,
         "rows": runs.first.rows,
+        "test_rows": runs.on_test[0].test_rows if runs.on_test else {},
         "exact_share": runs.first.exact_share,
         "warnings": runs.first.warnings,
         "command": runs.command,

@@ -28,8 +28,8 @@ from nystromformer.benchmark.gpu.report import markdown
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.summary import DRY_RUN, failures, omissions
 from nystromformer.benchmark.gpu.training import training_items
-from nystromformer.benchmark.timing import machine_facts
 from nystromformer.files import NewFile, write_json
+from nystromformer.machine import machine_facts
 
 logger = logging.getLogger(__name__)
 

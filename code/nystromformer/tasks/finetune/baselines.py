@@ -1,95 +1,66 @@
-"""What guessers without a network reach on a task's validation data: the scale that fine-tuning is read against.
+"""What guessers without a network reach on a task's data: the scale that fine-tuning is read against.
 
 Shapes: n rows, F features (the first is every row's, for the bias), C outputs: classes, or one value.
 """
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.data.counter import permute
-from nystromformer.files import write_json
+from nystromformer.data.counter import permute, random_bits
 from nystromformer.tasks.finetune.encoded import EncodedTexts
 from nystromformer.tasks.finetune.examples import Ints
-from nystromformer.tasks.finetune.results import Spread
+from nystromformer.tasks.finetune.spread import Spread
 from nystromformer.tasks.finetune.task import Metrics
 
-BASELINES = "baselines.json"
 STRENGTHS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """L2 penalties to choose from, strongest first: the factor of half the squared weights beside the rows' summed loss."""
-_HELD_OUT_STREAM = 40
+_HELD_OUT_STREAM, _RESAMPLE_STREAM = 40, 41
 _FIRST, _SECOND, _COMMON = range(3)
-
-
-def read_baselines(path: Path, data: str, seeds: Sequence[int]) -> dict[str, dict[str, Spread]] | None:
-    """What `write_baselines` wrote for these data and seeds; None where it has not, or something else is there."""
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["data"] != data or kept["seeds"] != list(seeds):
-            return None
-        return {
-            name: {metric: Spread(**spread) for metric, spread in metrics.items()}
-            for name, metrics in kept["baselines"].items()
-        }
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def write_baselines(path: Path, data: str, seeds: Sequence[int], baselines: Mapping[str, Mapping[str, Spread]]) -> None:
-    """Keep what was measured, beside the runs.
-
-    Args:
-        data: fingerprint of the data.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    plain = {name: {metric: asdict(spread) for metric, spread in found.items()} for name, found in baselines.items()}
-    write_json(path, {"data": data, "seeds": list(seeds), "baselines": plain})
 
 
 def text_baselines(
     train: EncodedTexts,
-    validation: Mapping[str, EncodedTexts],
+    compared: Mapping[str, EncodedTexts],
     num_classes: int | None,
     metrics: Metrics,
     seeds: Sequence[int],
 ) -> dict[str, dict[str, Spread]]:
-    """Metrics of two guessers on the validation splits.
+    """Metrics of two guessers on validation and test splits.
 
     "majority class", or "mean value" where the label is a value: one answer for every row. "bag of words": logistic
     regression, or ridge regression of values, on which tokens a row has; for pairs on those of each sentence and those
     that both have. It sees the rows cut to the length that the model sees.
 
     Args:
-        validation: by the ending of its metrics' names.
+        compared: the splits to score them on, by the ending of their metrics' names.
         num_classes: None where the label is a value.
         metrics: from scores (n, C) and labels (n,).
-        seeds: each draws its own tenth of the training rows to choose the penalty by; the regression with the chosen
-            one is of all training rows.
+        seeds: each draws its own tenth of the training rows to choose the penalty by, and its own resample of them (as
+            many rows, with replacement).
 
     Returns:
-        By the guesser's name, then by the metric's; a deviation for the bag of words and several seeds alone.
+        By the guesser's name, then by the metric's. Of the bag of words the mean is over the regressions of all
+        training rows with the seeds' penalties, which hardly differ; the deviation, for several seeds alone, is that of
+        the regressions of their resamples: what other training rows would have changed.
 
     Raises:
         ValueError: no seed, a split without rows or labels, labels that are no classes, or pairs beside single texts.
     """
     if not seeds:
         raise ValueError("expected at least one seed, found none")
-    for examples in (train, *validation.values()):
+    for examples in (train, *compared.values()):
         _check(examples, train, num_classes)
 
     def measured(scores: Mapping[str, Tensor]) -> dict[str, float]:
         found: dict[str, float] = {}
-        for ending, examples in validation.items():
+        for ending, examples in compared.items():
             values = metrics(scores[ending].float(), torch.from_numpy(examples.labels))
             found |= {name + ending: value for name, value in values.items()}
         return found
@@ -97,20 +68,30 @@ def text_baselines(
     targets_nC = _targets(train, num_classes)
     # Of one-hot targets the mean is the classes' frequencies.
     constant_1C = targets_nC.mean(0, keepdim=True)
-    constant = measured({ending: constant_1C.expand(len(rows), -1) for ending, rows in validation.items()})
+    constant = measured({ending: constant_1C.expand(len(rows), -1) for ending, rows in compared.items()})
 
     bags = bags_of(train)
     known = np.unique(bags.features)
     everything = Sample.of(bags, known, targets_nC, num_classes is not None)
-    inputs = {ending: _matrix(bags_of(examples), known) for ending, examples in validation.items()}
-    fitted: dict[float, dict[str, float]] = {}
-    chosen = [_choose_strength(bags, known, everything, seed) for seed in seeds]
-    for strength in set(chosen):
-        weights_FC = everything.fit(strength)
-        fitted[strength] = measured({ending: x_nF @ weights_FC for ending, x_nF in inputs.items()})
+    inputs = {ending: _matrix(bags_of(examples), known) for ending, examples in compared.items()}
+    weights: dict[float, Tensor] = {}
+    fitted: list[dict[str, float]] = []
+    resampled: list[dict[str, float]] = []
+    for seed in seeds:
+        strength = _choose_strength(bags, known, everything, seed)
+        if strength not in weights:
+            weights[strength] = everything.fit(strength)
+        fitted.append(measured({ending: x_nF @ weights[strength] for ending, x_nF in inputs.items()}))
+        if len(seeds) > 1:
+            drawn = _resample(bags.size, seed)
+            sample = Sample.of(bags.select(drawn), known, targets_nC[drawn], everything.classes)
+            weights_FC = sample.fit(strength, weights[strength])
+            resampled.append(measured({ending: x_nF @ weights_FC for ending, x_nF in inputs.items()}))
+    means = {name: Spread.of([found[name] for found in fitted]).mean for name in constant}
+    deviations = {name: Spread.of([found[name] for found in resampled]).deviation for name in constant if resampled}
     return {
         "mean value" if num_classes is None else "majority class": {k: Spread.of([v]) for k, v in constant.items()},
-        "bag of words": {name: Spread.of([fitted[strength][name] for strength in chosen]) for name in constant},
+        "bag of words": {name: Spread(mean, deviations.get(name)) for name, mean in means.items()},
     }
 
 
@@ -124,11 +105,12 @@ class Bags:
     features: Ints
 
     def select(self, chosen: Ints) -> "Bags":
-        """Some of the rows, by their ascending numbers."""
-        place = np.full(self.size, -1)
-        place[chosen] = np.arange(len(chosen))
-        kept = place[self.rows] >= 0
-        return Bags(len(chosen), place[self.rows[kept]], self.features[kept])
+        """Rows by their numbers, in this order, each as often as it is named."""
+        starts = np.searchsorted(self.rows, np.arange(self.size + 1))
+        sizes = np.diff(starts)[chosen]
+        rows = np.repeat(np.arange(len(chosen)), sizes)
+        within = np.arange(len(rows)) - (np.cumsum(sizes) - sizes)[rows]
+        return Bags(len(chosen), rows, self.features[starts[chosen][rows] + within])
 
 
 @dataclass(frozen=True)
@@ -200,6 +182,12 @@ def _choose_strength(bags: Bags, known: Ints, everything: Sample, seed: int) -> 
         weights_FC = inner.fit(strength, weights_FC)
         losses[strength] = outer.loss(weights_FC)
     return min(losses, key=losses.__getitem__)
+
+
+def _resample(size: int, seed: int) -> Ints:
+    """As many rows as there are, drawn with replacement."""
+    drawn: Ints = (random_bits(seed, _RESAMPLE_STREAM, np.arange(size)) % np.uint64(size)).astype(np.int64)
+    return drawn
 
 
 def _check(examples: EncodedTexts, train: EncodedTexts, num_classes: int | None) -> None:

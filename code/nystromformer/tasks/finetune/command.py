@@ -6,16 +6,19 @@ from functools import partial
 from typing import NoReturn
 
 from nystromformer.errors import UserError
+from nystromformer.machine import machine_facts
 from nystromformer.tasks.experiment import Experiment
-from nystromformer.tasks.finetune.baselines import BASELINES, read_baselines, text_baselines, write_baselines
-from nystromformer.tasks.finetune.definition import Definition, Splits
+from nystromformer.tasks.finetune.baselines import text_baselines
+from nystromformer.tasks.finetune.definition import Definition
 from nystromformer.tasks.finetune.encoded import EncodedTexts
+from nystromformer.tasks.finetune.measured import BASELINES, Measured, find_baselines, keep_baselines, read_baselines
 from nystromformer.tasks.finetune.objective import Classes
-from nystromformer.tasks.finetune.results import Spread, table
-from nystromformer.tasks.finetune.run import Setup
+from nystromformer.tasks.finetune.run import Setup, test_fingerprint
 from nystromformer.tasks.finetune.settings import Sweep
+from nystromformer.tasks.finetune.spread import Spread
 from nystromformer.tasks.finetune.start import load_encoder, open_pretrained
-from nystromformer.tasks.finetune.sweep import open_setup, run_sweep
+from nystromformer.tasks.finetune.sweep import Finetuned, open_setup, run_sweep
+from nystromformer.tasks.finetune.tables import table
 from nystromformer.training import choose_device, join_group
 
 logger = logging.getLogger(__name__)
@@ -44,6 +47,8 @@ def run_sweeps(
         group.check(lambda: check_weights(setups[0]))
         for definition in definitions:
             group.on_main(definition.check)
+            if sweep.baselines:
+                group.on_main(partial(read_baselines, experiment.checkpoints / definition.name / BASELINES))
         status, diverged = 0, []
         for setup in setups:
             definition, done = setup.definition, run_sweep(setup)
@@ -52,8 +57,7 @@ def run_sweeps(
                 status = 128 + done.stopped_by
                 break
             if group.is_main and done.results:
-                assert done.splits is not None, "only stopped runs have none"
-                baselines = _baselines(setup, done.splits) if sweep.baselines else None
+                baselines = _baselines(setup, done) if sweep.baselines else None
                 title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
                 show(f"\n{title}\n{table(done.results, baselines)}")
         if diverged:
@@ -70,17 +74,29 @@ def check_weights(setup: Setup) -> None:
     load_encoder(setup.definition.objective.build(setup.config.model), setup.config, setup.pretrained)
 
 
-def _baselines(setup: Setup, splits: Splits) -> dict[str, dict[str, Spread]]:
+def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     """What guessers reach, from the file that keeps it where the data are the same."""
-    definition, seeds = setup.definition, setup.sweep.seeds
-    validation = {ending: rows for ending, rows in splits.validation.items() if isinstance(rows, EncodedTexts)}
-    if not isinstance(splits.train, EncodedTexts) or len(validation) < len(splits.validation):
+    definition, seeds, splits = setup.definition, setup.sweep.seeds, done.splits
+    assert splits is not None, "only stopped runs have none"
+    labelled = {name: rows for name, rows in done.test.items() if rows.labels is not None}
+    compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
+    texts = {ending: rows for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
+    if not isinstance(splits.train, EncodedTexts) or len(texts) < len(compared):
         logger.info("%s: there are no baselines for this task", definition.name)
         return {}
     path = setup.experiment.checkpoints / definition.name / BASELINES
-    found = read_baselines(path, splits.fingerprint, seeds)
+    tested = test_fingerprint(done.test) if labelled else ""
+    found = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
     if found is None:
         num_classes = definition.objective.count if isinstance(definition.objective, Classes) else None
-        found = text_baselines(splits.train, validation, num_classes, definition.metrics, seeds)
-        write_baselines(path, splits.fingerprint, seeds, found)
-    return found
+        found = Measured(
+            data=splits.fingerprint,
+            tested=tested,
+            rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
+            seeds=list(seeds),
+            baselines=text_baselines(splits.train, texts, num_classes, definition.metrics, seeds),
+            command=setup.sweep.command,
+            machine=machine_facts(),
+        )
+        keep_baselines(path, found)
+    return found.baselines

@@ -2,32 +2,47 @@
 
 import numpy as np
 
-from nystromformer.data.counter import permute
+from nystromformer.data.counter import permute, random_uniform
 from nystromformer.tasks.finetune.examples import Ints
 
-_EXAMPLE_STREAM, _BATCH_STREAM, _SUBSET_STREAM = 20, 21, 22
+LEAST_POOLS = 5
+"""Pools of an epoch of enough batches. With one alone, the same examples would meet in every epoch's batches."""
+PLAN_VERSION = 2
+"""Of how `epoch_batches` sorts: a run that began with another one's batches does not go on with these."""
+_JITTER = 0.1
+"""Share of an example's length that is added to it at most, at random, before sorting."""
+_EXAMPLE_STREAM, _BATCH_STREAM, _SUBSET_STREAM, _JITTER_STREAM, _SMALLER_STREAM = range(20, 25)
 
 
 def epoch_batches(lengths: Ints, batch_size: int, seed: int, epoch: int, pool: int) -> list[Ints]:
     """The batches of an epoch: every example once, in batches of examples of similar length.
 
-    The examples are shuffled, then sorted by length within pools, and the batches are shuffled again.
+    The examples are shuffled, then sorted by length within pools, and the batches are shuffled again. So that epochs
+    differ in which examples share a batch, there are at least `LEAST_POOLS` pools of at least two batches, or no
+    sorting, and lengths count with a jitter; which batch is smaller than the others is random too.
 
     Args:
         lengths: tokens of each example.
-        pool: batches to a pool; 1: no sorting.
+        pool: batches to a pool, at most; 1: no sorting.
 
     Returns:
         ceil(examples / batch_size) arrays of example numbers; one of them may be smaller.
     """
     order = permute(np.arange(len(lengths)), len(lengths), seed, _EXAMPLE_STREAM, epoch)
-    batches = []
-    for start in range(0, len(order), pool * batch_size):
-        members = order[start : start + pool * batch_size]
-        if pool > 1:
-            members = members[np.argsort(lengths[members], kind="stable")]
-        batches += [members[at : at + batch_size] for at in range(0, len(members), batch_size)]
-    return [batches[number] for number in permute(np.arange(len(batches)), len(batches), seed, _BATCH_STREAM, epoch)]
+    count = -(-len(order) // batch_size)
+    sizes = np.full(count, batch_size)
+    pool = min(pool, count // LEAST_POOLS)
+    # Unsorted, any examples are as good as others for the smaller batch.
+    smaller = permute(np.arange(1), count, seed, _SMALLER_STREAM, epoch) if pool > 1 else count - 1
+    sizes[smaller] -= count * batch_size - len(order)
+    ends = np.cumsum(sizes)
+    if pool > 1:
+        jittered = lengths * (1 + _JITTER * random_uniform(seed, _JITTER_STREAM, epoch, np.arange(len(lengths))))
+        last = [part[-1] for part in np.array_split(ends, -(-count // pool))]
+        for members in np.split(order, last[:-1]):
+            members[:] = members[np.argsort(jittered[members], kind="stable")]
+    batches = np.split(order, ends[:-1])
+    return [batches[number] for number in permute(np.arange(count), count, seed, _BATCH_STREAM, epoch)]
 
 
 def micro_batches(

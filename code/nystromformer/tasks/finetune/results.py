@@ -1,15 +1,15 @@
-"""What a finished run leaves: `result.json`, and the tables that are made of it."""
+"""What a finished run leaves: `result.json`; and which of several is best."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
-from nystromformer.tasks.finetune.settings import RunSettings
+from nystromformer.tasks.finetune.settings import Predict, RunSettings
+from nystromformer.tasks.finetune.spread import Spread
 
 RESULT_FILE = "result.json"
 FORMAT = 2
@@ -57,11 +57,17 @@ class RunResult:
     processes: int
     folder: str = ""
     predictions: list[str] = field(default_factory=list)
-    """Prediction files of the best epoch's weights; empty where none were asked for."""
+    """Prediction files; empty where none were asked for."""
     predicted: str = ""
     """Fingerprint of the test data that was predicted."""
+    predicted_epoch: int | None = None
+    """Whose weights predicted; None where none did, or the best epoch's did by a version that knew no other choice."""
     test_metrics: dict[str, float] = field(default_factory=dict)
-    """Of the best epoch's weights, on test data that has labels."""
+    """Of the same weights, on test data that has labels."""
+    test_rows: dict[str, int] = field(default_factory=dict)
+    """Examples of each split of that test data."""
+    data: str = ""
+    """Fingerprint of the training and validation data."""
     format: int = FORMAT
 
     @property
@@ -72,6 +78,15 @@ class RunResult:
     def best(self) -> EpochMetrics:
         """The epoch with the highest main metric, the first of equals."""
         return max(self.epochs, key=lambda epoch: (epoch.metrics[self.main_metric], -epoch.epoch))
+
+    def choose(self, predict: Predict) -> EpochMetrics:
+        """The epoch whose weights shall predict."""
+        return self.best if predict == "best" else self.last
+
+    @property
+    def tested_epoch(self) -> int:
+        """Whose weights made the predictions that there are."""
+        return self.best.epoch if self.predicted_epoch is None else self.predicted_epoch
 
     @property
     def run(self) -> RunSettings:
@@ -105,24 +120,13 @@ def read_result(folder: Path) -> RunResult | None:
         ) from error
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation over seeds; the latter None for a single one."""
-
-    mean: float
-    deviation: float | None
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        mean = math.fsum(values) / len(values)
-        if len(values) < 2:
-            return cls(mean, None)
-        return cls(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))
-
-    def __str__(self) -> str:
-        """In percent: `88.1 ± 0.3`."""
-        text = f"{100 * self.mean:.1f}"
-        return text if self.deviation is None else f"{text} ± {100 * self.deviation:.1f}"
+def tested_weights(results: Sequence[RunResult]) -> str:
+    """Whose weights predicted in runs that did: `the best epoch's`, `the last epoch's`, or both."""
+    if all(result.tested_epoch == result.best.epoch for result in results):
+        return "the best epoch's"
+    if all(result.tested_epoch == result.last.epoch for result in results):
+        return "the last epoch's"
+    return "some runs' best and others' last epoch's"
 
 
 def by_combination(results: Sequence[RunResult]) -> dict[tuple[int, float], list[RunResult]]:
@@ -133,49 +137,17 @@ def by_combination(results: Sequence[RunResult]) -> dict[tuple[int, float], list
     return found
 
 
-def best_combination(results: Sequence[RunResult]) -> list[RunResult]:
-    """The runs whose best epochs have the highest mean of the main metric on the validation data."""
-    groups = by_combination(results).values()
-    return max(groups, key=lambda runs: Spread.of([run.best.metrics[run.main_metric] for run in runs]).mean)
-
-
-def table(results: Sequence[RunResult], baselines: Mapping[str, Mapping[str, Spread]] | None = None) -> str:
-    """All combinations of a task beside each other, best first, for a terminal.
-
-    Args:
-        baselines: the same metrics of other ways to predict, by name.
+def ranked(results: Sequence[RunResult]) -> list[list[RunResult]]:
+    """The combinations, best first: by the number of finished seeds, then by the best epochs' mean of the main metric
+    on the validation data. Where a seed diverged, the mean of those that did not says too much.
     """
-    first = results[0]
-    names = [name for name in first.last.metrics if not name.startswith("loss")]
-    names.sort(key=lambda name: name != first.main_metric)
-    groups = sorted(
-        by_combination(results).values(),
-        key=lambda runs: -Spread.of([run.best.metrics[first.main_metric] for run in runs]).mean,
-    )
-    heading = [f"{'batch':>5} {'lr':>8} {'seeds':>5} {'best epoch':>10}"]
-    widths = {name: max(14, len(name) + 6) for name in names}
-    heading += [f"{name + ', best':>{widths[name]}} {name + ', last':>{widths[name]}}" for name in names]
-    lines = ["  ".join(heading)]
-    for runs in groups:
-        run = runs[0].run
-        epochs = ",".join(str(result.best.epoch) for result in runs)
-        cells = [f"{run.batch_size:>5} {run.learning_rate:>8.3g} {len(runs):>5} {epochs:>10}"]
-        for name in names:
-            best = Spread.of([result.best.metrics[name] for result in runs])
-            last = Spread.of([result.last.metrics[name] for result in runs])
-            cells.append(f"{best!s:>{widths[name]}} {last!s:>{widths[name]}}")
-        lines.append("  ".join(cells))
-    for name, metrics in (baselines or {}).items():
-        cells = [f"{name:31}"]
-        for key in names:
-            cells.append(f"{metrics.get(key, '')!s:>{widths[key]}} {'':{widths[key]}}")
-        lines.append("  ".join(cells).rstrip())
-    validated = ", ".join(f"{count:,} rows of {name}" for name, count in first.rows.items())
-    lines.append(f"in percent, on the validation data; epochs count from 0, as in cp-0000.model; {validated}")
-    if len(groups) > 1:
-        lines.append("the first combination made the predictions")
-    chosen = best_combination(results)
-    for name in chosen[0].test_metrics:
-        lines.append(f"test {name} of the best epoch's weights: {Spread.of([r.test_metrics[name] for r in chosen])}")
-    lines += [f"warning: {text}" for text in first.warnings]
-    return "\n".join(lines)
+
+    def rank(runs: list[RunResult]) -> tuple[int, float]:
+        return len(runs), Spread.of([run.best.metrics[run.main_metric] for run in runs]).mean
+
+    return sorted(by_combination(results).values(), key=rank, reverse=True)
+
+
+def best_combination(results: Sequence[RunResult]) -> list[RunResult]:
+    """The first of the `ranked` ones."""
+    return ranked(results)[0]

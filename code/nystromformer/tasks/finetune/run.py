@@ -1,4 +1,4 @@
-"""One fine-tuning run in its folder: train, or go on; and predict with its best weights."""
+"""One fine-tuning run in its folder: train, or go on; and predict with its best epoch's weights or its last's."""
 
 import hashlib
 import json
@@ -20,6 +20,7 @@ from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.finetune.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetune.examples import Examples
+from nystromformer.tasks.finetune.plan import PLAN_VERSION
 from nystromformer.tasks.finetune.results import EpochMetrics, RunResult, read_result
 from nystromformer.tasks.finetune.settings import RunSettings, Sweep
 from nystromformer.tasks.finetune.start import Pretrained, load_encoder
@@ -65,7 +66,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
     config, pretraining = setup.config, setup.config.pretraining_setting
     model = config.model.model_dump(mode="json", by_alias=True)
     model["attn_type"] = what_decides(model["attn_type"])
-    return {
+    found: dict[str, Any] = {
         "task": setup.definition.name,
         "checkpoint": setup.pretrained.sha256,
         "tokenizer": setup.pretrained.tokenizer_sha256,
@@ -78,6 +79,8 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
         },
         "settings": asdict(settings),
     }
+    # Unsorted, the batches are those of every version.
+    return found | {"plan": PLAN_VERSION} if settings.bucket > 1 else found
 
 
 def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
@@ -145,13 +148,15 @@ def _say_division(path: Path, content: Mapping[str, Any], facts: Mapping[str, An
 
 
 def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> None:
-    """Write the predictions of a finished run's best weights, and what they reach on test data into its result.
+    """Write a finished run's predictions, by the weights of the epoch that the sweep asks for, and what they reach on
+    test data into its result.
 
     Raises:
         UserError: the weights are not there any more, or do not fit.
     """
     folder, group = run_folder(setup, splits, result.run), setup.group
-    path = folder / f"{epoch_name(result.best.epoch)}.model"
+    epoch = result.choose(setup.sweep.predict).epoch
+    path = folder / f"{epoch_name(epoch)}.model"
     with held_folder(folder, group):
         if not group.on_main(path.is_file):
             say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
@@ -171,7 +176,8 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
             target = folder / PREDICTIONS
             result.test_metrics = setup.definition.write(splits, test, scores, target)
             result.predictions = sorted(str(file.relative_to(folder)) for file in target.iterdir())
-            result.predicted = test_fingerprint(test)
+            result.predicted, result.predicted_epoch = test_fingerprint(test), epoch
+            result.test_rows = {name: len(examples) for name, examples in test.items() if examples.labels is not None}
             result.write(folder)
 
         group.on_main(write)
@@ -179,10 +185,11 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
 
 
 def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> bool:
-    """Whether a run's predictions are there, and of these test data."""
+    """Whether a run's predictions are there, of these test data and by the weights that the sweep asks for."""
     folder = run_folder(setup, splits, result.run)
     there = bool(result.predictions) and all((folder / name).is_file() for name in result.predictions)
-    return there and result.predicted == test_fingerprint(test)
+    asked = result.choose(setup.sweep.predict).epoch
+    return there and result.predicted == test_fingerprint(test) and result.tested_epoch == asked
 
 
 def test_fingerprint(test: Mapping[str, Examples]) -> str:
@@ -280,6 +287,7 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -
         device=str(setup.device),
         processes=setup.group.size,
         folder=str(folder),
+        data=splits.fingerprint,
     )
 
 

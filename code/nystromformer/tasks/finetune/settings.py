@@ -4,11 +4,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from nystromformer.errors import UserError
 
 T = TypeVar("T", int, float)
+Predict = Literal["best", "last"]
+"""An epoch: with the highest main metric on the validation data, or the last one."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Sweep:
     """Train on so many rows, drawn once and for all; None: on all."""
     checkpoint: str = "last"
     tokenizer: Path | None = None
+    predict: Predict = "best"
+    """Whose weights predict."""
     discard_weights: bool = False
     """Remove each run's weights once its predictions are written."""
     baselines: bool = False
@@ -70,8 +74,9 @@ class Sweep:
         ]
 
 
-def make_sweep(batch_size: str, lr: str, seed: str, **others: Any) -> Sweep:
-    """A sweep of the lists that three flags hold, such as `8,16,32`; `others` are its further fields.
+def make_sweep(batch_size: str, lr: str, seed: str, predict: str, **others: Any) -> Sweep:
+    """A sweep of the lists that three flags hold, such as `8,16,32`, and the epoch that `predict` names; `others` are
+    its further fields.
 
     Raises:
         UserError: a flag holds something else.
@@ -80,8 +85,17 @@ def make_sweep(batch_size: str, lr: str, seed: str, **others: Any) -> Sweep:
         batch_sizes=numbers("--batch_size", batch_size, int, 1),
         learning_rates=numbers("--lr", lr, float, 0.0),
         seeds=numbers("--seed", seed, int, 0),
+        predict=_predict(predict),
         **others,
     )
+
+
+def _predict(text: str) -> Predict:
+    if text == "best":
+        return "best"
+    if text == "last":
+        return "last"
+    raise UserError(f"--predict {text}: expected best (the best epoch on the validation data) or last")
 
 
 def numbers(flag: str, text: str, kind: Callable[[str], T], least: T) -> tuple[T, ...]:

@@ -8,6 +8,7 @@ from signal import Signals
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment import Experiment
 from nystromformer.tasks.finetune.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetune.examples import Examples
 from nystromformer.tasks.finetune.results import RunResult, best_combination
 from nystromformer.tasks.finetune.run import Setup, exact_shares, has_predictions, predict, run_folder, train
 from nystromformer.tasks.finetune.settings import Sweep
@@ -31,6 +32,8 @@ class Finetuned:
     """What is to be said of the runs that came to no result."""
     splits: Splits | None = None
     """The data of the runs; None where they were stopped."""
+    test: dict[str, Examples] = field(default_factory=dict)
+    """The data that the best runs predicted."""
 
 
 def finetune(
@@ -111,7 +114,7 @@ def run_sweep(setup: Setup) -> Finetuned:
             folder = run_folder(setup, splits, result.run)
             with held_folder(folder, group):
                 group.on_main(partial(remove_weights, folder))
-    return Finetuned(results, diverged=diverged, splits=splits)
+    return Finetuned(results, diverged=diverged, splits=splits, test=test)
 
 
 def _load(setup: Setup, group: Group) -> Splits:

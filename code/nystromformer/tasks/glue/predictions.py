@@ -1,4 +1,4 @@
-"""Predictions as files: for GLUE's server, and for looking at errors on a dev split.
+"""Predictions as files: for GLUE's server, and for looking at each row.
 
 Shapes: n rows, C classes.
 """
@@ -34,17 +34,20 @@ def write_predictions(task: GlueTask, split: str, scores: Tensor, folder: Path) 
     return path
 
 
-def write_dev_predictions(task: GlueTask, texts: Texts, scores: Tensor, path: Path) -> None:
-    """Write what was predicted for each row of a split with labels.
+def write_table(task: GlueTask, split: str, texts: Texts, scores: Tensor, folder: Path) -> Path:
+    """Write what was predicted for each row of a split, and return the file, such as dev.tsv.
 
     See `write_scored`.
 
     Raises:
         UserError: the file cannot be written.
-        ValueError: the split has no labels; the scores' shape does not fit; one is not finite.
+        ValueError: the scores' shape does not fit; one is not finite.
     """
     check_scores(task, scores)
+    # Some file systems take ax.tsv for AX.tsv, which is the server's.
+    path = folder / ("diagnostic.tsv" if split == "ax" else f"{split}.tsv")
     write_scored(path, texts, scores, task.labels)
+    return path
 
 
 def _spelled(task: GlueTask, scores: Tensor) -> list[str]:

@@ -14,7 +14,7 @@ from nystromformer.tasks.finetune.texts import describe, encode, reduce
 from nystromformer.tasks.glue.catalog import GlueTask
 from nystromformer.tasks.glue.hub import read_hub_split
 from nystromformer.tasks.glue.metrics import score
-from nystromformer.tasks.glue.predictions import write_dev_predictions, write_predictions
+from nystromformer.tasks.glue.predictions import write_predictions, write_table
 from nystromformer.tasks.glue.tsv import available_splits, check_size, read_split
 
 
@@ -80,14 +80,19 @@ class Glue:
         scores: Mapping[str, Tensor],
         folder: Path,
     ) -> dict[str, float]:
-        """Files for GLUE's server, and for looking at errors `dev.tsv` and the like."""
+        """Files for GLUE's server, and of each row's probabilities `dev.tsv`, `test.tsv` and the like."""
         for split in self.task.dev_splits:
             examples = splits.validation.get(_ending(split))
-            if isinstance(examples, EncodedTexts):
-                write_dev_predictions(self.task, examples.texts, scores[_ending(split)], folder / f"{split}.tsv")
-        for split in test:
+            if examples is not None:
+                self._write_table(split, examples, scores[_ending(split)], folder)
+        for split, examples in test.items():
+            self._write_table(split, examples, scores[split], folder)
             write_predictions(self.task, split, scores[split], folder)
         return {}
+
+    def _write_table(self, split: str, examples: Examples, scores: Tensor, folder: Path) -> None:
+        assert isinstance(examples, EncodedTexts)
+        write_table(self.task, split, examples.texts, scores, folder)
 
     def _available(self) -> tuple[str, ...]:
         if self.source is None:

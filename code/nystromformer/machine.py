@@ -1,0 +1,46 @@
+"""What a measured figure must be read with: where, when and with which code it came about."""
+
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def machine_facts() -> dict[str, Any]:
+    """What a figure must be read with: hardware, versions, date, commit."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
+
+
+def _commit() -> str:
+    """The commit of the code that is measured; marked where the tree has changes."""
+    folder = Path(__file__).parent
+    try:
+        commit = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude", "*"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        # Where the code was copied without its history, whoever copied it can say.
+        return os.environ.get("NYSTROM_COMMIT", "unknown")
+    return commit.stdout.strip()
