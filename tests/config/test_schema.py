@@ -261,7 +261,7 @@ def test_fixed_segments_need_a_divisor_of_the_length() -> None:
     from nystromformer.config import experiment_config
     from nystromformer.errors import UserError
 
-    data = json.loads((Path(__file__).parents[2] / "nystrom-demo" / "config.json").read_text())
+    data = json.loads((Path(__file__).parents[2] / "nystrom-demo-conv" / "config.json").read_text())
     data["model"] |= {"attn_type": {"name": "nystrom", "segments": "padded"}, "num_landmarks": 50}
     with pytest.raises(UserError, match=r"model\.num_landmarks: expected a divisor of max_seq_len = 256, found 50"):
         experiment_config(data, "test")

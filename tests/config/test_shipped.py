@@ -12,13 +12,16 @@ from nystromformer.config import ATTENTIONS, json_schema, load_config
 from nystromformer.config.load import SCHEMA_FILE
 
 ROOT = Path(__file__).parents[2]
+SIZES = ("small", "tiny", "demo")
 # By the attention's name: people keep experiments of their own beside these.
 SHIPPED = sorted(path.parent.name for name in ATTENTIONS for path in ROOT.glob(f"{name}-*/config.json"))
 
 
 def test_the_experiments_are_shipped() -> None:
-    names = {"nystrom-512", "nystrom-4096", "softmax-512", "nystrom-small", "softmax-small", "nystrom-demo"}
-    assert names <= set(SHIPPED)
+    kinds = {
+        f"{name}-{size}-{conv}" for name in ("nystrom", "softmax") for size in SIZES for conv in ("conv", "noconv")
+    }
+    assert {"nystrom-512", "nystrom-4096", "softmax-512"} | kinds <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -30,18 +33,37 @@ def test_shipped_configs_load(name: str) -> None:
     assert (path.parent / config.schema_url).resolve() == SCHEMA_FILE
 
 
-@pytest.mark.parametrize("size", ["512", "small"])
-def test_competitors_differ_in_the_attention_alone(size: str) -> None:
-    nystrom, softmax = (load_config(ROOT / f"{name}-{size}" / "config.json") for name in ("nystrom", "softmax"))
-    attention = {"attn_type", "num_landmarks", "conv_kernel_size"}
-    assert nystrom.model_dump(exclude={"model": attention}) == softmax.model_dump(exclude={"model": attention})
+ATTENTION = {"attn_type", "num_landmarks", "conv_kernel_size"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_four_kinds_of_a_size_differ_in_what_their_names_say_alone(size: str) -> None:
+    kinds = {
+        (name, conv): load_config(ROOT / f"{name}-{size}-{conv}" / "config.json")
+        for name in ("nystrom", "softmax")
+        for conv in ("conv", "noconv")
+    }
+    rest = [config.model_dump(exclude={"model": ATTENTION}) for config in kinds.values()]
+    assert all(other == rest[0] for other in rest)
+    for (name, conv), config in kinds.items():
+        assert {layer.name for layer in config.model.attentions} == {name}
+        assert {layer.conv_kernel_size for layer in config.model.attentions} == {33 if conv == "conv" else None}
+    landmarks = {
+        getattr(layer, "num_landmarks", None) for config in kinds.values() for layer in config.model.attentions
+    }
+    assert landmarks == {None, 32 if size == "demo" else 64}
+
+
+def test_the_papers_pair_differs_in_attention_and_convolution_alone() -> None:
+    nystrom, softmax = (load_config(ROOT / f"{name}-512" / "config.json") for name in ("nystrom", "softmax"))
+    assert nystrom.model_dump(exclude={"model": ATTENTION}) == softmax.model_dump(exclude={"model": ATTENTION})
     assert {(layer.num_landmarks, layer.conv_kernel_size) for layer in nystrom.model.attentions} == {(64, 33)}  # type: ignore[attr-defined]
     assert {layer.conv_kernel_size for layer in softmax.model.attentions} == {None}
 
 
 @pytest.mark.parametrize(
     ("name", "steps", "shape"),
-    [("nystrom-512", 500_000, (12, 768, 3072, 12, 64)), ("nystrom-small", 100_000, (4, 512, 2048, 8, 64))],
+    [("nystrom-512", 500_000, (12, 768, 3072, 12, 64)), ("nystrom-small-conv", 100_000, (4, 512, 2048, 8, 64))],
 )
 def test_the_papers_numbers(name: str, steps: int, shape: tuple[int, ...]) -> None:
     config = load_config(ROOT / name / "config.json")
@@ -66,10 +88,10 @@ def test_4096_goes_on_from_512() -> None:
     assert (setting.batches_per_epoch, setting.epoch, setting.warmup_steps) == (1000, 100, 1000)
 
 
-def test_demo_turns_into_softmax_by_overrides() -> None:
+def test_a_kind_turns_into_another_by_overrides() -> None:
     overrides = ["model.attn_type=softmax", "model.num_landmarks=null", "model.conv_kernel_size=null"]
-    config = load_config(ROOT / "nystrom-demo" / "config.json", overrides)
-    assert {layer.name for layer in config.model.attentions} == {"softmax"}
+    config = load_config(ROOT / "nystrom-demo-conv" / "config.json", overrides)
+    assert config == load_config(ROOT / "softmax-demo-noconv" / "config.json")
 
 
 def test_schema_file_is_current() -> None:

@@ -94,7 +94,7 @@ def test_the_authors_folders_where_nothing_else_is_named(
 
 
 def test_each_length_has_its_folder(tmp_path: Path) -> None:
-    for name, length in (("nystrom-512", 512), ("nystrom-4096", 4096), ("nystrom-small", 512)):
+    for name, length in (("nystrom-512", 512), ("nystrom-4096", 4096), ("nystrom-small-conv", 512)):
         made = spec("pretrain", PROJECT / name, is_here=False)
         assert others(made)[-1] == Mount(str(PROJECT / f"data-preprocessing/{length}-roberta"), "/dataset", True)
     made = spec("pretrain", PROJECT / "nystrom-512", "--set", "model.max_seq_len=1024", is_here=False)

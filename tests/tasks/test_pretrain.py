@@ -54,7 +54,7 @@ def shrunken(name: str) -> ExperimentConfig:
 
 
 def test_the_papers_configs_are_shipped() -> None:
-    names = {"nystrom-512", "nystrom-4096", "softmax-512", "nystrom-small", "softmax-small", "nystrom-demo"}
+    names = {"nystrom-512", "nystrom-4096", "softmax-512", "nystrom-small-conv", "softmax-small-noconv"}
     assert names <= set(SHIPPED)
 
 

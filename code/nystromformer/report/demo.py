@@ -1,18 +1,21 @@
-"""The demonstration: from the docstrings of this machine to two trained encoders, a picture and a page."""
+"""The demonstration: from the docstrings of this machine to four trained encoders, a picture and a page."""
 
 import json
 import logging
+import math
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from nystromformer.config import load_config
+from nystromformer.data.masking import predictions_per_row
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
@@ -27,6 +30,8 @@ from nystromformer.training.checkpoint import choose_weights
 logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[3]
+KINDS = ("nystrom-demo-conv", "nystrom-demo-noconv", "softmax-demo-conv", "softmax-demo-noconv")
+"""The shipped experiments that the demo runs; each pair differs in one thing. The first one is shown at work."""
 SENTENCES = (
     "Return a new array with the same shape and <mask> as a given array.",
     "If True, the input is <mask> in place.",
@@ -65,10 +70,15 @@ def run_demo(settings: DemoSettings) -> DemoResult:
     runs = _write_configs(settings)
     dataset = folder / "dataset"
     model = open_experiment(runs[0]).config.model
-    flags = ["--length", str(model.max_seq_len), "--vocab_size", str(model.vocab_size)]
+    corpora = folder / "corpora"
     # More text than the steps will read would only cost time.
-    flags += ["--limit_mb", "1" if settings.quick else "10"]
-    _command("data-preprocessing/docstrings/preprocess.py", "--out", dataset, *flags)
+    limit = "1" if settings.quick else "10"
+    _command(
+        "data-preprocessing/docstrings/preprocess.py", "--out", corpora / "docstrings/unified", "--limit_mb", limit
+    )
+    flags = ["--length", str(model.max_seq_len), "--vocab_size", str(model.vocab_size), "--validation", "0.08"]
+    words = ["--corpora", corpora, "--corpus", "docstrings", "--tokenizer", "train", *flags]
+    _command("data-preprocessing/preprocess_data_512.py", "--out", dataset, *words)
     for run in runs:
         _command("code/run_pretrain.py", "--model", run, "--dataset", dataset)
     for run in runs:
@@ -77,23 +87,21 @@ def run_demo(settings: DemoSettings) -> DemoResult:
 
 
 def _write_configs(settings: DemoSettings) -> list[Path]:
-    """The experiment folders: the shipped nystrom-demo, and the same with softmax attention."""
-    config = _shipped_config()
-    if settings.quick:
-        config["pretraining_setting"] |= {"epoch": 1, "batches_per_epoch": 20, "validate_batches_per_epoch": 1}
-    softmax = json.loads(json.dumps(config))
-    softmax["model"] |= {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None}
+    """The experiment folders, of the shipped configs."""
     folders = []
-    for name, content in (("nystrom-demo", config), ("softmax-demo", softmax)):
+    for name in KINDS:
+        config = _shipped_config(name)
+        if settings.quick:
+            config["pretraining_setting"] |= {"epoch": 1, "batches_per_epoch": 20, "validate_batches_per_epoch": 1}
         path = settings.folder / name / "config.json"
-        _write_once(path, content)
+        _write_once(path, config)
         load_config(path)
         folders.append(path.parent)
     return folders
 
 
-def _shipped_config() -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((ROOT / "nystrom-demo" / "config.json").read_text(encoding="utf-8"))
+def _shipped_config(name: str) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((ROOT / name / "config.json").read_text(encoding="utf-8"))
     config.pop("$schema", None)  # its relative path holds in its own folder only
     return config
 
@@ -141,13 +149,14 @@ _STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.S
 
 def _report(settings: DemoSettings, runs: list[Path], seconds: float) -> DemoResult:
     results = {run.name: read_validation(run / "model" / RESULTS) for run in runs}
-    baselines = results["nystrom-demo"].baselines
+    shown = results[KINDS[0]]
     picture, page = settings.folder / "curves.png", settings.folder / "report.html"
-    draw_curves([read_run(run) for run in runs], picture, baselines)
+    draw_curves([read_run(run) for run in runs], picture, shown.baselines)
     guesses = _guesses(runs[0], settings.folder / "dataset")
-    rows = _results(results, baselines)
-    write_page(page, picture, rows, _facts(runs[0], results["nystrom-demo"], seconds), guesses)
-    return DemoResult(_summary(rows, guesses, results["nystrom-demo"], settings.quick), picture, page)
+    rows = _results(results, shown.baselines)
+    what_helps = _differences(results)
+    write_page(page, picture, rows, what_helps, _facts(runs[0], shown, seconds), guesses)
+    return DemoResult(_summary(rows, what_helps, guesses, shown, settings.quick), picture, page)
 
 
 def _guesses(run: Path, dataset_folder: Path) -> dict[str, list[Guess]]:
@@ -171,21 +180,52 @@ def _results(results: dict[str, Validation], baselines: dict[str, float]) -> lis
     return rows
 
 
+def _differences(results: Mapping[str, Validation]) -> list[str]:
+    """What the convolution does and what the approximation does, a sentence each: pairs that differ in one thing."""
+
+    def points(more: str, less: str) -> str:
+        accuracies = [100 * results[name].scores[-1].metrics["mlm_accuracy"] for name in (more, less)]
+        return f"{accuracies[0] - accuracies[1]:+.2f}"
+
+    nystrom_conv, nystrom, softmax_conv, softmax = KINDS
+    tokens = results[nystrom_conv].rows * predictions_per_row(
+        _shipped_config(nystrom_conv)["model"]["max_seq_len"], 0.15
+    )
+    accuracy = results[nystrom_conv].scores[-1].metrics["mlm_accuracy"]
+    error = 100 * math.sqrt(accuracy * (1 - accuracy) / tokens)
+    return [
+        f"The convolution: {points(nystrom_conv, nystrom)} points of masked tokens right beside Nyström attention, "
+        f"{points(softmax_conv, softmax)} beside softmax.",
+        f"Nyström attention in softmax's place: {points(nystrom_conv, softmax_conv)} points with the convolution, "
+        f"{points(nystrom, softmax)} without.",
+        f"One seed each; over the {tokens:,} masked tokens alone a figure's standard error is {error:.2f} points.",
+    ]
+
+
 def _facts(run: Path, result: Validation, seconds: float) -> dict[str, str]:
     config = open_experiment(run).config
     model, setting = config.model, config.pretraining_setting
     return {
         "encoder": f"{model.num_layers} layers, width {model.transformer_dim}, {model.num_head} heads",
-        "attention": f"{model.num_landmarks} landmarks, convolution over {model.conv_kernel_size} tokens",
+        "attention": f"Nyström with {model.num_landmarks} landmarks, or softmax; each with a convolution over "
+        f"{model.conv_kernel_size} tokens of the values, and without",
         "training": f"{setting.num_steps} steps of {setting.batch_size} rows of {model.max_seq_len} tokens",
         "validation": f"{result.rows} rows of packages that are not in the training text",
         "this command": f"{seconds:.0f} s (parts that were done before are not done again)",
     }
 
 
-def _summary(rows: list[list[str]], guesses: dict[str, list[Guess]], result: Validation, quick: bool) -> str:
+def _summary(
+    rows: list[list[str]], what_helps: list[str], guesses: dict[str, list[Guess]], result: Validation, quick: bool
+) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["", *("  ".join([f"{row[0]:{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows), ""]
+    lines = [
+        "",
+        *("  ".join([f"{row[0]:{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows),
+        "",
+        *what_helps,
+        "",
+    ]
     for sentence, found in guesses.items():
         lines.append(f"{sentence}\n    " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in found))
     accuracy = result.scores[-1].metrics["mlm_accuracy"]

@@ -24,6 +24,7 @@ def write_page(
     path: Path,
     picture: Path,
     results: Sequence[Sequence[str]],
+    findings: Sequence[str],
     facts: Mapping[str, str],
     guesses: Mapping[str, Sequence[Guess]],
 ) -> None:
@@ -32,15 +33,18 @@ def write_page(
     Args:
         picture: a PNG, embedded.
         results: a table; its first row is the header.
+        findings: sentences below the table.
         facts: lines of name and value.
         guesses: for each masked sentence, the model's likeliest tokens.
     """
     image = base64.b64encode(picture.read_bytes()).decode("ascii")
     body = [
         "<h1>A Nyströmformer on the docstrings of this machine</h1>",
-        "<p>A small encoder learned to fill in masked tokens of English docstrings. It was scored on packages that it "
-        "never saw. A softmax encoder of the same size and budget stands beside it.</p>",
+        "<p>Four small encoders of the same size and budget learned to fill in masked tokens of English docstrings: "
+        "with Nyström and with softmax attention, each with a convolution over the values and without. They were "
+        "scored on packages that they never saw.</p>",
         _table(results),
+        "<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings) + "</ul>",
         f'<img alt="training and validation curves" src="data:image/png;base64,{image}">',
         "<h2>What it guesses</h2>",
         *[_guesses(sentence, found) for sentence, found in guesses.items()],
