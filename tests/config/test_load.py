@@ -158,7 +158,9 @@ class TestPerLayer:
             {"name": []},
         ]
         names = 'expected "nystrom" or "softmax"'
-        valid_keys = "name, conv_kernel_size, num_landmarks, pinv_iterations, segments, pinv_start, implementation"
+        valid_keys = (
+            "name, conv_kernel_size, ignore_mask, num_landmarks, pinv_iterations, segments, pinv_start, implementation"
+        )
         assert problems(write_config(valid)) == [
             "model.attn_type[0].pinv_iterations: expected an integer of at least 1, found 0",
             "model.attn_type[0].num_landmark: unknown key; did you mean num_landmarks?",
@@ -167,7 +169,7 @@ class TestPerLayer:
             f"model.attn_type[2].name: missing; {names}",
             'model.attn_type[3]: expected "softmax" or "nystrom" or an object {"name": ..., its parameters}, found 5',
             'model.attn_type[4]: expected "softmax" or "nystrom", found "softmx"; did you mean "softmax"?',
-            "model.attn_type[5].num_landmarks: unknown key; valid ones: name, conv_kernel_size",
+            "model.attn_type[5].num_landmarks: unknown key; valid ones: name, conv_kernel_size, ignore_mask",
             f"model.attn_type[6].name: {names}, found []",
         ]
 

@@ -28,6 +28,8 @@ def attentions(draw: st.DrawFn) -> object:
     if draw(st.booleans()):
         return name
     parameters = {"conv_kernel_size": KERNELS}
+    if name == "softmax":
+        parameters["ignore_mask"] = st.booleans()  # nystrom's needs fixed segments
     if name == "nystrom":
         parameters |= {
             "num_landmarks": st.integers(1, 90),
