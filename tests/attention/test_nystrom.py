@@ -12,6 +12,7 @@ from transformers.models.nystromformer.modeling_nystromformer import Nystromform
 
 from nystromformer.attention import NystromAttention, iterative_pinv, pinv_residual, reference
 from nystromformer.attention.landmarks import Segments, segment_means
+from nystromformer.attention.nystrom import SegmentRule
 
 
 def well_conditioned(seed: int, size: int = 16) -> Tensor:
@@ -61,12 +62,11 @@ def test_residual_falls_with_the_iterations() -> None:
 
 
 def test_lemma_2_landmarks_that_are_the_tokens_give_true_attention() -> None:
-    # Fixed segments of one token each are the tokens; the factors' product is then S S⁺ S = S (Lemma 2).
+    # Landmarks that are the tokens make all three factors of S: S S⁺ S = S (Lemma 2).
     q, k, v = qkv(1, 12, dtype=torch.float64, scale=2.0)
-    attention = NystromAttention(HEADS, DIM, 12, segments="padded", pinv_iterations=40).double()
-    queries, inverse, keys = attention.factors(q, k)
-    expected = reference.softmax_attention(q, k, v)
-    torch.testing.assert_close(queries @ inverse @ keys @ v, expected, rtol=1e-6, atol=1e-6)
+    s = torch.stack([reference.softmax_matrix(q[0, h], k[0, h]) for h in range(HEADS)])
+    expected = reference.softmax_attention(q, k, v)[0]
+    torch.testing.assert_close(s @ iterative_pinv(s, 40) @ s @ v[0], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_the_svd_form_and_many_iterations_agree() -> None:
@@ -103,17 +103,25 @@ def test_input_no_longer_than_the_landmarks_needs_no_inverse(masked: bool, monke
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
-@pytest.mark.parametrize("length", [5, 8, 40, 43])
-def test_the_factors_multiply_to_the_output(length: int, masked: bool) -> None:
+@pytest.mark.parametrize(
+    ("segments", "length"),
+    [
+        *(("valid", length) for length in (5, 8, 40, 43)),
+        *((segments, length) for segments in ("padded", "padded_unmasked") for length in (8, 40)),
+    ],
+)
+def test_the_factors_multiply_to_the_output(segments: SegmentRule, length: int, masked: bool) -> None:
     q, k, v = qkv(3, length, dtype=torch.float64)
     keep = random_mask(3, length) if masked else None
     if keep is not None:
         keep[0] = False
-    attention = NystromAttention(HEADS, DIM, 8).double()
+    attention = NystromAttention(HEADS, DIM, 8, segments=segments).double()
     factors = attention.factors(q, k, keep)
     assert [tuple(f.shape) for f in factors] == [(3, HEADS, length, 8), (3, HEADS, 8, 8), (3, HEADS, 8, length)]
     product = factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN @ v
     torch.testing.assert_close(product, attention(q, k, v, keep), rtol=1e-8, atol=1e-9)
+    if length <= 8:
+        torch.testing.assert_close(product, reference.softmax_attention(q, k, v, keep), rtol=1e-8, atol=1e-9)
 
 
 def test_segments_are_near_equal_and_skip_padding() -> None:

@@ -185,6 +185,8 @@ class NystromAttention(Attention):
             keep_B1N1 = mask.multiplier(q.dtype)
             if self.zeroes_masked_query_key:
                 q, k = q * keep_B1N1, k * keep_B1N1
+            if self.segments != "valid" and self._every_row_is_exact(q.shape[2]):
+                return self._exact_factors(q, k, mask)
             landmarks = self._landmarks(q, k, mask)
             _, inverse_BHMM = self._inverse(landmarks)
             keys_BHMN = self._softmax(landmarks.q_BHMD, k, mask.bias(q.dtype)) * keep_B1N1.mT
@@ -202,6 +204,14 @@ class NystromAttention(Attention):
                 inverse_BHMM = torch.where(short_B111, identity_MM, inverse_BHMM)
             queries_BHNM = self._softmax(q, landmarks.k_BHMD, landmark_bias) * keep_B1N1
             return Factors(queries_BHNM, inverse_BHMM, keys_BHMN)
+
+    def _exact_factors(self, q: Tensor, k: Tensor, mask: AttentionMask) -> Factors:
+        """Fixed segments of one token each, for which `forward` takes softmax attention: its matrix and identities."""
+        keep_B1N1 = mask.multiplier(q.dtype)
+        queries_BHNM = self._softmax(q, k, mask.bias(q.dtype)) * keep_B1N1
+        identity_MM = torch.eye(self.num_landmarks, dtype=q.dtype, device=q.device)
+        inverse_BHMM = identity_MM.expand(*q.shape[:2], -1, -1)
+        return Factors(queries_BHNM, inverse_BHMM, inverse_BHMM * keep_B1N1.mT)
 
     def residual(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
         """‖A Z A − A‖ / ‖A‖ of the landmarks' matrix, (B, H): how far eq. 14 is from the pseudo-inverse.
