@@ -1,6 +1,7 @@
 """What holds for Nyström attention alone."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from transformers.models.nystromformer.modeling_nystromformer import Nystromform
 from nystromformer.attention import NystromAttention, iterative_pinv, pinv_residual, reference
 from nystromformer.attention.landmarks import Segments, segment_means
 from nystromformer.attention.nystrom import SegmentRule
+from nystromformer.attention.skip import _convolve_channels
 
 
 def well_conditioned(seed: int, size: int = 16) -> Tensor:
@@ -232,6 +234,45 @@ def test_no_tokens_by_landmarks_matrix_is_made(masked: bool) -> None:
     with _Largest() as largest:
         attention(q, k, v, random_mask(1, length) if masked else None).sum().backward()
     assert largest.numel < 2.5 * q.numel() < length * 64, largest.shape
+
+
+def all_ones(shape: tuple[int, ...]) -> Tensor:
+    """What a sum's backward hands on: one number, seen everywhere."""
+    return torch.ones(()).expand(shape)
+
+
+def one_for_all_tokens(shape: tuple[int, ...]) -> Tensor:
+    """What the backward of a sum over the tokens hands on."""
+    B, H, N, D = shape
+    return torch.randn(B, H, 1, D, generator=torch.Generator().manual_seed(2)).expand(B, H, N, D)
+
+
+@pytest.mark.parametrize("upstream", [all_ones, one_for_all_tokens])
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_gradients_that_are_views_of_fewer_numbers_reach_the_cpu_convolution_as_copies(
+    upstream: Callable[[tuple[int, ...]], Tensor], masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip = NystromAttention(HEADS, DIM, conv_kernel_size=5).skip
+    assert skip is not None
+    _, other, v = qkv(2, 40)
+    keep = random_mask(2, 40)[:, None, :, None].float() if masked else None
+    inputs = (v, other, skip.weight)
+    view = upstream(tuple(v.shape))
+    expected = torch.autograd.grad(skip(v, other, keep), inputs, view.contiguous())
+    seen: list[Tensor] = []
+
+    def convolve(x: Tensor, weight: Tensor) -> Tensor:
+        seen.append(x)
+        return _convolve_channels(x, weight)
+
+    out = skip(v, other, keep)
+    monkeypatch.setattr("nystromformer.attention.skip._convolve_channels", convolve)
+    found = torch.autograd.grad(out, inputs, view)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    (gradient,) = seen
+    assert all(gradient.stride())
+    assert gradient.untyped_storage().nbytes() >= 4 * gradient.numel()
 
 
 @pytest.mark.parametrize("length", [1, 20, 300, 4096])
