@@ -239,7 +239,10 @@ class TestOverrides:
             ("modle.num_layers=3", "modle: unknown key; did you mean model?"),
             ("model.num_layers=3x", 'model.num_layers: expected an integer of at least 1, found "3x"'),
             ("model.num_layers=", 'model.num_layers: expected an integer of at least 1, found ""'),
-            ("model.dropout_prob=NaN", "model.dropout_prob: expected a number of at least 0 and below 1, found NaN"),
+            (
+                "model.dropout_prob=NaN",
+                "model.dropout_prob: expected a number of at least 0 and of at most 0.999, found NaN",
+            ),
             ("model.attn_type.name=nystrom", 'cannot be overridden: model.attn_type is "softmax", not an object'),
             ("model.num_head[0]=3", "model.num_head[0]: cannot be overridden: model.num_head is 3, not a list"),
             ("pretraining_setting.objectives[0]=sop", "objectives has 0 items"),
