@@ -20,10 +20,11 @@ def attention(
     num_landmarks: Annotated[int, typer.Option("--num_landmarks", min=1)] = 64,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="At up to 2048 tokens; fewer above.")] = 15,
     threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
-    out: Annotated[Path, typer.Option("--out", help="Folder for JSON, table and picture.")] = Path("results/tmp"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for JSON, tables and picture.")] = Path("results/tmp"),
 ) -> None:
     """The attention alone: time and memory over the length, beside its peers."""
-    from nystromformer.benchmark.attention import AttentionBenchmark, run_attention, table, write_results
+    from nystromformer.benchmark.attention import AttentionBenchmark, run_attention
+    from nystromformer.benchmark.attention_report import table, write_results
     from nystromformer.errors import UserError
 
     try:
@@ -39,7 +40,7 @@ def attention(
     out.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
     settings = AttentionBenchmark(numbers, batch, num_landmarks=num_landmarks, repeats=repeats, threads=threads)
     rows = run_attention(settings)
-    write_results(settings, rows, out)
+    write_results(settings, rows, out, shlex.join(["python", *sys.argv]))
     typer.echo(table(rows))
     typer.echo(f"results: {out}")
 

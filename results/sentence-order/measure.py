@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from nystromformer.benchmark.timing import machine_facts
 from nystromformer.data.corpora.formats import Rules
 from nystromformer.data.corpora.unify import UnifySettings, unify
 from nystromformer.data.corpus import read_documents
 from nystromformer.files import write_json
+from nystromformer.machine import machine_facts
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tests" / "data"))

@@ -76,7 +76,7 @@ def test_padding_changes_nothing(case: Case, extra: int, length: int, content: f
         assert torch.equal(gradient[:, :, length:], torch.zeros(2, HEADS, extra, DIM))
 
 
-@every_case
+@holding("masking")
 def test_masked_content_never_matters(case: Case) -> None:
     module = case.build()
     keep = random_mask(3, 50)
@@ -87,7 +87,7 @@ def test_masked_content_never_matters(case: Case) -> None:
         assert torch.equal(module(*filled, keep), out)
 
 
-@every_case
+@holding("zeros")
 @pytest.mark.parametrize("length", [1, 5, 30])
 def test_a_fully_masked_row_is_zero_with_finite_gradients(case: Case, length: int) -> None:
     module = case.build()

@@ -1,6 +1,7 @@
 """What holds for Nyström attention alone."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from transformers.models.nystromformer.modeling_nystromformer import Nystromform
 
 from nystromformer.attention import NystromAttention, iterative_pinv, pinv_residual, reference
 from nystromformer.attention.landmarks import Segments, segment_means
+from nystromformer.attention.nystrom import SegmentRule
+from nystromformer.attention.skip import _convolve_channels
 
 
 def well_conditioned(seed: int, size: int = 16) -> Tensor:
@@ -61,12 +64,11 @@ def test_residual_falls_with_the_iterations() -> None:
 
 
 def test_lemma_2_landmarks_that_are_the_tokens_give_true_attention() -> None:
-    # Fixed segments of one token each are the tokens; the factors' product is then S S⁺ S = S (Lemma 2).
+    # Landmarks that are the tokens make all three factors of S: S S⁺ S = S (Lemma 2).
     q, k, v = qkv(1, 12, dtype=torch.float64, scale=2.0)
-    attention = NystromAttention(HEADS, DIM, 12, segments="padded", pinv_iterations=40).double()
-    queries, inverse, keys = attention.factors(q, k)
-    expected = reference.softmax_attention(q, k, v)
-    torch.testing.assert_close(queries @ inverse @ keys @ v, expected, rtol=1e-6, atol=1e-6)
+    s = torch.stack([reference.softmax_matrix(q[0, h], k[0, h]) for h in range(HEADS)])
+    expected = reference.softmax_attention(q, k, v)[0]
+    torch.testing.assert_close(s @ iterative_pinv(s, 40) @ s @ v[0], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_the_svd_form_and_many_iterations_agree() -> None:
@@ -103,17 +105,25 @@ def test_input_no_longer_than_the_landmarks_needs_no_inverse(masked: bool, monke
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
-@pytest.mark.parametrize("length", [5, 8, 40, 43])
-def test_the_factors_multiply_to_the_output(length: int, masked: bool) -> None:
+@pytest.mark.parametrize(
+    ("segments", "length"),
+    [
+        *(("valid", length) for length in (5, 8, 40, 43)),
+        *((segments, length) for segments in ("padded", "padded_unmasked") for length in (8, 40)),
+    ],
+)
+def test_the_factors_multiply_to_the_output(segments: SegmentRule, length: int, masked: bool) -> None:
     q, k, v = qkv(3, length, dtype=torch.float64)
     keep = random_mask(3, length) if masked else None
     if keep is not None:
         keep[0] = False
-    attention = NystromAttention(HEADS, DIM, 8).double()
+    attention = NystromAttention(HEADS, DIM, 8, segments=segments).double()
     factors = attention.factors(q, k, keep)
     assert [tuple(f.shape) for f in factors] == [(3, HEADS, length, 8), (3, HEADS, 8, 8), (3, HEADS, 8, length)]
     product = factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN @ v
     torch.testing.assert_close(product, attention(q, k, v, keep), rtol=1e-8, atol=1e-9)
+    if length <= 8:
+        torch.testing.assert_close(product, reference.softmax_attention(q, k, v, keep), rtol=1e-8, atol=1e-9)
 
 
 def test_segments_are_near_equal_and_skip_padding() -> None:
@@ -224,6 +234,45 @@ def test_no_tokens_by_landmarks_matrix_is_made(masked: bool) -> None:
     with _Largest() as largest:
         attention(q, k, v, random_mask(1, length) if masked else None).sum().backward()
     assert largest.numel < 2.5 * q.numel() < length * 64, largest.shape
+
+
+def all_ones(shape: tuple[int, ...]) -> Tensor:
+    """What a sum's backward hands on: one number, seen everywhere."""
+    return torch.ones(()).expand(shape)
+
+
+def one_for_all_tokens(shape: tuple[int, ...]) -> Tensor:
+    """What the backward of a sum over the tokens hands on."""
+    B, H, N, D = shape
+    return torch.randn(B, H, 1, D, generator=torch.Generator().manual_seed(2)).expand(B, H, N, D)
+
+
+@pytest.mark.parametrize("upstream", [all_ones, one_for_all_tokens])
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_gradients_that_are_views_of_fewer_numbers_reach_the_cpu_convolution_as_copies(
+    upstream: Callable[[tuple[int, ...]], Tensor], masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip = NystromAttention(HEADS, DIM, conv_kernel_size=5).skip
+    assert skip is not None
+    _, other, v = qkv(2, 40)
+    keep = random_mask(2, 40)[:, None, :, None].float() if masked else None
+    inputs = (v, other, skip.weight)
+    view = upstream(tuple(v.shape))
+    expected = torch.autograd.grad(skip(v, other, keep), inputs, view.contiguous())
+    seen: list[Tensor] = []
+
+    def convolve(x: Tensor, weight: Tensor) -> Tensor:
+        seen.append(x)
+        return _convolve_channels(x, weight)
+
+    out = skip(v, other, keep)
+    monkeypatch.setattr("nystromformer.attention.skip._convolve_channels", convolve)
+    found = torch.autograd.grad(out, inputs, view)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    (gradient,) = seen
+    assert all(gradient.stride())
+    assert gradient.untyped_storage().nbytes() >= 4 * gradient.numel()
 
 
 @pytest.mark.parametrize("length", [1, 20, 300, 4096])

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from nystromformer.config import ATTENTIONS, AttentionConfig, AttentionName, NystromConfig, SoftmaxConfig
-from nystromformer.config.attention import AttentionSpec, attention_config
+from nystromformer.config.attention import AttentionSpec, attention_config, what_decides
 
 
 def test_names_unions_and_classes_are_in_step() -> None:
@@ -54,6 +54,25 @@ def test_bad_parameters_are_all_listed() -> None:
         '  segments: expected "valid", "padded" or "padded_unmasked", found "valdi"; did you mean "valid"?',
         "  num_landmark: unknown key; did you mean num_landmarks?",
     ]
+
+
+@pytest.mark.parametrize("segments", ["valid", "padded_unmasked"])
+def test_what_cannot_stand_beside_an_ignored_mask_is_listed(segments: str) -> None:
+    with pytest.raises(ValueError, match="cannot be configured") as caught:
+        attention_config("nystrom", ignore_mask=True, segments=segments, implementation="triton")
+    beside = "beside ignore_mask = true, found"
+    assert str(caught.value).splitlines()[1:] == [
+        f'  segments: expected "padded" {beside} "{segments}": where padding counts like any token, segments cannot go '
+        "by the mask",
+        f'  implementation: expected "torch" or "auto" {beside} "triton": the kernels take their mask',
+    ]
+
+
+def test_what_decides_is_what_it_was_before_masks_could_be_ignored() -> None:
+    written = NystromConfig().model_dump()
+    assert written.keys() - what_decides(written).keys() == {"implementation", "ignore_mask"}
+    ignoring = NystromConfig(segments="padded", ignore_mask=True).model_dump()
+    assert what_decides([ignoring])[0]["ignore_mask"] is True
 
 
 def test_a_parameter_of_another_attention_is_refused() -> None:

@@ -158,7 +158,9 @@ class TestPerLayer:
             {"name": []},
         ]
         names = 'expected "nystrom" or "softmax"'
-        valid_keys = "name, conv_kernel_size, num_landmarks, pinv_iterations, segments, pinv_start, implementation"
+        valid_keys = (
+            "name, conv_kernel_size, ignore_mask, num_landmarks, pinv_iterations, segments, pinv_start, implementation"
+        )
         assert problems(write_config(valid)) == [
             "model.attn_type[0].pinv_iterations: expected an integer of at least 1, found 0",
             "model.attn_type[0].num_landmark: unknown key; did you mean num_landmarks?",
@@ -167,7 +169,7 @@ class TestPerLayer:
             f"model.attn_type[2].name: missing; {names}",
             'model.attn_type[3]: expected "softmax" or "nystrom" or an object {"name": ..., its parameters}, found 5',
             'model.attn_type[4]: expected "softmax" or "nystrom", found "softmx"; did you mean "softmax"?',
-            "model.attn_type[5].num_landmarks: unknown key; valid ones: name, conv_kernel_size",
+            "model.attn_type[5].num_landmarks: unknown key; valid ones: name, conv_kernel_size, ignore_mask",
             f"model.attn_type[6].name: {names}, found []",
         ]
 
@@ -237,7 +239,10 @@ class TestOverrides:
             ("modle.num_layers=3", "modle: unknown key; did you mean model?"),
             ("model.num_layers=3x", 'model.num_layers: expected an integer of at least 1, found "3x"'),
             ("model.num_layers=", 'model.num_layers: expected an integer of at least 1, found ""'),
-            ("model.dropout_prob=NaN", "model.dropout_prob: expected a number of at least 0 and below 1, found NaN"),
+            (
+                "model.dropout_prob=NaN",
+                "model.dropout_prob: expected a number of at least 0 and of at most 0.999, found NaN",
+            ),
             ("model.attn_type.name=nystrom", 'cannot be overridden: model.attn_type is "softmax", not an object'),
             ("model.num_head[0]=3", "model.num_head[0]: cannot be overridden: model.num_head is 3, not a list"),
             ("pretraining_setting.objectives[0]=sop", "objectives has 0 items"),

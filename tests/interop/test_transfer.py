@@ -99,12 +99,35 @@ def test_beyond_the_source_the_positions_begin_again(times: int) -> None:
     torch.testing.assert_close(over, once.repeat(1, times, 1), rtol=0, atol=1e-10)
 
 
-def test_a_shorter_model_takes_the_first_positions() -> None:
-    before, now = config(), config(max_seq_len=20)
+@pytest.mark.parametrize("width", [16, 8])
+def test_a_shorter_model_takes_the_first_positions(width: int) -> None:
+    before, now = config(embedding_dim=width), config(embedding_dim=width, max_seq_len=20)
     source, target = build(before, 0), build(now, 1)
     result = transfer(source, before, target, now)
     assert result.notes == ["encoder.embeddings.position.weight: positions: the first 20 of 32"]
     same(target, source, 20)
+
+
+def test_embeddings_that_were_normalised_before_their_projection_are_refused() -> None:
+    of = config(embedding_dim=8)
+    model = build(of, 0)
+    source = model.state_dict() | {f"encoder.embeddings.norm.{kind}": torch.ones(8) for kind in ("weight", "bias")}
+    with pytest.raises(DoesNotFit) as caught:
+        transfer_weights(model.state_dict(), plain(of), source, plain(of))
+    assert caught.value.problems == tuple(
+        f"encoder.embeddings.norm.{kind}: the model has (16,), the checkpoint (8,)" for kind in ("weight", "bias")
+    )
+
+
+def test_what_computes_an_attention_or_has_its_old_meaning_is_not_mentioned() -> None:
+    of = config(attn_type={"name": "nystrom", "implementation": "torch"})
+    model, before = build(of, 0), plain(of)
+    for key in ("implementation", "ignore_mask"):  # as checkpoints from before there were these
+        del before["attn_type"][key]
+    assert transfer_weights(model.state_dict(), plain(of), model.state_dict(), before).notes == []
+    ignoring = config(attn_type={"name": "nystrom", "segments": "padded", "ignore_mask": True})
+    (note,) = transfer_weights(model.state_dict(), plain(ignoring), model.state_dict(), before).notes
+    assert note.startswith("model.attn_type: ")
 
 
 @pytest.mark.parametrize(("before", "now"), [(2, 0), (0, 2)])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from nystromformer.config import MOST_DROPOUT
 from nystromformer.model.dropout import Dropout
 
 
@@ -53,6 +54,15 @@ def test_a_seed_fixes_the_mask() -> None:
     x = torch.ones(100)
     assert torch.equal(dropped(0.5, x), dropped(0.5, x))
     assert not torch.equal(dropped(0.5, x), dropped(0.5, x, seed=1))
+
+
+def test_what_would_lose_everything_is_refused() -> None:
+    out = dropped(MOST_DROPOUT, torch.ones(100_000))
+    assert 0 < (out != 0).sum() < 300
+    assert out.max() == pytest.approx(1000, rel=0.02)
+    for p in (1 - 2**-17, 1.0, -0.1, float("nan")):
+        with pytest.raises(ValueError, match=r"from 0 to 0\.999, found"):
+            Dropout(p)
 
 
 def test_outside_training_and_without_probability_nothing_is_lost() -> None:

@@ -146,6 +146,21 @@ def test_options_build_and_train(changes: dict[str, object]) -> None:
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+@pytest.mark.parametrize("embedding_norm", [False, True])
+def test_embeddings_of_another_width_are_projected_then_normalised(embedding_norm: bool) -> None:
+    embeddings = Encoder(config(embedding_dim=8, embedding_norm=embedding_norm)).eval().embeddings
+    summed = (
+        embeddings.word.weight[tokens()]
+        + embeddings.position.weight[2 : LENGTH + 2]
+        + embeddings.sentence_type.weight[0]
+    )
+    assert isinstance(embeddings.projection, torch.nn.Linear)
+    expected = summed @ embeddings.projection.weight.T + embeddings.projection.bias
+    if embedding_norm:
+        expected = torch.nn.functional.layer_norm(expected, (16,), eps=1e-5)
+    torch.testing.assert_close(embeddings(tokens()), expected)
+
+
 @pytest.mark.parametrize("key", ["attention_grad_checkpointing", "gelu_grad_checkpointing"])
 def test_gradient_checkpointing_changes_memory_not_gradients(key: str) -> None:
     saved, gradients = [], []

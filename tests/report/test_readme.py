@@ -5,6 +5,7 @@ import re
 import torch
 from small import ROOT
 
+from nystromformer.config import NystromConfig, load_config
 from nystromformer.report.exceptions import exceptions_table
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,6 +26,15 @@ def test_the_library_example_runs() -> None:
     exec(code[1], names)  # our own text
     assert names["out"].shape == (2, 12, 1000, 64)
     assert not names["out"][1, :, 37:].any()
+
+
+def test_the_authors_protocol_is_the_line_it_names() -> None:
+    (override,) = re.findall(r"--pad_to 512 --set '(model\.attn_type=.*?)'", README)
+    model = load_config(ROOT / "nystrom-512" / "config.json", [override]).model
+    wanted = NystromConfig(
+        num_landmarks=64, conv_kernel_size=33, segments="padded", pinv_start="batch", ignore_mask=True
+    )
+    assert set(model.attentions) == {wanted}
 
 
 def test_every_command_it_names_exists() -> None:

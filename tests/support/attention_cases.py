@@ -26,6 +26,7 @@ class Case:
 
     def expected(self, module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         """The oracle's output in float64, with the module's own convolution where it has one."""
+        keep = None if module.ignore_mask else keep
         out = self.oracle(q, k, v, keep, **self.oracle_parameters)
         if module.skip is not None:
             out = out + reference.depthwise_convolution(v, module.skip.weight, keep)
@@ -35,6 +36,12 @@ class Case:
 CASES = [
     Case("softmax", "softmax", reference.softmax_attention),
     Case("softmax+conv", "softmax", reference.softmax_attention, {"conv_kernel_size": 3}),
+    Case(
+        "softmax+conv-unmasked",
+        "softmax",
+        reference.softmax_attention,
+        {"conv_kernel_size": 3, "ignore_mask": True},
+    ),
     Case("nystrom", "nystrom", reference.nystrom_attention, {"num_landmarks": 8}, {"num_landmarks": 8}),
     Case(
         "nystrom+conv",

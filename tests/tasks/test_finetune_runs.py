@@ -328,11 +328,12 @@ def test_longer_rows_repeat_the_positions(experiment: Experiment, glue_folder: P
 
 def test_fixed_segments_with_fixed_padding(source: Path, tmp_path: Path, glue_folder: Path) -> None:
     """The authors' protocol."""
-    fixed = 'model.attn_type={"name": "nystrom", "segments": "padded"}'
-    experiment = copy_of(source, tmp_path / "fixed", fixed)
+    said = '{"name": "nystrom", "segments": "padded", "pinv_start": "batch", "ignore_mask": true}'
+    experiment = copy_of(source, tmp_path / "fixed", f"model.attn_type={said}")
     (result,) = run(experiment, glue_folder, pad_to=32, epochs=1).results
     assert result.exact_share["validation"] == 0.0
     assert result.settings["pad_to"] == 32
+    assert result.attention[0].items() >= json.loads(said).items()
 
 
 def test_other_landmarks_from_the_same_checkpoint(source: Path, tmp_path: Path, glue_folder: Path) -> None:

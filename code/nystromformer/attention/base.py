@@ -36,6 +36,10 @@ class Holds:
 
     padding: bool = True
     """Appended masked tokens change no valid output."""
+    masking: bool = True
+    """What stands at masked positions matters nowhere."""
+    zeros: bool = True
+    """The output at masked positions is zero."""
     batch: bool = True
     """A row's output does not depend on the other rows."""
     any_length: bool = True
@@ -54,24 +58,29 @@ class Attention(nn.Module, ABC):
         head_dim: D, the width of a head; scores are scaled by 1/√D.
         conv_kernel_size: taps of the depthwise convolution of V that is added to the output (paper, Figure 4);
             odd, or None for none.
+        ignore_mask: take masked tokens for tokens like any others, as the authors' classification code does; a mask
+            is then only checked.
     """
 
     needs: ClassVar[Needs] = Needs()
     zeroes_masked_query_key: bool = True
 
-    def __init__(self, num_heads: int, head_dim: int, conv_kernel_size: int | None = None) -> None:
+    def __init__(
+        self, num_heads: int, head_dim: int, conv_kernel_size: int | None = None, ignore_mask: bool = False
+    ) -> None:
         super().__init__()
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
         self.num_heads = num_heads
         self.head_dim = head_dim
+        self.ignore_mask = ignore_mask
         self.skip = None if conv_kernel_size is None else ConvolutionSkip(num_heads, conv_kernel_size)
 
     @property
     def holds(self) -> Holds:
         """The properties that this module, as configured, keeps."""
-        return Holds()
+        return Holds(padding=not self.ignore_mask, masking=not self.ignore_mask, zeros=not self.ignore_mask)
 
     def forward(
         self,
@@ -90,13 +99,13 @@ class Attention(nn.Module, ABC):
                 `torch.nn.functional.scaled_dot_product_attention` gets a sentence instead of a wrong answer.
 
         Returns:
-            (B, H, N, D); zero at masked positions.
+            (B, H, N, D); zero at masked positions, unless `ignore_mask`.
 
         Raises:
             ValueError: shapes that do not fit, a mask that is not (B, N), causal use.
         """
         self._check(q, k, v, is_causal)
-        mask = AttentionMask.wrap(mask, q)
+        mask = self._applied(mask, q)
         if mask is None:
             out = self.attend(q, k, v, None)
             return out if self.skip is None else self.skip(v, out)
@@ -112,6 +121,11 @@ class Attention(nn.Module, ABC):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         """The method itself. V, and where `zeroes_masked_query_key` Q and K, arrive zeroed at masked positions;
         what is returned there is overwritten with zeros."""
+
+    def _applied(self, mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
+        """The mask that this module goes by: none where it ignores it, which it does after the check."""
+        wrapped = AttentionMask.wrap(mask, q)
+        return None if self.ignore_mask else wrapped
 
     def _check(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> None:
         if is_causal:
@@ -130,7 +144,8 @@ class Attention(nn.Module, ABC):
                 raise ValueError(f"{name} must have q's dtype {q.dtype}, found {tensor.dtype}")
 
     def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}, head_dim={self.head_dim}"
+        ignoring = ", ignore_mask=True" if self.ignore_mask else ""
+        return f"num_heads={self.num_heads}, head_dim={self.head_dim}{ignoring}"
 
 
 def default_scale(head_dim: int) -> float:

@@ -4,6 +4,7 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 """
 
 import logging
+from dataclasses import replace
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -50,12 +51,14 @@ class NystromAttention(Attention):
     A row with at most `num_landmarks` valid tokens gets exact softmax attention, whatever else is in its batch.
 
     Args:
-        num_heads, head_dim, conv_kernel_size: as for every attention.
+        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention. With segments="padded",
+            pinv_start="batch" and `ignore_mask` it is the authors' classification, which passes no mask on.
         num_landmarks: M.
         pinv_iterations: how often eq. 14 is applied; the paper's 6.
         segments: "valid": landmarks are means over near-equal segments of each row's own valid tokens. "padded": the
             authors' code: fixed segments over the padded length, masked tokens count as zeros. "padded_unmasked":
-            transformers' module: fixed segments, masked tokens included.
+            transformers' module: fixed segments, masked tokens included; they are no keys and, unlike there, not
+            convolved.
         pinv_start: see `iterative_pinv`; "batch" is the authors' and transformers' rule.
         implementation: "torch": tensor operations. "triton": fused kernels, an error where they cannot compute the case
             (input no longer than `num_landmarks` is exact attention, PyTorch's own). "auto": the kernels on CUDA
@@ -72,8 +75,9 @@ class NystromAttention(Attention):
         segments: SegmentRule = "valid",
         pinv_start: PinvStart = "matrix",
         implementation: Implementation = "auto",
+        ignore_mask: bool = False,
     ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size)
+        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
         for name, value in (("num_landmarks", num_landmarks), ("pinv_iterations", pinv_iterations)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
@@ -87,7 +91,14 @@ class NystromAttention(Attention):
     @property
     def holds(self) -> Holds:
         fixed = self.segments != "valid"
-        return Holds(padding=not fixed, any_length=not fixed, export=not fixed, batch=self.pinv_start == "matrix")
+        return replace(
+            super().holds,
+            padding=not (fixed or self.ignore_mask),
+            masking=self.segments != "padded_unmasked" and not self.ignore_mask,
+            any_length=not fixed,
+            export=not fixed,
+            batch=self.pinv_start == "matrix",
+        )
 
     def forward(
         self,
@@ -106,7 +117,7 @@ class NystromAttention(Attention):
             return super().forward(q, k, v, mask, is_causal)
         self._check(q, k, v, is_causal)
         weight = None if self.skip is None else self.skip.weight
-        wrapped = AttentionMask.wrap(mask, q)
+        wrapped = self._applied(mask, q)
         return fused_attention(q, k, v, wrapped, weight, self.num_landmarks, self.pinv_iterations)
 
     def _is_fused(self, q: Tensor, has_mask: bool) -> bool:
@@ -132,6 +143,8 @@ class NystromAttention(Attention):
             return f'the kernels have segments="valid" and pinv_start="matrix" alone, not {self.segments!r} and ' + (
                 f"{self.pinv_start!r}"
             )
+        if self.ignore_mask:
+            return "ignore_mask is true, and the kernels take their mask"
         return why_not(q, self.num_landmarks, None if self.skip is None else self.skip.weight.shape[2])
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
@@ -166,12 +179,14 @@ class NystromAttention(Attention):
             ValueError: as `forward`.
         """
         self._check(q, k, q, is_causal=False)
-        mask = AttentionMask.wrap(mask, q) or _all_tokens(q)
+        mask = self._applied(mask, q) or _all_tokens(q)
         with torch.autocast(q.device.type, enabled=False):
             q, k = (x if x.dtype == torch.float64 else x.float() for x in (q, k))
             keep_B1N1 = mask.multiplier(q.dtype)
             if self.zeroes_masked_query_key:
                 q, k = q * keep_B1N1, k * keep_B1N1
+            if self.segments != "valid" and self._every_row_is_exact(q.shape[2]):
+                return self._exact_factors(q, k, mask)
             landmarks = self._landmarks(q, k, mask)
             _, inverse_BHMM = self._inverse(landmarks)
             keys_BHMN = self._softmax(landmarks.q_BHMD, k, mask.bias(q.dtype)) * keep_B1N1.mT
@@ -190,6 +205,14 @@ class NystromAttention(Attention):
             queries_BHNM = self._softmax(q, landmarks.k_BHMD, landmark_bias) * keep_B1N1
             return Factors(queries_BHNM, inverse_BHMM, keys_BHMN)
 
+    def _exact_factors(self, q: Tensor, k: Tensor, mask: AttentionMask) -> Factors:
+        """Fixed segments of one token each, for which `forward` takes softmax attention: its matrix and identities."""
+        keep_B1N1 = mask.multiplier(q.dtype)
+        queries_BHNM = self._softmax(q, k, mask.bias(q.dtype)) * keep_B1N1
+        identity_MM = torch.eye(self.num_landmarks, dtype=q.dtype, device=q.device)
+        inverse_BHMM = identity_MM.expand(*q.shape[:2], -1, -1)
+        return Factors(queries_BHNM, inverse_BHMM, inverse_BHMM * keep_B1N1.mT)
+
     def residual(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
         """‖A Z A − A‖ / ‖A‖ of the landmarks' matrix, (B, H): how far eq. 14 is from the pseudo-inverse.
 
@@ -197,7 +220,7 @@ class NystromAttention(Attention):
             q, k, mask: as in `factors`.
         """
         self._check(q, k, q, is_causal=False)
-        mask = AttentionMask.wrap(mask, q) or _all_tokens(q)
+        mask = self._applied(mask, q) or _all_tokens(q)
         if self.zeroes_masked_query_key:
             q, k = (x * mask.multiplier(x.dtype) for x in (q, k))
         with torch.autocast(q.device.type, enabled=False):

@@ -1,12 +1,11 @@
-"""The attention alone: time and memory over the length, beside its peers.
+"""The attention alone: time and memory over the length, beside its peers; attention_report.py makes tables of it.
 
 Shapes: B batch, H heads, N tokens, D head dim.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,15 +20,15 @@ from nystromformer.benchmark.peers import (
     fused_softmax,
     installed,
 )
-from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side, write_figures
-from nystromformer.machine import machine_facts
+from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
 
 logger = logging.getLogger(__name__)
 
 OURS, MASKED, BASE, CONTROL = "nystrom", "nystrom, padding mask", "authors' formulation", "elementwise control"
-_WRITTEN_OUT_LIMIT = 2048
+SOFTMAX, MASKED_SOFTMAX = "softmax (SDPA)", "softmax (SDPA), padding mask"
+WRITTEN_OUT_LIMIT = 2048
 """Past it the N x N matrices of the written-out softmax and their gradients take gigabytes."""
-_FUSED_LIMIT = 4096
+FUSED_LIMIT = 4096
 """Past it one fused softmax step takes seconds on a CPU."""
 
 
@@ -108,7 +107,7 @@ def _methods(
     modules: dict[str, nn.Module] = {BASE: MaterialisedNystrom(shape), "transformers": TransformersCore(shape)}
     if installed("nystrom_attention"):
         modules["nystrom-attention"] = NystromAttentionPackage(shape)
-    if length <= _WRITTEN_OUT_LIMIT:
+    if length <= WRITTEN_OUT_LIMIT:
         modules["softmax, written out"] = WrittenOutSoftmax()
     methods: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], list[nn.Parameter]]] = {
         OURS: (ours, list(ours.parameters())),
@@ -118,8 +117,9 @@ def _methods(
     for name, module in modules.items():
         module.to(device)
         methods[name] = (module, [p for p in module.parameters() if p.requires_grad])
-    if length <= _FUSED_LIMIT:
-        methods["softmax (SDPA)"] = (fused_softmax, [])
+    if length <= FUSED_LIMIT:
+        methods[SOFTMAX] = (fused_softmax, [])
+        methods[MASKED_SOFTMAX] = (lambda q, k, v: fused_softmax(q, k, v, keep_BN), [])
     return methods
 
 
@@ -139,71 +139,3 @@ def _forward_and_backward(
 
 def _flat(x_BHND: Tensor) -> Tensor:
     return x_BHND.transpose(1, 2).flatten(2)
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Times, memory, and ratios to the authors' formulation at the same length."""
-    lines = [f"{'tokens':>7}  {'method':24} {'forward ms':>20} ratio {'fwd+bwd ms':>20} ratio {'MiB':>8} ratio"]
-    base = {row.length: row for row in rows if row.method == BASE}
-    for row in rows:
-        other = base[row.length]
-        cells = [
-            (f"{_shown(row.forward):>20}", row.forward.median / other.forward.median),
-            (f"{_shown(row.both):>20}", row.both.median / other.both.median),
-            (f"{row.memory:>8.1f}", row.memory / other.memory),
-        ]
-        lines.append(f"{row.length:>7}  {row.method:24} " + " ".join(f"{text} {ratio:>5.2f}" for text, ratio in cells))
-    lines.append(
-        f"left out, as they take seconds a step: softmax (SDPA) past {_FUSED_LIMIT} tokens, written out past "
-        f"{_WRITTEN_OUT_LIMIT}"
-    )
-    return "\n".join([*lines, "", *_scaling(rows)])
-
-
-def _shown(timing: Timing) -> str:
-    return f"{timing.median:.2f} ({timing.low:.2f}-{timing.high:.2f})"
-
-
-def _scaling(rows: Sequence[Row]) -> list[str]:
-    """How time grows from the first to the last of the long lengths, relative to the length."""
-    long = sorted({row.length for row in rows if row.length >= 4096})
-    if len(long) < 2:
-        return []
-    first, last = long[0], long[-1]
-    found = {(row.method, row.length): row for row in rows}
-    lines = [f"time per token at {last} tokens over that at {first} (1 is proportional):"]
-    for method in (OURS, MASKED, CONTROL):
-        a, b = found[method, first], found[method, last]
-        forward, both = (y.median / x.median * first / last for x, y in ((a.forward, b.forward), (a.both, b.both)))
-        lines.append(f"  {method:24} forward {forward:.2f}, forward and backward {both:.2f}")
-    return lines
-
-
-def write_results(settings: AttentionBenchmark, rows: Sequence[Row], folder: Path) -> None:
-    """`attention.json`, `attention.txt` and `attention.png`."""
-    header = write_figures(folder, "attention", machine_facts(), asdict(settings), rows, table(rows))
-    _draw(rows, folder / "attention.png", header)
-
-
-def _draw(rows: Sequence[Row], path: Path, header: str) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(15, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = (("forward, ms", "forward"), ("forward and backward, ms", "both"), ("peak memory, MiB", "memory"))
-    for axis, (title, field) in zip(figure.subplots(1, 3), panels, strict=True):
-        for method in dict.fromkeys(row.method for row in rows):
-            mine = [row for row in rows if row.method == method]
-            values = [getattr(row, field) for row in mine]
-            heights = [value.median if isinstance(value, Timing) else value for value in values]
-            style = {"linewidth": 2.2} if method == OURS else {"linewidth": 1, "alpha": 0.8}
-            axis.loglog([row.length for row in mine], heights, "o-", markersize=3, label=method, base=2, **style)
-        axis.set_yscale("log", base=10)
-        lengths = sorted({row.length for row in rows})
-        axis.set_xticks(lengths, map(str, lengths))
-        axis.set(xlabel="tokens", title=title)
-        axis.grid(alpha=0.25)
-    figure.axes[0].legend(fontsize=8, frameon=False)
-    figure.suptitle(header, fontsize=8)
-    figure.savefig(path, dpi=110)

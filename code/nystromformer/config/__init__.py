@@ -10,10 +10,11 @@ from .attention import (
     attention_config,
 )
 from .load import experiment_config, json_schema, load_config
-from .schema import ExperimentConfig, GpuConfig, ModelConfig, PretrainingConfig, Resize
+from .schema import MOST_DROPOUT, ExperimentConfig, GpuConfig, ModelConfig, PretrainingConfig, Resize
 
 __all__ = [
     "ATTENTIONS",
+    "MOST_DROPOUT",
     "AttentionConfig",
     "AttentionName",
     "AttentionSpec",

@@ -4,11 +4,11 @@ Every parameter has a default, so that ``"attn_type": "nystrom"`` alone says eno
 """
 
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .messages import describe_errors, quoted
+from .messages import ImpossibleError, Problem, describe_errors, quoted
 
 
 def _name_is_required(schema: dict[str, Any]) -> None:
@@ -40,6 +40,11 @@ class AttentionConfig(BaseModel):
         description="Taps of the depthwise convolution over the values that is added to the output, an odd number; "
         "null for no convolution.",
     )
+    ignore_mask: bool = Field(
+        default=False,
+        description="Whether padding is taken for tokens like any others: it is attended to, enters landmarks and "
+        "convolution and gets an output, as in the authors' classification code.",
+    )
 
     def accepts_length(self, length: int) -> bool:
         """Whether the attention can take input of this many tokens, padding included."""
@@ -69,7 +74,8 @@ class NystromConfig(AttentionConfig):
         default="valid",
         description="What a landmark is the mean of. valid: near-equal segments of each row's own valid tokens; "
         "padded: the authors' fixed segments over the padded length, masked tokens as zeros; "
-        "padded_unmasked: the fixed segments of transformers' module, masked tokens included.",
+        "padded_unmasked: the fixed segments of transformers' module, masked tokens included. To let padding into the "
+        "rest as well there is ignore_mask.",
     )
     pinv_start: Literal["matrix", "batch"] = Field(
         default="matrix",
@@ -82,6 +88,19 @@ class NystromConfig(AttentionConfig):
         description="What computes it. torch: tensor operations; triton: fused kernels, an error where they cannot; "
         "auto: the kernels on CUDA devices where they can.",
     )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        problems = []
+        if self.ignore_mask and self.segments != "padded":
+            text = f'expected "padded" beside ignore_mask = true, found {quoted(self.segments)}: where padding counts'
+            problems.append(Problem(("segments",), f"{text} like any token, segments cannot go by the mask"))
+        if self.ignore_mask and self.implementation == "triton":
+            text = 'expected "torch" or "auto" beside ignore_mask = true, found "triton": the kernels take their mask'
+            problems.append(Problem(("implementation",), text))
+        if problems:
+            raise ImpossibleError(problems)
+        return self
 
     def accepts_length(self, length: int) -> bool:
         return self.segments == "valid" or length % self.num_landmarks == 0
@@ -120,7 +139,9 @@ def what_decides(attn_type: Any) -> Any:
     if isinstance(attn_type, list):
         return [what_decides(each) for each in attn_type]
     if isinstance(attn_type, dict):
-        return {key: value for key, value in attn_type.items() if key != "implementation"}
+        # Runs from before there was ignore_mask never did: they shall not count as others for it.
+        unsaid = {"implementation"} if attn_type.get("ignore_mask") else {"implementation", "ignore_mask"}
+        return {key: value for key, value in attn_type.items() if key not in unsaid}
     return attn_type
 
 

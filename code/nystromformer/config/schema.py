@@ -22,6 +22,9 @@ MixedPrecision = Literal[True, False, "bf16", "fp16"]
 Compile = Literal[True, False, "auto"]
 Resize = Literal["none", "lossless", "lossy"]
 
+MOST_DROPOUT = 0.999
+"""Past it hardly anything is left, scaled by thousands; dropout of 16 random bits needs a bound below one."""
+
 
 def _as_tuple(value: object) -> object:
     # Strict pydantic takes no list for a tuple, but JSON has only lists.
@@ -78,7 +81,7 @@ class ModelConfig(BaseModel):
     transformer_dim: Size = Field(description="Width of the layers; num_head x head_dim.")
     transformer_hidden_dim: Size = Field(description="Width of the hidden layer of each feed-forward block.")
     num_layers: Size = Field(description="Layers of the encoder.")
-    dropout_prob: float = Field(default=0.1, ge=0, lt=1, description="Probability of dropout.")
+    dropout_prob: float = Field(default=0.1, ge=0, le=MOST_DROPOUT, description="Probability of dropout.")
     num_head: Size = Field(description="Attention heads of each layer.")
     head_dim: Size = Field(description="Width of each attention head.")
     attn_type: AttnType = Field(

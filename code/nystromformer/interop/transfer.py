@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from nystromformer.config import Resize
+from nystromformer.config.attention import what_decides
 from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
 
 _POSITIONS = "encoder.embeddings.position.weight"
@@ -133,7 +134,7 @@ def transfer_weights(
     result.mentioned = [
         f"model.{key}: {_json(source_config[key])} in the checkpoint, {_json(config[key])} now"
         for key in _MENTIONED
-        if key in config and key in source_config and config[key] != source_config[key]
+        if key in config and key in source_config and what_decides(config[key]) != what_decides(source_config[key])
     ]
     return result
 

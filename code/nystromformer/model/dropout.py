@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from nystromformer.config import MOST_DROPOUT
+
 _LEVELS = 1 << 16
 
 
@@ -16,10 +18,15 @@ class Dropout(nn.Module):
     On a CPU each entry takes 16 random bits, so that `p` is rounded to a multiple of 2⁻¹⁶, and the rest is scaled by
     what is exact for that: torch's own draws one number an entry on one core and takes four times as long. All random
     numbers are the default generator's.
+
+    Raises:
+        ValueError: a probability that is not from 0 to MOST_DROPOUT; from 2⁻¹⁷ below one on it would be rounded to one.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
+        if not 0 <= p <= MOST_DROPOUT:
+            raise ValueError(f"p must be a probability from 0 to {MOST_DROPOUT}, found {p}")
         self.p = p
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:

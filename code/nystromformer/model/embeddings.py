@@ -11,22 +11,23 @@ from nystromformer.model.dropout import Dropout
 
 
 class Embeddings(nn.Module):
-    """Sum of the three embeddings, normalised where `embedding_norm` says so; (B, N) int64 -> (B, N, E).
+    """Sum of the three embeddings, projected where `embedding_dim` is not the layers' width, as the authors do, then
+    normalised where `embedding_norm` says so; (B, N) int64 -> (B, N, E).
 
     Positions start at `position_offset` (RoBERTa's 2: its first two rows are never used), whatever the padding.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        width = config.embedding_dim
+        width, out = config.embedding_dim, config.transformer_dim
         self.max_seq_len = config.max_seq_len
         self.position_offset = config.position_offset
         self.word = nn.Embedding(config.vocab_size, width)
         self.position = nn.Embedding(config.max_seq_len + config.position_offset, width)
         self.sentence_type = nn.Embedding(config.num_sen_type, width)
-        self.norm = nn.LayerNorm(width, config.layer_norm_eps) if config.embedding_norm else nn.Identity()
+        self.projection = nn.Identity() if width == out else nn.Linear(width, out)
+        self.norm = nn.LayerNorm(out, config.layer_norm_eps) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout_prob)
-        self.projection = nn.Identity() if width == config.transformer_dim else nn.Linear(width, config.transformer_dim)
 
     def forward(self, tokens_BN: Tensor, types_BN: Tensor | None = None) -> Tensor:
         """Embed.
@@ -44,5 +45,5 @@ class Embeddings(nn.Module):
         x_BNE = self.word(tokens_BN)
         x_BNE = x_BNE + self.position.weight[self.position_offset : self.position_offset + length]
         x_BNE = x_BNE + (self.sentence_type.weight[0] if types_BN is None else self.sentence_type(types_BN))
-        embedded: Tensor = self.projection(self.dropout(self.norm(x_BNE)))
+        embedded: Tensor = self.dropout(self.norm(self.projection(x_BNE)))
         return embedded

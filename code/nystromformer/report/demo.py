@@ -77,7 +77,7 @@ def run_demo(settings: DemoSettings) -> DemoResult:
         "data-preprocessing/docstrings/preprocess.py", "--out", corpora / "docstrings/unified", "--limit_mb", limit
     )
     flags = ["--length", str(model.max_seq_len), "--vocab_size", str(model.vocab_size), "--validation", "0.08"]
-    words = ["--corpora", corpora, "--corpus", "docstrings", "--tokenizer", "train", *flags]
+    words: list[str | Path] = ["--corpora", corpora, "--corpus", "docstrings", "--tokenizer", "train", *flags]
     _command("data-preprocessing/preprocess_data_512.py", "--out", dataset, *words)
     for run in runs:
         _command("code/run_pretrain.py", "--model", run, "--dataset", dataset)

@@ -6,10 +6,17 @@ from nystromformer.attention import Holds, Needs, create_attention
 
 VARIANTS: dict[str, dict[str, object]] = {
     "softmax": {"name": "softmax"},
+    "softmax, ignore_mask": {"name": "softmax", "ignore_mask": True},
     "nystrom": {"name": "nystrom"},
     'nystrom, segments="padded"': {"name": "nystrom", "segments": "padded"},
     'nystrom, segments="padded_unmasked"': {"name": "nystrom", "segments": "padded_unmasked"},
     'nystrom, pinv_start="batch"': {"name": "nystrom", "pinv_start": "batch"},
+    'nystrom, segments="padded", pinv_start="batch", ignore_mask': {
+        "name": "nystrom",
+        "segments": "padded",
+        "pinv_start": "batch",
+        "ignore_mask": True,
+    },
 }
 
 

@@ -35,6 +35,7 @@ from nystromformer.training.group import Group
 from nystromformer.training.log import RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, learning_rate
 from nystromformer.training.prefetch import copied_ahead
+from nystromformer.training.seeds import dropout_seed
 from nystromformer.training.settings import Batch, Device, Progress, Step, Task, TrainingSettings
 from nystromformer.training.stop import StopSignal
 
@@ -179,7 +180,7 @@ class Trainer:
         for index, batch in enumerate(step.micro_batches):
             # Dropout, too, is a function of (seed, step, micro-batch): nothing of the generator needs saving, and as
             # many micro-batches give the same step in any number of processes.
-            torch.manual_seed(_dropout_seed(self.settings.seed, number, self.group.rank * count + index))
+            torch.manual_seed(dropout_seed(self.settings.seed, number, self.group.rank * count + index))
             with accumulation(model, last=index == count - 1):
                 with self.device.autocast():
                     loss, sums = self.task.loss(to_device(batch, self.device.device))
@@ -360,8 +361,3 @@ def micro_batches(count: int, size: int) -> Iterator[slice]:
     """Slices of `size` rows out of `count`."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
-
-
-def _dropout_seed(seed: int, step: int, micro_batch: int) -> int:
-    # Any injective map of small numbers does; torch's generator scatters the bits.
-    return ((seed * 1_000_003 + step) * 4096 + micro_batch) % 2**64

@@ -1,0 +1,157 @@
+"""Tables and a picture of what attention.py measured."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nystromformer.benchmark.attention import (
+    BASE,
+    CONTROL,
+    FUSED_LIMIT,
+    MASKED,
+    MASKED_SOFTMAX,
+    OURS,
+    SOFTMAX,
+    WRITTEN_OUT_LIMIT,
+    AttentionBenchmark,
+    Row,
+)
+from nystromformer.benchmark.timing import Timing, write_figures
+from nystromformer.machine import machine_facts
+
+_MASKED = (MASKED, MASKED_SOFTMAX)
+_LEFT_OUT = (
+    f"Left out, as they take seconds a step: softmax (SDPA) past {FUSED_LIMIT} tokens, written out past "
+    f"{WRITTEN_OUT_LIMIT}."
+)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A figure of a row, and what it is of the same figure of softmax (SDPA) and of the authors' formulation."""
+
+    text: str
+    of_softmax: float | None
+    """None past the length at which softmax is left out."""
+    of_base: float
+
+
+def _compared(rows: Sequence[Row]) -> list[tuple[Row, tuple[_Compared, _Compared, _Compared]]]:
+    """Forward, forward and backward, and memory of each row; a row with a mask beside softmax with the same mask."""
+    found = {(row.method, row.length): row for row in rows}
+
+    def figure(row: Row, value: Callable[[Row], float], text: str) -> _Compared:
+        softmax = found.get((MASKED_SOFTMAX if row.method in _MASKED else SOFTMAX, row.length))
+        of_softmax = None if softmax is None else value(row) / value(softmax)
+        return _Compared(text, of_softmax, value(row) / value(found[BASE, row.length]))
+
+    return [
+        (
+            row,
+            (
+                figure(row, lambda each: each.forward.median, _shown(row.forward)),
+                figure(row, lambda each: each.both.median, _shown(row.both)),
+                figure(row, lambda each: each.memory, f"{row.memory:.1f}"),
+            ),
+        )
+        for row in rows
+    ]
+
+
+def _shown(timing: Timing) -> str:
+    return f"{timing.median:.2f} ({timing.low:.2f}-{timing.high:.2f})"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Times, memory, and their ratios to softmax and to the authors' formulation at the same length."""
+    ratios = f"{'/soft':>6} {'/auth':>6}"
+    lines = [
+        f"{'tokens':>7}  {'method':28} {'forward ms':>22} {ratios} {'fwd+bwd ms':>25} {ratios} {'MiB':>8} {ratios}"
+    ]
+    for row, figures in _compared(rows):
+        cells = [
+            f"{figure.text:>{width}} {_ratio(figure.of_softmax):>6} {_ratio(figure.of_base):>6}"
+            for figure, width in zip(figures, (22, 25, 8), strict=True)
+        ]
+        lines.append(f"{row.length:>7}  {row.method:28} {' '.join(cells)}")
+    return "\n".join([*lines, _LEFT_OUT, "", *_scaling(rows)])
+
+
+def markdown(settings: AttentionBenchmark, rows: Sequence[Row], facts: Mapping[str, Any], command: str) -> str:
+    """The same to be pasted: what was measured and on what, a row for each method, and the command.
+
+    Args:
+        facts: of the machine.
+    """
+    convolution = settings.conv_kernel_size or "none"
+    lines = [
+        f"float32, batch {settings.batch}, {settings.num_heads} heads of {settings.head_dim}, {settings.num_landmarks} "
+        f"landmarks, convolution {convolution}; " + ", ".join(f"{key} {value}" for key, value in facts.items()) + ".",
+        "Medians (quartiles); all methods of a length in turn in one process. A padding mask hides the last tenth of "
+        "the tokens; what has one is compared with softmax that has it too.",
+        "",
+        "| tokens | method | forward, ms | / softmax (SDPA) | / authors' | forward + backward, ms | / softmax | "
+        "/ authors' | peak memory, MiB | / softmax | / authors' |",
+        "|---" * 11 + "|",
+    ]
+    for row, figures in _compared(rows):
+        if row.method != CONTROL:
+            cells = [cell for each in figures for cell in (each.text, _ratio(each.of_softmax), _ratio(each.of_base))]
+            lines.append(f"| {row.length} | {row.method} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", _LEFT_OUT, "", f"`{command}`"])
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _scaling(rows: Sequence[Row]) -> list[str]:
+    """How time grows from the first to the last of the long lengths, relative to the length."""
+    long = sorted({row.length for row in rows if row.length >= 4096})
+    if len(long) < 2:
+        return []
+    first, last = long[0], long[-1]
+    found = {(row.method, row.length): row for row in rows}
+    lines = [f"time per token at {last} tokens over that at {first} (1 is proportional):"]
+    for method in (OURS, MASKED, CONTROL):
+        a, b = found[method, first], found[method, last]
+        forward, both = (y.median / x.median * first / last for x, y in ((a.forward, b.forward), (a.both, b.both)))
+        lines.append(f"  {method:24} forward {forward:.2f}, forward and backward {both:.2f}")
+    return lines
+
+
+def write_results(settings: AttentionBenchmark, rows: Sequence[Row], folder: Path, command: str) -> None:
+    """`attention.json`, `attention.txt`, `attention.md` and `attention.png`.
+
+    Args:
+        command: what repeats the measurement.
+    """
+    facts = machine_facts()
+    header = write_figures(folder, "attention", facts, asdict(settings), rows, table(rows))
+    (folder / "attention.md").write_text(f"{markdown(settings, rows, facts, command)}\n", encoding="utf-8")
+    _draw(rows, folder / "attention.png", header)
+
+
+def _draw(rows: Sequence[Row], path: Path, header: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = (("forward, ms", "forward"), ("forward and backward, ms", "both"), ("peak memory, MiB", "memory"))
+    for axis, (title, field) in zip(figure.subplots(1, 3), panels, strict=True):
+        for method in dict.fromkeys(row.method for row in rows):
+            mine = [row for row in rows if row.method == method]
+            values = [getattr(row, field) for row in mine]
+            heights = [value.median if isinstance(value, Timing) else value for value in values]
+            style = {"linewidth": 2.2} if method == OURS else {"linewidth": 1, "alpha": 0.8}
+            axis.loglog([row.length for row in mine], heights, "o-", markersize=3, label=method, base=2, **style)
+        axis.set_yscale("log", base=10)
+        lengths = sorted({row.length for row in rows})
+        axis.set_xticks(lengths, map(str, lengths))
+        axis.set(xlabel="tokens", title=title)
+        axis.grid(alpha=0.25)
+    figure.axes[0].legend(fontsize=8, frameon=False)
+    figure.suptitle(header, fontsize=8)
+    figure.savefig(path, dpi=110)

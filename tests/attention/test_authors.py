@@ -1,0 +1,135 @@
+"""The authors' attention, written out as their code evaluates it, against the options that name it."""
+
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import DIM, HEADS, qkv, suffix_mask
+from small import LENGTH, VOCABULARY, small_config
+from torch import Tensor
+
+from nystromformer.attention import NystromAttention, create_attention, reference
+from nystromformer.model import ClassificationModel
+
+LANDMARKS, TAPS = 8, 5
+PRETRAINING: dict[str, Any] = {"segments": "padded", "pinv_start": "batch"}
+CLASSIFICATION: dict[str, Any] = {**PRETRAINING, "ignore_mask": True}
+
+
+def authors_attention(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, weight: Tensor) -> Tensor:
+    """Their forward over Q, K, V (B, H, N, D): a mask if there is one, six iterations, the convolution of V."""
+    N = q.shape[2]
+    mask = torch.ones(len(q), N, dtype=q.dtype) if keep is None else keep.to(q.dtype)
+    q = q * mask[:, None, :, None] / DIM**0.5**2
+    k = k * mask[:, None, :, None] / DIM**0.5**2
+    negative = 1e9 * (1 - mask[:, None, None, :])
+    if N == LANDMARKS:
+        out = torch.softmax(q @ k.mT - negative, -1) @ v
+    else:
+        q_landmarks, k_landmarks = (x.reshape(-1, HEADS, LANDMARKS, N // LANDMARKS, DIM).mean(-2) for x in (q, k))
+        first = torch.softmax(q @ k_landmarks.mT, -1)
+        second = torch.softmax(q_landmarks @ k_landmarks.mT, -1)
+        third = torch.softmax(q_landmarks @ k.mT - negative, -1)
+        identity = torch.eye(LANDMARKS, dtype=q.dtype)
+        z = second.mT / second.sum(-2).max() / second.sum(-1).max()
+        for _ in range(6):
+            az = second @ z
+            z = 0.25 * z @ (13 * identity - az @ (15 * identity - az @ (7 * identity - az)))
+        out = first @ z @ (third @ v)
+    return out + torch.conv2d(v * mask[:, None, :, None], weight, padding=(TAPS // 2, 0), groups=HEADS)
+
+
+def padded(length: int) -> tuple[list[Tensor], Tensor]:
+    """Rows of several lengths; in their padding stands what an encoder makes of padding, not zeros."""
+    return qkv(4, length, dtype=torch.float64), suffix_mask(length, length, length - 3, length // 2, 1)
+
+
+@pytest.mark.parametrize("length", [LANDMARKS, 4 * LANDMARKS, 16 * LANDMARKS])
+def test_their_classification_passes_no_mask_on(length: int) -> None:
+    (q, k, v), keep = padded(length)
+    ours = NystromAttention(HEADS, DIM, LANDMARKS, TAPS, **CLASSIFICATION).double()
+    assert ours.skip is not None
+    inputs = [q, k, v, ours.skip.weight]
+    out, expected = ours(q, k, v, keep), authors_attention(q, k, v, None, ours.skip.weight)
+    torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-10)
+    upstream = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
+    for found, wanted in zip(*(torch.autograd.grad(x, inputs, upstream) for x in (out, expected)), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-9)
+    # What it declares not to hold, it does not: padding has an output, and its content reaches the other tokens.
+    assert out[1, :, -3:].abs().min() > 0
+    changed = torch.where(keep[:, None, :, None], v, 0.0)
+    assert (ours(q, k, changed, keep) - out)[1, :, 0].abs().max() > 1e-3
+    assert not any(getattr(ours.holds, name) for name in ("padding", "masking", "zeros", "batch"))
+
+
+@pytest.mark.parametrize("length", [LANDMARKS, 4 * LANDMARKS])
+def test_their_pretraining_masks(length: int) -> None:
+    (q, k, v), keep = padded(length)
+    ours = NystromAttention(HEADS, DIM, LANDMARKS, TAPS, **PRETRAINING).double()
+    assert ours.skip is not None
+    out, expected = ours(q, k, v, keep), authors_attention(q, k, v, keep, ours.skip.weight)
+    kept = keep[:, None, :, None].expand_as(out)
+    torch.testing.assert_close(out[kept], expected[kept], rtol=1e-9, atol=1e-10)
+    assert ours.holds.masking
+    assert ours.holds.zeros
+    assert not out[~kept].any()
+
+
+@pytest.mark.parametrize("changes", [{}, {"ignore_mask": False}, {"pinv_start": "matrix"}], ids=str)
+def test_nothing_less_is_their_classification(changes: dict[str, Any]) -> None:
+    (q, k, v), keep = padded(32)
+    options = {**CLASSIFICATION, **changes}
+    ours = NystromAttention(HEADS, DIM, LANDMARKS, TAPS, **options).double()
+    assert ours.skip is not None
+    with torch.no_grad():
+        off = (ours(q, k, v, keep) - authors_attention(q, k, v, None, ours.skip.weight)).abs().max()
+    assert (off > 1e-5) == bool(changes)
+
+
+def test_a_mask_that_is_ignored_is_still_checked() -> None:
+    ours = create_attention("nystrom", num_heads=HEADS, head_dim=DIM, num_landmarks=LANDMARKS, **CLASSIFICATION)
+    q, k, v = qkv(2, 32)
+    with pytest.raises(ValueError, match=r"\(2, 32\), found \(2, 31\)"):
+        ours(q, k, v, suffix_mask(31, 31, 5))
+    assert "ignore_mask=True" in repr(ours)
+
+
+def test_factors_and_residual_ignore_it_too() -> None:
+    (q, k, v), keep = padded(32)
+    ours = NystromAttention(HEADS, DIM, LANDMARKS, **CLASSIFICATION).double()
+    factors = ours.factors(q, k, keep)
+    product = factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN @ v
+    torch.testing.assert_close(product, ours(q, k, v, keep), rtol=1e-8, atol=1e-9)
+    assert torch.equal(ours.residual(q, k, keep), ours.residual(q, k))
+
+
+def test_the_kernels_refuse_it() -> None:
+    q, k, v = qkv(1, 32)
+    fused = NystromAttention(HEADS, DIM, LANDMARKS, ignore_mask=True, implementation="triton")
+    with pytest.raises(ValueError, match=r'"triton" cannot compute this: ignore_mask is true.* Use "torch" or "auto"'):
+        fused(q, k, v)
+    with pytest.raises(ValueError, match='expected "torch" or "auto" beside ignore_mask = true'):
+        create_attention(
+            "nystrom", num_heads=HEADS, head_dim=DIM, implementation="triton", segments="padded", ignore_mask=True
+        )
+
+
+@pytest.mark.parametrize("name", ["nystrom", "softmax"])
+def test_a_config_json_says_it_for_a_whole_model(name: str) -> None:
+    attention = {"name": name, "ignore_mask": True} | (PRETRAINING if name == "nystrom" else {})
+    landmarks = 8 if name == "nystrom" else None
+    config = small_config(model__attn_type=attention, model__num_landmarks=landmarks, model__dropout_prob=0.0).model
+    assert all(layer.ignore_mask and layer.conv_kernel_size for layer in config.attentions)
+    torch.manual_seed(0)
+    model = ClassificationModel(config, 3).eval()
+    tokens = torch.randint(5, VOCABULARY, (2, LENGTH))
+    keep = suffix_mask(LENGTH, LENGTH, 9)
+    assert torch.equal(model(tokens, keep), model(tokens))
+    tokens[1, 9:] = 1
+    assert not torch.equal(model(tokens, keep)[1], model(tokens[:, :24], keep[:, :24])[1]), "padding is attended to"
+
+
+def test_softmax_that_ignores_the_mask_is_softmax_over_all() -> None:
+    (q, k, v), keep = padded(20)
+    ours = create_attention("softmax", num_heads=HEADS, head_dim=DIM, ignore_mask=True)
+    torch.testing.assert_close(ours(q, k, v, keep), reference.softmax_attention(q, k, v))
