@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Nyström and softmax encoders pretrained alike on Wikipedia, fine-tuned on parts of four tasks, at several numbers of
-# landmarks: a few hours on two cores. Run it at the top of a clone, in its environment, with the data in place
-# (data-preprocessing/wiki, glue, imdb); started again, it goes on where it was stopped.
+# Nyström and softmax encoders, each with the convolution and without, pretrained alike on Wikipedia and fine-tuned on
+# parts of four tasks, Nyström at several numbers of landmarks: some six hours on two cores. Run it at the top of a clone,
+# in its environment, with the data in place (data-preprocessing/wiki, glue, imdb); started again, it goes on where it was
+# stopped.
 set -euo pipefail
 rows=data-preprocessing/512-wiki
 python data-preprocessing/wiki/preprocess.py
 python data-preprocessing/preprocess_data_512.py --corpus wiki=1 --tokenizer train --vocab_size 8192 --out $rows
-for model in nystrom-tiny softmax-tiny; do
+models=(nystrom-tiny-conv nystrom-tiny-noconv softmax-tiny-conv softmax-tiny-noconv)
+for model in "${models[@]}"; do
   python code/run_pretrain.py --model $model --dataset $rows
 done
 finetune() { # model, further flags
@@ -18,8 +20,12 @@ finetune() { # model, further flags
   python code/run_glue.py --task MRPC --glue glue --epoch 3 --batch_size 16 --lr 3e-4 "${common[@]}"
   python code/run_glue.py --task QNLI --glue glue --train_rows 4000 --epoch 2 --batch_size 16 --lr 3e-4 "${common[@]}"
 }
-finetune nystrom-tiny
-finetune nystrom-tiny --set model.num_landmarks=16
-finetune nystrom-tiny --set model.num_landmarks=8
-finetune softmax-tiny
-python code/run_report.py table2 nystrom-tiny softmax-tiny --out results/finetune-tiny/table2.md
+for model in "${models[@]}"; do
+  finetune "$model"
+done
+for landmarks in 16 8; do
+  for model in nystrom-tiny-conv nystrom-tiny-noconv; do
+    finetune "$model" --set model.num_landmarks=$landmarks
+  done
+done
+python code/run_report.py table2 "${models[@]}" --out results/finetune-tiny/table2.md

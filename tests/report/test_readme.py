@@ -42,5 +42,5 @@ def test_every_command_it_names_exists() -> None:
     assert len(scripts) >= 5
     for script in scripts:
         assert (ROOT / script).is_file(), script
-    for folder in re.findall(r"`((?:nystrom|softmax)-\w+)`", README):
+    for folder in re.findall(r"`((?:nystrom|softmax)-[\w-]+)`", README):
         assert (ROOT / folder / "config.json").is_file(), folder
