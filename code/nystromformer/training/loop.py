@@ -23,6 +23,7 @@ from nystromformer.training.checkpoint import (
     weights_of,
     write_checkpoint,
 )
+from nystromformer.training.clock import Clock
 from nystromformer.training.device import peak_memory_in_mib
 from nystromformer.training.distributed import (
     accumulation,
@@ -127,7 +128,7 @@ class Trainer:
             )
             if owes:
                 self._end_epoch(log)
-            clock = _Clock(self.progress.tokens)
+            clock = Clock(self.progress.tokens)
             for step in clock.waiting_for(copied_ahead(self.task.steps(first, last), self.device.device)):
                 gradient_norm = self._step(step)
                 log.advance()
@@ -324,31 +325,6 @@ class Trainer:
                 "Lower the learning rate, lengthen the warm-up or set max_grad_norm, and start again; the checkpoints "
                 "written so far are kept."
             )
-
-
-class _Clock:
-    """Speed since the last report: tokens a second, and the share of the time that went into waiting for data."""
-
-    def __init__(self, tokens: int) -> None:
-        self.restart(tokens)
-
-    def restart(self, tokens: int) -> None:
-        self._started, self._tokens, self._waited = time.monotonic(), tokens, 0.0
-
-    def waiting_for(self, steps: Iterator[Step]) -> Iterator[Step]:
-        """The steps, each of them waited for by the clock."""
-        begin = time.monotonic()
-        for step in steps:
-            self._waited += time.monotonic() - begin
-            yield step
-            begin = time.monotonic()
-
-    def speed(self, tokens: int) -> dict[str, float]:
-        """The figures, given the tokens so far; starts anew."""
-        seconds = time.monotonic() - self._started
-        speed = {"tokens_per_second": (tokens - self._tokens) / seconds, "waiting_for_data": self._waited / seconds}
-        self.restart(tokens)
-        return speed
 
 
 def to_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
