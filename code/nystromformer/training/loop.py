@@ -83,6 +83,7 @@ class Trainer:
         self._saved_at = time.monotonic()
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
+        self._left_out: Tensor | None = None
 
     def resume(self, content: Mapping[str, Any], source: Path) -> None:
         """Go on from the content of a `.cp` checkpoint, that any number of processes wrote.
@@ -193,8 +194,13 @@ class Trainer:
         gradient_norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), limit))
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self._add_sums(step_sums)
         total = gradient_norm.detach()
+        if self.scaler.is_enabled():
+            # The scaler leaves a step out whose gradients are not finite; the loss may not be, either.
+            left_out = ~torch.isfinite(total)
+            step_sums = step_sums.masked_fill(left_out, 0.0)
+            self._left_out = left_out.long() if self._left_out is None else self._left_out + left_out
+        self._add_sums(step_sums)
         self._gradient_norms = total if self._gradient_norms is None else self._gradient_norms + total
         self.progress.step += 1
         self.progress.tokens += step.tokens
@@ -210,7 +216,16 @@ class Trainer:
             old = self.progress.sums or [0.0] * len(new)
             self.progress.sums = [a + b for a, b in zip(old, new, strict=True)]
             self._pending = None
+        if self._left_out is not None:
+            self.progress.left_out += int(self._left_out)
+            self._left_out = None
         return self.progress.sums
+
+    def _metrics(self) -> dict[str, float]:
+        """Of the steps since the last report; none where the scaler left out every one of them."""
+        sums = self._collect_sums()
+        counted = self.progress.step - self.progress.reported_at - self.progress.left_out
+        return self.task.metrics(sums) if counted else {}
 
     def _is_report_due(self) -> bool:
         return self.progress.step - self.progress.reported_at >= self.settings.steps_per_report
@@ -219,7 +234,7 @@ class Trainer:
         return time.monotonic() - self._saved_at
 
     def _report(self, log: RunLog | SilentLog, gradient_norm: Tensor, speed: Mapping[str, float]) -> None:
-        metrics = self.task.metrics(self._collect_sums())
+        metrics = self._metrics()
         self._check_finite(metrics)
         self._check_loss_scale()
         rate = learning_rate(self.progress.step - 1, self.settings)
@@ -230,8 +245,10 @@ class Trainer:
             **speed,
             "memory_mib": float(memory),
         }
+        if self.scaler.is_enabled():
+            state |= {"loss_scale": self.scaler.get_scale(), "steps_left_out": float(self.progress.left_out)}
         log.train(self.progress.step, self._epoch, metrics, state)
-        self.progress.sums, self.progress.reported_at = [], self.progress.step
+        self.progress.sums, self.progress.reported_at, self.progress.left_out = [], self.progress.step, 0
 
     def _end_epoch(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
@@ -301,10 +318,13 @@ class Trainer:
 
     def _check_before_saving(self) -> None:
         """No checkpoint of a run that has diverged: the next start would go on from it."""
-        if self._pending is not None or self.progress.sums:
-            self._check_finite(self.task.metrics(self._collect_sums()))
-        # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then.
-        if self._gradient_norms is not None and not self.scaler.is_enabled():
+        self._check_finite(self._metrics())
+        # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then, but
+        # where the weights are the reason.
+        if self.scaler.is_enabled():
+            norm = torch.nn.utils.get_total_norm(list(self.task.model.parameters()))
+            self._check_finite({"the norm of the weights": float(norm)})
+        elif self._gradient_norms is not None:
             self._check_finite({"gradient_norm": float(self._gradient_norms)})
 
     def _check_loss_scale(self) -> None:

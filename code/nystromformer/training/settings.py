@@ -100,6 +100,8 @@ class Progress:
     """Metric sums since the last report."""
     reported_at: int = 0
     """The step of the last report."""
+    left_out: int = 0
+    """Steps since the last report that float16's loss scaler left out; they are not in the sums."""
     tokens: int = 0
     """Tokens seen since the start."""
     best: list[float] = field(default_factory=list)
