@@ -5,6 +5,8 @@ import re
 import torch
 from small import ROOT
 
+from nystromformer.config import load_config
+from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.report.exceptions import exceptions_table
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,6 +27,15 @@ def test_the_library_example_runs() -> None:
     exec(code[1], names)  # our own text
     assert names["out"].shape == (2, 12, 1000, 64)
     assert not names["out"][1, :, 37:].any()
+
+
+def test_the_disk_that_checkpoints_take() -> None:
+    config = load_config(ROOT / "nystrom-512" / "config.json")
+    with torch.device("meta"):
+        parameters = count_parameters(PretrainingModel(config.model, config.pretraining_setting.objectives))
+    epochs, state, weights = config.pretraining_setting.epoch, 12 * parameters, 4 * parameters
+    sizes = f"{state / 1e9:.2f} GB and {weights / 1e9:.2f} GB, and {epochs * (state + weights) / 1e9:.0f} GB"
+    assert f"for the {parameters / 1e6:.0f} million of\n`nystrom-512` {sizes} for its {epochs} epochs" in README
 
 
 def test_every_command_it_names_exists() -> None:

@@ -224,6 +224,13 @@ def test_a_checkpoint_of_another_architecture(refused: Refused, run: Path, data:
     assert "model.transformer_hidden_dim: 32 in the checkpoint, 64 now" in said
 
 
+@pytest.mark.parametrize("keep", [0, -1, 1.5, "all"])
+def test_a_number_of_epochs_to_keep_that_is_none(refused: Refused, run: Path, data: Path, keep: object) -> None:
+    for script in (PRETRAIN, VALIDATE):
+        said = refused(script, run, "--dataset", data, "--set", f"pretraining_setting.keep_epochs={keep}")
+        assert "pretraining_setting.keep_epochs: expected" in said
+
+
 @pytest.mark.parametrize("script", [PRETRAIN, VALIDATE])
 def test_a_pickle_with_code_in_it(refused: Refused, run: Path, data: Path, script: str) -> None:
     class Bomb:

@@ -28,6 +28,7 @@ _FREE = {
         "adam_eps",
         "max_grad_norm",
         "keep_checkpoints",
+        "keep_epochs",
         "minutes_per_checkpoint",
     },
     # Another micro-batch draws other dropout masks: allowed, and said.

@@ -156,12 +156,12 @@ def pretrain(
             f"processes that divides pretraining_setting.batch_size, such as {math.gcd(group.size, setting.batch_size)}"
         )
     dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
-    facts = checkpoint_facts(config, dataset)
+    settings, facts = training_settings(config), checkpoint_facts(config, dataset)
     check_same_run(facts, group)
     with held_folder(experiment.checkpoints, group):
         latest = latest_checkpoint(experiment, facts, group)
         if latest is not None and is_finished(latest, setting.num_steps):
-            tidy(latest, group)
+            tidy(latest, settings, group)
             group.on_main(lambda: keep_tokenizer(dataset.tokenizer_folder, experiment.checkpoints))
             say(group, "%s: done: %d of %d steps", experiment.folder, latest[1]["step"], setting.num_steps)
             return None
@@ -175,7 +175,7 @@ def pretrain(
         some = task.some_steps(first)
         stance = compiled_where_it_pays(layers, task, config, device, group, some, setting.num_steps)
         task.model = placed(model, layers, config, device, group)
-        trainer = Trainer(task, training_settings(config), experiment.checkpoints, device, facts, group)
+        trainer = Trainer(task, settings, experiment.checkpoints, device, facts, group)
         if latest is not None:
             resume(trainer, latest)
             latest = None  # a second copy of weights and optimizer, for as long as the run takes
@@ -198,6 +198,7 @@ def training_settings(config: ExperimentConfig) -> TrainingSettings:
         seed=setting.seed,
         minutes_per_checkpoint=setting.minutes_per_checkpoint,
         keep_checkpoints=setting.keep_checkpoints,
+        keep_epochs=setting.keep_epochs,
     )
 
 

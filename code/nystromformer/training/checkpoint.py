@@ -9,10 +9,10 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL, sync_folder
 from nystromformer.training.distributed import laid_out_like
+
+T = TypeVar("T")
 
 FORMAT = 1
 _NAME = re.compile(r"cp-(\d{4,})(?:-step-(\d+))?\.cp")
@@ -206,20 +208,41 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
 
 
-def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None) -> None:
-    """Keep each epoch's checkpoint and the last `keep` of those written in between.
+def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None, keep_epochs: int | None = None) -> None:
+    """Remove the checkpoints that newer ones, which are whole already, make superfluous.
+
+    One between epochs stays until the end of its epoch has one, and as long as it is among the last `keep`.
 
     Args:
         epochs: where given, only the weights of these epochs stay, and the last `keep` `.cp` files of either kind.
+        keep_epochs: so many of the last epochs stay, `.cp` and `.model`; None: all.
     """
     found = find_checkpoints(folder)
-    passing = found if epochs is not None else [other for other in found if other.step != float("inf")]
-    for other in passing[: max(0, len(passing) - keep)]:
-        other.path.unlink(missing_ok=True)
+    ends = [other for other in found if other.step == float("inf")]
+    over = ends[-1].epoch if ends else -1
+    between = [other for other in found if other.step != float("inf") and other.epoch > over]
+    staying = _last(keep, sorted([*ends, *between])) if epochs is not None else [*ends, *_last(keep, between)]
+    weights = {epoch: path for epoch, path in find_weights(folder).items() if path.suffix == ".model"}
     if epochs is not None:
-        for epoch, path in find_weights(folder).items():
-            if epoch not in epochs and path.suffix == ".model":
-                path.unlink(missing_ok=True)
+        leaving = weights.keys() - set(epochs)
+    else:
+        oldest = _oldest_kept({other.epoch for other in ends}, weights.keys(), keep_epochs)
+        staying = [other for other in staying if other.epoch >= oldest]
+        leaving = {epoch for epoch in weights if epoch < oldest}
+    for path in [other.path for other in found if other not in staying] + [weights[epoch] for epoch in sorted(leaving)]:
+        path.unlink(missing_ok=True)
+
+
+def _oldest_kept(ends: Collection[int], weights: Collection[int], keep: int | None) -> int:
+    """The first of the last `keep` epochs; never one after the last whole state, without which no run goes on."""
+    if keep is None or not ends:
+        return 0
+    return min(_last(keep, sorted({*ends, *weights}))[0], max(ends))
+
+
+def _last(count: int, items: Sequence[T]) -> Sequence[T]:
+    """The last `count` items, which may be none."""
+    return items[max(0, len(items) - count) :]
 
 
 def remove_weights(folder: Path) -> None:

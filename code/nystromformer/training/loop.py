@@ -262,7 +262,7 @@ class Trainer:
         def write() -> None:
             write_checkpoint(content, path)
             write_checkpoint(weights_of(content), path.with_suffix(".model"))
-            remove_old(self.folder, self.settings.keep_checkpoints, kept)
+            remove_old(self.folder, self.settings.keep_checkpoints, kept, self.settings.keep_epochs)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
@@ -288,7 +288,7 @@ class Trainer:
 
         def write() -> None:
             write_checkpoint(content, path)
-            remove_old(self.folder, self.settings.keep_checkpoints, self._kept_between())
+            remove_old(self.folder, self.settings.keep_checkpoints, self._kept_between(), self.settings.keep_epochs)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()

@@ -27,8 +27,10 @@ class TrainingSettings:
     minutes_per_checkpoint: float
     keep_checkpoints: int
     best_metric: str | None = None
-    """None: each epoch's checkpoint is kept. Else a validation metric, the higher the better: kept are the weights of
-    the best and the last epoch, and the last `keep_checkpoints` checkpoints."""
+    """None: the checkpoints of the last `keep_epochs` epochs stay. Else a validation metric, the higher the better: the
+    weights of the best and the last epoch stay, and the last `keep_checkpoints` checkpoints."""
+    keep_epochs: int | None = None
+    """None: those of all epochs."""
 
 
 @dataclass(frozen=True)
