@@ -163,7 +163,8 @@ def pretrain(
         if latest is not None and is_finished(latest, setting.num_steps):
             tidy(latest, settings, group)
             group.on_main(lambda: keep_tokenizer(dataset.tokenizer_folder, experiment.checkpoints))
-            say(group, "%s: done: %d of %d steps", experiment.folder, latest[1]["step"], setting.num_steps)
+            passed = ", past the end that it has now" if latest[1]["step"] > setting.num_steps else ""
+            say(group, "%s: done: %d of %d steps%s", experiment.folder, latest[1]["step"], setting.num_steps, passed)
             return None
         torch.manual_seed(setting.seed)
         model = PretrainingModel(config.model, setting.objectives)

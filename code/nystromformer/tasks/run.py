@@ -18,6 +18,7 @@ from nystromformer.training.checkpoint import (
     read_latest,
     remove_leftovers,
     remove_old,
+    reopen_epoch,
     write_missing_weights,
 )
 from nystromformer.training.compile import compile_units
@@ -122,6 +123,8 @@ def tidy(latest: tuple[Path, Mapping[str, Any]], settings: TrainingSettings, gro
     def work() -> None:
         remove_leftovers(path.parent)
         write_missing_weights(content, path)
+        if content["step"] < settings.num_steps:
+            reopen_epoch(content, path, settings.steps_per_epoch)
         if settings.best_metric is None:  # else the next epoch's end knows which epochs stay
             remove_old(path.parent, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
 

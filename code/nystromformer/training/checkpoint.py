@@ -65,6 +65,14 @@ def write_missing_weights(content: Mapping[str, Any], path: Path) -> None:
         write_checkpoint(weights_of(content), weights)
 
 
+def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -> None:
+    """Make a checkpoint that ended a run in the midst of an epoch one between epochs, for a run that goes on after all:
+    those of the rest of the epoch are the newer ones."""
+    if path.stem == epoch_name(content["epoch"]) and content["step"] % steps_per_epoch:
+        path.replace(path.with_name(f"{between_name(content['epoch'], content['step'])}.cp"))
+        sync_folder(path.parent)
+
+
 def find_checkpoints(folder: Path) -> list[Found]:
     """The folder's `.cp` files, oldest first."""
     found = []

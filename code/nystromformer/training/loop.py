@@ -127,6 +127,8 @@ class Trainer:
                 processes=self.group.size,
                 version=self.extra.get("version"),
             )
+            if first > last:
+                log.say(f"step {first} of {last}: the run had passed the end that it has now, and ends where it stands")
             if owes:
                 self._end_epoch(log)
             clock = Clock(self.progress.tokens)
@@ -160,10 +162,14 @@ class Trainer:
     @property
     def _is_epochs_end(self) -> bool:
         step = self.progress.step
-        return step % self.settings.steps_per_epoch == 0 or step == self.settings.num_steps
+        # Beyond the last step where an earlier start of the run was to have more.
+        return step % self.settings.steps_per_epoch == 0 or step >= self.settings.num_steps
 
     def _owes_an_epochs_end(self) -> bool:
-        """Whether the run stands at the end of an epoch whose validation and checkpoint a stop prevented."""
+        """Whether the run stands at an epoch's or its own end without the validation and checkpoint that belong there.
+
+        A stop prevented them, or the run was to go on then.
+        """
         if not self.progress.step or not self._is_epochs_end:
             return False
         path = self.folder / f"{epoch_name(self._epoch)}.cp"
