@@ -128,6 +128,9 @@ def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source
             if before.get(key) != now.get(key):
                 line = f"{section}.{key}: {before.get(key)!r} in the checkpoint, {now.get(key)!r} now"
                 (harmless if key in free else serious).append(line)
+    # What mixed_precision true amounts to depends on the device; earlier versions did not say it.
+    if content.get("precision", facts.get("precision")) != facts.get("precision"):
+        harmless.append(f"precision: {content['precision']} in the checkpoint, {facts['precision']} now")
     if content["dataset"] != facts["dataset"]:
         serious.append(f"dataset: {content['dataset'][:12]} in the checkpoint, {facts['dataset'][:12]} now")
     if serious:

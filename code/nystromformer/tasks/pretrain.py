@@ -157,6 +157,7 @@ def pretrain(
         )
     dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
     settings, facts = training_settings(config), checkpoint_facts(config, dataset)
+    facts |= {"precision": device.precision}
     check_same_run(facts, group)
     with held_folder(experiment.checkpoints, group):
         latest = latest_checkpoint(experiment, facts, group)

@@ -78,6 +78,12 @@ class Device:
     """None: float32 throughout."""
 
     @property
+    def precision(self) -> str:
+        """bf16, fp16 or float32: what `mixed_precision` amounts to on this device."""
+        names: dict[torch.dtype | None, str] = {None: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+        return names[self.autocast_dtype]
+
+    @property
     def needs_loss_scale(self) -> bool:
         """float16 gradients underflow without a scale; bfloat16 and float32 need none."""
         return self.autocast_dtype == torch.float16
