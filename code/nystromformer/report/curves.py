@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment import open_experiment
+from nystromformer.tasks.experiment import read_experiment
 from nystromformer.training.log import read_log
 
 _PICTURES = (".png", ".svg", ".pdf")
@@ -50,7 +50,7 @@ def read_run(folder: Path) -> Run:
     Raises:
         UserError: no experiment or no log there, or one without a report.
     """
-    path = open_experiment(folder).checkpoints / "log.jsonl"
+    path = read_experiment(folder).checkpoints / "log.jsonl"
     if not path.is_file():
         raise UserError(f"{path}: no such file; the folder has no pretraining run yet")
     run = Run(folder.resolve().name, read_log(path))

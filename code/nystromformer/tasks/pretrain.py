@@ -157,7 +157,7 @@ def pretrain(
         )
     dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
     settings, facts = training_settings(config), checkpoint_facts(config, dataset)
-    facts |= {"precision": device.precision}
+    facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)
     with held_folder(experiment.checkpoints, group):
         latest = latest_checkpoint(experiment, facts, group)

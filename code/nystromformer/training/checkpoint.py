@@ -9,7 +9,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ FORMAT = 1
 _NAME = re.compile(r"cp-(\d{4,})(?:-step-(\d+))?\.cp")
 _WEIGHTS = re.compile(r"cp-(\d{4,})\.(model|cp)")
 _TEMPORARY = ".tmp"
+_STATE = ("model", "optimizer", "scaler", "progress")
+"""What of a checkpoint's content is the run's state; the rest are facts about it, plain data."""
 
 
 class UnreadableCheckpoint(UserError):
@@ -55,7 +57,7 @@ def between_name(epoch: int, step: int) -> str:
 
 def weights_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """What of a `.cp` file's content stands in the `.model` file."""
-    return {key: value for key, value in content.items() if key not in ("optimizer", "scaler", "progress")}
+    return {key: value for key, value in content.items() if key not in _STATE or key == "model"}
 
 
 def write_missing_weights(content: Mapping[str, Any], path: Path) -> None:
@@ -145,8 +147,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
     _check_archive(path)
+    return _load(path)
+
+
+def _load(path: Path, mmap: bool = False) -> dict[str, Any]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         raise UserError(
             f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. Only "
@@ -159,6 +165,23 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if content["format"] != FORMAT:
         raise UserError(f"{path}: checkpoint format {content['format']}, this version reads format {FORMAT}")
     return content
+
+
+def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """What the newest checkpoint of a folder, `.cp` or `.model`, says beside its tensors, which are not read.
+
+    Returns:
+        The file and its plain data; None where there is none, or none that can be read: what reads one says why.
+    """
+    ends = list(reversed(find_weights(folder).values()))
+    for path in [*(found.path for found in reversed(find_checkpoints(folder))), *ends]:
+        try:
+            _check_archive(path, _damaged_facts)
+            content = _load(path, mmap=True)
+        except UserError:
+            continue
+        return path, {key: value for key, value in content.items() if key not in _STATE}
+    return None
 
 
 def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None:
@@ -265,11 +288,22 @@ def remove_leftovers(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _check_archive(path: Path) -> None:
-    """torch.load would give a legacy pickle a chance and does not name a damaged member."""
+def _damaged_facts(archive: zipfile.ZipFile) -> None:
+    """Reads what is not a tensor's bytes, a small part of the file, against its checksum."""
+    for name in archive.namelist():
+        if name.endswith(".pkl"):
+            archive.read(name)
+
+
+def _check_archive(path: Path, look: Callable[[zipfile.ZipFile], str | None] = zipfile.ZipFile.testzip) -> None:
+    """torch.load would give a legacy pickle a chance and does not name a damaged member.
+
+    Args:
+        look: reads the members that matter, and names one that is damaged.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
+            damaged = look(archive)
     except zipfile.BadZipFile as error:
         if path.stat().st_size and path.open("rb").read(1) == b"\x80":
             raise UserError(
