@@ -39,7 +39,7 @@ def test_defaults_are_the_authors(valid: Data) -> None:
     assert (setting.objectives, setting.mask_prob, setting.weight_decay) == (("mlm",), 0.15, 0.01)
     assert (setting.adam_beta1, setting.adam_beta2, setting.adam_eps) == (0.9, 0.999, 1e-6)
     assert (setting.max_grad_norm, setting.seed, setting.keep_checkpoints) == (1.0, 0, 2)
-    assert (setting.minutes_per_checkpoint, setting.batches_per_report) == (10, 10)
+    assert (setting.minutes_per_checkpoint, setting.batches_per_report, setting.keep_epochs) == (10, 10, None)
     assert (config.model_checkpoints, config.data_folder) == ("/model/model", "/dataset")
     assert (config.glue_dataset_folder, config.wikihop_dataset_folder) == ("/glue", "/wikihop")
     assert (config.from_cp, config.from_cp_resize) == (None, "lossless")
@@ -131,6 +131,7 @@ INF, NAN = float("inf"), float("nan")
         ("pretraining_setting.max_grad_norm", [0, -1, "1"]),
         ("pretraining_setting.seed", [-1, 1.0, 2**63]),
         ("pretraining_setting.minutes_per_checkpoint", [0, None]),
+        ("pretraining_setting.keep_epochs", [0, -1, 2.0, "2", True]),
         ("pretraining_setting.objectives", [[], ["sop"], ["mlm", "mlm"], "mlm", {}, None]),
         ("data_folder", ["", None, 3]),
         ("from_cp", ["", False]),
@@ -162,6 +163,8 @@ def test_wrong_values_are_refused_with_what_was_found(valid: Data, path: str, va
         ("pretraining_setting.warmup", 0),
         ("pretraining_setting.warmup", 1),
         ("pretraining_setting.max_grad_norm", None),
+        ("pretraining_setting.keep_epochs", None),
+        ("pretraining_setting.keep_epochs", 1),
         ("pretraining_setting.seed", 2**63 - 1),
         ("pretraining_setting.objectives", ["sop", "mlm"]),
         ("from_cp", "/model/model/cp-0001.cp"),

@@ -6,6 +6,7 @@ import torch
 from small import ROOT
 
 from nystromformer.config import NystromConfig, load_config
+from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.report.exceptions import exceptions_table
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -35,6 +36,15 @@ def test_the_authors_protocol_is_the_line_it_names() -> None:
         num_landmarks=64, conv_kernel_size=33, segments="padded", pinv_start="batch", ignore_mask=True
     )
     assert set(model.attentions) == {wanted}
+
+
+def test_the_disk_that_checkpoints_take() -> None:
+    config = load_config(ROOT / "nystrom-512" / "config.json")
+    with torch.device("meta"):
+        parameters = count_parameters(PretrainingModel(config.model, config.pretraining_setting.objectives))
+    epochs, state, weights = config.pretraining_setting.epoch, 12 * parameters, 4 * parameters
+    sizes = f"{state / 1e9:.2f} GB and {weights / 1e9:.2f} GB, and {epochs * (state + weights) / 1e9:.0f} GB"
+    assert f"for the {parameters / 1e6:.0f} million of\n`nystrom-512` {sizes} for its {epochs} epochs" in README
 
 
 def test_every_command_it_names_exists() -> None:

@@ -11,7 +11,7 @@ import torch
 from small import CPU, run_command, run_here, small_data, write_dataset, write_experiment
 
 from nystromformer.tasks.pretrain import pretrain
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 from nystromformer.training.folder import RunLock
 
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
@@ -213,15 +213,35 @@ def test_one_truncated_checkpoint_costs_an_epoch_only(
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_a_checkpoint_of_another_architecture(refused: Refused, run: Path, data: Path) -> None:
-    edit(run / "config.json", lambda c: c["model"].update(transformer_hidden_dim=64, num_landmarks=4))
+def test_a_run_that_is_to_go_on_with_another_attention(refused: Refused, run: Path, data: Path) -> None:
+    edit(run / "config.json", lambda c: c["model"].update(conv_kernel_size=9, num_landmarks=4))
+    said = refused(PRETRAIN, run, "--dataset", data)
+    assert "model.conv_kernel_size: 5 in the checkpoint, 9 now" in said
+    assert "model.num_landmarks: 8 in the checkpoint, 4 now" in said
+    said = refused(VALIDATE, run, "--dataset", data)
+    assert "core.skip.weight: the model has (2, 1, 9, 1), the checkpoint (2, 1, 5, 1)" in said
+
+
+def test_a_checkpoint_of_an_earlier_version_that_does_not_say_its_shape(
+    refused: Refused, run: Path, data: Path
+) -> None:
+    for path in (run / "model").glob("cp-*"):
+        content = read_checkpoint(path)
+        del content["set_by_flag"], content["precision"]
+        write_checkpoint(content, path)
+    edit(run / "config.json", lambda c: c["model"].update(transformer_hidden_dim=64))
     said = refused(VALIDATE, run, "--dataset", data)
     for layer in (0, 1):
         assert f"layers.{layer}.feed_forward.up.weight: the model has (64, 16), the checkpoint (32, 16)" in said
         assert f"layers.{layer}.feed_forward.down.weight: the model has (16, 64), the checkpoint (16, 32)" in said
-    said = refused(PRETRAIN, run, "--dataset", data)
-    assert "model.num_landmarks: 8 in the checkpoint, 4 now" in said
-    assert "model.transformer_hidden_dim: 32 in the checkpoint, 64 now" in said
+    assert "model.transformer_hidden_dim: 32 in the checkpoint, 64 now" in refused(PRETRAIN, run, "--dataset", data)
+
+
+@pytest.mark.parametrize("keep", [0, -1, 1.5, "all"])
+def test_a_number_of_epochs_to_keep_that_is_none(refused: Refused, run: Path, data: Path, keep: object) -> None:
+    for script in (PRETRAIN, VALIDATE):
+        said = refused(script, run, "--dataset", data, "--set", f"pretraining_setting.keep_epochs={keep}")
+        assert "pretraining_setting.keep_epochs: expected" in said
 
 
 @pytest.mark.parametrize("script", [PRETRAIN, VALIDATE])

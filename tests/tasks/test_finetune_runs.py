@@ -30,7 +30,7 @@ from nystromformer.tasks.finetune.sweep import Finetuned, finetune, open_setup
 from nystromformer.tasks.finetune.tables import table
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
-from nystromformer.training import Group, Trainer
+from nystromformer.training import Device, Group, Trainer
 from nystromformer.training.checkpoint import Found, find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 
@@ -366,10 +366,10 @@ def test_every_input_is_of_the_identity(
     other.write_bytes((source / "model" / "cp-0000.model").read_bytes())
     definition = sst2(glue_folder)
 
-    def name(*overrides: str, **changes: object) -> str:
+    def name(*overrides: str, device: Device = CPU, **changes: object) -> str:
         opened, wanted = open_experiment(experiment.folder, overrides), sweep(**changes)
         pretrained = open_pretrained(opened, wanted.checkpoint)
-        setup = open_setup(opened, definition, wanted, CPU, Group(), pretrained)
+        setup = open_setup(opened, definition, wanted, device, Group(), pretrained)
         return run_folder(setup, definition.load(setup.loading), wanted.runs[0]).name
 
     base = name()
@@ -403,6 +403,8 @@ def test_every_input_is_of_the_identity(
             )
         ),
     ]
+    # What mixed_precision true amounts to depends on the device.
+    different += [name(device=Device(torch.device("cpu"), dtype)) for dtype in (torch.bfloat16, torch.float16)]
     assert len({base, *different}) == 1 + len(different)
     plan = "nystromformer.tasks.finetune.run.PLAN_VERSION"
     unsorted = name(bucket=1)

@@ -21,7 +21,7 @@ from nystromformer.tasks.guess import top_guesses
 from nystromformer.tasks.pretrain import PretrainingTask, pretrain
 from nystromformer.tasks.pretrain_data import RowPreparation, ValidationBatches
 from nystromformer.tasks.validate import read_validation, table, validate
-from nystromformer.training import choose_device
+from nystromformer.training import Device, choose_device
 from nystromformer.training.checkpoint import read_checkpoint
 
 SHIPPED = sorted(path.parent.name for path in ROOT.glob("*/config.json"))
@@ -184,6 +184,22 @@ def test_mixed_precision_trains_and_resumes_like_float32(tmp_path: Path, dataset
     state = read_checkpoint(tmp_path / precision / "model" / "cp-0000.cp")
     assert bool(state["scaler"]) == (precision == "fp16")
     assert all(x.dtype == torch.float32 for x in state["model"].values())
+
+
+def test_a_run_that_goes_on_in_another_precision_says_so(
+    tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """mixed_precision true is what the device has: a run may begin with bfloat16 and go on where there is none."""
+    bf16 = Device(torch.device("cpu"), torch.bfloat16)
+    for epoch, device, name in ((1, bf16, "bf16"), (2, bf16, "bf16"), (3, CPU, "float32")):
+        changes = {"pretraining_setting__epoch": epoch, "pretraining_setting__batches_per_epoch": 2}
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            pretrain(write_experiment(tmp_path, model__mixed_precision=True, **changes), dataset_folder, device)
+        assert ("precision" in caplog.text) == (epoch == 3)
+        for kind in ("cp", "model"):
+            assert read_checkpoint(tmp_path / "model" / f"cp-{epoch - 1:04d}.{kind}")["precision"] == name
+    assert "changed since cp-0001.cp: precision: bf16 in the checkpoint, float32 now" in caplog.text
 
 
 def test_top_guesses_are_the_models(finished: Experiment, dataset_folder: Path) -> None:

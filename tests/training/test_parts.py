@@ -63,6 +63,7 @@ def test_precision() -> None:
     assert choose_device("cpu", "bf16").autocast_dtype == torch.bfloat16
     assert choose_device("cpu", "fp16").autocast_dtype == torch.float16
     assert str(choose_device("cpu", "bf16")) == "cpu, bfloat16 autocast"
+    assert [choose_device("cpu", name).precision for name in (False, "bf16", "fp16")] == ["float32", "bf16", "fp16"]
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:

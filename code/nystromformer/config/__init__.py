@@ -9,7 +9,8 @@ from .attention import (
     SoftmaxConfig,
     attention_config,
 )
-from .load import experiment_config, json_schema, load_config
+from .load import experiment_config, json_schema, load_config, peek_config
+from .overrides import overridden
 from .schema import MOST_DROPOUT, ExperimentConfig, GpuConfig, ModelConfig, PretrainingConfig, Resize
 
 __all__ = [
@@ -29,4 +30,6 @@ __all__ = [
     "experiment_config",
     "json_schema",
     "load_config",
+    "overridden",
+    "peek_config",
 ]

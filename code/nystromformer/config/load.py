@@ -40,6 +40,18 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     return _checked(data, source, problems)
 
 
+def peek_config(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """What `load_config` would check, unchecked; empty where it cannot be read, which `load_config` explains."""
+    try:
+        data, _ = parse_json(_read(path))
+    except (UserError, ValueError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    apply_overrides(data, overrides)
+    return data
+
+
 def experiment_config(data: object, source: str) -> ExperimentConfig:
     """The experiment that already parsed `data` describes, such as a checkpoint's; `source` names it in messages.
 

@@ -1,7 +1,7 @@
 """Overrides of single keys from the command line: ``model.attn_type=softmax``."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .messages import Path, Problem, dotted, quoted
@@ -34,6 +34,28 @@ def apply_overrides(data: Any, overrides: Sequence[str]) -> list[Problem]:
         seen.add(path)
         problems += _set(data, path, value)
     return problems
+
+
+def overridden(overrides: Sequence[str]) -> dict[str, Any]:
+    """The dotted keys that overrides give a value, and the values; of an object, those of its keys.
+
+    Malformed overrides are left out: `apply_overrides` tells of them.
+    """
+    found: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if equals and _PATH.fullmatch(key.strip()):
+            path = _parts(key.strip())
+            found |= {dotted(place): value for place, value in _leaves(path, _value(text, path)[0])}
+    return found
+
+
+def _leaves(path: Path, value: object) -> Iterator[tuple[Path, object]]:
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    for key, item in value.items():
+        yield from _leaves((*path, key), item)
 
 
 def _parts(key: str) -> Path:

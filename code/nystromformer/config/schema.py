@@ -259,7 +259,12 @@ class PretrainingConfig(BaseModel):
         default=0, ge=0, lt=2**63, description="Seed of the weights, the order of the rows, masking and dropout."
     )
     keep_checkpoints: Size = Field(
-        default=2, description="Latest checkpoints between epochs that are kept; each epoch's always is."
+        default=2, description="Latest checkpoints between epochs that stay until their epoch's own is written."
+    )
+    keep_epochs: Size | None = Field(
+        default=None,
+        description="Latest epochs whose checkpoints stay, the whole state (.cp) and the weights (.model) alike; "
+        "earlier ones are removed at each epoch's end and when the run is started again. null for all.",
     )
     minutes_per_checkpoint: float = Field(default=10.0, gt=0, description="Minutes between checkpoints in an epoch.")
 

@@ -8,10 +8,25 @@ from typing import Any
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment import open_experiment
+from nystromformer.tasks.experiment import read_experiment
 from nystromformer.training.log import read_log
 
 _PICTURES = (".png", ".svg", ".pdf")
+_WINDOW = 0.02
+"""The part of a run's reports that its running mean is taken over; five of them where that is less."""
+_ROW = 5
+"""Entries that the legend has in one row."""
+_RAW: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.35, "zorder": 1}
+_MEAN: dict[str, Any] = {"linewidth": 1.7, "zorder": 2}
+_VALIDATION: dict[str, Any] = {
+    "marker": "o",
+    "markersize": 4.5,
+    "markeredgecolor": "white",
+    "linestyle": "--",
+    "linewidth": 0.9,
+    "zorder": 3,
+}
+_BASELINES: tuple[dict[str, Any], ...] = ({"linestyle": ":"}, {"linestyle": "-."})
 _PANELS = {"loss": "loss", "mlm_accuracy": "masked tokens right, %", "sop_accuracy": "sentence orders right, %"}
 
 
@@ -35,26 +50,32 @@ def read_run(folder: Path) -> Run:
     Raises:
         UserError: no experiment or no log there, or one without a report.
     """
-    path = open_experiment(folder).checkpoints / "log.jsonl"
+    path = read_experiment(folder).checkpoints / "log.jsonl"
     if not path.is_file():
         raise UserError(f"{path}: no such file; the folder has no pretraining run yet")
     run = Run(folder.resolve().name, read_log(path))
-    if not any(record["type"] == "train" for record in run.records):
+    if not run.series("train", "loss")[0]:
         raise UserError(f"{path}: the run has reported no step yet")
     return run
 
 
 def draw_curves(runs: Sequence[Run], path: Path, baselines: dict[str, float] | None = None) -> None:
-    """Draw one panel per metric over the steps, training thin and validation marked; writes a PNG.
+    """Draw one panel per metric over the steps: a color for each run, its reports thin, their running mean bold, its
+    validations marked, and one legend for all of it.
 
     Args:
+        path: of the picture, PNG, SVG or PDF by its ending.
         baselines: names and accuracies drawn as horizontal lines in the masked-token panel.
+
+    Raises:
+        UserError: another ending.
     """
     if path.suffix not in _PICTURES:
         raise UserError(f"{path}: expected a picture's name that ends in one of {', '.join(_PICTURES)}")
     # Without a window system; imported here, because it takes a second.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     panels = [metric for metric in _PANELS if any(run.series("train", metric)[0] for run in runs)]
     figure = Figure(figsize=(5.6 * len(panels), 4.2), layout="constrained")
@@ -62,24 +83,38 @@ def draw_curves(runs: Sequence[Run], path: Path, baselines: dict[str, float] | N
     axes = np.atleast_1d(figure.subplots(1, len(panels)))
     for axis, metric in zip(axes, panels, strict=True):
         for number, run in enumerate(runs):
-            color = f"C{number}"
             steps, values = run.series("train", metric)
-            axis.plot(steps, values, color=color, alpha=0.25, linewidth=0.8)
-            axis.plot(steps, _smooth(values), color=color, linewidth=1.4, label=f"{run.name}, training")
-            axis.plot(
-                *run.series("validation", metric), "o--", color=color, markersize=4, label=f"{run.name}, validation"
-            )
+            axis.plot(steps, values, color=f"C{number}", **_RAW)
+            axis.plot(*_smooth(steps, values), color=f"C{number}", **_MEAN)
+            axis.plot(*run.series("validation", metric), color=f"C{number}", **_VALIDATION)
         if metric == "mlm_accuracy":
-            for style, (name, accuracy) in zip((":", "-."), (baselines or {}).items(), strict=False):
-                axis.axhline(100 * accuracy, color="grey", linestyle=style, label=name.replace("_", " "))
+            for style, accuracy in zip(_BASELINES, (baselines or {}).values(), strict=False):
+                axis.axhline(100 * accuracy, color="grey", **style)
         axis.set(xlabel="step", title=_PANELS[metric])
         axis.grid(alpha=0.2)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(fontsize=8, frameon=False)
+    runs_named = [Line2D([], [], color=f"C{number}", label=run.name, **_MEAN) for number, run in enumerate(runs)]
+    styles = {"training, each report": _RAW, "training, running mean": _MEAN, "validation": _VALIDATION}
+    if "mlm_accuracy" in panels:
+        styles |= zip((name.replace("_", " ") for name in baselines or {}), _BASELINES, strict=False)
+    styles_named = [Line2D([], [], color="0.3", label=name, **style) for name, style in styles.items()]
+    rows = 1 if len(runs_named) + len(styles_named) <= _ROW else 3
+    # Filled up, so that runs and styles stand in columns of their own.
+    blank = Line2D([], [], alpha=0, label=" ")
+    entries = [entry for part in (runs_named, styles_named) for entry in [*part, *[blank] * (-len(part) % rows)]]
+    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries) // rows, fontsize=8, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 
-def _smooth(values: Sequence[float], width: int = 5) -> list[float]:
-    """A running mean over the last few reports."""
-    return [float(np.mean(values[max(0, i + 1 - width) : i + 1])) for i in range(len(values))]
+def _smooth(steps: Sequence[int], values: Sequence[float]) -> tuple[list[int], list[float]]:
+    """Steps and a running mean around each, of as many reports before it as after it, so that it lags nowhere.
+
+    Towards both ends it is of fewer, but in a run of some length not of one or three: chance would say where it ends.
+    """
+    least = 2 if len(values) > 10 else 0
+    widest = max(2, round(_WINDOW * len(values) / 2))
+    inside = range(least, len(values) - least)
+    sides = [min(widest, i, len(values) - 1 - i) for i in inside]
+    means = [float(np.mean(values[i - side : i + side + 1])) for i, side in zip(inside, sides, strict=True)]
+    return [steps[i] for i in inside], means

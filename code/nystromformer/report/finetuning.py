@@ -12,7 +12,7 @@ from typing import Any
 
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment import open_experiment
+from nystromformer.tasks.experiment import read_experiment
 from nystromformer.tasks.finetune.measured import BASELINES, Measured, find_baselines, read_baselines
 from nystromformer.tasks.finetune.results import RESULT_FILE, RunResult, read_result
 from nystromformer.tasks.finetune.spread import Mark, Spread, mark, rows_behind
@@ -150,7 +150,7 @@ def collect(folders: Sequence[Path]) -> Finished:
     names = [path.name for path in different]
     for path, folder in different.items():
         name = path.name if names.count(path.name) == 1 else str(folder)
-        checkpoints = open_experiment(folder).checkpoints
+        checkpoints = read_experiment(folder).checkpoints
         results: list[RunResult] = []
         waiting: list[str] = []
         for place in (found for pattern in _PLACES for found in sorted(checkpoints.glob(pattern))):

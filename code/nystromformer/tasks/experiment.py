@@ -1,15 +1,16 @@
 """An experiment folder: its config.json, and where its files are in and outside a container."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import nystromformer
-from nystromformer.config import ExperimentConfig, NystromConfig, load_config
+from nystromformer.config import ExperimentConfig, NystromConfig, load_config, overridden, peek_config
 from nystromformer.config.attention import what_decides
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
+from nystromformer.tasks.shape import SHAPE, recall_shape, run_shape
 
 CONTAINER_MODEL = Path("/model")
 
@@ -28,6 +29,7 @@ _FREE = {
         "adam_eps",
         "max_grad_norm",
         "keep_checkpoints",
+        "keep_epochs",
         "minutes_per_checkpoint",
     },
     # Another micro-batch draws other dropout masks: allowed, and said.
@@ -41,6 +43,8 @@ class Experiment:
 
     folder: Path
     config: ExperimentConfig
+    set_by_flag: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Keys of the model's shape that `--set` gave when the run began, dotted, and their values."""
 
     @property
     def checkpoints(self) -> Path:
@@ -49,8 +53,7 @@ class Experiment:
 
     def path(self, name: str) -> Path:
         """A path of config.json: what is under the container's /model, or relative, is in the experiment folder."""
-        path = Path(name)
-        return self.folder / (path.relative_to(CONTAINER_MODEL) if path.is_relative_to(CONTAINER_MODEL) else path)
+        return _resolved(self.folder, name)
 
     def dataset(self, folder: Path | None, verify: bool = False) -> Dataset:
         """The dataset in `folder`, or else in config.json's `data_folder`, checked to fit the model.
@@ -77,12 +80,35 @@ class Experiment:
 
 
 def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read `folder/config.json`, with `section.key=value` overrides.
+    """Read `folder/config.json`, with `section.key=value` overrides, for work on the run that the folder has, if any.
+
+    Of the shape of its weights (`SHAPE`), what overrides gave when it began need not be given again.
+
+    Raises:
+        UserError: all that is wrong with it, or another shape than that of the run's checkpoints.
+    """
+    path = folder / "config.json"
+    data, given = peek_config(path, overrides), overridden(overrides)
+    checkpoints = data.get("model_checkpoints", ExperimentConfig.model_fields["model_checkpoints"].default)
+    run = run_shape(_resolved(folder, checkpoints)) if data and isinstance(checkpoints, str) else None
+    recalled = {} if run is None else recall_shape(run, path, data, given)
+    config = load_config(path, [*overrides, *(f"{key}={value}" for key, value in recalled.items())])
+    by_flag = {key: getattr(config.model, name) for key, name in SHAPE.items() if key in given or key in recalled}
+    return Experiment(folder, config, by_flag)
+
+
+def read_experiment(folder: Path) -> Experiment:
+    """Read `folder/config.json`, whatever has become of the run in the folder.
 
     Raises:
         UserError: all that is wrong with it.
     """
-    return Experiment(folder, load_config(folder / "config.json", overrides))
+    return Experiment(folder, load_config(folder / "config.json"))
+
+
+def _resolved(folder: Path, name: str) -> Path:
+    path = Path(name)
+    return folder / (path.relative_to(CONTAINER_MODEL) if path.is_relative_to(CONTAINER_MODEL) else path)
 
 
 def checkpoint_facts(config: ExperimentConfig, dataset: Dataset) -> dict[str, Any]:
@@ -128,6 +154,9 @@ def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source
             if before.get(key) != now.get(key):
                 line = f"{section}.{key}: {before.get(key)!r} in the checkpoint, {now.get(key)!r} now"
                 (harmless if key in free else serious).append(line)
+    # What mixed_precision true amounts to depends on the device; earlier versions did not say it.
+    if content.get("precision", facts.get("precision")) != facts.get("precision"):
+        harmless.append(f"precision: {content['precision']} in the checkpoint, {facts['precision']} now")
     if content["dataset"] != facts["dataset"]:
         serious.append(f"dataset: {content['dataset'][:12]} in the checkpoint, {facts['dataset'][:12]} now")
     if serious:

@@ -161,14 +161,16 @@ def pretrain(
             f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on: make one with "
             "another --validation, or score checkpoints on this one with code/run_validation.py"
         )
-    facts = checkpoint_facts(config, dataset)
+    settings, facts = training_settings(config), checkpoint_facts(config, dataset)
+    facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)
     with held_folder(experiment.checkpoints, group):
         latest = latest_checkpoint(experiment, facts, group)
         if latest is not None and is_finished(latest, setting.num_steps):
-            tidy(latest, group)
+            tidy(latest, settings, group)
             group.on_main(lambda: keep_tokenizer(dataset.tokenizer_folder, experiment.checkpoints))
-            say(group, "%s: done: %d of %d steps", experiment.folder, latest[1]["step"], setting.num_steps)
+            passed = ", past the end that it has now" if latest[1]["step"] > setting.num_steps else ""
+            say(group, "%s: done: %d of %d steps%s", experiment.folder, latest[1]["step"], setting.num_steps, passed)
             return None
         torch.manual_seed(setting.seed)
         model = PretrainingModel(config.model, setting.objectives)
@@ -180,7 +182,7 @@ def pretrain(
         some = task.some_steps(first)
         stance = compiled_where_it_pays(layers, task, config, device, group, some, setting.num_steps)
         task.model = placed(model, layers, config, device, group)
-        trainer = Trainer(task, training_settings(config), experiment.checkpoints, device, facts, group)
+        trainer = Trainer(task, settings, experiment.checkpoints, device, facts, group)
         if latest is not None:
             resume(trainer, latest)
             latest = None  # a second copy of weights and optimizer, for as long as the run takes
@@ -203,6 +205,7 @@ def training_settings(config: ExperimentConfig) -> TrainingSettings:
         seed=setting.seed,
         minutes_per_checkpoint=setting.minutes_per_checkpoint,
         keep_checkpoints=setting.keep_checkpoints,
+        keep_epochs=setting.keep_epochs,
     )
 
 

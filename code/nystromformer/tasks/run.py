@@ -11,12 +11,14 @@ from torch import nn
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.tasks.experiment import Experiment, check_resumable
-from nystromformer.training import Device, Group, Trainer
+from nystromformer.training import Device, Group, Trainer, TrainingSettings
 from nystromformer.training.checkpoint import (
     epoch_name,
     read_checkpoint,
     read_latest,
     remove_leftovers,
+    remove_old,
+    reopen_epoch,
     write_missing_weights,
 )
 from nystromformer.training.compile import compile_units
@@ -110,17 +112,21 @@ def resume(trainer: Trainer, latest: tuple[Path, Mapping[str, Any]]) -> None:
     """
     path, content = latest
     trainer.group.check(lambda: trainer.resume(content, path))
-    tidy(latest, trainer.group)
+    tidy(latest, trainer.settings, trainer.group)
     say(trainer.group, "going on from %s, step %d of %d", path.name, content["step"], trainer.settings.num_steps)
 
 
-def tidy(latest: tuple[Path, Mapping[str, Any]], group: Group) -> None:
-    """Do what a kill at an epoch's very end left undone."""
+def tidy(latest: tuple[Path, Mapping[str, Any]], settings: TrainingSettings, group: Group) -> None:
+    """Put a run's checkpoints in order: after a kill at an epoch's very end, and for settings that have changed."""
     path, content = latest
 
     def work() -> None:
         remove_leftovers(path.parent)
         write_missing_weights(content, path)
+        if content["step"] < settings.num_steps:
+            reopen_epoch(content, path, settings.steps_per_epoch)
+        if settings.best_metric is None:  # else the next epoch's end knows which epochs stay
+            remove_old(path.parent, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
 
     group.on_main(work)
 

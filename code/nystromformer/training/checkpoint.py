@@ -9,10 +9,10 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,14 @@ from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL, sync_folder
 from nystromformer.training.distributed import laid_out_like
 
+T = TypeVar("T")
+
 FORMAT = 1
 _NAME = re.compile(r"cp-(\d{4,})(?:-step-(\d+))?\.cp")
 _WEIGHTS = re.compile(r"cp-(\d{4,})\.(model|cp)")
 _TEMPORARY = ".tmp"
+_STATE = ("model", "optimizer", "scaler", "progress")
+"""What of a checkpoint's content is the run's state; the rest are facts about it, plain data."""
 
 
 class UnreadableCheckpoint(UserError):
@@ -53,7 +57,7 @@ def between_name(epoch: int, step: int) -> str:
 
 def weights_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """What of a `.cp` file's content stands in the `.model` file."""
-    return {key: value for key, value in content.items() if key not in ("optimizer", "scaler", "progress")}
+    return {key: value for key, value in content.items() if key not in _STATE or key == "model"}
 
 
 def write_missing_weights(content: Mapping[str, Any], path: Path) -> None:
@@ -61,6 +65,14 @@ def write_missing_weights(content: Mapping[str, Any], path: Path) -> None:
     weights = path.with_suffix(".model")
     if path.stem == epoch_name(content["epoch"]) and not weights.exists():
         write_checkpoint(weights_of(content), weights)
+
+
+def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -> None:
+    """Make a checkpoint that ended a run in the midst of an epoch one between epochs, for a run that goes on after all:
+    those of the rest of the epoch are the newer ones."""
+    if path.stem == epoch_name(content["epoch"]) and content["step"] % steps_per_epoch:
+        path.replace(path.with_name(f"{between_name(content['epoch'], content['step'])}.cp"))
+        sync_folder(path.parent)
 
 
 def find_checkpoints(folder: Path) -> list[Found]:
@@ -135,8 +147,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
     _check_archive(path)
+    return _load(path)
+
+
+def _load(path: Path, mmap: bool = False) -> dict[str, Any]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         raise UserError(
             f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. Only "
@@ -149,6 +165,23 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if content["format"] != FORMAT:
         raise UserError(f"{path}: checkpoint format {content['format']}, this version reads format {FORMAT}")
     return content
+
+
+def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """What the newest checkpoint of a folder, `.cp` or `.model`, says beside its tensors, which are not read.
+
+    Returns:
+        The file and its plain data; None where there is none, or none that can be read: what reads one says why.
+    """
+    ends = list(reversed(find_weights(folder).values()))
+    for path in [*(found.path for found in reversed(find_checkpoints(folder))), *ends]:
+        try:
+            _check_archive(path, _damaged_facts)
+            content = _load(path, mmap=True)
+        except UserError:
+            continue
+        return path, {key: value for key, value in content.items() if key not in _STATE}
+    return None
 
 
 def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None:
@@ -206,20 +239,41 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
 
 
-def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None) -> None:
-    """Keep each epoch's checkpoint and the last `keep` of those written in between.
+def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None, keep_epochs: int | None = None) -> None:
+    """Remove the checkpoints that newer ones, which are whole already, make superfluous.
+
+    One between epochs stays until the end of its epoch has one, and as long as it is among the last `keep`.
 
     Args:
         epochs: where given, only the weights of these epochs stay, and the last `keep` `.cp` files of either kind.
+        keep_epochs: so many of the last epochs stay, `.cp` and `.model`; None: all.
     """
     found = find_checkpoints(folder)
-    passing = found if epochs is not None else [other for other in found if other.step != float("inf")]
-    for other in passing[: max(0, len(passing) - keep)]:
-        other.path.unlink(missing_ok=True)
+    ends = [other for other in found if other.step == float("inf")]
+    over = ends[-1].epoch if ends else -1
+    between = [other for other in found if other.step != float("inf") and other.epoch > over]
+    staying = _last(keep, sorted([*ends, *between])) if epochs is not None else [*ends, *_last(keep, between)]
+    weights = {epoch: path for epoch, path in find_weights(folder).items() if path.suffix == ".model"}
     if epochs is not None:
-        for epoch, path in find_weights(folder).items():
-            if epoch not in epochs and path.suffix == ".model":
-                path.unlink(missing_ok=True)
+        leaving = weights.keys() - set(epochs)
+    else:
+        oldest = _oldest_kept({other.epoch for other in ends}, weights.keys(), keep_epochs)
+        staying = [other for other in staying if other.epoch >= oldest]
+        leaving = {epoch for epoch in weights if epoch < oldest}
+    for path in [other.path for other in found if other not in staying] + [weights[epoch] for epoch in sorted(leaving)]:
+        path.unlink(missing_ok=True)
+
+
+def _oldest_kept(ends: Collection[int], weights: Collection[int], keep: int | None) -> int:
+    """The first of the last `keep` epochs; never one after the last whole state, without which no run goes on."""
+    if keep is None or not ends:
+        return 0
+    return min(_last(keep, sorted({*ends, *weights}))[0], max(ends))
+
+
+def _last(count: int, items: Sequence[T]) -> Sequence[T]:
+    """The last `count` items, which may be none."""
+    return items[max(0, len(items) - count) :]
 
 
 def remove_weights(folder: Path) -> None:
@@ -234,11 +288,22 @@ def remove_leftovers(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _check_archive(path: Path) -> None:
-    """torch.load would give a legacy pickle a chance and does not name a damaged member."""
+def _damaged_facts(archive: zipfile.ZipFile) -> None:
+    """Reads what is not a tensor's bytes, a small part of the file, against its checksum."""
+    for name in archive.namelist():
+        if name.endswith(".pkl"):
+            archive.read(name)
+
+
+def _check_archive(path: Path, look: Callable[[zipfile.ZipFile], str | None] = zipfile.ZipFile.testzip) -> None:
+    """torch.load would give a legacy pickle a chance and does not name a damaged member.
+
+    Args:
+        look: reads the members that matter, and names one that is damaged.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
+            damaged = look(archive)
     except zipfile.BadZipFile as error:
         if path.stat().st_size and path.open("rb").read(1) == b"\x80":
             raise UserError(

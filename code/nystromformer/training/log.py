@@ -53,7 +53,9 @@ class RunLog:
         self._write({"type": "train", "step": step, "epoch": epoch, **metrics, **speed})
         self._plot("train", step, {**metrics, **speed})
         memory = f"peak memory {speed['memory_mib'] / 1024:,.2f} GiB"
-        text = f"{describe(metrics)}, {speed['tokens_per_second']:,.0f} tokens/s, {memory}"
+        text = f"{describe(metrics) or 'no loss'}, {speed['tokens_per_second']:,.0f} tokens/s, {memory}"
+        if left_out := speed.get("steps_left_out"):
+            text += f", {left_out:.0f} steps left out (float16 overflow, loss scale {speed['loss_scale']:g})"
         if self._bar.disable:
             logger.info("step %d/%d: %s, %s left", step, self._num_steps, text, self._time_left(step))
         else:

@@ -23,6 +23,7 @@ from nystromformer.training.checkpoint import (
     weights_of,
     write_checkpoint,
 )
+from nystromformer.training.clock import Clock
 from nystromformer.training.device import peak_memory_in_mib
 from nystromformer.training.distributed import (
     accumulation,
@@ -83,6 +84,7 @@ class Trainer:
         self._saved_at = time.monotonic()
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
+        self._left_out: Tensor | None = None
 
     def resume(self, content: Mapping[str, Any], source: Path) -> None:
         """Go on from the content of a `.cp` checkpoint, that any number of processes wrote.
@@ -126,9 +128,11 @@ class Trainer:
                 processes=self.group.size,
                 version=self.extra.get("version"),
             )
+            if first > last:
+                log.say(f"step {first} of {last}: the run had passed the end that it has now, and ends where it stands")
             if owes:
                 self._end_epoch(log)
-            clock = _Clock(self.progress.tokens)
+            clock = Clock(self.progress.tokens)
             for step in clock.waiting_for(copied_ahead(self.task.steps(first, last), self.device.device)):
                 gradient_norm = self._step(step)
                 log.advance()
@@ -159,10 +163,14 @@ class Trainer:
     @property
     def _is_epochs_end(self) -> bool:
         step = self.progress.step
-        return step % self.settings.steps_per_epoch == 0 or step == self.settings.num_steps
+        # Beyond the last step where an earlier start of the run was to have more.
+        return step % self.settings.steps_per_epoch == 0 or step >= self.settings.num_steps
 
     def _owes_an_epochs_end(self) -> bool:
-        """Whether the run stands at the end of an epoch whose validation and checkpoint a stop prevented."""
+        """Whether the run stands at an epoch's or its own end without the validation and checkpoint that belong there.
+
+        A stop prevented them, or the run was to go on then.
+        """
         if not self.progress.step or not self._is_epochs_end:
             return False
         path = self.folder / f"{epoch_name(self._epoch)}.cp"
@@ -193,8 +201,13 @@ class Trainer:
         gradient_norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), limit))
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self._add_sums(step_sums)
         total = gradient_norm.detach()
+        if self.scaler.is_enabled():
+            # The scaler leaves a step out whose gradients are not finite; the loss may not be, either.
+            left_out = ~torch.isfinite(total)
+            step_sums = step_sums.masked_fill(left_out, 0.0)
+            self._left_out = left_out.long() if self._left_out is None else self._left_out + left_out
+        self._add_sums(step_sums)
         self._gradient_norms = total if self._gradient_norms is None else self._gradient_norms + total
         self.progress.step += 1
         self.progress.tokens += step.tokens
@@ -210,7 +223,16 @@ class Trainer:
             old = self.progress.sums or [0.0] * len(new)
             self.progress.sums = [a + b for a, b in zip(old, new, strict=True)]
             self._pending = None
+        if self._left_out is not None:
+            self.progress.left_out += int(self._left_out)
+            self._left_out = None
         return self.progress.sums
+
+    def _metrics(self) -> dict[str, float]:
+        """Of the steps since the last report; none where the scaler left out every one of them."""
+        sums = self._collect_sums()
+        counted = self.progress.step - self.progress.reported_at - self.progress.left_out
+        return self.task.metrics(sums) if counted else {}
 
     def _is_report_due(self) -> bool:
         return self.progress.step - self.progress.reported_at >= self.settings.steps_per_report
@@ -219,7 +241,7 @@ class Trainer:
         return time.monotonic() - self._saved_at
 
     def _report(self, log: RunLog | SilentLog, gradient_norm: Tensor, speed: Mapping[str, float]) -> None:
-        metrics = self.task.metrics(self._collect_sums())
+        metrics = self._metrics()
         self._check_finite(metrics)
         self._check_loss_scale()
         rate = learning_rate(self.progress.step - 1, self.settings)
@@ -230,8 +252,10 @@ class Trainer:
             **speed,
             "memory_mib": float(memory),
         }
+        if self.scaler.is_enabled():
+            state |= {"loss_scale": self.scaler.get_scale(), "steps_left_out": float(self.progress.left_out)}
         log.train(self.progress.step, self._epoch, metrics, state)
-        self.progress.sums, self.progress.reported_at = [], self.progress.step
+        self.progress.sums, self.progress.reported_at, self.progress.left_out = [], self.progress.step, 0
 
     def _end_epoch(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
@@ -245,7 +269,7 @@ class Trainer:
         def write() -> None:
             write_checkpoint(content, path)
             write_checkpoint(weights_of(content), path.with_suffix(".model"))
-            remove_old(self.folder, self.settings.keep_checkpoints, kept)
+            remove_old(self.folder, self.settings.keep_checkpoints, kept, self.settings.keep_epochs)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
@@ -271,7 +295,7 @@ class Trainer:
 
         def write() -> None:
             write_checkpoint(content, path)
-            remove_old(self.folder, self.settings.keep_checkpoints, self._kept_between())
+            remove_old(self.folder, self.settings.keep_checkpoints, self._kept_between(), self.settings.keep_epochs)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
@@ -301,10 +325,13 @@ class Trainer:
 
     def _check_before_saving(self) -> None:
         """No checkpoint of a run that has diverged: the next start would go on from it."""
-        if self._pending is not None or self.progress.sums:
-            self._check_finite(self.task.metrics(self._collect_sums()))
-        # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then.
-        if self._gradient_norms is not None and not self.scaler.is_enabled():
+        self._check_finite(self._metrics())
+        # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then, but
+        # where the weights are the reason.
+        if self.scaler.is_enabled():
+            norm = torch.nn.utils.get_total_norm(list(self.task.model.parameters()))
+            self._check_finite({"the norm of the weights": float(norm)})
+        elif self._gradient_norms is not None:
             self._check_finite({"gradient_norm": float(self._gradient_norms)})
 
     def _check_loss_scale(self) -> None:
@@ -325,31 +352,6 @@ class Trainer:
                 "Lower the learning rate, lengthen the warm-up or set max_grad_norm, and start again; the checkpoints "
                 "written so far are kept."
             )
-
-
-class _Clock:
-    """Speed since the last report: tokens a second, and the share of the time that went into waiting for data."""
-
-    def __init__(self, tokens: int) -> None:
-        self.restart(tokens)
-
-    def restart(self, tokens: int) -> None:
-        self._started, self._tokens, self._waited = time.monotonic(), tokens, 0.0
-
-    def waiting_for(self, steps: Iterator[Step]) -> Iterator[Step]:
-        """The steps, each of them waited for by the clock."""
-        begin = time.monotonic()
-        for step in steps:
-            self._waited += time.monotonic() - begin
-            yield step
-            begin = time.monotonic()
-
-    def speed(self, tokens: int) -> dict[str, float]:
-        """The figures, given the tokens so far; starts anew."""
-        seconds = time.monotonic() - self._started
-        speed = {"tokens_per_second": (tokens - self._tokens) / seconds, "waiting_for_data": self._waited / seconds}
-        self.restart(tokens)
-        return speed
 
 
 def to_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:

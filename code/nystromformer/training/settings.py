@@ -27,8 +27,10 @@ class TrainingSettings:
     minutes_per_checkpoint: float
     keep_checkpoints: int
     best_metric: str | None = None
-    """None: each epoch's checkpoint is kept. Else a validation metric, the higher the better: kept are the weights of
-    the best and the last epoch, and the last `keep_checkpoints` checkpoints."""
+    """None: the checkpoints of the last `keep_epochs` epochs stay. Else a validation metric, the higher the better: the
+    weights of the best and the last epoch stay, and the last `keep_checkpoints` checkpoints."""
+    keep_epochs: int | None = None
+    """None: those of all epochs."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,12 @@ class Device:
     """None: float32 throughout."""
 
     @property
+    def precision(self) -> str:
+        """bf16, fp16 or float32: what `mixed_precision` amounts to on this device."""
+        names: dict[torch.dtype | None, str] = {None: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+        return names[self.autocast_dtype]
+
+    @property
     def needs_loss_scale(self) -> bool:
         """float16 gradients underflow without a scale; bfloat16 and float32 need none."""
         return self.autocast_dtype == torch.float16
@@ -100,6 +108,8 @@ class Progress:
     """Metric sums since the last report."""
     reported_at: int = 0
     """The step of the last report."""
+    left_out: int = 0
+    """Steps since the last report that float16's loss scaler left out; they are not in the sums."""
     tokens: int = 0
     """Tokens seen since the start."""
     best: list[float] = field(default_factory=list)
