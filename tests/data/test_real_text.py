@@ -1,57 +1,24 @@
 """Real text, where NYSTROM_DATA names a folder of data sets: the four corpora in their own formats."""
 
 import os
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import ByteLevelBPETokenizer
 
 from nystromformer.data.corpora.formats import Rules
 from nystromformer.data.corpora.unify import UnifySettings, unify
-from nystromformer.data.corpus import Document, read_documents, split_sentences
+from nystromformer.data.corpus import read_documents
 from nystromformer.data.dataset import open_dataset
 from nystromformer.data.pretraining import PretrainingSettings, build_pretraining
-from nystromformer.data.rows import write_rows
-from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
 
 DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent"))
-ROBERTA = SpecialTokens(bos=0, pad=1, eos=2, unk=3, mask=50264)
-LENGTH = 512
 
 pytestmark = [
     pytest.mark.data,
     pytest.mark.skipif(not (DATA / "wiki").is_dir(), reason="NYSTROM_DATA names no folder with wiki/ in it"),
 ]
-
-
-def articles() -> Iterator[Document]:
-    for path in sorted((DATA / "wiki" / "english_wiki").rglob("wiki_*"))[:3]:
-        found = re.findall(r'<doc id="(\d+)".*?>\n(.*?)</doc>', path.read_text(encoding="utf-8"), re.DOTALL)
-        for number, text in found:
-            if len(text.split()) >= 128:
-                yield Document(number, number, tuple(split_sentences(text)))
-
-
-def test_wikipedia_with_the_roberta_tokenizer_fills_its_rows(tmp_path: Path) -> None:
-    folder = DATA / "roberta-base"
-    tokenizer = ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), add_prefix_space=True)
-    documents = list(articles())
-    written = write_rows(tmp_path, "train", iter(documents), tokenizer._tokenizer, ROBERTA, LENGTH)
-    assert written.documents == len(documents) > 50
-    rows = np.fromfile(tmp_path / "train.tokens.bin", dtype="<u2").reshape(-1, LENGTH)
-    splits = np.fromfile(tmp_path / "train.splits.bin", dtype="<u2")
-    assert len(rows) == written.rows > 100
-    assert (rows[:, 0] == ROBERTA.bos).all()
-    assert (rows[:, -1] == ROBERTA.eos).all()
-    assert not (rows == ROBERTA.pad).any(), "every row is full"
-    assert (splits > 0).mean() > 0.3
-    assert (rows[np.flatnonzero(splits), splits[splits > 0] - 1] == ROBERTA.eos).all()
-    text = tokenizer.decode(rows[0][1:100].tolist())
-    assert documents[0].sentences[0][:40] in text
 
 
 RULES = {
@@ -108,6 +75,11 @@ def test_the_mixture_at_4096_tokens(corpora: Path, tmp_path: Path) -> None:
     assert dataset.vocab_size == 50265
     assert (dataset.special.bos, dataset.special.mask) == (0, 50264)
     assert all(manifest.fill(split) > 0.95 for split in ("train", "validation"))
+    rows = dataset.train.tokens
+    assert (rows[:, 0] == dataset.special.bos).all()
+    labelled = np.flatnonzero(dataset.train.splits)
+    assert len(labelled) > 0.08 * len(rows)
+    assert (rows[labelled, dataset.train.splits[labelled] - 1] == dataset.special.eos).all()
     share = manifest.validation.documents / (manifest.train.documents + manifest.validation.documents)
     assert 0.1 < share < 0.3
     with pytest.raises(UserError, match=r"roberta-base is of models that take 512"):

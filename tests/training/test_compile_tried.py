@@ -128,10 +128,12 @@ def every_other_step_masked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def masked(self: PretrainingSteps, number: int) -> Step:
         step = made(self, number)
-        if number % 2:
-            for batch in step.micro_batches:
+        for batch in step.micro_batches:
+            assert isinstance(batch, dict)
+            batch.pop("mask_BN", None)
+            if number % 2:
                 keep = torch.arange(batch["tokens_BN"].shape[1]) < torch.tensor([[30]])
-                batch["mask_BN"] = keep.expand(batch["tokens_BN"].shape)  # type: ignore[index]  # it is a dict
+                batch["mask_BN"] = keep.expand(batch["tokens_BN"].shape).clone()
         return step
 
     monkeypatch.setattr(PretrainingSteps, "__getitem__", masked)
