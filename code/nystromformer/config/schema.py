@@ -235,9 +235,9 @@ class PretrainingConfig(BaseModel):
 
     objectives: tuple[Objective, ...] = Field(
         default=("mlm",),
-        description="What is learned: mlm (masked tokens) always, sop (sentence order) beside it if listed. The loss is "
-        "the mean over masked tokens plus the mean over rows with an order, each of which weighs 1 / (batch_size x their "
-        "share of all rows), also in a step that has few of them.",
+        description="What is learned: mlm (masked tokens) always, sop (sentence order) beside it if listed. The loss "
+        "is the mean over masked tokens plus the mean over rows with an order, each of which weighs 1 / (batch_size x "
+        "their share of all rows), also in a step that has few of them.",
         json_schema_extra={"uniqueItems": True, "contains": {"const": "mlm"}},
     )
     batch_size: Size = Field(description="Rows in each optimiser step, over all devices.")
