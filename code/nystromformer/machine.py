@@ -14,7 +14,7 @@ def machine_facts() -> dict[str, Any]:
     """What a figure must be read with: hardware, versions, date, commit."""
     return {
         "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__).parent),
         "processor": _processor(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
@@ -30,17 +30,20 @@ def _processor() -> str:
     return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
 
 
-def _commit() -> str:
-    """The commit of the code that is measured; marked where the tree has changes."""
-    folder = Path(__file__).parent
+def commit_of(folder: Path) -> str:
+    """The commit of the code that is measured; marked where the tree has changes, but for those of `results/`, which
+    one measurement after another makes.
+    """
+    code = (":/", ":(top,exclude)results")
     try:
-        commit = subprocess.run(
-            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude", "*"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        commit = _git(folder, "rev-parse", "--short", "HEAD")
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *code)
     except (OSError, subprocess.CalledProcessError):
         # Where the code was copied without its history, whoever copied it can say.
         return os.environ.get("NYSTROM_COMMIT", "unknown")
-    return commit.stdout.strip()
+    return f"{commit}-dirty" if changes else commit
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -137,7 +137,7 @@ def _draw(rows: Sequence[Row], path: Path, header: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    figure = Figure(figsize=(15, 5), layout="constrained")
     FigureCanvasAgg(figure)
     panels = (("forward, ms", "forward"), ("forward and backward, ms", "both"), ("peak memory, MiB", "memory"))
     for axis, (title, field) in zip(figure.subplots(1, 3), panels, strict=True):
@@ -152,6 +152,7 @@ def _draw(rows: Sequence[Row], path: Path, header: str) -> None:
         axis.set_xticks(lengths, map(str, lengths))
         axis.set(xlabel="tokens", title=title)
         axis.grid(alpha=0.25)
-    figure.axes[0].legend(fontsize=8, frameon=False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     figure.suptitle(header, fontsize=8)
     figure.savefig(path, dpi=110)
