@@ -31,10 +31,10 @@ def _processor() -> str:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit of the code that is measured; marked where the tree has changes, but for those of `results/`, which
-    one measurement after another makes.
+    """The commit of the code that is measured; marked where the tree has changes, but for the data in `results/`, which
+    one measurement after another writes.
     """
-    code = (":/", ":(top,exclude)results")
+    code = (":/", *(f":(top,exclude)results/*.{ending}" for ending in ("json", "txt", "md", "png")))
     try:
         commit = _git(folder, "rev-parse", "--short", "HEAD")
         changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *code)

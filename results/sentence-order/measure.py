@@ -1,6 +1,7 @@
 """What the edges of a row's sides tell of their order; writes order.json beside this file.
 
-NYSTROM_DATA=DIR python results/sentence-order/measure.py, with wiki/, bookcorpus/, stories/ and roberta-base/ in DIR.
+NYSTROM_DATA=DIR python results/sentence-order/measure.py, with wiki/, bookcorpus/, stories/ and roberta-base/ in DIR;
+in the environment of `make test`, whose functions in tests/data/test_sentence_order.py it uses.
 """
 
 import sys
@@ -25,6 +26,7 @@ def measure(text: Text, length: int) -> dict[str, float | int]:
     edges, opens, fills = packed(text, length)
     inner = [sides for sides, first in zip(edges, opens, strict=True) if not first]
     found: dict[str, float | int] = {
+        "documents": len(text.documents),
         "rows": len(fills),
         "labelled_share": len(edges) / len(fills),
         "text_mean": float(fills.mean()),

@@ -213,9 +213,9 @@ OLDER: dict[str, tuple[dict[str, object], list[str]]] = {
     "of docstrings": (
         {"parameters": {"sources": [], "min_words": 20, "limit_mb": 10.0, "length": 256, "vocab_size": 4096}},
         [
-            "python data-preprocessing/docstrings/preprocess.py --min_words 20 --limit_mb 10.0",
+            "python data-preprocessing/docstrings/preprocess.py --min_words 20 --limit_mb 10.0 --seed 3",
             "python data-preprocessing/preprocess_data_512.py --corpus docstrings --length 32 --tokenizer train "
-            "--vocab_size 4096 --seed 3 --out {folder} --overwrite",
+            "--vocab_size 4096 --validation 0.08 --seed 3 --out {folder} --overwrite",
         ],
     ),
     "of corpora": (
@@ -224,7 +224,7 @@ OLDER: dict[str, tuple[dict[str, object], list[str]]] = {
             "python data-preprocessing/wiki/preprocess.py --overwrite",
             "python data-preprocessing/stories/preprocess.py --overwrite",
             "python data-preprocessing/preprocess_data_512.py --corpus wiki --corpus stories=1/3 --length 32 "
-            "--tokenizer roberta-base --validation 0.2 --seed 3 --out {folder} --overwrite",
+            "--tokenizer roberta-base --tokenizer_limit 32 --validation 0.2 --seed 3 --out {folder} --overwrite",
         ],
     ),
 }

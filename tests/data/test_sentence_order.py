@@ -93,12 +93,16 @@ def cut_anywhere(text: Text, length: int) -> list[Sides]:
     return edges
 
 
-def check_that_order_is_not_told_by_edges(text: Text, length: int) -> np.ndarray:
-    """The bounds of every corpus; returns each row's share of text."""
+def check_that_order_is_not_told_by_edges(text: Text, length: int, told_before: float = 0.85) -> np.ndarray:
+    """The bounds of every corpus; returns each row's share of text.
+
+    Args:
+        told_before: of the orders of rows that are cut anywhere, at the least.
+    """
     edges, opens, fills = packed(text, length)
     inner = [sides for sides, first in zip(edges, opens, strict=True) if not first]
     assert len(inner) > 2000
-    assert naive_bayes(cut_anywhere(text, length)) >= 0.85
+    assert naive_bayes(cut_anywhere(text, length)) >= told_before
     assert naive_bayes(inner) < 0.55
     assert naive_bayes(edges) < 0.65
     return fills
@@ -109,9 +113,11 @@ def test_docstrings() -> None:
     documents = list(documents_of_modules(modules, 20, Tally()))
     sentences = [sentence for document in documents for sentence in document.sentences]
     tokenizer = train_tokenizer(sentences[: len(sentences) // 4], 4096)
-    fills = check_that_order_is_not_told_by_edges(Text(tokenizer, list(encode_documents(documents, tokenizer))), 256)
+    text = Text(tokenizer, list(encode_documents(documents, tokenizer)))
+    assert check_that_order_is_not_told_by_edges(text, 256).min() >= 0.8
+    _, _, fills = packed(text, 512)
     assert fills.min() >= 0.8
-    assert fills.mean() >= 0.93
+    assert fills.mean() >= 0.95
 
 
 real = pytest.mark.skipif(not (DATA / "wiki").is_dir(), reason="NYSTROM_DATA names no folder with wiki/ in it")
@@ -138,14 +144,16 @@ def test_wikipedia(tmp_path: Path) -> None:
 
 @pytest.mark.data
 @real
-def test_books(tmp_path: Path) -> None:
-    """Novels of both corpora that have some."""
-    documents: list[Document] = []
-    for name in ("bookcorpus", "stories"):
-        corpus = unify(DATA / name, tmp_path / name, UnifySettings(name, Rules(lines_per_document=1000)))
-        found = [document for shard in corpus.shards for document in read_documents(tmp_path / name / shard)]
-        documents += found if name == "bookcorpus" else found[::3]
-    text = encoded(documents)
-    fills = check_that_order_is_not_told_by_edges(text, 512)
+@pytest.mark.parametrize(
+    ("name", "told_before"),
+    # Of sentences of a dozen tokens, some of those that are cut anywhere are cut between two.
+    [("bookcorpus", 0.8), ("stories", 0.95)],
+)
+def test_novels(tmp_path: Path, name: str, told_before: float) -> None:
+    corpus = unify(DATA / name, tmp_path, UnifySettings(name, Rules(lines_per_document=1000)))
+    found = [document for shard in corpus.shards for document in read_documents(tmp_path / shard)]
+    fills = check_that_order_is_not_told_by_edges(
+        encoded(found if name == "bookcorpus" else found[::2]), 512, told_before
+    )
     assert fills.min() >= 0.8
     assert fills.mean() >= 0.95

@@ -46,6 +46,10 @@ def test_the_demo_ends_with_a_picture_and_a_report(
         assert words in shown.out
     assert shown.out.count("<mask>") == 3
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    results = json.loads((out / "results.json").read_text())
+    assert set(results["runs"]) == set(demo.KINDS)
+    assert results["runs"][demo.KINDS[0]]["masked_tokens"] > 100
+    assert results["machine"]["commit"]
     page = (out / "report.html").read_text()
     assert page.count("<mark>mask</mark>") == 3
     assert "data:image/png;base64," in page
@@ -57,6 +61,16 @@ def test_the_demo_ends_with_a_picture_and_a_report(
     # Another demo's folder is left alone.
     assert run_here(monkeypatch, "code/run_demo.py", "--out", out, "--quick") == 2
     assert "belongs to another demo" in capfd.readouterr().err
+
+
+def test_an_older_demo_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "manifest.json").write_text('{"format_version": 1}')
+    assert run_here(monkeypatch, "code/run_demo.py", "--out", tmp_path) == 2
+    assert "another version of nystromformer. Remove it with `make clean`" in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
 
 
 def test_a_part_that_fails_is_named(
@@ -71,7 +85,7 @@ def test_a_part_that_fails_is_named(
 def test_what_helps_is_told_by_pairs_that_differ_in_one_thing() -> None:
     accuracies = (0.3, 0.2, 0.28, 0.1)
     results = {
-        name: Validation(100, [Score("cp-0000", 10, {"mlm_accuracy": accuracy})], {})
+        name: Validation(100, 3800, [Score("cp-0000", 10, {"mlm_accuracy": accuracy})], {})
         for name, accuracy in zip(demo.KINDS, accuracies, strict=True)
     }
     convolution, approximation, error = demo._differences(results)

@@ -86,7 +86,10 @@ def start_engine(volumes: Sequence[str] = (), environment: Sequence[str] = ()) -
     # The socket's path may have about 100 characters, which pytest's temporary folders can exceed.
     folder = Path(tempfile.mkdtemp(prefix="nystrom-engine-", dir="/tmp"))
     try:
-        (folder / "containers.conf").write_text(_configuration(volumes, environment), encoding="utf-8")
+        # Of its own: "storage" means a folder of the whole system's, which is not there before root has used Podman.
+        (folder / "images").mkdir()
+        text = _configuration(volumes, environment, folder / "images")
+        (folder / "containers.conf").write_text(text, encoding="utf-8")
         with _service(folder) as client:
             try:
                 yield Engine(f"unix://{folder}/sock", client, folder)
@@ -143,7 +146,7 @@ def _folder(name: str, mode: int) -> tarfile.TarInfo:
     return entry
 
 
-def _configuration(volumes: Sequence[str], environment: Sequence[str]) -> str:
+def _configuration(volumes: Sequence[str], environment: Sequence[str], images: Path) -> str:
     # Within a sandbox limits cannot be raised, and Podman's defaults would be a raise.
     files = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 1024)
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[1]
@@ -160,7 +163,7 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 lock_type = "file"
 events_logger = "file"
-image_copy_tmp_dir = "storage"
+image_copy_tmp_dir = "{images}"
 """
 
 

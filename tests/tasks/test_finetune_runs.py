@@ -404,8 +404,10 @@ def test_every_input_is_of_the_identity(
         ),
     ]
     # What mixed_precision true amounts to depends on the device.
-    different += [name(device=Device(torch.device("cpu"), dtype)) for dtype in (torch.bfloat16, torch.float16)]
+    devices = [Device(torch.device("cpu"), dtype) for dtype in (None, torch.bfloat16, torch.float16)]
+    different += [name("model.mixed_precision=true", device=device) for device in devices]
     assert len({base, *different}) == 1 + len(different)
+    assert len({name(device=device) for device in devices}) == 1, "where config.json says it, nothing else does"
     plan = "nystromformer.tasks.finetune.run.PLAN_VERSION"
     unsorted = name(bucket=1)
     with monkeypatch.context() as patch:

@@ -304,7 +304,11 @@ def held_out(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> 
 
 def test_held_out_text_is_scored(finished: Experiment, held_out: Path) -> None:
     result = validate(finished, held_out, CPU)
-    assert result.rows == len(open_dataset(held_out).validation) > 100
+    rows = open_dataset(held_out).validation
+    assert result.rows == len(rows) > 100
+    tokens = np.asarray(rows.tokens)
+    masked = [max(1, int(0.15 * (row > 4).sum() + 0.15 * np.isin(row, (0, 2)).sum() + 0.5)) for row in tokens]
+    assert result.masked_tokens == sum(masked)
     assert 0 < result.scores[0].metrics["mlm_accuracy"] < 1
 
 

@@ -161,19 +161,25 @@ def _commands(folder: Path, record: dict[str, Any]) -> str:
     corpora = parameters.get("corpora")
     mixture = corpora if isinstance(corpora, dict) and corpora else {"docstrings": "1"}
     tokenizer = parameters.get("tokenizer", "train")
+    trained = tokenizer == "train"
     flags = {
         "length": record.get("length"),
         "tokenizer": tokenizer,
-        "vocab_size": parameters.get("vocab_size") if tokenizer == "train" else None,
-        "validation": parameters.get("validation"),
+        "vocab_size": parameters.get("vocab_size") if trained else None,
+        # whatever the limit was, these rows were within it
+        "tokenizer_limit": None if trained else record.get("length"),
+        # docstrings were divided by another rule, into 5 to 10 %
+        "validation": parameters.get("validation", 0.08),
         "seed": record.get("seed"),
         "out": folder,
     }
     names = [name if str(weight) == "1" else f"{name}={weight}" for name, weight in mixture.items()]
     words = [word for name in names for word in ("--corpus", name)]
     words += [word for flag, value in flags.items() if value is not None for word in (f"--{flag}", str(value))]
-    limits = {key: parameters[key] for key in ("min_words", "limit_mb") if parameters.get(key)}
-    first_words = [word for flag, value in limits.items() for word in (f"--{flag}", str(value))]
+    sample = {key: parameters[key] for key in ("min_words", "limit_mb") if parameters.get(key)}
+    if sample:
+        sample["seed"] = record.get("seed", 0)
+    first_words = [word for flag, value in sample.items() for word in (f"--{flag}", str(value))]
     if corpora:
         first_words.append("--overwrite")
     firsts = [["python", f"data-preprocessing/{name}/preprocess.py", *first_words] for name in mixture]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,17 +84,29 @@ class PretrainingSettings:
         parse_mixture(self.mixture)
 
     def choices(self, read: Mapping[str, UnifiedCorpus]) -> list[Choice]:
-        """How documents of each corpus are chosen."""
-        return [
+        """How documents of each corpus are chosen.
+
+        Raises:
+            UserError: none of the corpora can be divided.
+        """
+        choices = [
             Choice(share, self.validation, self.seed, self._validation_groups(read[share.corpus]))
             for share in parse_mixture(self.mixture)
         ]
+        undivided = [choice.share.corpus for choice in choices if choice.groups == frozenset()]
+        if len(undivided) == len(choices):
+            raise UserError(
+                f"--corpus {', '.join(undivided)}: the text is one group, of which nothing can be kept for validation: "
+                "add text or another corpus, or give --validation 1"
+            )
+        for name in undivided:
+            log.warning("%s: its text is one group, so all of it is for training", name)
+        return choices
 
     def _validation_groups(self, corpus: UnifiedCorpus) -> frozenset[str] | None:
         if corpus.groups is None:
             return None
         if len(corpus.groups) < 2 and self.validation < 1:
-            log.warning("%s: its text is one group, so all of it is for training", corpus.name)
             return frozenset()
         return choose_validation_groups(corpus.groups, self.seed, self.validation)
 
@@ -119,6 +131,7 @@ def build_pretraining(
     begin = time.monotonic()
     folders = {part.corpus: _unified_folder(corpora, part) for part in parse_mixture(settings.mixture)}
     read = {name: read_corpus(folder) for name, folder in folders.items()}
+    choices = settings.choices(read)
     pretrained = _pretrained(settings, corpora)
     parameters = _parameters(settings, folders, pretrained)
     run = {"format_version": FORMAT_VERSION, **parameters}
@@ -130,9 +143,9 @@ def build_pretraining(
                 stages.alone()
                 _remove_parts(stages)
             return open_dataset(out).manifest
-        tokenizer = _tokenizer_stage(stages, settings, folders, read, pretrained)
+        tokenizer = _tokenizer_stage(stages, settings, choices, folders, read, pretrained)
         stages.share()
-        units = _units(out, settings, folders, read, tokenizer)
+        units = _units(out, settings, choices, folders, read, tokenizer)
         outputs = run_units(stages, [unit for part in units.values() for unit in part], workers, "rows", share)
         if share is not None:
             log.info("task %d of %d: its %d parts are done", share.task, share.num_tasks, len(outputs))
@@ -205,6 +218,7 @@ def _is_finished(out: Path) -> bool:
 def _tokenizer_stage(
     stages: Stages,
     settings: PretrainingSettings,
+    choices: Sequence[Choice],
     folders: Mapping[str, Path],
     read: Mapping[str, UnifiedCorpus],
     pretrained: PretrainedTokenizer | None,
@@ -212,7 +226,7 @@ def _tokenizer_stage(
     def work() -> StageOutput:
         if pretrained is None:
             log.info("training a tokenizer of %d tokens", settings.vocab_size)
-            tokenizer = train_tokenizer(_training_text(settings, folders, read), settings.vocab_size)
+            tokenizer = train_tokenizer(_training_text(settings, choices, folders, read), settings.vocab_size)
             if tokenizer.get_vocab_size() < settings.vocab_size:
                 log.warning("the text gave only %d of %d tokens", tokenizer.get_vocab_size(), settings.vocab_size)
         else:
@@ -225,11 +239,14 @@ def _tokenizer_stage(
 
 
 def _training_text(
-    settings: PretrainingSettings, folders: Mapping[str, Path], read: Mapping[str, UnifiedCorpus]
+    settings: PretrainingSettings,
+    choices: Sequence[Choice],
+    folders: Mapping[str, Path],
+    read: Mapping[str, UnifiedCorpus],
 ) -> Iterator[str]:
     """Sentences of the train split, of a sample of its documents where there is more than 10^9 characters."""
     sample = min(1.0, _TRAINING_CHARACTERS / max(sum(corpus.characters for corpus in read.values()), 1))
-    for choice in settings.choices(read):
+    for choice in choices:
         name = choice.share.corpus
         for shard in read[name].shards:
             for document in read_documents(folders[name] / shard):
@@ -242,6 +259,7 @@ def _training_text(
 def _units(
     out: Path,
     settings: PretrainingSettings,
+    choices: Sequence[Choice],
     folders: Mapping[str, Path],
     read: Mapping[str, UnifiedCorpus],
     tokenizer: StageOutput,
@@ -249,7 +267,7 @@ def _units(
     """The parts of each corpus."""
     stamp = tokenizer.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
     units: dict[str, list[Unit]] = {}
-    for choice in settings.choices(read):
+    for choice in choices:
         corpus = choice.share.corpus
         units[corpus] = []
         for number, (shard, content) in enumerate(read[corpus].shards.items()):

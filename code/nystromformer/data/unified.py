@@ -60,7 +60,7 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
         UserError: the folder is missing, unfinished or of another version, or a shard has another size.
     """
     path = folder / CORPUS_FILE
-    how = f"Make it with: python {folder.parent / 'preprocess.py'}"
+    how = f"Make it with: python data-preprocessing/{folder.parent.name}/preprocess.py --out {folder}"
     if not folder.is_dir():
         raise UserError(f"{folder}: expected a corpus in the unified format, found no folder. {how}")
     if not path.is_file():

@@ -9,16 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from nystromformer.config import load_config
-from nystromformer.data.masking import predictions_per_row
+from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
+from nystromformer.machine import machine_facts
 from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.report.page import write_page
 from nystromformer.tasks.experiment import open_experiment
@@ -67,8 +68,9 @@ def run_demo(settings: DemoSettings) -> DemoResult:
     """
     started = time.monotonic()
     folder = settings.folder
-    runs = _write_configs(settings)
     dataset = folder / "dataset"
+    _refuse_older(folder, dataset)
+    runs = _write_configs(settings)
     model = open_experiment(runs[0]).config.model
     corpora = folder / "corpora"
     # More text than the steps will read would only cost time.
@@ -84,6 +86,18 @@ def run_demo(settings: DemoSettings) -> DemoResult:
     for run in runs:
         _command("code/run_validation.py", "--model", run, "--dataset", dataset, "--rows", "500", "--baselines")
     return _report(settings, runs, time.monotonic() - started)
+
+
+def _refuse_older(folder: Path, dataset: Path) -> None:
+    """Refuse a folder whose rows are of another version: nothing below could go on with them."""
+    if (dataset / MANIFEST_FILE).exists():
+        try:
+            read_manifest(dataset)
+        except UserError as error:
+            raise UserError(
+                f"{folder}: holds a demo of another version of nystromformer. Remove it with `make clean`, or use "
+                "another folder with --out."
+            ) from error
 
 
 def _write_configs(settings: DemoSettings) -> list[Path]:
@@ -155,6 +169,14 @@ def _report(settings: DemoSettings, runs: list[Path], seconds: float) -> DemoRes
     guesses = _guesses(runs[0], settings.folder / "dataset")
     rows = _results(results, shown.baselines)
     what_helps = _differences(results)
+    write_json(
+        settings.folder / "results.json",
+        {
+            "machine": machine_facts(),
+            "seconds": round(seconds),
+            "runs": {name: asdict(r) for name, r in results.items()},
+        },
+    )
     write_page(page, picture, rows, what_helps, _facts(runs[0], shown, seconds), guesses)
     return DemoResult(_summary(rows, what_helps, guesses, shown, settings.quick), picture, page)
 
@@ -188,9 +210,7 @@ def _differences(results: Mapping[str, Validation]) -> list[str]:
         return f"{accuracies[0] - accuracies[1]:+.2f}"
 
     nystrom_conv, nystrom, softmax_conv, softmax = KINDS
-    tokens = results[nystrom_conv].rows * predictions_per_row(
-        _shipped_config(nystrom_conv)["model"]["max_seq_len"], 0.15
-    )
+    tokens = results[nystrom_conv].masked_tokens
     accuracy = results[nystrom_conv].scores[-1].metrics["mlm_accuracy"]
     error = 100 * math.sqrt(accuracy * (1 - accuracy) / tokens)
     return [

@@ -120,7 +120,10 @@ class PretrainingTask:
 
 
 def pretraining_metrics(sums: Sequence[float]) -> dict[str, float]:
-    """Losses and accuracies; those of the sentence order only where rows had such a label."""
+    """Losses and accuracies; those of the sentence order only where rows had such a label.
+
+    Means over what was seen: the loss that is minimised counts orders by their usual number in a batch instead.
+    """
     mlm_loss, mlm_right, mlm_count, sop_loss, sop_right, sop_count = sums
     metrics = {"loss": mlm_loss / mlm_count, "mlm_accuracy": mlm_right / mlm_count}
     if sop_count:

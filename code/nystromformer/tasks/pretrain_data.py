@@ -132,6 +132,12 @@ class ValidationBatches(Sequence[Batch]):
         (batch,) = self.preparation(self.rows, numbers, (_VALIDATION_STREAM,), numbers).micro_batches
         return batch
 
+    def count_predictions(self) -> int:
+        """Masked tokens of all batches."""
+        special, mask_prob = self.preparation.special, self.preparation.mask_prob
+        counts = (count_predictions(np.asarray(self.rows.tokens[part]), special, mask_prob) for part in self._parts)
+        return sum(int(count.sum()) for count in counts)
+
 
 def training_steps(
     rows: Rows,

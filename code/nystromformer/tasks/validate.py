@@ -14,6 +14,7 @@ from nystromformer.model import PretrainingModel
 from nystromformer.tasks.baselines import baseline_accuracies
 from nystromformer.tasks.experiment import Experiment, check_same_tokenizer
 from nystromformer.tasks.pretrain import PretrainingTask
+from nystromformer.tasks.pretrain_data import ValidationBatches
 from nystromformer.training import Device
 from nystromformer.training.checkpoint import choose_weights, load_weights, read_checkpoint
 
@@ -36,6 +37,7 @@ class Validation:
     """What `run_validation.py` found."""
 
     rows: int
+    masked_tokens: int
     scores: list[Score]
     baselines: dict[str, float]
 
@@ -87,7 +89,9 @@ def validate(
         logger.info("%s scored", path.name)
     preparation = PretrainingTask(model, experiment.config, dataset, device).preparation
     rows = len(dataset.validation) if num_rows is None else min(num_rows, len(dataset.validation))
-    result = Validation(rows, scores, baseline_accuracies(dataset, preparation, num_rows) if baselines else {})
+    masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
+    guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
+    result = Validation(rows, masked_tokens, scores, guesses)
     write_validation(result, experiment.checkpoints / RESULTS)
     return result
 
@@ -96,6 +100,7 @@ def write_validation(result: Validation, path: Path) -> None:
     """Write as JSON, whole or not at all."""
     data = {
         "rows": result.rows,
+        "masked_tokens": result.masked_tokens,
         "baselines": result.baselines,
         "scores": [{"checkpoint": s.checkpoint, "step": s.step, **s.metrics} for s in result.scores],
     }
@@ -115,7 +120,7 @@ def read_validation(path: Path) -> Validation:
         Score(s["checkpoint"], s["step"], {k: v for k, v in s.items() if k not in ("checkpoint", "step")})
         for s in data["scores"]
     ]
-    return Validation(data["rows"], scores, data["baselines"])
+    return Validation(data["rows"], data["masked_tokens"], scores, data["baselines"])
 
 
 def table(result: Validation) -> str:
@@ -128,7 +133,10 @@ def table(result: Validation) -> str:
     for name, accuracy in result.baselines.items():
         blanks = [_shown(column, accuracy) if column == "mlm_accuracy" else " " * 13 for column in names]
         lines.append("  ".join([f"{name.replace('_', ' '):24}", f"{'':>8}", *blanks]).rstrip())
-    return "\n".join(lines) + f"\n{result.rows} validation rows, the same masks every time"
+    return (
+        "\n".join(lines)
+        + f"\n{result.rows:,} validation rows with {result.masked_tokens:,} masked tokens, the same masks every time"
+    )
 
 
 def _shown(name: str, value: float) -> str:

@@ -71,6 +71,7 @@ def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -
     """Make a checkpoint that ended a run in the midst of an epoch one between epochs, for a run that goes on after all:
     those of the rest of the epoch are the newer ones."""
     if path.stem == epoch_name(content["epoch"]) and content["step"] % steps_per_epoch:
+        path.with_suffix(".model").unlink(missing_ok=True)
         path.replace(path.with_name(f"{between_name(content['epoch'], content['step'])}.cp"))
         sync_folder(path.parent)
 

@@ -2,8 +2,9 @@
 
 Each chunk of the source gives one file, made by one process, which reads the chunk as a stream. So the memory of a
 process is bounded by 256 MiB whatever the size of the corpus: a line (16 MiB at the most) and a document (10^6
-characters, cut beyond). The first process also holds the names of the source's files, about 200 bytes each. Of a data
-set, a process holds what the datasets library does, such as a row group of a parquet file, which has no such bound.
+characters, cut beyond), or of books a group of them (2^23 characters). The first process also holds the names of the
+source's files, about 200 bytes each. Of a data set, a process holds what the datasets library does, such as a row group
+of a parquet file, which has no such bound.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Measured:
 
 
 def read_baselines(path: Path) -> list[Measured]:
-    """What `write_baselines` wrote; nothing where there is no file, or one of the form before this.
+    """What `keep_baselines` wrote; nothing where there is no file, or one of the form before this.
 
     Raises:
         UserError: something else is there.

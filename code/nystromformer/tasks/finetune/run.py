@@ -73,13 +73,14 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
         "data": splits.fingerprint,
         "length": setup.loading.length,
         "model": {key: value for key, value in model.items() if key not in _NO_EFFECT},
-        "precision": setup.device.precision,
         "optimizer": {
             key: getattr(pretraining, key)
             for key in ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
         },
         "settings": asdict(settings),
     }
+    if config.model.mixed_precision is True:
+        found["precision"] = setup.device.precision  # which config.json leaves to the device
     # Unsorted, the batches are those of every version.
     return found | {"plan": PLAN_VERSION} if settings.bucket > 1 else found
 
