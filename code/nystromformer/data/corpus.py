@@ -30,6 +30,20 @@ class Document:
         return sum(len(sentence.split()) for sentence in self.sentences)
 
 
+def in_batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
+    """The same documents in lists of at least so many characters; only the last list may have fewer."""
+    batch: list[Document] = []
+    found = 0
+    for document in documents:
+        batch.append(document)
+        found += sum(map(len, document.sentences))
+        if found >= characters:
+            yield batch
+            batch, found = [], 0
+    if batch:
+        yield batch
+
+
 def write_documents(path: Path, documents: Iterable[Document]) -> FileStamp:
     """Write documents as JSON lines, whole or not at all."""
     with NewFile(path) as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.data.corpora.text import Tally, cut_document
-from nystromformer.data.corpus import Document, write_documents
+from nystromformer.data.corpus import Document, in_batches, write_documents
 from nystromformer.data.docstrings import Module, find_sources, installed_sources, read_modules, text_digest
 from nystromformer.data.stages import StageOutput, Stages
 from nystromformer.data.unified import (
@@ -91,7 +91,8 @@ def _write(out: Path, settings: DocstringSettings, workers: int) -> StageOutput:
     modules = read_modules(find_sources(sources), settings.seed, settings.limit_mb, workers)
     tally = Tally()
     output = StageOutput()
-    for number, documents in enumerate(_shards(documents_of_modules(modules, settings.min_words, tally))):
+    kept = documents_of_modules(modules, settings.min_words, tally)
+    for number, documents in enumerate(in_batches(kept, _SHARD_CHARACTERS)):
         output.files[shard_name(number)] = write_documents(out / shard_name(number), documents)
     output.result = tally.as_dict(with_groups=True)
     if not tally.documents:
@@ -125,16 +126,3 @@ def documents_of_modules(modules: Sequence[Module], min_words: int, tally: Tally
             for document in cut_document(module.id, sentences, min_words, tally, module.group):
                 tally.count(document)
                 yield document
-
-
-def _shards(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    shard: list[Document] = []
-    characters = 0
-    for document in documents:
-        shard.append(document)
-        characters += sum(map(len, document.sentences))
-        if characters >= _SHARD_CHARACTERS:
-            yield shard
-            shard, characters = [], 0
-    if shard:
-        yield shard

@@ -15,7 +15,7 @@ from types import TracebackType
 import numpy as np
 from tokenizers import Tokenizer
 
-from nystromformer.data.corpus import Document
+from nystromformer.data.corpus import Document, in_batches
 from nystromformer.data.manifest import Dtype
 from nystromformer.data.packing import Packer
 from nystromformer.data.tokenizer import SpecialTokens
@@ -46,7 +46,7 @@ def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Ite
         token ids (T,) int32 of a document, and the indices at which its sentences begin.
     """
     tokenizer.encode_special_tokens = True
-    for batch in _batches(documents):
+    for batch in in_batches(documents, _BATCH_CHARACTERS):
         tokens_T, lengths = _encode([sentence for document in batch for sentence in document.sentences], tokenizer)
         ends = np.cumsum(lengths)
         first = 0
@@ -77,19 +77,6 @@ def _groups(sentences: list[str]) -> Iterator[list[str]]:
         if characters >= _BATCH_CHARACTERS or end == len(sentences):
             yield sentences[begin:end]
             begin, characters = end, 0
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += sum(map(len, document.sentences))
-        if characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 class RowWriter:
