@@ -17,15 +17,18 @@ RUNTIME := $(VENV)/.runtime-installed-$(shell printf '%s' '$(TORCH_INDEX_URL)' |
 DEV := $(VENV)/.dev-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test containers lint format clean distclean
+.PHONY: help demo test test-all containers lint format clean distclean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME) ## docstrings of this machine -> four trained encoders, a picture and a report (about 6 minutes)
 	$(BIN)/python code/run_demo.py $(DEMO_FLAGS)
 
-test: $(DEV) ## run the tests
+test: $(DEV) ## the tests, without the slow ones
+	$(BIN)/python -m pytest -m 'not engine and not slow' $(PYTEST_FLAGS)
+
+test-all: $(DEV) ## all tests but those of containers
 	$(BIN)/python -m pytest -m 'not engine' $(PYTEST_FLAGS)
 
 containers: $(DEV) ## the tests that start containers, with Podman, as root (.ci/engine installs it)

@@ -35,8 +35,8 @@ def glue(
     overrides: flags.Overrides = None,
 ) -> None:
     """Fine-tune on CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI; prints a table and writes predictions."""
-    from nystromformer.tasks.experiment import open_experiment
-    from nystromformer.tasks.finetune.settings import make_sweep
+    from nystromformer.tasks.experiment.folder import open_experiment
+    from nystromformer.tasks.finetuning.settings import make_sweep
     from nystromformer.tasks.glue.catalog import find_tasks
 
     experiment = open_experiment(model, overrides or [])
@@ -60,7 +60,7 @@ def glue(
     )
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetune.command import run_sweeps
+    from nystromformer.tasks.finetuning.command import run_sweeps
     from nystromformer.tasks.glue.task import Glue
 
     folder = Path(glue) if glue else experiment.path(experiment.config.glue_dataset_folder)

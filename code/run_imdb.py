@@ -33,8 +33,8 @@ def imdb(
     overrides: flags.Overrides = None,
 ) -> None:
     """Fine-tune on IMDB reviews, such as with --length 512 or 1024; one epoch's weights are tested, on all of test."""
-    from nystromformer.tasks.experiment import open_experiment
-    from nystromformer.tasks.finetune.settings import make_sweep
+    from nystromformer.tasks.experiment.folder import open_experiment
+    from nystromformer.tasks.finetuning.settings import make_sweep
 
     experiment = open_experiment(model, overrides or [])
     sweep = make_sweep(
@@ -56,7 +56,7 @@ def imdb(
     )
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetune.command import run_sweeps
+    from nystromformer.tasks.finetuning.command import run_sweeps
     from nystromformer.tasks.imdb.task import Imdb
 
     source = imdb or experiment.path(experiment.config.imdb_dataset_folder)

@@ -18,12 +18,12 @@ def pretrain(
     overrides: Overrides = None,
 ) -> None:
     """Pretrain by masked language modelling, with sentence order where config.json's objectives say so."""
-    from nystromformer.tasks.experiment import open_experiment
+    from nystromformer.tasks.experiment.folder import open_experiment
 
     experiment = open_experiment(model, overrides or [])
 
     # After the config was checked: importing torch takes seconds.
-    from nystromformer.tasks.pretrain import pretrain as run
+    from nystromformer.tasks.pretraining.pretrain import pretrain as run
     from nystromformer.training import choose_device, join_group
 
     with join_group() as group:

@@ -20,12 +20,12 @@ def validation(
     overrides: Overrides = None,
 ) -> None:
     """Score checkpoints; prints a table and writes validation.json beside them."""
-    from nystromformer.tasks.experiment import open_experiment
+    from nystromformer.tasks.experiment.folder import open_experiment
 
     experiment = open_experiment(model, overrides or [])
 
     # After the config was checked: importing torch takes seconds.
-    from nystromformer.tasks.validate import table, validate
+    from nystromformer.tasks.pretraining.validation import table, validate
     from nystromformer.training import choose_device
 
     chosen = choose_device(device, experiment.config.model.mixed_precision)

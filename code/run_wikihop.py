@@ -37,8 +37,8 @@ def wikihop(
     overrides: flags.Overrides = None,
 ) -> None:
     """Fine-tune on WikiHop: which candidate answers a query, given any number of documents."""
-    from nystromformer.tasks.experiment import open_experiment
-    from nystromformer.tasks.finetune.settings import make_sweep
+    from nystromformer.tasks.experiment.folder import open_experiment
+    from nystromformer.tasks.finetuning.settings import make_sweep
 
     experiment = open_experiment(model, overrides or [])
     sweep = make_sweep(
@@ -59,7 +59,7 @@ def wikihop(
     )
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetune.command import run_sweeps
+    from nystromformer.tasks.finetuning.command import run_sweeps
     from nystromformer.tasks.wikihop.task import WikiHop
 
     source = wikihop or experiment.path(experiment.config.wikihop_dataset_folder)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from nystromformer import cli
-from nystromformer.data.commands import pretraining_command
+from nystromformer.data.preprocessing.commands import pretraining_command
 
 MIXTURE = ("wiki", "bookcorpus", "realnews=1/3", "stories=1/3")
 

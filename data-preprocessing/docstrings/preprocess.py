@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from nystromformer import cli
-from nystromformer.data.commands import CORES, Overwrite, Workers
-from nystromformer.data.docstring_corpus import DocstringSettings, unify_docstrings
+from nystromformer.data.preprocessing.commands import CORES, Overwrite, Workers
+from nystromformer.data.preprocessing.docstring_corpus import DocstringSettings, unify_docstrings
 
 HERE = Path(__file__).resolve().parent
 

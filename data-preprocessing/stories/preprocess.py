@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from nystromformer import cli
-from nystromformer.data.commands import corpus_command
+from nystromformer.data.preprocessing.commands import corpus_command
 
 if __name__ == "__main__":
     cli.run(corpus_command("stories", Path(__file__).resolve().parent))

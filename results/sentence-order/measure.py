@@ -1,16 +1,16 @@
 """What the edges of a row's sides tell of their order; writes order.json beside this file.
 
 NYSTROM_DATA=DIR python results/sentence-order/measure.py, with wiki/, bookcorpus/, stories/ and roberta-base/ in DIR;
-in the environment of `make test`, whose functions in tests/data/test_sentence_order.py it uses.
+in the environment of `make test`, whose functions in tests/data/preprocessing/test_sentence_order.py it uses.
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
-from nystromformer.data.corpora.formats import Rules
-from nystromformer.data.corpora.unify import UnifySettings, unify
-from nystromformer.data.corpus import read_documents
+from nystromformer.data.preprocessing.corpora.formats import Rules
+from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
+from nystromformer.data.preprocessing.corpus import read_documents
 from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
 

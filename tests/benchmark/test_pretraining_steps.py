@@ -14,7 +14,7 @@ from nystromformer.benchmark.pretrain import PretrainBenchmark, Row, SparseHead,
 from nystromformer.benchmark.timing import Timing
 from nystromformer.data.masking import IGNORED_LABEL
 from nystromformer.model import PretrainingModel, count_parameters
-from nystromformer.training.settings import Device
+from nystromformer.training.device import Device
 
 SMALL = PretrainBenchmark(vocab_size=500, width=64, num_layers=2)
 CPU = torch.device("cpu")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from small import run_here
 
-from nystromformer.data.corpus import Document, write_documents
-from nystromformer.data.unified import UnifiedCorpus, write_corpus
+from nystromformer.data.preprocessing.corpus import Document, write_documents
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, write_corpus
 
 
 def test_the_command_writes_its_results(

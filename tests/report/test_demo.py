@@ -8,7 +8,7 @@ import pytest
 from small import LENGTH, VOCABULARY, run_here, small_data
 
 from nystromformer.report import demo
-from nystromformer.tasks.validate import Score, Validation
+from nystromformer.tasks.pretraining.validation import Score, Validation
 
 
 @pytest.fixture

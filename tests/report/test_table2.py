@@ -14,10 +14,10 @@ from nystromformer.errors import UserError
 from nystromformer.report.finetuning import collect
 from nystromformer.report.table2 import PAPER, Table, write_table2
 from nystromformer.report.terminal import fitted
-from nystromformer.tasks.finetune.measured import Measured, keep_baselines
-from nystromformer.tasks.finetune.results import EpochMetrics, RunResult
-from nystromformer.tasks.finetune.spread import MARKS, Spread
-from nystromformer.tasks.finetune.tables import RESAMPLED
+from nystromformer.tasks.finetuning.measured import Measured, keep_baselines
+from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
+from nystromformer.tasks.finetuning.spread import MARKS, Spread
+from nystromformer.tasks.finetuning.tables import RESAMPLED
 
 NYSTROM = {
     "name": "nystrom",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.data.stages import Stages
+from nystromformer.data.preprocessing.stages import Stages
 
 WORDS = [
     "a",

@@ -8,9 +8,9 @@ from typing import Any
 
 from small import CPU, write_experiment
 
-from nystromformer.tasks.experiment import Experiment, open_experiment
-from nystromformer.tasks.finetune.settings import Sweep
-from nystromformer.tasks.pretrain import pretrain
+from nystromformer.tasks.experiment.folder import Experiment, open_experiment
+from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.tasks.pretraining.pretrain import pretrain
 
 WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.training import Step, TrainingSettings
-from nystromformer.training.settings import Batch
+from nystromformer.training.trainable import Batch
 
 SETTINGS = TrainingSettings(
     num_steps=1,

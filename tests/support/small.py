@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from nystromformer.config import ExperimentConfig, experiment_config
-from nystromformer.data.corpora.text import Tally
-from nystromformer.data.corpus import Document, write_documents
-from nystromformer.data.pretraining import TRAIN, PretrainingSettings, build_pretraining
-from nystromformer.data.unified import UnifiedCorpus, shard_name, write_corpus
-from nystromformer.tasks.experiment import Experiment
+from nystromformer.data.preprocessing.build import TRAIN, PretrainingSettings, build_pretraining
+from nystromformer.data.preprocessing.corpora.text import Tally
+from nystromformer.data.preprocessing.corpus import Document, write_documents
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
+from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training import Device
 
 ROOT = Path(__file__).resolve().parents[2]

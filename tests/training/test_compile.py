@@ -8,7 +8,7 @@ import torch
 from small import CPU, write_experiment
 from torch import nn
 
-from nystromformer.tasks.pretrain import pretrain
+from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training.checkpoint import read_checkpoint
 from nystromformer.training.compile import compile_units, missing_compiler
 from nystromformer.training.log import read_log

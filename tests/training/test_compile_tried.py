@@ -16,13 +16,13 @@ from torch._dynamo.backends.common import aot_autograd
 from nystromformer.data.dataset import open_dataset
 from nystromformer.model import PretrainingModel
 from nystromformer.model.dropout import Dropout
-from nystromformer.tasks import compiled
-from nystromformer.tasks.compiled import compiled_where_it_pays
-from nystromformer.tasks.finetune.sweep import finetune
+from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
-from nystromformer.tasks.pretrain import PretrainingTask, pretrain
-from nystromformer.tasks.pretrain_data import PretrainingSteps
+from nystromformer.tasks.pretraining import compiled
+from nystromformer.tasks.pretraining.batches import PretrainingSteps
+from nystromformer.tasks.pretraining.compiled import compiled_where_it_pays
+from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain
 from nystromformer.training import Group, Step, Trainer, choose_device
 from nystromformer.training import compile as compiling
 from nystromformer.training.checkpoint import read_checkpoint
@@ -242,7 +242,7 @@ def test_a_trial_leaves_no_trace(
     config = small_config(model__num_layers=1)
     torch.manual_seed(3)
     model = PretrainingModel(config.model, ["mlm", "sop"])
-    task = PretrainingTask(model, config, open_dataset(dataset_folder), CPU)
+    task = Pretraining(model, config, open_dataset(dataset_folder), CPU)
     before, state = {n: x.clone() for n, x in model.state_dict().items()}, torch.get_rng_state()
     stance = compiled_where_it_pays(list(model.encoder.layers), task, config, CPU, Group(), task.some_steps(0), 100)
     assert stance == ("eager_on_recompile" if name == "right" else "force_eager")
@@ -257,7 +257,7 @@ def test_a_trial_on_a_gpu_leaves_its_memory(monkeypatch: pytest.MonkeyPatch, dat
     monkeypatch.setattr(compiled, "_WORTHWHILE", 0)
     config, device = small_config(), choose_device("cuda", False)
     model = PretrainingModel(config.model, ["mlm", "sop"]).to(device.device)
-    task = PretrainingTask(model, config, open_dataset(dataset_folder), device)
+    task = Pretraining(model, config, open_dataset(dataset_folder), device)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.max_memory_allocated()
     compiled_where_it_pays(list(model.encoder.layers), task, config, device, Group(), task.some_steps(0), 100)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from small import CPU, ROOT, write_experiment
 
-from nystromformer.tasks.pretrain import pretrain
+from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 

@@ -9,7 +9,7 @@ from scripted import Scripted, settings
 from small import CPU
 from torch import Tensor
 
-from nystromformer.tasks.run import is_finished, newest, resume, tidy
+from nystromformer.tasks.experiment.run import is_finished, newest, resume, tidy
 from nystromformer.training import Group, Trainer
 from nystromformer.training.checkpoint import FORMAT, read_latest, remove_old, write_checkpoint
 

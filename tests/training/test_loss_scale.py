@@ -51,7 +51,7 @@ def test_a_step_that_is_left_out_is_not_in_the_loss(tmp_path: Path, caplog: pyte
     expected = [(1 + 9 + 1) / 3 / 64**2, (4 + 9 + 4) / 3 / 64**2]
     assert [report["loss"] for report in reports] == pytest.approx(expected, rel=0.05)
     assert [report["loss_scale"] for report in reports] == [2**15, 2**14]
-    assert trainer.task.model.weight.isfinite().all()  # type: ignore[operator, union-attr]
+    assert trainer.trainable.model.weight.isfinite().all()  # type: ignore[operator, union-attr]
     assert "1 steps left out (float16 overflow, loss scale 32768)" in caplog.text
     assert trainer.optimizer.state_dict()["state"][0]["step"] == STEPS - 2
 
@@ -61,7 +61,7 @@ def test_the_weights_do_not_move_in_it(tmp_path: Path) -> None:
     begun = Trainer(_Until(STEPS - 1, set()), SHORT, tmp_path / "before", FP16, {})
     begun.run()
     trainer, _ = train(tmp_path, {STEPS - 1})
-    assert torch.equal(trainer.task.model.weight, begun.task.model.weight)  # type: ignore[arg-type]
+    assert torch.equal(trainer.trainable.model.weight, begun.task.model.weight)  # type: ignore[arg-type]
 
 
 def test_a_report_of_none_but_such_steps_has_no_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from small import CPU, run_here, write_experiment
 
-from nystromformer.tasks.pretrain import PretrainingTask, pretrain
+from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain
 from nystromformer.training import Step
 from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
@@ -20,16 +20,16 @@ PRETRAIN = "code/run_pretrain.py"
 
 def stop_after(step: int, folder: Path, dataset: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Train until a scheduler's SIGTERM in a step."""
-    steps = PretrainingTask.steps
+    steps = Pretraining.steps
 
-    def stopping(task: PretrainingTask, first: int, last: int) -> Iterator[Step]:
+    def stopping(task: Pretraining, first: int, last: int) -> Iterator[Step]:
         for number, made in enumerate(steps(task, first, last), start=first + 1):
             if number == step:
                 os.kill(os.getpid(), signal.SIGTERM)
             yield made
 
     with monkeypatch.context() as patched:
-        patched.setattr(PretrainingTask, "steps", stopping)
+        patched.setattr(Pretraining, "steps", stopping)
         assert pretrain(write_experiment(folder, **changes), dataset, CPU) == signal.SIGTERM
 
 

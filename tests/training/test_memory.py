@@ -7,7 +7,7 @@ import pytest
 import torch
 from small import CPU, write_experiment
 
-from nystromformer.tasks.pretrain import pretrain
+from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import loop
 from nystromformer.training.device import peak_memory_in_mib
 from nystromformer.training.group import Group

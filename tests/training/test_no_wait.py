@@ -19,10 +19,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from wikihop_files import record, write_records
 
 from nystromformer.attention import landmarks
-from nystromformer.tasks.finetune.sweep import finetune
+from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
-from nystromformer.tasks.pretrain import PretrainingTask, pretrain
+from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain
 from nystromformer.tasks.wikihop.task import WikiHop
 from nystromformer.training import Device, Trainer
 from nystromformer.training.device import choose_device
@@ -185,14 +185,14 @@ def mistakes() -> dict[str, Callable[[Tensor], object]]:
 def test_a_step_that_waits_is_found(
     guard: Guard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dataset_folder: Path, name: str
 ) -> None:
-    loss = PretrainingTask.loss
+    loss = Pretraining.loss
 
-    def waiting(task: PretrainingTask, batch: Any) -> tuple[Tensor, Tensor]:
+    def waiting(task: Pretraining, batch: Any) -> tuple[Tensor, Tensor]:
         found, sums = loss(task, batch)
         mistakes()[name](sums)
         return found, sums
 
-    monkeypatch.setattr(PretrainingTask, "loss", waiting)
+    monkeypatch.setattr(Pretraining, "loss", waiting)
     expected: Any = RuntimeError if torch.cuda.is_available() else Waits
     with pytest.raises(expected):
         pretrain(write_experiment(tmp_path, pretraining_setting__epoch=1), dataset_folder, here(False))

@@ -11,7 +11,7 @@ from small import small_config
 from torch import nn
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.pretrain import training_settings
+from nystromformer.tasks.pretraining.pretrain import training_settings
 from nystromformer.training.device import choose_device
 from nystromformer.training.folder import RunLock
 from nystromformer.training.log import RunLog, read_log

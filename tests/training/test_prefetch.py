@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nystromformer.training.prefetch import batches_ahead, copied_ahead, one_ahead
-from nystromformer.training.settings import Step
+from nystromformer.training.trainable import Step
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])

@@ -15,8 +15,8 @@ from small import CPU, LENGTH, command, small_config, write_experiment
 
 from nystromformer.data.dataset import open_dataset
 from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment import checkpoint_facts
-from nystromformer.tasks.pretrain import PretrainingTask, pretrain, training_settings
+from nystromformer.tasks.experiment.folder import checkpoint_facts
+from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain, training_settings
 from nystromformer.training import Trainer
 from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
@@ -148,7 +148,7 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
 class _StopAt:
     """Ends the task's steps early, as a crash between two steps would."""
 
-    def __init__(self, task: PretrainingTask, last: int) -> None:
+    def __init__(self, task: Pretraining, last: int) -> None:
         self._task, self._last = task, last
 
     def __getattr__(self, name: str) -> Any:
@@ -164,7 +164,7 @@ def train(folder: Path, dataset_folder: Path, workers: int = 0, **changes: Any) 
     torch.manual_seed(0)
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
     folder.mkdir(exist_ok=True)
-    task = PretrainingTask(model, config, dataset, CPU, workers)
+    task = Pretraining(model, config, dataset, CPU, workers)
     Trainer(task, training_settings(config), folder, CPU, checkpoint_facts(config, dataset)).run()
     return model
 
@@ -206,7 +206,7 @@ def test_dropout_and_learning_rate_go_on_where_they_stopped(tmp_path: Path, data
 
     torch.manual_seed(0)
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    task = PretrainingTask(model, config, dataset, CPU)
+    task = Pretraining(model, config, dataset, CPU)
     (tmp_path / "parts").mkdir()
     Trainer(_StopAt(task, 13), training_settings(config), tmp_path / "parts", CPU, facts).run()
     newest = find_checkpoints(tmp_path / "parts")[-1]
@@ -214,7 +214,7 @@ def test_dropout_and_learning_rate_go_on_where_they_stopped(tmp_path: Path, data
     torch.manual_seed(99)
     fresh = PretrainingModel(config.model, config.pretraining_setting.objectives)
     trainer = Trainer(
-        PretrainingTask(fresh, config, dataset, CPU), training_settings(config), tmp_path / "parts", CPU, facts
+        Pretraining(fresh, config, dataset, CPU), training_settings(config), tmp_path / "parts", CPU, facts
     )
     trainer.resume(read_checkpoint(newest.path), newest.path)
     trainer.run()
@@ -224,7 +224,7 @@ def test_dropout_and_learning_rate_go_on_where_they_stopped(tmp_path: Path, data
 class _StopDuring:
     """A scheduler's SIGTERM while a step is computed."""
 
-    def __init__(self, task: PretrainingTask, number: int) -> None:
+    def __init__(self, task: Pretraining, number: int) -> None:
         self._task, self._number = task, number
 
     def __getattr__(self, name: str) -> Any:
@@ -251,7 +251,7 @@ def test_a_stop_at_an_epochs_end_does_not_wait_for_its_validation(
     dataset = open_dataset(dataset_folder)
     torch.manual_seed(0)
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    task = _StopDuring(PretrainingTask(model, config, dataset, CPU), step)
+    task = _StopDuring(Pretraining(model, config, dataset, CPU), step)
     (stopped / "model").mkdir()
     facts = checkpoint_facts(config, dataset) | {"started_from": None}
     trainer = Trainer(task, training_settings(config), stopped / "model", CPU, facts)

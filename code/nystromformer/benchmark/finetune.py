@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from nystromformer.benchmark.models import BertSmall, standing_memory
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side, write_figures
-from nystromformer.data.pretrained_tokenizer import read_tokenizer
+from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.machine import machine_facts
 from nystromformer.model import ClassificationModel, count_parameters
-from nystromformer.tasks.finetune.encoded import EncodedTexts
-from nystromformer.tasks.finetune.examples import Examples, Ints
-from nystromformer.tasks.finetune.objective import Classes, accuracy
-from nystromformer.tasks.finetune.plan import LEAST_POOLS
-from nystromformer.tasks.finetune.settings import RunSettings
-from nystromformer.tasks.finetune.task import FinetuningTask
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.examples import Examples, Ints
+from nystromformer.tasks.finetuning.objective import Classes, accuracy
+from nystromformer.tasks.finetuning.plan import LEAST_POOLS
+from nystromformer.tasks.finetuning.settings import RunSettings
+from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.tsv import read_split
 from nystromformer.training import Step, choose_device
-from nystromformer.training.settings import Device
+from nystromformer.training.device import Device
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ def _steps(settings: FinetuneBenchmark, examples: Examples, device: Device, name
     logger.info("%s: %s parameters", name, f"{count_parameters(model):,}")
     run = RunSettings(settings.batch, 3e-5, epochs=1, seed=0, warmup=0.0, bucket=50, pad_to=pad_to)
     budget = settings.batch * settings.pad_to
-    task = FinetuningTask(model, Classes(2), examples, {}, _no_metrics, run, budget, device)
+    task = Finetuning(model, Classes(2), examples, {}, _no_metrics, run, budget, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
     count = settings.batches if name == OURS else 1
 

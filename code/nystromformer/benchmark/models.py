@@ -15,7 +15,7 @@ from nystromformer.benchmark.timing import Work
 from nystromformer.config import AttentionName, ModelConfig
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
 from nystromformer.model import PretrainingModel
-from nystromformer.training.settings import Device
+from nystromformer.training.device import Device
 
 _HEAD_DIM = 64
 _MASK_PROB = 0.15

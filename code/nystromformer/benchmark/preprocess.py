@@ -18,11 +18,11 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from nystromformer.benchmark.timing import write_figures
-from nystromformer.data.corpus import Document, read_documents, write_documents
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
-from nystromformer.data.pretrained_tokenizer import read_tokenizer
+from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
+from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, read_corpus, write_corpus
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
-from nystromformer.data.unified import UnifiedCorpus, read_corpus, write_corpus
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp
 from nystromformer.machine import machine_facts
@@ -36,7 +36,7 @@ _GENERATED_VOCABULARY = 8192
 _COMMAND = """
 from pathlib import Path
 from nystromformer import cli
-from nystromformer.data.commands import pretraining_command
+from nystromformer.data.preprocessing.commands import pretraining_command
 cli.run(pretraining_command({length}, ("text",), Path({folder!r}), tokenizer_limit={length}))
 """
 # A process' peak begins with that of the one that started it: so a small one stands between, and tells its children's.

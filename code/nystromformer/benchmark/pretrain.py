@@ -27,8 +27,7 @@ from nystromformer.machine import machine_facts
 from nystromformer.model import MaskedLMHead, PretrainingModel, count_parameters
 from nystromformer.model.layers import at_positions
 from nystromformer.training.compile import compile_units, missing_compiler
-from nystromformer.training.device import choose_device
-from nystromformer.training.settings import Device
+from nystromformer.training.device import Device, choose_device
 
 logger = logging.getLogger(__name__)
 

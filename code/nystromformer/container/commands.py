@@ -35,7 +35,7 @@ from nystromformer.container.scripts import (
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.container.status import progress_of_job, state, table
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment import open_experiment
+from nystromformer.tasks.experiment.folder import open_experiment
 
 _TAIL = 20
 _FAILED = 1

@@ -12,7 +12,7 @@ from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.per_gpu import torchrun
 from nystromformer.container.spec import ALL_GPUS, Gpus, Mount, RunSpec
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment import CONTAINER_MODEL, Experiment, open_experiment
+from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment, open_experiment
 
 CODE_FOLDER = Path(__file__).resolve().parents[2]
 PROJECT = CODE_FOLDER.parent

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nystromformer.data.manifest import MANIFEST_FILE, SPLITS, Manifest, read_manifest
-from nystromformer.data.rows import little_endian, splits_file, tokens_file
+from nystromformer.data.row_files import little_endian, splits_file, tokens_file
 from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, sha256_of

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment import read_experiment
+from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.log import read_log
 
 _PICTURES = (".png", ".svg", ".pdf")

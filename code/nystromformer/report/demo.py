@@ -22,9 +22,9 @@ from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.report.page import write_page
-from nystromformer.tasks.experiment import open_experiment
-from nystromformer.tasks.guess import Guess, top_guesses
-from nystromformer.tasks.validate import RESULTS, Validation, load_checkpoint, read_validation
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.pretraining.guess import Guess, top_guesses
+from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
 from nystromformer.training import choose_device
 from nystromformer.training.checkpoint import choose_weights
 

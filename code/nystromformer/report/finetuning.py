@@ -12,10 +12,10 @@ from typing import Any
 
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment import read_experiment
-from nystromformer.tasks.finetune.measured import BASELINES, Measured, find_baselines, read_baselines
-from nystromformer.tasks.finetune.results import RESULT_FILE, RunResult, read_result
-from nystromformer.tasks.finetune.spread import Mark, Spread, mark, rows_behind
+from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_baselines, read_baselines
+from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
+from nystromformer.tasks.finetuning.spread import Mark, Spread, mark, rows_behind
 
 _PLACES = ("glue/*/*", "imdb/*", "wikihop/*")
 

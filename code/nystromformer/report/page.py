@@ -5,7 +5,7 @@ import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nystromformer.tasks.guess import Guess
+from nystromformer.tasks.pretraining.guess import Guess
 
 _STYLE = """
 :root { color-scheme: light dark; }

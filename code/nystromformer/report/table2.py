@@ -8,10 +8,10 @@ from typing import Any
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile, write_json
 from nystromformer.report.finetuning import Finished, Repeats, Row, collect
-from nystromformer.tasks.finetune.measured import Measured
-from nystromformer.tasks.finetune.results import tested_weights
-from nystromformer.tasks.finetune.spread import MARKS
-from nystromformer.tasks.finetune.tables import RESAMPLED
+from nystromformer.tasks.finetuning.measured import Measured
+from nystromformer.tasks.finetuning.results import tested_weights
+from nystromformer.tasks.finetuning.spread import MARKS
+from nystromformer.tasks.finetuning.tables import RESAMPLED
 
 _COLUMNS = {
     "glue/SST-2": "SST-2",

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from nystromformer.training.settings import Step
+from nystromformer.training.trainable import Step
 
 
 class Clock:

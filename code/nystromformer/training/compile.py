@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from nystromformer.training.settings import Device
+from nystromformer.training.device import Device
 
 logger = logging.getLogger(__name__)
 

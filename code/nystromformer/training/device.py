@@ -1,13 +1,43 @@
-"""Choosing the device and the precision."""
+"""The device and the precision of a run."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from nystromformer.errors import UserError
-from nystromformer.training.settings import Device
 
 _NAMED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where and in which precision a run computes."""
+
+    device: torch.device
+    autocast_dtype: torch.dtype | None
+    """None: float32 throughout."""
+
+    @property
+    def precision(self) -> str:
+        """bf16, fp16 or float32: what `mixed_precision` amounts to on this device."""
+        names: dict[torch.dtype | None, str] = {None: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+        return names[self.autocast_dtype]
+
+    @property
+    def needs_loss_scale(self) -> bool:
+        """float16 gradients underflow without a scale; bfloat16 and float32 need none."""
+        return self.autocast_dtype == torch.float16
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
+
+    def __str__(self) -> str:
+        precision = (
+            "float32" if self.autocast_dtype is None else f"{str(self.autocast_dtype).removeprefix('torch.')} autocast"
+        )
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return f"{name}, {precision}"
 
 
 def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None = None) -> Device:

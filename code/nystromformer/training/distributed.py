@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nystromformer.errors import UserError
+from nystromformer.training.device import Device
 from nystromformer.training.group import Group
-from nystromformer.training.settings import Device
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule

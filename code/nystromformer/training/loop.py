@@ -24,7 +24,7 @@ from nystromformer.training.checkpoint import (
     write_checkpoint,
 )
 from nystromformer.training.clock import Clock
-from nystromformer.training.device import peak_memory_in_mib
+from nystromformer.training.device import Device, peak_memory_in_mib
 from nystromformer.training.distributed import (
     accumulation,
     gathered,
@@ -37,8 +37,10 @@ from nystromformer.training.log import RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, learning_rate
 from nystromformer.training.prefetch import copied_ahead
 from nystromformer.training.seeds import dropout_seed
-from nystromformer.training.settings import Batch, Device, Progress, Step, Task, TrainingSettings
+from nystromformer.training.settings import TrainingSettings
+from nystromformer.training.state import RunState
 from nystromformer.training.stop import StopSignal
+from nystromformer.training.trainable import Batch, Step, Trainable
 
 logger = logging.getLogger(__name__)
 
@@ -52,35 +54,35 @@ class Diverged(UserError):
 
 
 class Trainer:
-    """Trains a task in a folder, from a checkpoint's content where there is one.
+    """Trains in a folder, from a checkpoint's content where there is one.
 
     Args:
-        task: model, data and loss.
+        trainable: model, data and loss.
         settings: of the run.
         folder: where checkpoints and logs go; the caller holds its lock.
-        device: where to compute; the task's model is on it already.
+        device: where to compute; the model is on it already.
         extra: plain data that every checkpoint carries (config, dataset).
-        group: the processes that train this task together; each has its own trainer.
+        group: the processes that train together; each has its own trainer.
     """
 
     def __init__(
         self,
-        task: Task,
+        trainable: Trainable,
         settings: TrainingSettings,
         folder: Path,
         device: Device,
         extra: Mapping[str, Any],
         group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
-        self.task = task
+        self.trainable = trainable
         self.settings = settings
         self.folder = folder
         self.device = device
         self.extra = dict(extra)
         self.group = group
-        self.optimizer = build_optimizer(task.model, settings)
+        self.optimizer = build_optimizer(trainable.model, settings)
         self.scaler = torch.amp.GradScaler(device.device.type, enabled=device.needs_loss_scale)
-        self.progress = Progress()
+        self.state = RunState()
         self._saved_at = time.monotonic()
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
@@ -94,7 +96,7 @@ class Trainer:
         """
         if "optimizer" not in content:
             raise UserError(f"{source}: holds weights only; a run resumes from a .cp file")
-        load_weights(unwrapped(self.task.model), content["model"], source)
+        load_weights(unwrapped(self.trainable.model), content["model"], source)
         # The moments are the checkpoint's; what config.json says of the optimizer is taken from there.
         wanted = [
             {key: group[key] for key in ("betas", "eps", "weight_decay")} for group in self.optimizer.param_groups
@@ -105,7 +107,7 @@ class Trainer:
             group.update(options)
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
-        self.progress = Progress(**content["progress"])
+        self.state = RunState(**content["progress"])
 
     def run(self) -> Signals | None:
         """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
@@ -114,7 +116,7 @@ class Trainer:
             UserError: the loss is not finite, or a checkpoint cannot be written.
         """
         self.group.on_main(lambda: remove_leftovers(self.folder))
-        first, last = self.progress.step, self.settings.num_steps
+        first, last = self.state.step, self.settings.num_steps
         with ExitStack() as stack:
             owes = self._owes_an_epochs_end()
             log = RunLog(self.folder, first, last, owes) if self.group.is_main else SilentLog()
@@ -132,13 +134,13 @@ class Trainer:
                 log.say(f"step {first} of {last}: the run had passed the end that it has now, and ends where it stands")
             if owes:
                 self._end_epoch(log)
-            clock = Clock(self.progress.tokens)
-            for step in clock.waiting_for(copied_ahead(self.task.steps(first, last), self.device.device)):
+            clock = Clock(self.state.tokens)
+            for step in clock.waiting_for(copied_ahead(self.trainable.steps(first, last), self.device.device)):
                 gradient_norm = self._step(step)
                 log.advance()
                 if self._is_report_due():
                     self._collect_sums()  # waits for the device, so that the clock is read when the work is done
-                    self._report(log, gradient_norm, clock.speed(self.progress.tokens))
+                    self._report(log, gradient_norm, clock.speed(self.state.tokens))
                 # A signal may reach one process of several, and their clocks differ.
                 due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint
                 worthwhile = self._saved_ago() >= _WORTH_SAVING
@@ -146,23 +148,23 @@ class Trainer:
                 if signal:
                     # At once: what sent it may not wait for a validation, which the next start makes up for.
                     self._save_between(log)
-                    log.event("stop", self.progress.step, signal=Signals(signal).name)
+                    log.event("stop", self.state.step, signal=Signals(signal).name)
                     log.say(
-                        f"stopped by {Signals(signal).name} after step {self.progress.step}; its checkpoint is written"
+                        f"stopped by {Signals(signal).name} after step {self.state.step}; its checkpoint is written"
                     )
                     return Signals(signal)
                 if self._is_epochs_end:
                     if is_worthwhile:
                         self._save_between(log)  # a kill during the validation shall not cost it
                     self._end_epoch(log)
-                    clock.restart(self.progress.tokens)
+                    clock.restart(self.state.tokens)
                 elif is_due:
                     self._save_between(log)
         return None
 
     @property
     def _is_epochs_end(self) -> bool:
-        step = self.progress.step
+        step = self.state.step
         # Beyond the last step where an earlier start of the run was to have more.
         return step % self.settings.steps_per_epoch == 0 or step >= self.settings.num_steps
 
@@ -171,15 +173,15 @@ class Trainer:
 
         A stop prevented them, or the run was to go on then.
         """
-        if not self.progress.step or not self._is_epochs_end:
+        if not self.state.step or not self._is_epochs_end:
             return False
         path = self.folder / f"{epoch_name(self._epoch)}.cp"
         return not self.group.on_main(path.exists)
 
     def _step(self, step: Step) -> Tensor:
         """One optimizer step over a global batch; returns the gradient's norm before clipping."""
-        model, count = self.task.model.train(), len(step.micro_batches)
-        number = self.progress.step
+        model, count = self.trainable.model.train(), len(step.micro_batches)
+        number = self.state.step
         rate = learning_rate(number, self.settings)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -191,7 +193,7 @@ class Trainer:
             torch.manual_seed(dropout_seed(self.settings.seed, number, self.group.rank * count + index))
             with accumulation(model, last=index == count - 1):
                 with self.device.autocast():
-                    loss, sums = self.task.loss(to_device(batch, self.device.device))
+                    loss, sums = self.trainable.loss(to_device(batch, self.device.device))
                 # The losses of all processes add up, but gradients are averaged.
                 self.scaler.scale(loss * self.group.size).backward()  # type: ignore[no-untyped-call]
             step_sums = sums if step_sums is None else step_sums + sums
@@ -209,8 +211,8 @@ class Trainer:
             self._left_out = left_out.long() if self._left_out is None else self._left_out + left_out
         self._add_sums(step_sums)
         self._gradient_norms = total if self._gradient_norms is None else self._gradient_norms + total
-        self.progress.step += 1
-        self.progress.tokens += step.tokens
+        self.state.step += 1
+        self.state.tokens += step.tokens
         return gradient_norm
 
     def _add_sums(self, sums: Tensor) -> None:
@@ -220,22 +222,22 @@ class Trainer:
     def _collect_sums(self) -> list[float]:
         if self._pending is not None:
             new = self.group.sum(self._pending).tolist()
-            old = self.progress.sums or [0.0] * len(new)
-            self.progress.sums = [a + b for a, b in zip(old, new, strict=True)]
+            old = self.state.sums or [0.0] * len(new)
+            self.state.sums = [a + b for a, b in zip(old, new, strict=True)]
             self._pending = None
         if self._left_out is not None:
-            self.progress.left_out += int(self._left_out)
+            self.state.left_out += int(self._left_out)
             self._left_out = None
-        return self.progress.sums
+        return self.state.sums
 
     def _metrics(self) -> dict[str, float]:
         """Of the steps since the last report; none where the scaler left out every one of them."""
         sums = self._collect_sums()
-        counted = self.progress.step - self.progress.reported_at - self.progress.left_out
-        return self.task.metrics(sums) if counted else {}
+        counted = self.state.step - self.state.reported_at - self.state.left_out
+        return self.trainable.metrics(sums) if counted else {}
 
     def _is_report_due(self) -> bool:
-        return self.progress.step - self.progress.reported_at >= self.settings.steps_per_report
+        return self.state.step - self.state.reported_at >= self.settings.steps_per_report
 
     def _saved_ago(self) -> float:
         return time.monotonic() - self._saved_at
@@ -244,7 +246,7 @@ class Trainer:
         metrics = self._metrics()
         self._check_finite(metrics)
         self._check_loss_scale()
-        rate = learning_rate(self.progress.step - 1, self.settings)
+        rate = learning_rate(self.state.step - 1, self.settings)
         (memory,) = self.group.highest(round(peak_memory_in_mib(self.device.device)))
         state = {
             "learning_rate": rate,
@@ -253,15 +255,15 @@ class Trainer:
             "memory_mib": float(memory),
         }
         if self.scaler.is_enabled():
-            state |= {"loss_scale": self.scaler.get_scale(), "steps_left_out": float(self.progress.left_out)}
-        log.train(self.progress.step, self._epoch, metrics, state)
-        self.progress.sums, self.progress.reported_at, self.progress.left_out = [], self.progress.step, 0
+            state |= {"loss_scale": self.scaler.get_scale(), "steps_left_out": float(self.state.left_out)}
+        log.train(self.state.step, self._epoch, metrics, state)
+        self.state.sums, self.state.reported_at, self.state.left_out = [], self.state.step, 0
 
     def _end_epoch(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
         metrics = self.validate()
         self._check_finite(metrics)
-        log.validation(self.progress.step, self._epoch, metrics)
+        log.validation(self.state.step, self._epoch, metrics)
         log.flush()
         kept = self._kept_epochs(metrics)
         path, content = self.folder / f"{epoch_name(self._epoch)}.cp", self._content()
@@ -279,19 +281,19 @@ class Trainer:
         name = self.settings.best_metric
         if name is None:
             return None
-        if not self.progress.best or metrics[name] > self.progress.best[1]:
-            self.progress.best = [self._epoch, metrics[name]]
-        return int(self.progress.best[0]), self._epoch
+        if not self.state.best or metrics[name] > self.state.best[1]:
+            self.state.best = [self._epoch, metrics[name]]
+        return int(self.state.best[0]), self._epoch
 
     def _kept_between(self) -> tuple[int, ...] | None:
         """As `_kept_epochs`, within an epoch: the best one and the last that is over."""
-        best = self.progress.best
+        best = self.state.best
         return (int(best[0]), self._epoch - 1) if best else None
 
     def _save_between(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
         log.flush()
-        path, content = self.folder / f"{between_name(self._epoch, self.progress.step)}.cp", self._content()
+        path, content = self.folder / f"{between_name(self._epoch, self.state.step)}.cp", self._content()
 
         def write() -> None:
             write_checkpoint(content, path)
@@ -301,27 +303,27 @@ class Trainer:
         self._saved_at = time.monotonic()
 
     def validate(self) -> dict[str, float]:
-        """The task's validation, without gradients and dropout."""
-        self.task.model.eval()
+        """Validation, without gradients and dropout."""
+        self.trainable.model.eval()
         with torch.no_grad(), self.device.autocast():
-            return self.task.validate()
+            return self.trainable.validate()
 
     def _content(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             **self.extra,
-            "step": self.progress.step,
+            "step": self.state.step,
             "epoch": self._epoch,
-            "model": gathered(unwrapped(self.task.model).state_dict(), keep=self.group.is_main),
+            "model": gathered(unwrapped(self.trainable.model).state_dict(), keep=self.group.is_main),
             "optimizer": gathered(self.optimizer.state_dict(), keep=self.group.is_main),
             "scaler": self.scaler.state_dict(),
-            "progress": self.progress.as_data(),
+            "progress": self.state.as_data(),
         }
 
     @property
     def _epoch(self) -> int:
         """The epoch that the last step belonged to, from 0."""
-        return (self.progress.step - 1) // self.settings.steps_per_epoch
+        return (self.state.step - 1) // self.settings.steps_per_epoch
 
     def _check_before_saving(self) -> None:
         """No checkpoint of a run that has diverged: the next start would go on from it."""
@@ -329,7 +331,7 @@ class Trainer:
         # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then, but
         # where the weights are the reason.
         if self.scaler.is_enabled():
-            norm = torch.nn.utils.get_total_norm(list(self.task.model.parameters()))
+            norm = torch.nn.utils.get_total_norm(list(self.trainable.model.parameters()))
             self._check_finite({"the norm of the weights": float(norm)})
         elif self._gradient_norms is not None:
             self._check_finite({"gradient_norm": float(self._gradient_norms)})
@@ -340,7 +342,7 @@ class Trainer:
         if self.scaler.is_enabled() and scale < _LEAST_LOSS_SCALE:
             raise Diverged(
                 f"float16 gradients are not finite at step after step: the loss scale fell to {scale:.1e} at step "
-                f"{self.progress.step}. Lower the learning rate, lengthen the warm-up or set mixed_precision to bf16 "
+                f"{self.state.step}. Lower the learning rate, lengthen the warm-up or set mixed_precision to bf16 "
                 "or false, and start again; the checkpoints written so far are kept."
             )
 
@@ -348,7 +350,7 @@ class Trainer:
         broken = [name for name, value in metrics.items() if not math.isfinite(value)]
         if broken:
             raise Diverged(
-                f"{', '.join(broken)} is not a finite number at step {self.progress.step}: the run has diverged. "
+                f"{', '.join(broken)} is not a finite number at step {self.state.step}: the run has diverged. "
                 "Lower the learning rate, lengthen the warm-up or set max_grad_norm, and start again; the checkpoints "
                 "written so far are kept."
             )

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from nystromformer.training.settings import Batch, Step
+from nystromformer.training.trainable import Batch, Step
 
 S = TypeVar("S")
 T = TypeVar("T")

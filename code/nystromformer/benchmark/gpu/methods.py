@@ -17,7 +17,7 @@ from nystromformer.benchmark.gpu.items import LeftOut
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.peers import NystromAttentionPackage, Shape, TransformersCore, fused_softmax, installed
 from nystromformer.benchmark.timing import Work
-from nystromformer.training.settings import Device
+from nystromformer.training.device import Device
 
 OURS, MASKED, TORCH = "nystrom, kernels", "nystrom, kernels, padding", "nystrom, torch"
 FLASH, CUDNN = "softmax, flash", "softmax, cuDNN"

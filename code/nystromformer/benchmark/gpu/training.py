@@ -18,7 +18,7 @@ from nystromformer.benchmark.timing import Timing, Work, peak_memory
 from nystromformer.config import ModelConfig, load_config
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.training.compile import compile_units, missing_compiler
-from nystromformer.training.settings import Device
+from nystromformer.training.device import Device
 
 NYSTROM, SOFTMAX = "nystrom", "softmax"
 _TOGETHER = 3

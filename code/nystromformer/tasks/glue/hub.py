@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetune.examples import Labels, Texts
+from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.glue.catalog import GlueTask
 from nystromformer.tasks.glue.tsv import as_labels
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nystromformer.tasks.finetune.examples import Labels
+from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.tasks.glue.catalog import GlueTask, Metric
 
 

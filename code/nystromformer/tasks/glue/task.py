@@ -6,11 +6,11 @@ from pathlib import Path
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.tasks.finetune.definition import Loading, Splits
-from nystromformer.tasks.finetune.encoded import EncodedTexts
-from nystromformer.tasks.finetune.examples import Examples, Texts
-from nystromformer.tasks.finetune.objective import Classes, Objective, Value
-from nystromformer.tasks.finetune.texts import describe, encode, reduce
+from nystromformer.tasks.finetuning.definition import Loading, Splits
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.examples import Examples, Texts
+from nystromformer.tasks.finetuning.objective import Classes, Objective, Value
+from nystromformer.tasks.finetuning.texts import describe, encode, reduce
 from nystromformer.tasks.glue.catalog import GlueTask
 from nystromformer.tasks.glue.hub import read_hub_split
 from nystromformer.tasks.glue.metrics import score

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetune.examples import Labels, Texts
+from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.glue.catalog import TASKS, GlueSplit, GlueTask
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetune.examples import Texts, select
+from nystromformer.tasks.finetuning.examples import Texts, select
 from nystromformer.tasks.imdb.archive import archive_files
 
 ARCHIVE_FILE = "aclImdb_v1.tar.gz"

@@ -8,12 +8,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.tasks.finetune.definition import Loading, Splits
-from nystromformer.tasks.finetune.encoded import EncodedTexts
-from nystromformer.tasks.finetune.examples import Examples, Texts
-from nystromformer.tasks.finetune.objective import Classes, Objective, accuracy
-from nystromformer.tasks.finetune.scored import write_scored
-from nystromformer.tasks.finetune.texts import describe, encode, reduce
+from nystromformer.tasks.finetuning.definition import Loading, Splits
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.examples import Examples, Texts
+from nystromformer.tasks.finetuning.objective import Classes, Objective, accuracy
+from nystromformer.tasks.finetuning.scored import write_scored
+from nystromformer.tasks.finetuning.texts import describe, encode, reduce
 from nystromformer.tasks.imdb.read import LABELS, check_sizes, read_imdb, split_validation
 
 

@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.tasks.finetune.examples import Ints
+from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.wikihop.chunks import cut, row_of
 from nystromformer.tasks.wikihop.markers import markers
 from nystromformer.tasks.wikihop.tokens import TokenCache

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetune.definition import Loading, Splits
-from nystromformer.tasks.finetune.examples import Examples
-from nystromformer.tasks.finetune.objective import Candidates, Objective, accuracy
-from nystromformer.tasks.finetune.plan import subset
+from nystromformer.tasks.finetuning.definition import Loading, Splits
+from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.objective import Candidates, Objective, accuracy
+from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import add_special_tokens
 from nystromformer.tasks.wikihop.predictions import write_predictions

@@ -33,7 +33,7 @@ from tokenizers import Tokenizer
 
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile, sha256_of, sync_folder, write_json
-from nystromformer.tasks.finetune.encoded import literal
+from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.tasks.wikihop.chunks import InstanceTokens
 from nystromformer.tasks.wikihop.read import Instance, check_file, log_left_out, read_and_leave_out
 

@@ -1,0 +1,1 @@
+"""Corpora to rows of tokens."""

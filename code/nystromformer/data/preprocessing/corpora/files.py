@@ -1,0 +1,179 @@
+"""A corpus' files: finding them, dividing them into chunks of like size, and reading lines from a chunk.
+
+How a corpus is divided depends on its files alone, so what is made of it does not depend on the number of processes.
+"""
+
+from __future__ import annotations
+
+import bz2
+import fnmatch
+import gzip
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from nystromformer.data.preprocessing.pool import Report
+from nystromformer.errors import UserError
+
+CHUNK_BYTES = 1 << 24
+MAX_LINE = 1 << 24
+"""Bytes of a line, which is held in memory."""
+_REPORT_BYTES = 1 << 18
+_COMPRESSED = (".bz2", ".gz")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive files of a corpus, by names below its folder, or a range of bytes of a single one.
+
+    Of a range, the lines (documents, where a format marks them) that begin in it are meant.
+    """
+
+    files: tuple[str, ...]
+    size: int
+    begin: int = 0
+    end: int | None = None
+
+
+def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> list[str]:
+    """Names below `folder` of the files that match a pattern, compressed or not, sorted; links are followed.
+
+    Hidden files and what belongs to the project beside the corpus (preprocess.py, README.md) are left out.
+
+    Raises:
+        UserError: the folder is missing.
+    """
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder}: expected the folder with the corpus' files, found none: put them there, or --source"
+        )
+    left_out = {path.resolve() for path in (folder / "preprocess.py", folder / "README.md", *leave_out)}
+    return sorted(
+        str(path.relative_to(folder).as_posix())
+        for path in _walk(folder, left_out, (folder.resolve(),))
+        if any(fnmatch.fnmatch(path.name, pattern + ending) for ending in ("", *_COMPRESSED))
+    )
+
+
+def _walk(folder: Path, left_out: set[Path], above: tuple[Path, ...]) -> Iterator[Path]:
+    names = {path.name for path in left_out}
+    with os.scandir(folder) as entries:
+        found = [(Path(entry.path), entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
+    for path, is_folder in found:
+        # resolved only where that decides something: there may be millions of files
+        resolved = path.resolve() if is_folder or path.name in names else path
+        if resolved in left_out or resolved in above:
+            continue
+        if is_folder:
+            yield from _walk(path, left_out, (*above, resolved))
+        else:
+            yield path
+
+
+def divide(folder: Path, names: Sequence[str], cut: bool, chunk_bytes: int = CHUNK_BYTES) -> list[Chunk]:
+    """Divide files into chunks of about `chunk_bytes`, in order.
+
+    Args:
+        cut: whether a larger file may be divided; a compressed one never is.
+    """
+    chunks: list[Chunk] = []
+    group: list[str] = []
+    size = 0
+    for name in names:
+        bytes_here = (folder / name).stat().st_size
+        large = cut and bytes_here > chunk_bytes and not name.endswith(_COMPRESSED)
+        if group and (large or size + bytes_here > chunk_bytes):
+            chunks.append(Chunk(tuple(group), size))
+            group, size = [], 0
+        if large:
+            parts = -(-bytes_here // chunk_bytes)
+            bounds = [bytes_here * part // parts for part in range(parts + 1)]
+            chunks += [Chunk((name,), b - a, a, b) for a, b in pairwise(bounds)]
+        else:
+            group.append(name)
+            size += bytes_here
+    return [*chunks, Chunk(tuple(group), size)] if group else chunks
+
+
+class OpenFile:
+    """A file of a chunk.
+
+    name: below the corpus' folder; end: where its range ends.
+    """
+
+    def __init__(self, folder: Path, name: str, chunk: Chunk, report: Report) -> None:
+        self.name = name
+        self.path = folder / name
+        self.end = chunk.end
+        self.begin = chunk.begin
+        self._report = report
+
+    def lines(self, past_end: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Offsets and lines, without line ends, from the first one that begins in the range.
+
+        Args:
+            past_end: go on after the range's end, for a document that begins before it.
+
+        Raises:
+            UserError: a line is too long to be one, or the file cannot be read.
+        """
+        try:
+            with _open(self.path) as file:
+                yield from self._lines(file, past_end)
+        except (EOFError, zlib.error) as error:
+            raise UserError(f"{self.path}: the compressed file is damaged or cut off: {error}") from error
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+
+    def _lines(self, file: BinaryIO, past_end: bool) -> Iterator[tuple[int, bytes]]:
+        offset = self.begin
+        if offset:
+            # the line that crosses the beginning belongs to the range before
+            file.seek(offset - 1)
+            crossing = len(file.readline(MAX_LINE))
+            if crossing == MAX_LINE:
+                raise self._too_long(offset - 1)
+            offset += crossing - 1
+        counted = self.begin
+        compressed = self.path.suffix in _COMPRESSED
+        while past_end or self.end is None or offset < self.end:
+            line = file.readline(MAX_LINE)
+            if not line:
+                break
+            if len(line) == MAX_LINE:
+                raise self._too_long(offset)
+            if not offset and line.startswith(b"\xef\xbb\xbf"):
+                yield 0, line[3:].rstrip(b"\r\n")
+            else:
+                yield offset, line.rstrip(b"\r\n")
+            offset += len(line)
+            if not compressed and offset - counted >= _REPORT_BYTES:
+                self._report(offset - counted)
+                counted = offset
+        size = self.path.stat().st_size if compressed else offset
+        self._report(max(min(size, self.end or size) - counted, 0))
+
+    def _too_long(self, offset: int) -> UserError:
+        return self.error(offset, f"a line longer than {MAX_LINE >> 20} MiB, which is no line of text")
+
+    def error(self, offset: int, problem: str) -> UserError:
+        """A mistake in the line at an offset, with the line's number."""
+        line = 1
+        with _open(self.path) as file:
+            left = offset
+            while left > 0 and (block := file.read(min(left, 1 << 20))):
+                line += block.count(b"\n")
+                left -= len(block)
+        return UserError(f"{self.path}, line {line}: {problem}")
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix == ".bz2":
+        return cast(BinaryIO, bz2.open(path))
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    return path.open("rb")

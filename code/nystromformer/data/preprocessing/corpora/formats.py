@@ -1,0 +1,291 @@
+"""The corpora's own formats: what their files are called, and how documents are read from them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+from nystromformer.data.preprocessing.corpora.files import OpenFile
+from nystromformer.data.preprocessing.corpora.text import Policy, Tally, cut_document, decode, documents_of
+from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.errors import UserError
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How documents are made of a corpus' files.
+
+    min_words: documents with fewer are dropped.
+    lines_per_document: of a corpus without marks of documents, lines that are taken for one.
+    undecodable: what to do about a line that is not UTF-8 or holds a NUL byte, and a story that is no plain text.
+    text_field: of a JSON object, where its text is.
+    """
+
+    min_words: int = 0
+    lines_per_document: int | None = None
+    undecodable: Policy = "refuse"
+    text_field: str = "text"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A corpus' format.
+
+    pattern: of its files' names; looks: what they hold, for messages.
+    cut: whether documents can be read from the middle of a file.
+    few_groups: whether its groups are few and large, so that corpus.json tells the size of each.
+    read: yields the documents of a file. rows: yields those of a data set's rows, given as (name, text) pairs.
+    """
+
+    name: str
+    pattern: str
+    looks: str
+    cut: bool
+    few_groups: bool
+    read: Callable[[OpenFile, Rules, Tally], Iterator[Document]]
+    rows: Callable[[Iterable[tuple[str, str]], Rules, Tally], Iterator[Document]]
+
+
+_DOC = re.compile(rb'<doc id="(?P<id>[^"]*)"(?:[^>]*? title="(?P<title>.*?)")?[^"]*>$')
+
+
+def read_wiki(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
+    """Articles as WikiExtractor writes them, a paragraph a line; their titles are left out, entities are resolved."""
+    lines = file.lines(past_end=True)
+    resuming = file.begin > 0
+    for offset, line in lines:
+        if resuming and not line.startswith(b"<doc "):
+            continue  # the rest of an article of the range before
+        resuming = False
+        if not line.strip():
+            continue
+        if file.end is not None and offset >= file.end:
+            return
+        opening = _DOC.match(line)
+        if opening is None:
+            raise file.error(offset, f"expected WikiExtractor's <doc id=… url=… title=…>, found {_shown(line)}")
+        body = _wiki_body(file, offset, lines, rules, tally)
+        first = next(body, "")
+        title = html.unescape((opening["title"] or b"").decode(errors="replace"))
+        paragraphs = body if first.strip() == title.strip() else chain([first], body)
+        # every line of the article is read, also of one that is dropped
+        yield from documents_of(opening["id"].decode(errors="replace"), paragraphs, rules.min_words, tally)
+
+
+def _wiki_body(
+    file: OpenFile, begin: int, lines: Iterator[tuple[int, bytes]], rules: Rules, tally: Tally
+) -> Iterator[str]:
+    for offset, line in lines:
+        if line.rstrip() == b"</doc>":
+            return
+        if line.startswith(b"<doc id="):
+            raise file.error(offset, "a <doc …> before the </doc> of the one above it")
+        text = decode(file, offset, line, rules.undecodable, tally)
+        if text is not None:
+            yield html.unescape(text) if "&" in text else text
+    raise file.error(begin, "this <doc …> has no </doc>: the file is cut off")
+
+
+DOCUMENTS_PER_GROUP = 50
+"""Of a corpus without marks of documents: as many runs of lines, at the least, are on one side of the split."""
+_CHARACTERS_PER_GROUP = 1 << 23
+"""As many are enough too, because a group is held in memory until it is known to be large enough."""
+
+
+def read_bookcorpus(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
+    """Books without marks between them, a sentence a line: documents are runs of lines, anew in every chunk.
+
+    A book goes on from one document to the next, so groups are long runs of documents, with one left out between two.
+    """
+    lines = _plain_lines(file, "one sentence a line", rules, tally)
+    named = ((f"{file.name}@{offset}", line) for offset, line in lines)
+    return _grouped(_documents_of_lines(named, rules, tally), tally, follows=file.begin > 0)
+
+
+def _grouped(documents: Iterator[Document], tally: Tally, follows: bool) -> Iterator[Document]:
+    """The same documents in groups that are named after their first one, less those between two groups.
+
+    What is too little for a group at the end belongs to the last one.
+
+    Args:
+        follows: whether the text before them is in a group already.
+    """
+    group, skipped = "", 1 if follows else 0
+    while True:
+        gap = list(islice(documents, skipped))
+        found, is_enough = _take_group(documents)
+        if group and not is_enough:
+            yield from (replace(document, group=group) for document in (*gap, *found))
+            return
+        if gap:
+            tally.dropped["document between two groups"] += len(gap)
+        if not found:
+            return
+        group, skipped = found[0].id, 1
+        yield from (replace(document, group=group) for document in found)
+
+
+def _take_group(documents: Iterator[Document]) -> tuple[list[Document], bool]:
+    """The next documents, and whether they are enough for a group."""
+    found: list[Document] = []
+    characters = 0
+    for document in documents:
+        found.append(document)
+        characters += sum(map(len, document.sentences))
+        if len(found) == DOCUMENTS_PER_GROUP or characters >= _CHARACTERS_PER_GROUP:
+            return found, True
+    return found, False
+
+
+def _documents_of_lines(lines: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
+    sentences = ((name, " ".join(line.split())) for name, line in lines)
+    full = ((name, sentence) for name, sentence in sentences if sentence)
+    while first := next(full, None):
+        rest = (sentence for _, sentence in islice(full, (rules.lines_per_document or 1) - 1))
+        yield from cut_document(first[0], chain([first[1]], rest), rules.min_words, tally)
+
+
+def bookcorpus_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
+    """Documents of a data set whose rows are sentences; what is before them is another part's."""
+    return _grouped(_documents_of_lines(rows, rules, tally), tally, follows=True)
+
+
+_LONGEST_WRAPPED = 120
+_SHORT_LINE = 0.6
+_LINES_LOOKED_AT = 1000
+_PARAGRAPH_LIMIT = 1 << 16
+
+
+def read_stories(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
+    """A story: the whole file is one document."""
+    lines = (text for _, text in _plain_lines(file, "plain text, one file a document", rules, tally))
+    try:
+        yield from documents_of(file.name, _paragraphs(lines), rules.min_words, tally)
+    except _OtherFormat as error:
+        # raised at the file's first text, before there is a document
+        if rules.undecodable == "refuse":
+            raise UserError(f"{error}. {_SKIP_FILE}") from None
+        tally.dropped["file in another format"] += 1
+
+
+def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
+    """Paragraphs of a text with a paragraph a line, or of one whose lines are wrapped at a width below 120 characters.
+
+    A wrapped paragraph ends at a blank line and after a line much shorter than the width.
+    """
+    head = list(islice(lines, _LINES_LOOKED_AT))
+    width = max((len(line.rstrip()) for line in head), default=0)
+    if width > _LONGEST_WRAPPED:
+        yield from chain(head, lines)
+        return
+    parts: list[str] = []
+    characters = 0
+    for line in chain(head, lines):
+        parts.append(line)
+        characters += len(line)
+        if len(line.rstrip()) < _SHORT_LINE * width or characters > _PARAGRAPH_LIMIT:
+            yield " ".join(parts)
+            parts, characters = [], 0
+    yield " ".join(parts)
+
+
+class _OtherFormat(UserError):
+    """A file's first text is not of the format."""
+
+
+_SKIP_FILE = (
+    "Where only some files are so, start anew with --undecodable skip --overwrite to leave them out and count them"
+)
+_SKIP_LINE = "Remove it, or start anew with --undecodable skip --overwrite to leave such lines out and count them"
+
+
+def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
+    begun = file.begin > 0
+    for offset, line in file.lines():
+        if b"\0" in line:
+            if rules.undecodable == "refuse":
+                raise file.error(offset, f"expected {looks}, found binary data (a NUL byte). {_SKIP_LINE}")
+            tally.dropped["line with a NUL byte"] += 1
+            continue
+        if not begun and line.strip():
+            begun = True
+            if line.lstrip().startswith((b"<doc ", b'{"', b"<?xml", b"<!DOCTYPE")):
+                raise _OtherFormat(str(file.error(offset, f"expected {looks}, found {_shown(line)}")))
+        text = decode(file, offset, line, rules.undecodable, tally)
+        if text is not None:
+            yield offset, text
+
+
+def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
+    """News articles, a JSON object a line, of which the text is read."""
+    for offset, line in file.lines():
+        text = decode(file, offset, line, rules.undecodable, tally)
+        if text is None:
+            continue
+        try:
+            article = _article_text(_json(text), rules.text_field)
+        except ValueError as error:
+            raise file.error(offset, f'{error}. Expected one JSON object a line: {{"text": …}}') from None
+        if not _is_unicode(article):
+            if rules.undecodable == "refuse":
+                raise file.error(
+                    offset, "holds half of a surrogate pair, which is no character: --undecodable skip --overwrite"
+                )
+            tally.dropped["undecodable line"] += 1
+            continue
+        yield from documents_of(f"{file.name}@{offset}", article.split("\n"), rules.min_words, tally)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at column {error.colno}): the line may be cut off") from None
+    except RecursionError:
+        raise ValueError("not an article: JSON nested too deep") from None
+
+
+def _article_text(record: Any, key: str) -> str:
+    if not isinstance(record, dict):
+        raise ValueError(f"found a JSON {type(record).__name__}, not an object")
+    text = record.get(key)
+    if not isinstance(text, str):
+        found = f"is {text!r:.40}, not a text" if key in record else f"is missing; there are {', '.join(record)}"
+        raise ValueError(f'"{key}" {found:.200}')
+    return text
+
+
+def text_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
+    """Documents of a data set whose rows are documents."""
+    for name, text in rows:
+        yield from documents_of(name, text.split("\n"), rules.min_words, tally)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(line: bytes) -> str:
+    return repr(line[:60].decode(errors="replace"))
+
+
+FORMATS = {
+    made.name: made
+    for made in (
+        Format("wiki", "wiki_*", "files wiki_00, wiki_01, … of WikiExtractor", True, False, read_wiki, text_rows),
+        Format(
+            "bookcorpus", "*.txt", "files *.txt with one sentence a line", True, True, read_bookcorpus, bookcorpus_rows
+        ),
+        Format("stories", "*", "text files, one a document", False, False, read_stories, text_rows),
+        Format("realnews", "*.jsonl", "files *.jsonl with one article a line", True, False, read_realnews, text_rows),
+    )
+}

@@ -1,0 +1,87 @@
+"""Mixtures of corpora: weights, and which documents are for training and how often, by hashes that need no sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from nystromformer.data.preprocessing.corpus import Document, stable_hash
+from nystromformer.errors import UserError
+
+_MOST = 1000
+
+
+@dataclass(frozen=True)
+class Share:
+    """A corpus of a mixture.
+
+    weight: how often a document of it is in the train split, on average. Validation has a document once at the most.
+    """
+
+    corpus: str
+    weight: Fraction = Fraction(1)
+
+    @property
+    def passes(self) -> int:
+        """How often the corpus is read."""
+        return math.ceil(self.weight)
+
+
+def parse_mixture(texts: Sequence[str]) -> tuple[Share, ...]:
+    """Read NAME or NAME=WEIGHT, with weights such as 2, 0.5 and 1/3.
+
+    Raises:
+        UserError: a weight is not a positive number, or a corpus comes twice.
+    """
+    shares = tuple(_parse(text) for text in texts)
+    names = [share.corpus for share in shares]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(f"--corpus: {', '.join(twice)} given more than once; a weight of 2 takes its text twice")
+    return shares
+
+
+def _parse(text: str) -> Share:
+    name, equals, weight = text.partition("=")
+    problem = UserError(f"--corpus {text}: expected NAME or NAME=WEIGHT with a positive weight, such as wiki=1/3")
+    try:
+        value = Fraction(weight) if equals else Fraction(1)
+    except (ValueError, ZeroDivisionError):
+        raise problem from None
+    if not name or "/" in name or name.startswith(".") or not 0 < value <= _MOST:
+        raise problem
+    return Share(name, value)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Chooses a document's split and how often it comes. All documents of a group are on the same side.
+
+    validation: share of the groups, by a hash of the seed and the group.
+    groups: the validation groups of a corpus that has few large ones, which a hash would divide by chance.
+    """
+
+    share: Share
+    validation: float
+    seed: int
+    groups: frozenset[str] | None = None
+
+    def __call__(self, document: Document) -> tuple[str, int]:
+        """The split, and how many passes over the corpus take the document: the first ones."""
+        weight = self.share.weight
+        whole = int(weight)
+        extra = int(weight != whole and self._uniform("weight", document.id) < weight - whole)
+        if self._is_for_validation(document.group):
+            return "validation", min(1, whole + extra)
+        return "train", whole + extra
+
+    def _is_for_validation(self, group: str) -> bool:
+        if self.groups is not None:
+            return group in self.groups
+        return self._uniform("validation", group) < self.validation
+
+    def _uniform(self, purpose: str, name: str) -> float:
+        digest = stable_hash(self.seed, f"{purpose}\0{self.share.corpus}\0{name}")
+        return int.from_bytes(digest[:8], "big") / 2**64

@@ -1,0 +1,52 @@
+"""The tokenizer of an experiment: kept beside its checkpoints, whose token ids mean nothing without it."""
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from nystromformer.data.dataset import TOKENIZER_FOLDER
+from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.files import NewFile, sha256_of
+from nystromformer.tasks.experiment.folder import Experiment
+
+
+def keep_tokenizer(source: Path, checkpoints: Path) -> None:
+    """Copy a dataset's tokenizer folder to the checkpoints that are made with it.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    for path in sorted(source.iterdir()):
+        target = checkpoints / TOKENIZER_FOLDER / path.name
+        if path.is_file() and not (target.is_file() and target.read_bytes() == path.read_bytes()):
+            with NewFile(target) as file:
+                file.write(path.read_bytes())
+
+
+def find_tokenizer(experiment: Experiment, given: Path | None, sha256: str) -> Tokenizer:
+    """The tokenizer that a checkpoint was trained with.
+
+    Args:
+        given: a tokenizer's folder, or None to look beside the checkpoints and in `data_folder`.
+        sha256: of its tokenizer.json, as the checkpoint says.
+
+    Raises:
+        UserError: none is there, or only others; lists where it was looked for.
+    """
+    usual = (experiment.checkpoints, experiment.path(experiment.config.data_folder))
+    folders = [given] if given is not None else [folder / TOKENIZER_FOLDER for folder in usual]
+    others = []
+    for folder in folders:
+        path = folder / TOKENIZER_FILE
+        if path.is_file():
+            found = sha256_of(path)
+            if found == sha256:
+                return load_tokenizer(folder)
+            others.append(f"{path} is another one (sha256 {found[:12]}…)")
+    looked = "; ".join(others) or "looked for " + " and ".join(str(folder / TOKENIZER_FILE) for folder in folders)
+    raise UserError(
+        f"the checkpoint's tokenizer (sha256 {sha256[:12]}…) was not found: {looked}. Name its folder with "
+        "--tokenizer: the folder `tokenizer` of the dataset that the checkpoint was pretrained on; pretraining also "
+        "puts a copy beside its checkpoints."
+    )

@@ -1,0 +1,102 @@
+"""What the fine-tuning commands do once their flags are read."""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NoReturn
+
+from nystromformer.errors import UserError
+from nystromformer.machine import machine_facts
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.finetuning.baselines import text_baselines
+from nystromformer.tasks.finetuning.definition import Definition
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_baselines, keep_baselines, read_baselines
+from nystromformer.tasks.finetuning.objective import Classes
+from nystromformer.tasks.finetuning.run import Setup, test_fingerprint
+from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.tasks.finetuning.spread import Spread
+from nystromformer.tasks.finetuning.start import load_encoder, open_pretrained
+from nystromformer.tasks.finetuning.sweep import Finetuned, open_setup, run_sweep
+from nystromformer.tasks.finetuning.tables import table
+from nystromformer.training import choose_device, join_group
+
+logger = logging.getLogger(__name__)
+
+
+def run_sweeps(
+    experiment: Experiment, definitions: Sequence[Definition], sweep: Sweep, device: str, show: Callable[[str], None]
+) -> NoReturn:
+    """Run a sweep of each task, one after another, show its table, and end the process with an exit status.
+
+    Args:
+        show: prints a text; of several processes only the main one's is called.
+
+    Raises:
+        UserError: anything that does not fit; the tasks before it are done.
+    """
+    with join_group() as group:
+        precision = experiment.config.model.mixed_precision
+        chosen = group.check(lambda: choose_device(device, precision, group.local_rank if group.size > 1 else None))
+        pretrained = group.check(lambda: open_pretrained(experiment, sweep.checkpoint))
+        setups = [
+            group.check(partial(open_setup, experiment, definition, sweep, chosen, group, pretrained))
+            for definition in definitions
+        ]
+        # What is wrong with the last task is known now, and not once the tasks before it have trained for hours.
+        group.check(lambda: check_weights(setups[0]))
+        for definition in definitions:
+            group.on_main(definition.check)
+            if sweep.baselines:
+                group.on_main(partial(read_baselines, experiment.checkpoints / definition.name / BASELINES))
+        status, diverged = 0, []
+        for setup in setups:
+            definition, done = setup.definition, run_sweep(setup)
+            diverged += [f"{definition.name}: {text}" for text in done.diverged]
+            if done.stopped_by is not None:
+                status = 128 + done.stopped_by
+                break
+            if group.is_main and done.results:
+                baselines = _baselines(setup, done) if sweep.baselines else None
+                title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
+                show(f"\n{title}\n{table(done.results, baselines)}")
+        if diverged:
+            raise UserError(f"{len(diverged)} of the runs came to no result:" + "".join(f"\n  {x}" for x in diverged))
+    group.leave(status)
+
+
+def check_weights(setup: Setup) -> None:
+    """Check that the model takes the checkpoint's weights.
+
+    Raises:
+        UserError: lists all that differs.
+    """
+    load_encoder(setup.definition.objective.build(setup.config.model), setup.config, setup.pretrained)
+
+
+def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
+    """What guessers reach, from the file that keeps it where the data are the same."""
+    definition, seeds, splits = setup.definition, setup.sweep.seeds, done.splits
+    assert splits is not None, "only stopped runs have none"
+    labelled = {name: rows for name, rows in done.test.items() if rows.labels is not None}
+    compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
+    texts = {ending: rows for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
+    if not isinstance(splits.train, EncodedTexts) or len(texts) < len(compared):
+        logger.info("%s: there are no baselines for this task", definition.name)
+        return {}
+    path = setup.experiment.checkpoints / definition.name / BASELINES
+    tested = test_fingerprint(done.test) if labelled else ""
+    found = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
+    if found is None:
+        num_classes = definition.objective.count if isinstance(definition.objective, Classes) else None
+        found = Measured(
+            data=splits.fingerprint,
+            tested=tested,
+            rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
+            seeds=list(seeds),
+            baselines=text_baselines(splits.train, texts, num_classes, definition.metrics, seeds),
+            command=setup.sweep.command,
+            machine=machine_facts(),
+        )
+        keep_baselines(path, found)
+    return found.baselines

@@ -1,0 +1,103 @@
+"""What a fine-tuning task tells the machinery that runs it."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.objective import Objective
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How the examples shall be made."""
+
+    tokenizer: Tokenizer
+    length: int
+    """Tokens of the longest row."""
+    sentence_types: bool
+    """Whether the model tells the two sentences of a row apart."""
+    train_rows: int | None
+    """Train on so many examples; None: on all."""
+    cache: Path
+    """A folder for what takes long to make."""
+
+
+@dataclass
+class Splits:
+    """The examples of a task that has labels."""
+
+    train: Examples
+    validation: dict[str, Examples]
+    """By the ending of its metrics' names, "" for the one that the main metric is of."""
+    warnings: list[str] = field(default_factory=list)
+    """Why the figures may not be comparable with those of others."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def named(self) -> dict[str, Examples]:
+        """All splits by what results call them: train, validation, validation_mismatched."""
+        return {"train": self.train} | {f"validation{ending}": x for ending, x in self.validation.items()}
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal examples."""
+        parts = [self.train.fingerprint, *(f"{k}={v.fingerprint}" for k, v in self.validation.items())]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+
+class Definition(Protocol):
+    """A fine-tuning task."""
+
+    name: str
+    """Where its runs lie below the checkpoints, such as "glue/MRPC"."""
+    objective: Objective
+    main_metric: str
+
+    def check(self) -> None:
+        """Read all files, so that what is wrong with them is known before any task is trained; in one process.
+
+        Raises:
+            UserError: missing or malformed data.
+        """
+
+    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """The checkpoint's tokenizer with the task's own tokens at its end."""
+
+    def prepare(self, loading: Loading) -> None:
+        """Do once for all processes what takes long, in the cache.
+
+        Raises:
+            UserError: missing or malformed data.
+        """
+
+    def load(self, loading: Loading) -> Splits:
+        """Training and validation data.
+
+        Raises:
+            UserError: missing or malformed data.
+        """
+
+    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+        """Metrics of a split from all of its scores; "accuracy" and the like, 1 is the best."""
+
+    def test(self, loading: Loading) -> dict[str, Examples]:
+        """Data for predictions, by name; loaded only once the best run is known."""
+
+    def write(
+        self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
+    ) -> dict[str, float]:
+        """Write prediction files.
+
+        Args:
+            scores: of the validation data (by the endings) and the test data (by their names).
+            folder: for the files.
+
+        Returns:
+            Metrics of test data that has labels.
+        """

@@ -1,0 +1,103 @@
+"""Sentences and pairs of them, tokenised.
+
+Shapes: B rows, N tokens.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor
+
+from nystromformer.data.tokenizer import special_tokens
+from nystromformer.tasks.finetuning.examples import Ints, Texts
+
+_PIECE = 1024
+"""Texts that are encoded together, which bounds the memory of the tokenizer's own objects."""
+
+
+class EncodedTexts:
+    """The rows of a split as `<s> A </s>` or `<s> A </s> B </s>`, the form of the pretraining rows.
+
+    Implements Examples: an example is one row.
+
+    Args:
+        texts: of the split.
+        tokenizer: with RoBERTa's special tokens. Where a text spells one of them, it is taken for text.
+        length: tokens of the longest row; a longer one loses tokens at the end of its longer sentence.
+        sentence_types: whether batches say which sentence a token is of (type 1 from B's first token on).
+    """
+
+    def __init__(self, texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool) -> None:
+        self.texts = texts
+        self.name = texts.name
+        self.labels = texts.labels
+        special = special_tokens(tokenizer)
+        self._pad, self._separator = special.pad, special.eos
+        self._with_types = sentence_types and texts.second is not None
+        pieces, lengths, self.truncated = [], [], 0
+        for encoding in _encoded(texts, tokenizer, length):
+            pieces.append(np.asarray(encoding.ids, dtype=np.int32))
+            lengths.append(len(encoding.ids))
+            self.truncated += bool(encoding.overflowing)
+        self._flat = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
+        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self._ends = np.cumsum(self.lengths)
+        self.rows = np.ones(len(lengths), dtype=np.int64)
+        self.tokens = self.lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        parts = (self._flat, self.lengths, np.zeros(0) if self.labels is None else self.labels)
+        for array in parts:
+            digest.update(f"{array.dtype} {len(array)};".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def tokens_of(self, number: int) -> Ints:
+        """The tokens of a row, (its length,)."""
+        end = int(self._ends[number])
+        tokens: Ints = self._flat[end - int(self.lengths[number]) : end].astype(np.int64)
+        return tokens
+
+    def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
+        width = pad_to or int(self.lengths[numbers].max())
+        tokens_BN = np.full((len(numbers), width), self._pad, dtype=np.int64)
+        types_BN = np.zeros_like(tokens_BN)
+        for row, number in enumerate(numbers):
+            tokens = self.tokens_of(int(number))
+            tokens_BN[row, : len(tokens)] = tokens
+            if self._with_types:
+                second = int(np.argmax(tokens == self._separator)) + 1
+                types_BN[row, second:] = 1
+        mask_BN = np.arange(width) < self.lengths[numbers][:, None]
+        batch = {"tokens_BN": torch.from_numpy(tokens_BN), "mask_BN": torch.from_numpy(mask_BN)}
+        if self._with_types:
+            batch["types_BN"] = torch.from_numpy(types_BN)
+        if self.labels is not None:
+            batch["labels"] = torch.from_numpy(self.labels[numbers])
+        return batch
+
+
+def literal(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy of the tokenizer that takes a special token spelt in a text for text."""
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.encode_special_tokens = True
+    return copy
+
+
+def _encoded(texts: Texts, tokenizer: Tokenizer, length: int) -> Iterator[Encoding]:
+    encoder = literal(tokenizer)
+    encoder.no_padding()
+    encoder.enable_truncation(length, strategy="longest_first")
+    for start in range(0, len(texts), _PIECE):
+        first: Sequence[str] = texts.first[start : start + _PIECE]
+        inputs = first if texts.second is None else list(zip(first, texts.second[start : start + _PIECE], strict=True))
+        yield from encoder.encode_batch_fast(list(inputs))

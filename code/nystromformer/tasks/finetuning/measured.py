@@ -1,0 +1,98 @@
+"""What was measured of a task's baselines, kept beside its runs in `baselines.json`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nystromformer.errors import UserError
+from nystromformer.files import write_json
+from nystromformer.tasks.finetuning.spread import Spread
+
+BASELINES = "baselines.json"
+FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The baselines of a task on the same data as some runs."""
+
+    data: str
+    """Fingerprint of the training and validation data, as of the runs."""
+    tested: str
+    """Fingerprint of the test data, as of the runs; empty where it has no labels."""
+    rows: dict[str, int]
+    """Examples of each split that has labels."""
+    seeds: list[int]
+    baselines: dict[str, dict[str, Spread]]
+    """By the guesser's name, then by the metric's; of test data these end in "_test"."""
+    command: str
+    machine: dict[str, Any]
+    """See `machine_facts`."""
+
+
+def read_baselines(path: Path) -> list[Measured]:
+    """What `keep_baselines` wrote; nothing where there is no file, or one of the form before this.
+
+    Raises:
+        UserError: something else is there.
+    """
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        # A file of the first form says neither on which test data nor where and when.
+        return [_measured(entry) for entry in kept["measured"]] if "baselines" not in kept else []
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: expected the baselines of a task, found something else ({error}). Remove it, and --baselines "
+            "measures them again."
+        ) from error
+
+
+def find_baselines(
+    measured: Sequence[Measured], data: str, tested: str | None, seeds: Sequence[int] | None = None
+) -> Measured | None:
+    """Those of these data, the first of several.
+
+    Args:
+        tested: fingerprint of the test data that the baselines must have been scored on; empty: on none; None: on any.
+        seeds: those that they must be of; None: any.
+    """
+    for found in measured:
+        same = found.data == data and tested in (None, found.tested)
+        if same and (seeds is None or found.seeds == list(seeds)):
+            return found
+    return None
+
+
+def keep_baselines(path: Path, measured: Measured) -> None:
+    """Write what was measured beside what is there of other data.
+
+    Raises:
+        UserError: the file cannot be written, or something else is there.
+    """
+    others = [found for found in read_baselines(path) if (found.data, found.tested) != (measured.data, measured.tested)]
+    write_json(path, {"format": FORMAT, "measured": [asdict(found) for found in (*others, measured)]})
+
+
+def _measured(entry: dict[str, Any]) -> Measured:
+    baselines = {
+        name: {metric: Spread(**spread) for metric, spread in metrics.items()}
+        for name, metrics in entry["baselines"].items()
+    }
+    found = Measured(**{**entry, "baselines": baselines})
+    figures = [
+        value
+        for metrics in baselines.values()
+        for spread in metrics.values()
+        for value in (spread.mean, spread.deviation)
+    ]
+    if not all(isinstance(value, int | float) for value in (*found.rows.values(), *figures) if value is not None):
+        raise TypeError("a figure is missing")
+    if not all(isinstance(text, str) for text in (found.data, found.tested, found.command)):
+        raise TypeError("a text is missing")
+    if not isinstance(found.seeds, list) or not isinstance(found.machine, dict):
+        raise TypeError("seeds or machine are missing")
+    return found

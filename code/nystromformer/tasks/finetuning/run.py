@@ -1,0 +1,308 @@
+"""One fine-tuning run in its folder: train, or go on; and predict with its best epoch's weights or its last's."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+import torch
+from torch import nn
+
+import nystromformer
+from nystromformer.config import AttentionConfig, ExperimentConfig, NystromConfig, SoftmaxConfig
+from nystromformer.config.attention import what_decides
+from nystromformer.model import count_parameters
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.run import held_folder, newest, placed, resume, say
+from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.plan import PLAN_VERSION
+from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, read_result
+from nystromformer.tasks.finetuning.settings import RunSettings, Sweep
+from nystromformer.tasks.finetuning.start import Pretrained, load_encoder
+from nystromformer.tasks.finetuning.trainable import Finetuning
+from nystromformer.training import Device, Group, Trainer, TrainingSettings
+from nystromformer.training.checkpoint import epoch_name, find_checkpoints, load_weights, read_checkpoint, remove_old
+from nystromformer.training.log import read_log
+
+logger = logging.getLogger(__name__)
+
+PREDICTIONS = "predictions"
+_NO_EFFECT = {"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing"}
+"""Keys of the section "model" that change how a result is computed, not which."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all runs of a command share."""
+
+    experiment: Experiment
+    config: ExperimentConfig
+    """With room for the task's rows and tokens."""
+    definition: Definition
+    pretrained: Pretrained
+    loading: Loading
+    sweep: Sweep
+    device: Device
+    group: Group
+
+    @property
+    def budget(self) -> int:
+        """Tokens that a device takes at a time: `inst_per_gpu` rows of the pretraining's length."""
+        return self.config.gpu_setting.inst_per_gpu * self.experiment.config.model.max_seq_len
+
+
+def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, Any]:
+    """What is learned, from what and how: another identity is another run, in a folder of its own.
+
+    How the work is divided (processes, `inst_per_gpu`) is not of it, so that a run may go on elsewhere; with dropout it
+    changes the last digits, because every micro-batch draws its own masks.
+    """
+    config, pretraining = setup.config, setup.config.pretraining_setting
+    model = config.model.model_dump(mode="json", by_alias=True)
+    model["attn_type"] = what_decides(model["attn_type"])
+    found: dict[str, Any] = {
+        "task": setup.definition.name,
+        "checkpoint": setup.pretrained.sha256,
+        "tokenizer": setup.pretrained.tokenizer_sha256,
+        "data": splits.fingerprint,
+        "length": setup.loading.length,
+        "model": {key: value for key, value in model.items() if key not in _NO_EFFECT},
+        "optimizer": {
+            key: getattr(pretraining, key)
+            for key in ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
+        },
+        "settings": asdict(settings),
+    }
+    if config.model.mixed_precision is True:
+        found["precision"] = setup.device.precision  # which config.json leaves to the device
+    # Unsorted, the batches are those of every version.
+    return found | {"plan": PLAN_VERSION} if settings.bucket > 1 else found
+
+
+def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
+    """Where a run's files lie, below the experiment's checkpoints."""
+    sign = _hash(identity(setup, splits, settings))[:8]
+    readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-epoch{settings.epochs}-seed{settings.seed}"
+    return setup.experiment.checkpoints / setup.definition.name / f"{setup.pretrained.name}-{readable}-{sign}"
+
+
+def _hash(facts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Signals:
+    """Train a run to its end, from its newest checkpoint where it has one; returns the signal that stopped it, if one
+    did. A finished run is only read.
+
+    Raises:
+        UserError: the folder cannot be used, the checkpoint does not fit, or the run has diverged.
+    """
+    folder, group = run_folder(setup, splits, settings), setup.group
+    with held_folder(folder, group):
+        result = group.on_main(lambda: _finished(setup, splits, settings, folder))
+        if result is not None:
+            say(group, "%s: done already", folder)
+            return result
+        finetuning, facts = _build(setup, splits, settings)
+        trainer = Trainer(
+            finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
+        )
+        latest = newest(folder, group, partial(_say_division, facts=facts))
+        if latest is not None:
+            resume(trainer, latest)
+            latest = None  # a second copy of weights and optimizer, for as long as the run takes
+        say(group, "%s", folder)
+        stopped_by = trainer.run()
+        if stopped_by is not None:
+            return stopped_by
+
+        def finish() -> RunResult:
+            _result(setup, splits, settings, folder).write(folder)
+            result = _finished(setup, splits, settings, folder)
+            assert result is not None, "it was written just now"
+            return result
+
+        return group.on_main(finish)
+
+
+def _finished(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -> RunResult | None:
+    """The result of a finished run, whose folder is left with the weights of the best epoch and the last."""
+    result = read_result(folder)
+    last = folder / f"{epoch_name(settings.epochs - 1)}.model"
+    if result is None and last.is_file() and not find_checkpoints(folder):
+        # Somebody removed the result of a finished run: its log has all that it is made of.
+        _result(setup, splits, settings, folder).write(folder)
+        result = read_result(folder)
+    if result is not None:
+        remove_old(folder, 0, {result.best.epoch, result.last.epoch})
+    return result
+
+
+def _say_division(path: Path, content: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Say it where a run goes on that was divided otherwise."""
+    for key, now in facts["division"].items():
+        if (before := content["division"].get(key)) != now:
+            logger.info("changed since %s: %s: %s in the checkpoint, %s now", path.name, key, before, now)
+
+
+def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> None:
+    """Write a finished run's predictions, by the weights of the epoch that the sweep asks for, and what they reach on
+    test data into its result.
+
+    Raises:
+        UserError: the weights are not there any more, or do not fit.
+    """
+    folder, group = run_folder(setup, splits, result.run), setup.group
+    epoch = result.choose(setup.sweep.predict).epoch
+    path = folder / f"{epoch_name(epoch)}.model"
+    with held_folder(folder, group):
+        if not group.on_main(path.is_file):
+            say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
+            return
+        everything = splits.validation | dict(test)
+        count = sum(len(examples) for examples in everything.values())
+        say(group, "predicting %s rows with %s", f"{count:,}", path)
+        model = setup.definition.objective.build(setup.config.model)
+        content = group.check(lambda: read_checkpoint(path))
+        group.check(lambda: load_weights(model, content["model"], path))
+        finetuning = _finetuning(setup, splits, result.run, model)
+        finetuning.model.eval()
+        with torch.no_grad(), setup.device.autocast():
+            scores = {name: finetuning.scores(examples) for name, examples in everything.items()}
+
+        def write() -> None:
+            target = folder / PREDICTIONS
+            result.test_metrics = setup.definition.write(splits, test, scores, target)
+            result.predictions = sorted(str(file.relative_to(folder)) for file in target.iterdir())
+            result.predicted, result.predicted_epoch = test_fingerprint(test), epoch
+            result.test_rows = {name: len(examples) for name, examples in test.items() if examples.labels is not None}
+            result.write(folder)
+
+        group.on_main(write)
+        say(group, "predictions: %s", folder / PREDICTIONS)
+
+
+def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> bool:
+    """Whether a run's predictions are there, of these test data and by the weights that the sweep asks for."""
+    folder = run_folder(setup, splits, result.run)
+    there = bool(result.predictions) and all((folder / name).is_file() for name in result.predictions)
+    asked = result.choose(setup.sweep.predict).epoch
+    return there and result.predicted == test_fingerprint(test) and result.tested_epoch == asked
+
+
+def test_fingerprint(test: Mapping[str, Examples]) -> str:
+    """Equal for equal test data."""
+    return _hash({name: examples.fingerprint for name, examples in test.items()})
+
+
+def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetuning, dict[str, Any]]:
+    """A run's trainable with pretrained weights, and what its checkpoints say about where they come from."""
+    config, definition, group = setup.config, setup.definition, setup.group
+    torch.manual_seed(settings.seed)
+    model = definition.objective.build(config.model)
+    transfer = group.check(lambda: load_encoder(model, config, setup.pretrained))
+    say(group, "encoder of %s (step %d)", setup.pretrained.path, setup.pretrained.step)
+    for line in transfer.notes:
+        say(group, "  %s", line)
+    say(group, "%s parameters, %s", f"{count_parameters(model):,}", setup.device)
+    facts = {
+        "version": nystromformer.__version__,
+        "config": config.model_dump(mode="json", by_alias=True),
+        "dataset": splits.fingerprint,
+        "tokenizer": setup.pretrained.tokenizer_sha256,
+        "finetuning": identity(setup, splits, settings),
+        "division": {"processes": group.size, "gpu_setting.inst_per_gpu": config.gpu_setting.inst_per_gpu},
+    }
+    return _finetuning(setup, splits, settings, model), facts
+
+
+def _finetuning(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Module) -> Finetuning:
+    """The trainable of a model, which is placed on the device."""
+    definition = setup.definition
+    assert isinstance(model.encoder, nn.Module)
+    layers = list(model.encoder.layers)  # type: ignore[arg-type]  # a ModuleList
+    return Finetuning(
+        placed(model, layers, setup.config, setup.device, setup.group),
+        definition.objective,
+        splits.train,
+        splits.validation,
+        definition.metrics,
+        settings,
+        setup.budget,
+        setup.device,
+        setup.group,
+    )
+
+
+def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> TrainingSettings:
+    pretraining = setup.config.pretraining_setting
+    per_epoch = settings.steps_per_epoch(len(splits.train))
+    num_steps = per_epoch * settings.epochs
+    return TrainingSettings(
+        num_steps=num_steps,
+        steps_per_epoch=per_epoch,
+        steps_per_report=min(pretraining.batches_per_report, per_epoch),
+        learning_rate=settings.learning_rate,
+        warmup_steps=round(settings.warmup * num_steps),
+        weight_decay=pretraining.weight_decay,
+        betas=(pretraining.adam_beta1, pretraining.adam_beta2),
+        eps=pretraining.adam_eps,
+        max_grad_norm=pretraining.max_grad_norm,
+        seed=settings.seed,
+        minutes_per_checkpoint=pretraining.minutes_per_checkpoint,
+        keep_checkpoints=pretraining.keep_checkpoints,
+        best_metric=setup.definition.main_metric,
+    )
+
+
+def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -> RunResult:
+    attentions = setup.config.model.attentions
+    facts = identity(setup, splits, settings)
+    family = {**facts, "settings": {key: value for key, value in facts["settings"].items() if key != "seed"}}
+    passing = ("type", "step", "epoch", "time")
+    epochs = {
+        record["epoch"]: {key: value for key, value in record.items() if key not in passing}
+        for record in read_log(folder / "log.jsonl")
+        if record["type"] == "validation"
+    }
+    return RunResult(
+        task=setup.definition.name,
+        experiment=setup.experiment.folder.resolve().name,
+        checkpoint=setup.pretrained.path.name,
+        checkpoint_step=setup.pretrained.step,
+        checkpoint_sha256=setup.pretrained.sha256,
+        attention=[attention.model_dump(mode="json") for attention in attentions],
+        settings=asdict(settings),
+        length=setup.loading.length,
+        family=_hash(family)[:16],
+        main_metric=setup.definition.main_metric,
+        epochs=[EpochMetrics(epoch, metrics) for epoch, metrics in sorted(epochs.items())],
+        rows={name: len(examples) for name, examples in splits.named.items()},
+        exact_share=exact_shares(splits, attentions),
+        warnings=splits.warnings,
+        command=setup.sweep.command,
+        version=nystromformer.__version__,
+        device=str(setup.device),
+        processes=setup.group.size,
+        folder=str(folder),
+        data=splits.fingerprint,
+    )
+
+
+def exact_shares(splits: Splits, attentions: Sequence[AttentionConfig]) -> dict[str, float]:
+    """Share of each split's examples that every layer computes exact softmax attention for."""
+    longest = min((_longest_exact(attention) for attention in attentions), default=0)
+    return {name: float((examples.lengths <= longest).mean()) for name, examples in splits.named.items()}
+
+
+def _longest_exact(attention: AttentionConfig) -> float:
+    """Tokens of the longest row that an attention is exact for."""
+    if isinstance(attention, SoftmaxConfig):
+        return float("inf")
+    return attention.num_landmarks if isinstance(attention, NystromConfig) and attention.segments == "valid" else 0

@@ -1,0 +1,131 @@
+"""The pretrained encoder that a fine-tuning run begins with."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.errors import UserError
+from nystromformer.files import sha256_of
+from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.start import refusal
+from nystromformer.training.checkpoint import UnreadableCheckpoint, choose_weights, find_weights, read_checkpoint
+
+_ENCODER = "encoder."
+_WORDS = "encoder.embeddings.word.weight"
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A checkpoint of a pretraining run."""
+
+    path: Path
+    sha256: str
+    step: int
+    epoch: int
+    model_config: Mapping[str, Any]
+    """The section "model" of the config.json that it was trained with."""
+    tokenizer_sha256: str
+    encoder: Mapping[str, Tensor]
+    """The weights whose names begin with "encoder."."""
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+
+def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
+    """The checkpoint of an experiment that `wanted` names: "last" or an epoch's number.
+
+    Raises:
+        UserError: no such checkpoint (lists those that there are), or an unreadable one.
+    """
+    found = find_weights(experiment.checkpoints)
+    if found and wanted != "last" and not (wanted.isdecimal() and int(wanted) in found):
+        numbers = ", ".join(map(str, found))
+        raise UserError(
+            f"{experiment.checkpoints}: expected --checkpoint last or one of {numbers}; found {wanted!r}. Fine-tuning "
+            "begins with one checkpoint of the pretraining"
+        )
+    (path,) = choose_weights(experiment.checkpoints, wanted)
+    try:
+        content = read_checkpoint(path)
+    except UnreadableCheckpoint as error:
+        others = ", ".join(str(epoch) for epoch, other in found.items() if other != path)
+        advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"
+        raise UserError(f"{error}; {advice}") from error
+    absent = [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]
+    if absent:
+        raise UserError(f"{path}: not a checkpoint of a run: without {', '.join(absent)}")
+    return Pretrained(
+        path,
+        sha256_of(path),
+        int(content["step"]),
+        int(content["epoch"]),
+        content["config"]["model"],
+        content["tokenizer"],
+        {name: weight for name, weight in content["model"].items() if name.startswith(_ENCODER)},
+    )
+
+
+def finetuning_config(
+    experiment: Experiment, length: int, num_tokens: int, pad_to: int | None = None
+) -> ExperimentConfig:
+    """The experiment's config with room for rows of `length` tokens and a tokenizer of `num_tokens`.
+
+    Raises:
+        UserError: such a model is impossible, or its attention cannot take rows of any length and `pad_to` is not set
+            to one that it takes.
+    """
+    config = experiment.config
+    attentions = config.model.attentions
+    for index, attention in enumerate(attentions):
+        lengths = range(1, length + 1) if pad_to is None else (pad_to,)
+        refused = next((n for n in lengths if not attention.accepts_length(n)), None)
+        if refused is not None:
+            # Layers with different numbers of landmarks may have no common length nearby.
+            fitting = (n for n in range(length, 9 * length) if all(other.accepts_length(n) for other in attentions))
+            such_as = "".join(f" (such as --pad_to {n})" for n in itertools.islice(fitting, 1))
+            advice = "add --pad_to with a length that it takes" if pad_to is None else "choose another --pad_to"
+            raise UserError(
+                f"{experiment.folder / 'config.json'}: layer {index}'s attention takes no rows of {refused} tokens: it "
+                f'cuts rows into equal segments; {advice}{such_as}, or use segments "valid"'
+            )
+    data = config.model_dump(mode="json", by_alias=True)
+    model = data["model"]
+    model["max_seq_len"] = max(model["max_seq_len"], length, pad_to or 0)
+    model["vocab_size"] = max(model["vocab_size"], num_tokens)
+    return experiment_config(data, f"{experiment.folder / 'config.json'} with rows of {length} tokens")
+
+
+def load_encoder(model: nn.Module, config: ExperimentConfig, pretrained: Pretrained) -> Transfer:
+    """Give a model with fresh weights the pretrained ones of its encoder.
+
+    A longer position table repeats, as for `from_cp`; tokens beyond the checkpoint's vocabulary keep the values that
+    they have.
+
+    Returns:
+        What was done.
+
+    Raises:
+        UserError: of another architecture (lists all that differs).
+    """
+    initial = {name: weight for name, weight in model.state_dict().items() if name.startswith(_ENCODER)}
+    source, then = dict(pretrained.encoder), dict(pretrained.model_config)
+    now = config.model.model_dump(mode="json", by_alias=True)
+    added = now["vocab_size"] - then["vocab_size"]
+    if added > 0 and _WORDS in source:
+        source[_WORDS] = torch.cat([source[_WORDS], initial[_WORDS][-added:]])
+        then["vocab_size"] = now["vocab_size"]
+    try:
+        transfer = transfer_weights(initial, now, source, then, config.from_cp_resize)
+    except DoesNotFit as error:
+        raise refusal(pretrained.path, error, "max_seq_len, num_sen_type, attn_type and its parameters") from error
+    model.load_state_dict(transfer.weights, strict=False)
+    return transfer

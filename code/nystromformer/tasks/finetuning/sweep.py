@@ -1,0 +1,144 @@
+"""All runs of a fine-tuning command: each trains, stops and resumes as pretraining does; then the best ones predict."""
+
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from signal import Signals
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.run import held_folder, say
+from nystromformer.tasks.experiment.tokenizer import find_tokenizer
+from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
+from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.results import RunResult, best_combination
+from nystromformer.tasks.finetuning.run import Setup, exact_shares, has_predictions, predict, run_folder, train
+from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.tasks.finetuning.start import Pretrained, finetuning_config, open_pretrained
+from nystromformer.training import Device, Group
+from nystromformer.training.checkpoint import remove_weights
+from nystromformer.training.loop import Diverged
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """What became of a command's runs."""
+
+    results: list[RunResult]
+    stopped_by: Signals | None = None
+    diverged: list[str] = field(default_factory=list)
+    """What is to be said of the runs that came to no result."""
+    splits: Splits | None = None
+    """The data of the runs; None where they were stopped."""
+    test: dict[str, Examples] = field(default_factory=dict)
+    """The data that the best runs predicted."""
+
+
+def finetune(
+    experiment: Experiment,
+    definition: Definition,
+    sweep: Sweep,
+    device: Device,
+    group: Group = Group(),  # noqa: B008  # immutable
+) -> Finetuned:
+    """Open a task and run its sweep.
+
+    Args:
+        group: the processes that train together; each calls this.
+
+    Raises:
+        UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
+    """
+    pretrained = group.check(lambda: open_pretrained(experiment, sweep.checkpoint))
+    return run_sweep(group.check(lambda: open_setup(experiment, definition, sweep, device, group, pretrained)))
+
+
+def open_setup(
+    experiment: Experiment, definition: Definition, sweep: Sweep, device: Device, group: Group, pretrained: Pretrained
+) -> Setup:
+    """What all runs of a sweep share, but for the data.
+
+    Raises:
+        UserError: the checkpoint's tokenizer is not there, or the rows that the flags ask for do not fit the model.
+    """
+    found = find_tokenizer(experiment, sweep.tokenizer, pretrained.tokenizer_sha256)
+    tokenizer = definition.tokenizer(found)
+    length = sweep.length or sweep.pad_to or experiment.config.model.max_seq_len
+    if sweep.pad_to is not None and sweep.pad_to < length:
+        raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
+    config = finetuning_config(experiment, length, tokenizer.get_vocab_size(), sweep.pad_to)
+    loading = Loading(
+        tokenizer=tokenizer,
+        length=length,
+        sentence_types=config.model.num_sen_type > 1,
+        train_rows=sweep.train_rows,
+        cache=experiment.checkpoints / definition.name / "cache",
+    )
+    return Setup(experiment, config, definition, pretrained, loading, sweep, device, group)
+
+
+def run_sweep(setup: Setup) -> Finetuned:
+    """Run, or go on with, all runs of a sweep; finished ones are only read.
+
+    Raises:
+        UserError: the data are missing or malformed, or a run cannot go on.
+    """
+    group, definition, sweep = setup.group, setup.definition, setup.sweep
+    splits = _load(setup, group)
+    results: list[RunResult] = []
+    diverged: list[str] = []
+    for number, settings in enumerate(sweep.runs, start=1):
+        if len(sweep.runs) > 1:
+            say(group, "%s: run %d of %d: %s", definition.name, number, len(sweep.runs), settings)
+        try:
+            result = train(setup, splits, settings)
+        except Diverged as error:
+            # The others of a grid, and the next tasks, may well do better.
+            diverged.append(f"{settings}: {error}")
+            say(group, "%s", error)
+            continue
+        if isinstance(result, Signals):
+            return Finetuned(results, result)
+        results.append(result)
+    if not results:
+        return Finetuned(results, diverged=diverged, splits=splits)
+    # Of a grid only the best combination sees test data.
+    test = group.check(lambda: definition.test(setup.loading))
+    for result in best_combination(results):
+        if not group.on_main(partial(has_predictions, setup, splits, test, result)):
+            predict(setup, splits, test, result)
+    if sweep.discard_weights:
+        for result in results:
+            folder = run_folder(setup, splits, result.run)
+            with held_folder(folder, group):
+                group.on_main(partial(remove_weights, folder))
+    return Finetuned(results, diverged=diverged, splits=splits, test=test)
+
+
+def _load(setup: Setup, group: Group) -> Splits:
+    # The main process first: what takes long it leaves in a cache for the others.
+    group.on_main(lambda: setup.definition.prepare(setup.loading))
+    splits = group.check(lambda: setup.definition.load(setup.loading))
+    group.same(
+        data=splits.fingerprint,
+        checkpoint=setup.pretrained.sha256,
+        config=setup.config.model_dump(mode="json"),
+        runs=[str(run) for run in setup.sweep.runs],
+    )
+    shares = exact_shares(splits, setup.config.model.attentions)
+    exact = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in shares.items())
+    for line in (*splits.notes, f"rows short enough for exact attention in every layer: {exact}"):
+        say(group, "%s", line)
+    largest = int((splits.train.rows * splits.train.lengths).max())
+    if largest > setup.budget:
+        say(
+            group,
+            "the largest example has %s tokens in its rows and is computed at once, though gpu_setting.inst_per_gpu "
+            "rows have %s: it sets the memory that is needed",
+            *(f"{largest:,}", f"{setup.budget:,}"),
+        )
+    for line in splits.warnings:
+        say(group, "warning: %s", line)
+    return splits

@@ -1,0 +1,31 @@
+"""What tasks on sentences share: a part of the rows, their tokens, and a line about them."""
+
+import numpy as np
+
+from nystromformer.tasks.finetuning.definition import Loading
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.examples import Texts, select
+from nystromformer.tasks.finetuning.plan import subset
+
+
+def encode(texts: Texts, loading: Loading) -> EncodedTexts:
+    """The rows of a split, tokenised as the run needs them."""
+    return EncodedTexts(texts, loading.tokenizer, loading.length, loading.sentence_types)
+
+
+def reduce(texts: Texts, wanted: int | None) -> tuple[Texts, list[str]]:
+    """So many rows of a split, drawn once and for all, and a warning where that leaves some out."""
+    if wanted is None or wanted >= len(texts):
+        return texts, []
+    chosen = subset(len(texts), wanted)
+    return select(texts, chosen), [f"trained on {wanted:,} of the {len(texts):,} rows of {texts.name} (--train_rows)"]
+
+
+def describe(examples: EncodedTexts) -> str:
+    """Number and lengths of a split's rows, and how many were cut."""
+    lengths = examples.lengths
+    cut = f"{examples.truncated:,} cut" if examples.truncated else "none cut"
+    return (
+        f"{examples.name}: {len(examples):,} rows of {lengths.min()} to {lengths.max()} tokens "
+        f"(median {int(np.median(lengths))}), {cut}"
+    )

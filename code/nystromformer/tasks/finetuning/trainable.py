@@ -1,0 +1,136 @@
+"""A fine-tuning run as the training loop sees it.
+
+Shapes: I examples of a batch, C outputs.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nystromformer.tasks.finetuning.examples import Examples, Ints
+from nystromformer.tasks.finetuning.objective import Objective
+from nystromformer.tasks.finetuning.plan import epoch_batches, micro_batches
+from nystromformer.tasks.finetuning.settings import RunSettings
+from nystromformer.training import Device, Group, Step
+from nystromformer.training.prefetch import Prefetched, batches_ahead
+from nystromformer.training.trainable import Batch
+
+Metrics = Callable[[Tensor, Tensor], dict[str, float]]
+
+
+class Finetuning:
+    """What the loop needs of a fine-tuning run.
+
+    Args:
+        model: as `distribute` gives it, of the objective's kind.
+        validation: the splits to validate on, by the ending of their metrics' names ("" for the first).
+        metrics: from scores (n, C) and labels (n,) of a split.
+        settings: of the run.
+        budget: tokens, padding included, that the device takes at a time.
+        group: the processes that share the batches.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        train: Examples,
+        validation: Mapping[str, Examples],
+        metrics: Metrics,
+        settings: RunSettings,
+        budget: int,
+        device: Device,
+        group: Group = Group(),  # noqa: B008  # immutable
+    ) -> None:
+        self.model = model
+        self.objective = objective
+        self.train = train
+        self.validation = validation
+        self.score_metrics = metrics
+        self.settings = settings
+        self.budget = budget
+        self.device = device
+        self.group = group
+        self.steps_per_epoch = settings.steps_per_epoch(len(train))
+        self._planned: tuple[int, list[Ints]] = -1, []
+
+    def steps(self, first: int, last: int) -> Iterator[Step]:
+        pinned = self.device.device.type == "cuda"
+        steps = (self._step(number) for number in range(first, last))
+        return iter(Prefetched(step.pin_memory() if pinned else step for step in steps))
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        scores_IC = self.objective.scores(self.model, batch)
+        losses_I = self.objective.losses(scores_IC, batch["labels"]) * batch["weights"]
+        right = torch.zeros_like(losses_I)
+        if self.objective.has_accuracy:
+            right = (scores_IC.detach().argmax(-1) == batch["labels"]) * batch["weights"]
+        sums = torch.stack([losses_I.detach().sum(), right.sum(), batch["weights"].sum()])
+        return losses_I.sum() / batch["count"], sums
+
+    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        loss, right, count = sums
+        metrics = {"loss": loss / count}
+        return metrics | {"accuracy": right / count} if self.objective.has_accuracy else metrics
+
+    def validate(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for ending, examples in self.validation.items():
+            scores_NC, labels_N = self.scores(examples), torch.from_numpy(examples.labels)
+            metrics = {"loss": float(self.objective.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
+            if math.isfinite(metrics["loss"]):  # else the loop says that the run has diverged
+                metrics |= self.score_metrics(scores_NC, labels_N)
+            found |= {name + ending: value for name, value in metrics.items()}
+        return found
+
+    def scores(self, examples: Examples) -> Tensor:
+        """Scores of all examples of a split in their order, (n, C) float32 on the CPU; -inf for what is no candidate.
+
+        All processes call this together, in evaluation mode, without gradients.
+        """
+        everything = np.arange(len(examples))
+        parts = micro_batches(
+            everything, examples.lengths, examples.rows, self.budget, self.group.size, self.settings.pad_to
+        )
+        # Each process takes parts of all lengths. One that has an empty part scores another for show, because a
+        # sharded model needs all processes in each call.
+        mine = parts[self.group.rank :: self.group.size]
+        made = (examples.batch(part if len(part) else everything[:1], self.settings.pad_to) for part in mine)
+        found: list[Tensor] = []
+        for part, batch in zip(mine, batches_ahead(made, self.device.device), strict=True):
+            found.append(self.objective.scores(self.model, batch).float()[: len(part)])
+        (width,) = self.group.highest(max(scores.shape[1] for scores in found))
+        total_NC = found[0].new_zeros(len(examples), width)
+        for part, scores_IC in zip(mine, found, strict=True):
+            padded_IC = total_NC.new_full((len(part), width), float("-inf"))
+            padded_IC[:, : scores_IC.shape[1]] = scores_IC
+            total_NC[torch.from_numpy(part).to(total_NC.device)] = padded_IC
+        return self.group.sum(total_NC).cpu()
+
+    def _batches(self, epoch: int) -> list[Ints]:
+        """The plan of an epoch, made once for all of its steps."""
+        settings = self.settings
+        if self._planned[0] != epoch:
+            batches = epoch_batches(self.train.lengths, settings.batch_size, settings.seed, epoch, settings.bucket)
+            self._planned = epoch, batches
+        return self._planned[1]
+
+    def _step(self, number: int) -> Step:
+        epoch, index = divmod(number, self.steps_per_epoch)
+        numbers = self._batches(epoch)[index]
+        train, size, pad_to = self.train, self.group.size, self.settings.pad_to
+        parts = micro_batches(numbers, train.lengths, train.rows, self.budget, size, pad_to)
+        share = len(parts) // size
+        mine = parts[self.group.rank * share : (self.group.rank + 1) * share]
+        count = torch.tensor(float(len(numbers)))
+        return Step([self._batch(part, count) for part in mine], tokens=int(train.tokens[numbers].sum()))
+
+    def _batch(self, part: Ints, count: Tensor) -> dict[str, Tensor]:
+        """A micro-batch; an empty one is an example that does not count, so that every process computes something."""
+        weights = torch.ones(len(part))
+        if not len(part):
+            part, weights = np.argmin(self.train.lengths * self.train.rows, keepdims=True), torch.zeros(1)
+        return self.train.batch(part, self.settings.pad_to) | {"weights": weights, "count": count}

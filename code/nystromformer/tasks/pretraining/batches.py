@@ -1,0 +1,174 @@
+"""Batches of pretraining, made from a dataset's rows.
+
+Shapes: B rows, N tokens, K masked positions.
+"""
+
+import signal
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from nystromformer.config import ExperimentConfig
+from nystromformer.config.schema import PretrainingConfig
+from nystromformer.data.counter import permute
+from nystromformer.data.dataset import Dataset, Rows
+from nystromformer.data.masking import count_predictions, prepare_rows
+from nystromformer.data.sampler import rows_of_step
+from nystromformer.training import Group, Step
+from nystromformer.training.loop import micro_batches
+from nystromformer.training.prefetch import Prefetched
+from nystromformer.training.trainable import Batch
+
+_TRAIN_STREAM, _VALIDATION_STREAM = 10, 11
+
+
+class RowPreparation:
+    """From stored rows to micro-batches of tensors; one object serves training and validation."""
+
+    def __init__(self, dataset: Dataset, config: ExperimentConfig) -> None:
+        self.vocab_size = dataset.vocab_size
+        self.special = dataset.special
+        self.mask_prob = config.pretraining_setting.mask_prob
+        self.sentence_order = "sop" in config.pretraining_setting.objectives
+        self.labelled_share = dataset.manifest.sentence_order_share("train")
+        self.sentence_types = config.model.num_sen_type > 1
+        self.micro_batch = config.gpu_setting.inst_per_gpu
+
+    def __call__(
+        self,
+        rows: Rows,
+        numbers: NDArray[np.int64],
+        key: tuple[int, ...],
+        ids: NDArray[np.int64],
+        part: slice = slice(None),
+    ) -> Step:
+        """The rows of these numbers, swapped and masked as (key, id) says, as one global batch.
+
+        Args:
+            part: which of them are prepared here; the others are only counted.
+        """
+        all_tokens, all_splits = np.asarray(rows.tokens[numbers]), np.asarray(rows.splits[numbers])
+        prepared = prepare_rows(
+            all_tokens[part],
+            all_splits[part],
+            self.special,
+            self.vocab_size,
+            self.mask_prob,
+            self.sentence_order,
+            key,
+            ids[part],
+        )
+        tensors = {
+            "tokens_BN": torch.from_numpy(prepared.tokens_BN),
+            "positions_BK": torch.from_numpy(prepared.positions_BK),
+            "labels_BK": torch.from_numpy(prepared.labels_BK),
+        }
+        if self.sentence_order:
+            tensors["order_B"] = torch.from_numpy(prepared.order_B)
+        if self.sentence_types:
+            tensors["types_BN"] = torch.from_numpy(prepared.types_BN)
+        valid_BN = tensors["tokens_BN"] != self.special.pad
+        if not valid_BN.all():
+            tensors["mask_BN"] = valid_BN
+        # Counts of the whole batch: micro-batches weigh by their share of them, not by their number. Of rows with a
+        # sentence order it is the number that a batch has on average, so that each weighs the same in every step.
+        predictions = count_predictions(all_tokens, self.special, self.mask_prob).sum()
+        orders = len(all_tokens) * self.labelled_share or 1.0
+        counts = {"mlm_count": torch.tensor(float(predictions)), "sop_count": torch.tensor(orders)}
+        parts = [
+            {name: tensor[rows_of_part] for name, tensor in tensors.items()} | counts
+            for rows_of_part in micro_batches(len(prepared.tokens_BN), self.micro_batch)
+        ]
+        return Step(parts, tokens=int((all_tokens != self.special.pad).sum()))
+
+
+class PretrainingSteps(TorchDataset[Step]):
+    """Item s is a process' part of step s, computed by whichever worker is asked."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        preparation: RowPreparation,
+        batch_size: int,
+        seed: int,
+        group: Group = Group(),  # noqa: B008  # immutable
+    ) -> None:
+        self.rows = rows
+        self.preparation = preparation
+        self.batch_size = batch_size
+        self.seed = seed
+        share = batch_size // group.size
+        self.part = slice(group.rank * share, (group.rank + 1) * share)
+
+    def __getitem__(self, step: int) -> Step:
+        numbers = rows_of_step(self.seed, step, self.batch_size, len(self.rows))
+        ids = np.arange(self.batch_size, dtype=np.int64)
+        return self.preparation(self.rows, numbers, (_TRAIN_STREAM, self.seed, step), ids, self.part)
+
+
+class ValidationBatches(Sequence[Batch]):
+    """The validation rows, masked by their number alone: neither seed, nor batch size, nor epoch changes a mask.
+
+    Args:
+        num_rows: how many of them, in a random but fixed order, because neighbouring rows come from one document.
+    """
+
+    def __init__(self, rows: Rows, preparation: RowPreparation, num_rows: int | None) -> None:
+        self.rows = rows
+        self.preparation = preparation
+        count = len(rows) if num_rows is None else min(num_rows, len(rows))
+        numbers = permute(np.arange(count), len(rows), _VALIDATION_STREAM)
+        self._parts = [numbers[part] for part in micro_batches(count, preparation.micro_batch)]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, index: int) -> Batch:  # type: ignore[override]  # no slices
+        numbers = self._parts[index]
+        (batch,) = self.preparation(self.rows, numbers, (_VALIDATION_STREAM,), numbers).micro_batches
+        return batch
+
+    def count_predictions(self) -> int:
+        """Masked tokens of all batches."""
+        special, mask_prob = self.preparation.special, self.preparation.mask_prob
+        counts = (count_predictions(np.asarray(self.rows.tokens[part]), special, mask_prob) for part in self._parts)
+        return sum(int(count.sum()) for count in counts)
+
+
+def training_steps(
+    rows: Rows,
+    preparation: RowPreparation,
+    setting: PretrainingConfig,
+    span: range,
+    group: Group,
+    workers: int = 0,
+    pinned: bool = False,
+) -> Iterator[Step]:
+    """A process' part of the steps of `span`, made ahead.
+
+    Args:
+        workers: processes that make them; 0: a thread of this one.
+        pinned: whether to put them into page-locked memory, from which a GPU copies on its own.
+    """
+    steps = PretrainingSteps(rows, preparation, setting.batch_size, setting.seed, group)
+    if not workers:
+        return iter(Prefetched(steps[number].pin_memory() if pinned else steps[number] for number in span))
+    loader = DataLoader(
+        steps,
+        batch_size=None,
+        sampler=span,
+        num_workers=workers,
+        pin_memory=pinned,
+        worker_init_fn=_leave_signals_to_the_run,
+    )
+    return iter(loader)
+
+
+def _leave_signals_to_the_run(worker: int) -> None:
+    """A signal to the whole process group ends the run after its step; until then it needs its workers."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)

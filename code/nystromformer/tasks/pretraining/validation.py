@@ -1,0 +1,143 @@
+"""Scoring the checkpoints of an experiment folder on the validation rows."""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nystromformer.errors import UserError
+from nystromformer.files import write_json
+from nystromformer.model import PretrainingModel
+from nystromformer.tasks.experiment.folder import Experiment, check_same_tokenizer
+from nystromformer.tasks.pretraining.baselines import baseline_accuracies
+from nystromformer.tasks.pretraining.batches import ValidationBatches
+from nystromformer.tasks.pretraining.pretrain import Pretraining
+from nystromformer.training import Device
+from nystromformer.training.checkpoint import choose_weights, load_weights, read_checkpoint
+
+logger = logging.getLogger(__name__)
+
+RESULTS = "validation.json"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One checkpoint's metrics."""
+
+    checkpoint: str
+    step: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What `run_validation.py` found."""
+
+    rows: int
+    masked_tokens: int
+    scores: list[Score]
+    baselines: dict[str, float]
+
+
+def load_checkpoint(experiment: Experiment, path: Path, device: Device) -> tuple[PretrainingModel, dict[str, Any]]:
+    """The model of config.json with a checkpoint's weights, and the checkpoint.
+
+    Raises:
+        UserError: unreadable, or of another architecture (lists all that differs).
+    """
+    content = read_checkpoint(path)
+    model = PretrainingModel(experiment.config.model, experiment.config.pretraining_setting.objectives)
+    load_weights(model, content["model"], path)
+    return model.to(device.device).eval(), content
+
+
+def validate(
+    experiment: Experiment,
+    dataset_folder: Path | None,
+    device: Device,
+    wanted: str = "last",
+    num_rows: int | None = None,
+    baselines: bool = False,
+    verify: bool = False,
+) -> Validation:
+    """Score checkpoints on the same validation rows with the same masks every time; writes `validation.json`.
+
+    Args:
+        wanted: "last", "all", or an epoch's number.
+        num_rows: how many validation rows; None for all.
+        baselines: also score the most frequent token and the bigram table.
+
+    Raises:
+        UserError: no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
+    """
+    dataset = experiment.dataset(dataset_folder, verify)
+    if baselines and not len(dataset.train):
+        raise UserError(
+            f"{dataset.folder}: a dataset for validation only has no training rows, from which the baselines are "
+            "counted: leave out --baselines"
+        )
+    scores = []
+    for path in choose_weights(experiment.checkpoints, wanted):
+        model, content = load_checkpoint(experiment, path, device)
+        check_same_tokenizer(content, dataset, path)
+        pretraining = Pretraining(model, experiment.config, dataset, device)
+        with torch.no_grad(), device.autocast():
+            scores.append(Score(path.stem, content["step"], pretraining.score(num_rows)))
+        logger.info("%s scored", path.name)
+    preparation = Pretraining(model, experiment.config, dataset, device).preparation
+    rows = len(dataset.validation) if num_rows is None else min(num_rows, len(dataset.validation))
+    masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
+    guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
+    result = Validation(rows, masked_tokens, scores, guesses)
+    write_validation(result, experiment.checkpoints / RESULTS)
+    return result
+
+
+def write_validation(result: Validation, path: Path) -> None:
+    """Write as JSON, whole or not at all."""
+    data = {
+        "rows": result.rows,
+        "masked_tokens": result.masked_tokens,
+        "baselines": result.baselines,
+        "scores": [{"checkpoint": s.checkpoint, "step": s.step, **s.metrics} for s in result.scores],
+    }
+    write_json(path, data)
+
+
+def read_validation(path: Path) -> Validation:
+    """Read what `write_validation` wrote.
+
+    Raises:
+        UserError: not there.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; run code/run_validation.py for this folder first")
+    data = json.loads(path.read_text(encoding="utf-8"))
+    scores = [
+        Score(s["checkpoint"], s["step"], {k: v for k, v in s.items() if k not in ("checkpoint", "step")})
+        for s in data["scores"]
+    ]
+    return Validation(data["rows"], data["masked_tokens"], scores, data["baselines"])
+
+
+def table(result: Validation) -> str:
+    """The scores for a terminal, one checkpoint a line."""
+    names = list(result.scores[0].metrics)
+    lines = ["  ".join([f"{'':24}", f"{'step':>8}", *(f"{name:>13}" for name in names)])]
+    for score in result.scores:
+        values = [_shown(name, value) for name, value in score.metrics.items()]
+        lines.append("  ".join([f"{score.checkpoint:24}", f"{score.step:>8}", *values]))
+    for name, accuracy in result.baselines.items():
+        blanks = [_shown(column, accuracy) if column == "mlm_accuracy" else " " * 13 for column in names]
+        lines.append("  ".join([f"{name.replace('_', ' '):24}", f"{'':>8}", *blanks]).rstrip())
+    return (
+        "\n".join(lines)
+        + f"\n{result.rows:,} validation rows with {result.masked_tokens:,} masked tokens, the same masks every time"
+    )
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{100 * value:>11.2f} %" if name.endswith("accuracy") else f"{value:>13.4f}"

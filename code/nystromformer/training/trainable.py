@@ -1,0 +1,45 @@
+"""What the loop asks of that which it trains."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+Batch = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Step:
+    """This process' part of a step's global batch, cut into micro-batches; all losses add up to the global batch's.
+
+    Every process has as many micro-batches.
+    """
+
+    micro_batches: Sequence[Batch]
+    tokens: int
+    """Valid tokens of the global batch, for the speed that is shown."""
+
+    def pin_memory(self) -> "Step":
+        """The step in page-locked memory; torch's DataLoader calls this."""
+        return Step([{name: x.pin_memory() for name, x in batch.items()} for batch in self.micro_batches], self.tokens)
+
+
+class Trainable(Protocol):
+    """What the loop trains. The loop knows no more of it than this."""
+
+    @property
+    def model(self) -> nn.Module:
+        """What is trained, as `distribute` gives it."""
+
+    def steps(self, first: int, last: int) -> Iterator[Step]:
+        """The batches of steps first … last-1; a pure function of the step's number."""
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """A micro-batch's share of the global batch's loss, and its sums (1-D, detached) for `metrics`."""
+
+    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        """Names and values, "loss" among them, from sums added over micro-batches and steps."""
+
+    def validate(self) -> dict[str, float]:
+        """Metrics on held-out data, the same data every time; of all processes together."""

@@ -1,0 +1,425 @@
+"""Datasets of unified corpora: what is in the rows, shares and splits, parts made by several processes, bad input."""
+
+import json
+import pickle
+import shutil
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import WRITE, contents, meet_at_the_end
+from hypothesis import given
+from hypothesis import strategies as st
+from small import write_unified
+from tokenizers import Tokenizer
+
+from nystromformer.data.dataset import Dataset, open_dataset
+from nystromformer.data.manifest import Manifest
+from nystromformer.data.preprocessing import build as building
+from nystromformer.data.preprocessing.build import PretrainingSettings, build_pretraining
+from nystromformer.data.preprocessing.corpora import unify as unify_module
+from nystromformer.data.preprocessing.corpora.files import divide
+from nystromformer.data.preprocessing.corpora.formats import Rules
+from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
+from nystromformer.data.preprocessing.corpus import Document, read_documents
+from nystromformer.data.preprocessing.mixture import Choice, Share, parse_mixture
+from nystromformer.data.preprocessing.rows import encode_documents
+from nystromformer.data.preprocessing.unified import read_corpus
+from nystromformer.data.preprocessing.units import Share as TaskShare
+from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+from nystromformer.errors import UserError
+
+LENGTH = 32
+RULES = {
+    "wiki": Rules(min_words=128),
+    "bookcorpus": Rules(lines_per_document=10),
+    "stories": Rules(),
+    "realnews": Rules(),
+}
+MIXTURE = ("wiki", "bookcorpus=2.5", "stories=1/3", "realnews=2")
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The four corpora in several shards each, and a tokenizer."""
+    folder = tmp_path_factory.mktemp("corpora")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unify_module, "divide", lambda *given: divide(*given, 6000))
+        for name, write in WRITE.items():
+            unify(write(folder / name), folder / name / "unified", UnifySettings(name, RULES[name]))
+    sentences = [s for name in WRITE for document in documents(folder, name) for s in document.sentences]
+    save_tokenizer(train_tokenizer(sentences, 300), folder / "small-tokenizer")
+    return folder
+
+
+def documents(corpora: Path, name: str) -> list[Document]:
+    unified = corpora / name / "unified"
+    return [document for shard in read_corpus(unified).shards for document in read_documents(unified / shard)]
+
+
+def settings_with(**changes: object) -> PretrainingSettings:
+    given = {"length": LENGTH, "mixture": MIXTURE, "tokenizer": "small-tokenizer", "validation": 0.3, **changes}
+    return PretrainingSettings(**given)  # type: ignore[arg-type]
+
+
+def build(corpora: Path, out: Path, **changes: object) -> Manifest:
+    manifest = build_pretraining(corpora, out, settings_with(**changes))
+    assert manifest is not None
+    return manifest
+
+
+@pytest.fixture(scope="module")
+def made(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("made") / "dataset"
+    build(corpora, out)
+    return out
+
+
+def text_of(dataset: Dataset, split: str) -> str:
+    """The rows' text, each row's parts joined as they were."""
+    rows = dataset.train if split == "train" else dataset.validation
+    special = dataset.special
+    kept = [int(token) for token in rows.tokens.reshape(-1) if token not in (special.bos, special.eos)]
+    return str(load_tokenizer(dataset.tokenizer_folder).decode(kept))
+
+
+def expected_tokens(corpora: Path, tokenizer: Tokenizer, **changes: object) -> dict[str, Counter[int]]:
+    """How often each token stands in the documents that a split takes, as often as it takes them."""
+    settings = settings_with(**changes)
+    read = {share.corpus: read_corpus(corpora / share.corpus / "unified") for share in parse_mixture(settings.mixture)}
+    counts: dict[str, Counter[int]] = {"train": Counter(), "validation": Counter()}
+    for choice in settings.choices(read):
+        for document in documents(corpora, choice.share.corpus):
+            split, times = choice(document)
+            [(tokens_T, _)] = encode_documents([document], tokenizer)
+            for _ in range(times):
+                counts[split].update(tokens_T.tolist())
+    return counts
+
+
+@pytest.mark.parametrize("mixture", [MIXTURE, ("bookcorpus=2",)], ids=str)
+def test_all_text_is_in_the_rows_as_often_as_it_shall_be(corpora: Path, tmp_path: Path, mixture: tuple[str]) -> None:
+    build(corpora, tmp_path, mixture=mixture)
+    dataset = open_dataset(tmp_path, verify=True)
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    special = (dataset.special.bos, dataset.special.eos, dataset.special.pad)
+    for split, expected in expected_tokens(corpora, tokenizer, mixture=mixture).items():
+        rows = dataset.train if split == "train" else dataset.validation
+        found = Counter(token for token in rows.tokens.reshape(-1).tolist() if token not in special)
+        assert found <= expected
+        # only the end of a part, which fills no row, is left out
+        left_out = (expected - found).total()
+        assert 0.7 * dataset.manifest.split(split).dropped_tokens <= left_out
+        assert left_out <= dataset.manifest.split(split).dropped_tokens
+        assert dataset.manifest.split(split).tokens == expected.total() > 1000
+
+
+def test_the_manifest_tells_what_each_corpus_gave(corpora: Path, made: Path) -> None:
+    manifest = open_dataset(made).manifest
+    assert [corpus.name for corpus in manifest.corpora] == list(WRITE)
+    assert [corpus.weight for corpus in manifest.corpora] == [1, 2.5, 1 / 3, 2]
+    for split in ("train", "validation"):
+        whole = manifest.split(split)
+        parts = [getattr(corpus, split) for corpus in manifest.corpora]
+        assert sum(part.rows for part in parts) == whole.rows
+        assert sum(part.tokens for part in parts) == whole.tokens
+        assert sum(part.documents for part in parts) == whole.documents
+    assert manifest.parameters["corpora"] == {"wiki": "1", "bookcorpus": "5/2", "stories": "1/3", "realnews": "2"}
+    assert "/" not in (made / "manifest.json").read_text().replace('"1/3"', "").replace('"5/2"', "")
+    assert sorted(path.name for path in made.iterdir()) == sorted(
+        ["manifest.json", "stages", "tokenizer", *manifest.train.files, *manifest.validation.files]
+    )
+
+
+def test_nothing_is_done_again(corpora: Path, made: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = {path: path.stat().st_mtime_ns for path in made.iterdir() if path.is_file()}
+    with caplog.at_level("INFO"):
+        build(corpora, made)
+    assert "finished already" in caplog.text
+    assert {path: path.stat().st_mtime_ns for path in made.iterdir() if path.is_file()} == before
+
+
+def test_the_number_of_workers_changes_nothing(corpora: Path, made: Path, tmp_path: Path) -> None:
+    for workers in (2, 3):
+        build_pretraining(corpora, tmp_path / str(workers), settings_with(), workers)
+        assert contents(tmp_path / str(workers)) == contents(made)
+
+
+@pytest.mark.parametrize("num_tasks", [2, 5])
+def test_tasks_merged_are_one_process(corpora: Path, made: Path, tmp_path: Path, num_tasks: int) -> None:
+    for task in reversed(range(num_tasks)):
+        assert build_pretraining(corpora, tmp_path, settings_with(), share=TaskShare(task, num_tasks)) is None
+        assert not (tmp_path / "manifest.json").exists()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nystromformer.data.preprocessing.parts.MakePart.__call__", None)  # every part is found finished
+        manifest = build(corpora, tmp_path)
+    assert manifest.fingerprint == open_dataset(made).fingerprint
+    assert contents(tmp_path) == contents(made)
+    assert build_pretraining(corpora, tmp_path, settings_with(), share=TaskShare(0, num_tasks)) == manifest
+
+
+def test_commands_that_meet_at_the_end_both_succeed(
+    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_at_the_end(monkeypatch, 2)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: build(corpora, tmp_path), range(2))
+    assert first == second
+    assert contents(tmp_path) == contents(made)
+
+
+def test_a_lost_file_is_made_again(corpora: Path, made: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(made, tmp_path / "copy")
+    (copy / "train.tokens.bin").unlink()
+    build(corpora, copy)
+    assert contents(copy) == contents(made)
+
+
+@pytest.mark.parametrize("moment", ["merge_parts", "write_manifest", "load_tokenizer", "_remove_parts"])
+def test_a_stopped_merge_continues(
+    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(building, moment, stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(corpora, tmp_path)
+    assert (tmp_path / "manifest.json").exists() == (moment == "_remove_parts")
+    build(corpora, tmp_path)
+    assert contents(tmp_path) == contents(made)
+
+
+@given(st.integers(0, 2**31), st.sampled_from(["1/3", "1", "2", "2.5"]))
+def test_shares(seed: int, weight: str) -> None:
+    choice = Choice(Share("wiki", Fraction(weight)), 0.2, seed)
+    chosen = [choice(Document(f"d{n}", f"g{n // 2}", ())) for n in range(2000)]
+    sides = [split for split, _ in chosen]
+    assert sides[0::2] == sides[1::2], "a group is on one side"
+    assert 0.13 < sides.count("validation") / 2000 < 0.27
+    train = [times for split, times in chosen if split == "train"]
+    assert abs(np.mean(train) - float(Fraction(weight))) < 0.07
+    assert set(train) <= {int(Fraction(weight)), choice.share.passes}
+    assert max(times for split, times in chosen if split == "validation") == 1
+
+
+def test_repeats_are_apart_and_validation_is_no_training(corpora: Path, tmp_path: Path) -> None:
+    build(corpora, tmp_path, mixture=("bookcorpus=2",))
+    dataset = open_dataset(tmp_path)
+    sentences = [s for d in documents(corpora, "bookcorpus") for s in d.sentences]
+    train, validation = text_of(dataset, "train"), text_of(dataset, "validation")
+    both = [s for s in set(sentences) if s in train and s in validation]
+    assert not both
+    first = next(s for s in sentences if s in train)
+    assert train.find(first, train.find(first) + 1) - train.find(first) > 1000
+
+
+def test_a_tokenizer_of_the_corpus(corpora: Path, tmp_path: Path) -> None:
+    manifest = build(corpora, tmp_path, tokenizer="train", vocab_size=280, mixture=("wiki",))
+    assert (manifest.vocab_size, manifest.parameters["tokenizer"]) == (280, "train")
+    assert (tmp_path / "tokenizer" / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"length": 7}, r"--length: expected at least 8, found 7"),
+        ({"validation": 0.0}, r"--validation: expected a share above 0"),
+        ({"validation": 1.1}, r"--validation: expected a share above 0, at most 1"),
+        (
+            {"validation": 1.0, "tokenizer": "train"},
+            r"--validation 1 leaves no text to train .* by --tokenizer FOLDER",
+        ),
+        ({"mixture": ()}, r"--corpus: expected at least one"),
+        ({"mixture": ("wiki=0",)}, r"--corpus wiki=0: .*positive weight"),
+        ({"mixture": ("wiki=-1/3",)}, r"positive weight"),
+        ({"mixture": ("wiki=1/0",)}, r"positive weight"),
+        ({"mixture": ("wiki=nan",)}, r"positive weight"),
+        ({"mixture": ("wiki=inf",)}, r"positive weight"),
+        ({"mixture": ("wiki=",)}, r"positive weight"),
+        ({"mixture": ("=2",)}, r"expected NAME"),
+        ({"mixture": ("../wiki",)}, r"expected NAME"),
+        ({"mixture": ("wiki", "wiki=2")}, r"--corpus: wiki given more than once"),
+        ({"mixture": ("wikipedia",)}, r"--corpus wikipedia: no folder .*there|Unified corpora in .*: bookcorpus, real"),
+        ({"tokenizer": "./nowhere"}, r"--tokenizer \./nowhere: expected a folder"),
+        ({"tokenizer": "no-such-name"}, r"no-such-name: no such folder here .*cannot be had from the Hugging Face hub"),
+        ({"tokenizer": "wiki"}, r"wiki: expected a tokenizer: vocab\.json and merges\.txt.*found none of them"),
+        ({"tokenizer": "train", "vocab_size": 5}, r"--vocab_size: expected at least 261"),
+        ({"length": 1 << 20}, r"the train split has \d+ tokens of \d+ documents, which fill no row of 1048576"),
+    ],
+    ids=str,
+)
+def test_bad_settings(corpora: Path, tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(corpora, tmp_path / "out", **changes)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_row_longer_than_the_tokenizers_models_take(corpora: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpora / "small-tokenizer", tmp_path / "limited")
+    path = tmp_path / "limited" / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": 31}))
+    limited = str(tmp_path / "limited")
+    with pytest.raises(UserError, match=r"--length 32: .*limited is of models that take 31 .*--tokenizer_limit 32"):
+        build(corpora, tmp_path / "out", tokenizer=limited)
+    assert not (tmp_path / "out").exists()
+    build(corpora, tmp_path / "out", tokenizer=limited, tokenizer_limit=32)
+
+
+def test_an_unfinished_corpus_is_refused(corpora: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpora / "wiki", tmp_path / "wiki")
+    (tmp_path / "wiki" / "unified" / "corpus.json").unlink()
+    tokenizer = str(corpora / "small-tokenizer")
+    with pytest.raises(UserError, match=r"unfinished\. Make it with: python .*\.py --out .*, which continues"):
+        build(tmp_path, tmp_path / "out", mixture=("wiki",), tokenizer=tokenizer)
+    shutil.rmtree(tmp_path / "wiki" / "unified")
+    with pytest.raises(UserError, match=r"found no folder\. Make it with: python .*wiki/preprocess\.py"):
+        build(tmp_path, tmp_path / "out", mixture=("wiki",), tokenizer=tokenizer)
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_run_is_refused(corpora: Path, made: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(made, tmp_path / "copy")
+    before = contents(copy)
+    for changes, message in (
+        ({"seed": 1}, r"seed: found 0, expected 1"),
+        ({"mixture": ("wiki",)}, r"corpora: found .*, expected {'wiki': '1'}"),
+        ({"tokenizer": "train"}, r"tokenizer: found 'small-tokenizer', expected 'train'"),
+    ):
+        with pytest.raises(UserError, match=rf"(?s){message}.*--overwrite"):
+            build(corpora, copy, **changes)
+        assert contents(copy) == before
+    build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    assert open_dataset(copy, verify=True).length == 40
+
+
+@pytest.mark.parametrize("moment", ["build._tokenizer_stage", "stages.write_json"])
+def test_an_overwritten_run_leaves_nothing_behind(
+    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    copy = shutil.copytree(made, tmp_path / "copy")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"nystromformer.data.preprocessing.{moment}", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    assert contents(copy) == {}, "the disk has room for the new run"
+    build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    assert open_dataset(copy, verify=True).length == 40
+
+
+def test_a_run_that_was_stopped_while_it_was_removed_can_be_overwritten(
+    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    copy = shutil.copytree(made, tmp_path / "copy")
+    with monkeypatch.context() as patch:
+        patch.setattr("nystromformer.data.preprocessing.stages.Stamps.remove", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    assert (copy / "train.tokens.bin").exists()
+    build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    assert open_dataset(copy, verify=True).length == 40
+
+
+def test_foreign_files_are_refused(corpora: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.tokens.bin").write_text("precious")
+    with pytest.raises(UserError, match=r"train\.tokens\.bin exist there"):
+        build(corpora, tmp_path)
+    assert contents(tmp_path) == {"train.tokens.bin": b"precious"}
+
+
+def test_a_share_that_is_none() -> None:
+    with pytest.raises(UserError, match=r"--task: expected 0 to 3 with --num_tasks 4, found 4"):
+        TaskShare(4, 4)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("name", ["parts/wiki-00001.train.tokens.bin", "train.splits.bin"])
+def test_a_full_disk(corpora: Path, made: Path, tmp_path: Path, name: str) -> None:
+    # files of no run are refused, so the run begins first
+    build_pretraining(corpora, tmp_path / "run", settings_with(), share=TaskShare(3, 100))
+    (tmp_path / "run" / f"{name}.tmp").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"no space left on the device.*continues"):
+        build(corpora, tmp_path / "run")
+    assert not (tmp_path / "run" / "manifest.json").exists()
+    build(corpora, tmp_path / "run")
+    assert contents(tmp_path / "run") == contents(made)
+
+
+def test_damaged_documents_are_named(corpora: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpora / "wiki", tmp_path / "wiki")
+    shard = tmp_path / "wiki" / "unified" / "00001.jsonl"
+    content = shard.read_bytes()
+    shard.write_bytes(b"x" + content[1:])
+    with pytest.raises(UserError, match=r"00001\.jsonl, line 1: not JSON .*preprocess\.py"):
+        build(tmp_path, tmp_path / "out", mixture=("wiki",), tokenizer=str(corpora / "small-tokenizer"))
+
+
+def test_rows_are_what_the_tokenizer_makes(corpora: Path, tmp_path: Path) -> None:
+    """Labelled rows, compared token by token with the documents' own encoding."""
+    build(corpora, tmp_path, length=128)
+    dataset = open_dataset(tmp_path)
+    tokenizer: Tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    texts = [
+        " ".join(map(str, tokenizer.encode(" ".join(document.sentences), add_special_tokens=False).ids)) + " "
+        for name in WRITE
+        for document in documents(corpora, name)
+    ]
+    labelled = np.flatnonzero(dataset.train.splits)
+    assert len(labelled) > 20
+    special = (dataset.special.bos, dataset.special.eos, dataset.special.pad)
+    for row in dataset.train.tokens[labelled].tolist():
+        content = " ".join(str(token) for token in row if token not in special) + " "
+        assert any(content in text for text in texts)
+
+
+def test_a_dataset_for_validation_only(corpora: Path, tmp_path: Path) -> None:
+    manifest = build(corpora, tmp_path, validation=1, mixture=tuple(WRITE))
+    dataset = open_dataset(tmp_path, verify=True)
+    assert (len(dataset.train), dataset.train.tokens.shape, len(dataset.train.splits)) == (0, (0, LENGTH), 0)
+    assert manifest.validation.documents == sum(len(documents(corpora, name)) for name in WRITE)
+    assert manifest.train.documents == 0
+    assert manifest.fill("train") == manifest.sentence_order_share("train") == 0
+    assert len(pickle.loads(pickle.dumps(dataset)).train) == 0  # noqa: S301
+    assert build(corpora, tmp_path, validation=1, mixture=tuple(WRITE)) == manifest
+
+
+def test_large_groups_are_divided_by_their_size(corpora: Path, tmp_path: Path) -> None:
+    found = [
+        Document(f"{group}/{n}", group, tuple(f"{group} says {n} and {k} here." for k in range(20)))
+        for group, count in {"small": 4, "large": 60, "middle": 16}.items()
+        for n in range(count)
+    ]
+    write_unified(tmp_path, "packages", found)
+    tokenizer = str(corpora / "small-tokenizer")
+    dataset = (
+        open_dataset(tmp_path / "out")
+        if build(tmp_path, tmp_path / "out", mixture=("packages",), tokenizer=tokenizer, validation=0.2)
+        else None
+    )
+    assert dataset is not None
+    assert "middle" in text_of(dataset, "validation")
+    assert "large" not in text_of(dataset, "validation")
+    assert "middle" not in text_of(dataset, "train")
+
+
+def test_one_group_alone_is_for_training(corpora: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = [Document(str(n), "only", tuple(f"This is {n} and {k} here." for k in range(20))) for n in range(9)]
+    write_unified(tmp_path, "one", found)
+    shutil.copytree(corpora / "wiki", tmp_path / "wiki")
+    tokenizer = str(corpora / "small-tokenizer")
+    manifest = build(tmp_path, tmp_path / "out", mixture=("one", "wiki"), tokenizer=tokenizer)
+    assert (manifest.corpora[0].train.documents, manifest.corpora[0].validation.documents) == (9, 0)
+    assert "one: its text is one group, so all of it is for training" in caplog.text
+    assert caplog.text.count("its text is one group") == 1
+    with pytest.raises(UserError, match=r"--corpus one: the text is one group, .*or give --validation 1"):
+        build(tmp_path, tmp_path / "alone", mixture=("one",), tokenizer=tokenizer)

@@ -1,0 +1,578 @@
+"""The four corpora: every text is in the unified documents in order, and what cannot be read is named."""
+
+import bz2
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from corpora import WRITE, contents, meet_at_the_end, paragraph, sentence, write_bookcorpus, write_wiki
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nystromformer.data.preprocessing.build import PretrainingSettings
+from nystromformer.data.preprocessing.corpora import files as files_module
+from nystromformer.data.preprocessing.corpora import text as text_module
+from nystromformer.data.preprocessing.corpora import unify as unify_module
+from nystromformer.data.preprocessing.corpora.files import Chunk, OpenFile, divide, find_files
+from nystromformer.data.preprocessing.corpora.formats import DOCUMENTS_PER_GROUP, FORMATS, Rules
+from nystromformer.data.preprocessing.corpora.hub import HubSet, hub_rows, open_hub
+from nystromformer.data.preprocessing.corpora.text import MAX_SENTENCE, Policy, Tally, cut_document
+from nystromformer.data.preprocessing.corpora.unify import UnifyFiles, UnifySettings, unify
+from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
+from nystromformer.data.preprocessing.unified import read_corpus
+from nystromformer.errors import UserError
+
+RULES = {
+    "wiki": Rules(min_words=128),
+    "bookcorpus": Rules(lines_per_document=40),
+    "stories": Rules(),
+    "realnews": Rules(min_words=60),
+}
+
+
+def documents(folder: Path) -> list[Document]:
+    return [document for shard in read_corpus(folder).shards for document in read_documents(folder / shard)]
+
+
+def make(name: str, source: Path, out: Path, rules: Rules | None = None, **others: object) -> list[Document]:
+    unify(source, out, UnifySettings(name, rules or RULES[name]), **others)  # type: ignore[arg-type]
+    return documents(out)
+
+
+def read_chunks(name: str, source: Path, chunk_bytes: int, rules: Rules | None = None) -> list[Document]:
+    """All documents of a corpus, read in chunks of a given size."""
+    format = FORMATS[name]
+    names = find_files(source, format.pattern)
+    found: list[Document] = []
+    for chunk in divide(source, names, format.cut, chunk_bytes):
+        for file in chunk.files:
+            opened = OpenFile(source, file, chunk, lambda size, tokens=0: None)
+            found += format.read(opened, rules or RULES[name], Tally())
+    return found
+
+
+def test_wiki(tmp_path: Path) -> None:
+    source = write_wiki(tmp_path / "wiki")
+    found = make("wiki", source, tmp_path / "out")
+    corpus = read_corpus(tmp_path / "out")
+    # of 8 articles numbers 2 and 5 are redirects, number 1 is short
+    assert [document.id for document in found] == [str(100 * f + n) for f in range(4) for n in (0, 3, 4, 6, 7)]
+    assert corpus.dropped == {"document under 128 words": 4, "empty document": 8}
+    assert corpus.words == sum(document.words for document in found) == 20 * 4 * 5 * 9
+    text = (source / "text" / "A0" / "wiki_00").read_text().split("\n")
+    assert " ".join(found[0].sentences) == " ".join(text[3:7]), "all of the text, without the title"
+    assert all(document.group == document.id for document in found)
+
+
+def test_wiki_entities_and_a_first_line_that_is_no_title(tmp_path: Path) -> None:
+    tmp_path.joinpath("wiki_00").write_text(
+        '<doc id="1" url="u" title="A &gt; "B"">\nA &gt; "B"\n\nFish &amp; chips.\nIs it? It is.\n</doc>\n'
+        '<doc id="2">\nA first line.\n</doc>\n'
+    )
+    found = make("wiki", tmp_path, tmp_path / "out", Rules())
+    assert [d.sentences for d in found] == [("Fish & chips.", "Is it?", "It is."), ("A first line.",)]
+
+
+def test_bookcorpus(tmp_path: Path) -> None:
+    source = write_bookcorpus(tmp_path / "books")
+    found = make("bookcorpus", source, tmp_path / "out")
+    lines = (source / "books_large_p1.txt").read_text().split("\n")
+    assert [s for d in found for s in d.sentences] == [line for line in lines if line]
+    assert [len(d.sentences) for d in found] == [40] * 7 + [20]
+    assert {d.group for d in found} == {"books_large_p1.txt@0"}, "too few for a second group"
+
+
+def numbered_books(folder: Path, lines: int) -> Path:
+    """A book whose lines tell their number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "book.txt").write_text("".join(f"This is line {n}.\n" for n in range(lines)), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("chunk", [1 << 24, 30_000], ids=["one chunk", "chunks"])
+def test_no_line_of_books_is_near_one_of_the_other_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    size, lines = 7, 6000
+    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, chunk))
+    found = make(
+        "bookcorpus", numbered_books(tmp_path / "books", lines), tmp_path / "out", Rules(lines_per_document=size)
+    )
+    corpus = read_corpus(tmp_path / "out")
+    assert corpus.groups is not None
+    settings = PretrainingSettings(32, ("bookcorpus",), "train", validation=0.2)
+    [choice] = settings.choices({"bookcorpus": corpus})
+    side = {}
+    groups: dict[str, int] = {}
+    for document in found:
+        groups[document.group] = groups.get(document.group, 0) + 1
+        for line in document.sentences:
+            side[int(line.split()[-1][:-1])] = choice(document)[0]
+    sizes = {document.group: 0 for document in found}
+    for document in found:
+        sizes[document.group] += sum(map(len, document.sentences))
+    assert corpus.groups == sizes
+    assert set(side.values()) == {"train", "validation"}
+    for number, split in side.items():
+        near = {side.get(other, split) for other in range(number - size, number + size + 1)}
+        assert near == {split}
+    if chunk > 30_000:
+        assert min(groups.values()) >= DOCUMENTS_PER_GROUP
+    left_out = lines - len(side)
+    assert left_out == size * corpus.dropped["document between two groups"]
+    assert left_out < 0.06 * lines
+
+
+def test_stories(tmp_path: Path) -> None:
+    source = WRITE["stories"](tmp_path / "stories")
+    found = make("stories", source, tmp_path / "out")
+    assert [d.id for d in found] == [f"story{n}.txt" for n in range(6)]
+    for document in found:
+        text = (source / document.id).read_bytes().decode("utf-8-sig").replace("\r\n", " ")
+        assert " ".join(document.sentences) == text.strip()
+
+
+def test_wrapped_lines_of_a_story_are_joined(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(
+        "CHAPTER I\n\nIt was a dark and stormy night in the\nold town of the north. Nobody was to\nbe seen.\n"
+        "He came late, and he said nothing to\nanyone there.\n"
+    )
+    [story] = make("stories", tmp_path, tmp_path / "out")
+    assert story.sentences == (
+        "CHAPTER I",
+        "It was a dark and stormy night in the old town of the north.",
+        "Nobody was to be seen.",
+        "He came late, and he said nothing to anyone there.",
+    )
+
+
+def test_realnews(tmp_path: Path) -> None:
+    source = WRITE["realnews"](tmp_path / "news")
+    found = make("realnews", source, tmp_path / "out")
+    texts = [json.loads(line)["text"] for line in (source / "realnews.jsonl").read_text().splitlines()]
+    long = [text for text in texts if len(text.split()) >= 60]
+    assert [" ".join(d.sentences) for d in found] == [" ".join(text.split()) for text in long]
+    assert read_corpus(tmp_path / "out").dropped == {"document under 60 words": len(texts) - len(long)}
+
+
+@pytest.mark.parametrize("name", ["wiki", "bookcorpus", "realnews"])
+@settings(max_examples=40, deadline=None)
+@given(chunk_bytes=st.integers(1, 9000))
+def test_chunks_share_the_text_among_them(
+    tmp_path_factory: pytest.TempPathFactory, name: str, chunk_bytes: int
+) -> None:
+    source = tmp_path_factory.getbasetemp() / f"chunks-{name}"
+    if not source.exists():
+        WRITE[name](source)
+    whole = read_chunks(name, source, 10**9)
+    parts = read_chunks(name, source, chunk_bytes)
+    if name == "bookcorpus":
+        # documents begin anew in every chunk, but for the first one, which is next to the group before
+        kept, everything = ([s for d in found for s in d.sentences] for found in (parts, whole))
+        rest = iter(everything)
+        assert all(sentence in rest for sentence in kept), "in order"
+        chunks = len(divide(source, find_files(source, "*.txt"), True, chunk_bytes))
+        assert len(everything) - len(kept) <= 40 * (chunks - 1)
+    else:
+        assert parts == whole
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.text(alphabet="ab ", min_size=1, max_size=60).map(str.strip).filter(bool), max_size=30),
+    st.integers(10, 80),
+    st.integers(5, 30),
+)
+def test_long_documents_are_cut_between_sentences(sentences: list[str], most: int, longest: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_module, "MAX_DOCUMENT", most)
+        patch.setattr(text_module, "MAX_SENTENCE", longest)
+        tally = Tally()
+        made = list(cut_document("name", sentences, 0, tally))
+    assert "".join("".join(d.sentences).replace(" ", "") for d in made) == "".join(sentences).replace(" ", "")
+    assert len({d.id for d in made}) == len(made)
+    assert {d.group for d in made} <= {"name"}
+    assert all(sum(map(len, d.sentences)) <= max(most, longest) for d in made)
+    assert all(len(s) <= longest for d in made for s in d.sentences)
+    assert tally.cut["document over 10^6 characters"] == (len(made) > 1)
+
+
+def test_a_very_long_line_is_bounded(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("word " * 20_000)
+    [story] = make("stories", tmp_path, tmp_path / "out")
+    assert max(map(len, story.sentences)) <= MAX_SENTENCE
+    assert story.words == 20_000
+    (tmp_path / "b.txt").write_text("fine\n" + "x" * (17 << 20))
+    with pytest.raises(UserError, match=r"b\.txt, line 2: a line longer than 16 MiB"):
+        make("stories", tmp_path, tmp_path / "out2")
+
+
+def test_a_line_that_crosses_the_beginning_of_a_chunk_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("fine\n" + "x" * 5000)
+    monkeypatch.setattr(files_module, "MAX_LINE", 1000)
+    for begin, end in ((0, 2000), (2000, 5005)):
+        file = OpenFile(tmp_path, "a.txt", Chunk(("a.txt",), end - begin, begin, end), lambda size, tokens=0: None)
+        with pytest.raises(UserError, match=r"a\.txt, line 2: a line longer than"):
+            list(file.lines())
+
+
+def test_compressed_files_are_read(tmp_path: Path) -> None:
+    plain = write_wiki(tmp_path / "plain", files=1)
+    text = (plain / "text" / "A0" / "wiki_00").read_bytes()
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "wiki_00.bz2").write_bytes(bz2.compress(text))
+    assert make("wiki", tmp_path / "packed", tmp_path / "a") == make("wiki", plain, tmp_path / "b")
+    (tmp_path / "packed" / "wiki_00.bz2").write_bytes(bz2.compress(text)[:-20])
+    with pytest.raises(UserError, match=r"wiki_00\.bz2: the compressed file is damaged or cut off"):
+        make("wiki", tmp_path / "packed", tmp_path / "c")
+
+
+def test_links_are_followed_and_the_projects_own_files_left_out(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "one").write_text("One story.")
+    (tmp_path / "stories").mkdir()
+    for name in ("preprocess.py", "README.md", ".hidden"):
+        (tmp_path / "stories" / name).write_text("No story.")
+    (tmp_path / "stories" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "stories" / "circle").symlink_to(tmp_path / "stories")
+    out = tmp_path / "stories" / "unified"
+    found = make("stories", tmp_path / "stories", out)
+    assert [(d.id, d.sentences) for d in found] == [("link/one", ("One story.",))]
+    assert make("stories", tmp_path / "stories", out) == found, "its own result is no source"
+
+
+@pytest.mark.parametrize("name", list(WRITE))
+def test_the_number_of_workers_changes_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = WRITE[name](tmp_path / "source")
+    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 3000))
+    made = []
+    for workers in (1, 2) if name == "wiki" else (1, 3) if name == "realnews" else (1,):
+        make(name, source, tmp_path / str(workers), workers=workers)
+        made.append(contents(tmp_path / str(workers)))
+    assert all(other == made[0] for other in made)
+    assert len(made[0]) > 2
+
+
+ARTICLE = '<doc id="1" url="u" title="T">\nT\n\nSome text.\n</doc>\n'
+BAD = {
+    "wiki: no doc": ("wiki", "wiki_00", b"Some text.\n", r"wiki_00, line 1: expected WikiExtractor's <doc .*Some text"),
+    "wiki: json": ("wiki", "wiki_00", b'{"id": 1}\n', r"wiki_00, line 1: expected WikiExtractor's"),
+    "wiki: between": ("wiki", "wiki_00", f"{ARTICLE}\nx\n".encode(), r"line 7: expected WikiExtractor's"),
+    "wiki: cut": ("wiki", "wiki_00", (ARTICLE + ARTICLE)[:-8].encode(), r"wiki_00, line 6: .*no </doc>.*cut off"),
+    "wiki: nested": ("wiki", "wiki_00", (ARTICLE[:-7] + ARTICLE).encode(), r"line 5: a <doc …> before the </doc>"),
+    "wiki: bytes": (
+        "wiki",
+        "wiki_00",
+        ARTICLE.replace("me t", "\udcff").encode("utf-8", "surrogateescape"),
+        "line 4: not UTF-8 at byte 3",
+    ),
+    "wiki: other files": (
+        "wiki",
+        "enwiki.xml",
+        b"<mediawiki>",
+        r"expected files wiki_00.*found others, such as enwiki",
+    ),
+    "books: wiki": (
+        "bookcorpus",
+        "b.txt",
+        b"\n" + ARTICLE.encode(),
+        r"b\.txt, line 2: expected one sentence a line, found '<doc",
+    ),
+    "books: binary": ("bookcorpus", "b.txt", b"One.\nTwo\0.\n", r"b\.txt, line 2: expected one .*binary"),
+    "books: bytes": (
+        "bookcorpus",
+        "b.txt",
+        b"One.\nTw\xff\n",
+        r"b\.txt, line 2: not UTF-8 at byte 3 .*--undecodable skip",
+    ),
+    "stories: json": ("stories", "s", b'{"text": "x"}\n', r"s, line 1: expected plain text"),
+    "stories: utf-16": ("stories", "s", "One.".encode("utf-16"), r"s, line 1: "),
+    "stories: empty": ("stories", "s", b"", "only empty files"),
+    "news: cut": ("realnews", "r.jsonl", b'{"text": "a"}\n{"text": "b', r"r\.jsonl, line 2: not JSON .*cut off"),
+    "news: list": ("realnews", "r.jsonl", b"[]\n", r"line 1: found a JSON list, not an object"),
+    "news: no text": ("realnews", "r.jsonl", b'{"body": "a"}\n', r'line 1: "text" is missing; there are body'),
+    "news: number": ("realnews", "r.jsonl", b'{"text": 3}\n', r'line 1: "text" is 3, not a text'),
+    "news: blank": ("realnews", "r.jsonl", b'{"text": "a"}\n\n', r"line 2: not JSON"),
+    "news: surrogate": ("realnews", "r.jsonl", b'{"text": "\\ud800"}\n', r"line 1: holds half of a surrogate pair"),
+    "news: nested": ("realnews", "r.jsonl", b"[" * 200_000 + b"\n", r"line 1: "),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_read_is_named(case: str, tmp_path: Path) -> None:
+    name, file, content, message = BAD[case]
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / file).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        make(name, tmp_path / "source", tmp_path / "out", Rules())
+    assert contents(tmp_path / "out") == {}
+
+
+def test_folders_that_are_missing_or_empty(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere: expected the folder with the corpus' files, found none"):
+        make("wiki", tmp_path / "nowhere", tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty: expected files wiki_00.*, found none"):
+        make("wiki", tmp_path / "empty", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_corpus_of_which_nothing_is_left(tmp_path: Path) -> None:
+    WRITE["realnews"](tmp_path / "news")
+    with pytest.raises(UserError, match=r"no document is left of it. Dropped: 12 x document under 5000 words"):
+        make("realnews", tmp_path / "news", tmp_path / "out", Rules(min_words=5000))
+    assert not (tmp_path / "out" / "corpus.json").exists()
+
+
+@pytest.mark.parametrize("name", ["wiki", "bookcorpus", "stories", "realnews"])
+def test_undecodable_lines_are_skipped_and_counted(name: str, tmp_path: Path) -> None:
+    file, good, bad = {
+        "wiki": ("wiki_00", '<doc id="1" title="T">\nOne.\n%s</doc>\n', b"T\xffwo.\n"),
+        "bookcorpus": ("b.txt", "One.\n%s", b"T\xffwo.\n"),
+        "stories": ("s", "One.\n%s", b"T\xffwo.\n"),
+        "realnews": ("n.jsonl", '{"text": "One."}\n%s', b'{"text": "T\xffwo."}\n{"text": "\\ud800"}\n'),
+    }[name]
+    before, after = good.split("%s")
+    (tmp_path / file).write_bytes(before.encode() + bad + after.encode())
+    found = make(name, tmp_path, tmp_path / "out", Rules(undecodable="skip"))
+    assert [d.sentences for d in found] == [("One.",)]
+    assert read_corpus(tmp_path / "out").dropped == {"undecodable line": 1 + (name == "realnews")}
+
+
+@pytest.mark.parametrize("name", ["bookcorpus", "stories"])
+def test_lines_with_a_nul_byte_are_skipped_and_counted(name: str, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_bytes(b"One.\nTw\0o.\nThree.\n")
+    with pytest.raises(UserError, match=r"a\.txt, line 2: .*NUL byte.*--undecodable skip"):
+        make(name, tmp_path / "source", tmp_path / "out", Rules())
+    found = make(name, tmp_path / "source", tmp_path / "skipped", Rules(lines_per_document=9, undecodable="skip"))
+    assert [d.sentences for d in found] == [("One.", "Three.")]
+    assert read_corpus(tmp_path / "skipped").dropped == {"line with a NUL byte": 1}
+
+
+def test_stories_in_another_format_are_skipped_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_text('\n{"text": "No story."}\n')
+    (tmp_path / "source" / "b.txt").write_text("<?xml?>\n" + "No story.\n" * 2000)
+    with pytest.raises(UserError, match=r"a\.txt, line 2: expected plain text.*found '{.*--undecodable skip"):
+        make("stories", tmp_path / "source", tmp_path / "out", Rules())
+    with pytest.raises(UserError, match=r"no document is left of it\. Dropped: 2 x file in another format"):
+        make("stories", tmp_path / "source", tmp_path / "out", Rules(undecodable="skip"), overwrite=True)
+    (tmp_path / "source" / "c.txt").write_text("A story.\n")
+    [story] = make("stories", tmp_path / "source", tmp_path / "out", Rules(undecodable="skip"))
+    assert story.sentences == ("A story.",)
+    assert read_corpus(tmp_path / "out").dropped == {"file in another format": 2}
+
+
+def test_the_first_bad_line_is_named_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_wiki(tmp_path / "wiki", files=6)
+    for name in ("A1/wiki_01", "A2/wiki_00"):
+        with (source / "text" / name).open("a") as file:
+            file.write("stray\n")
+    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 3000))
+    with pytest.raises(UserError, match=r"A1/wiki_01, line \d+: expected WikiExtractor's"):
+        make("wiki", source, tmp_path / "out", workers=3)
+
+
+def test_commands_that_meet_at_the_end_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_wiki(tmp_path / "wiki")
+    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 3000))
+    meet_at_the_end(monkeypatch, 2)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: make("wiki", source, tmp_path / "out"), range(2))
+    assert first == second
+
+
+def test_bytes_and_words_are_reported(tmp_path: Path) -> None:
+    source = write_wiki(tmp_path / "wiki")
+    names = find_files(source, "wiki_*")
+    [chunk] = divide(source, names, True)
+    reported = Counter[str]()
+
+    def report(size: int, tokens: int = 0) -> None:
+        reported.update(size=size, words=tokens)
+
+    output = UnifyFiles(source, tmp_path / "out", UnifySettings("wiki", RULES["wiki"]), chunk, 0)(report)
+    assert reported == {"size": chunk.size, "words": output.result["words"]}
+
+
+def test_a_changed_source_is_read_again(tmp_path: Path) -> None:
+    source = write_bookcorpus(tmp_path / "books")
+    first = make("bookcorpus", source, tmp_path / "out")
+    (source / "books_large_p2.txt").write_text("Another sentence.\n")
+    second = make("bookcorpus", source, tmp_path / "out")
+    assert len(second) == len(first) + 1
+    (source / "books_large_p2.txt").unlink()
+    assert make("bookcorpus", source, tmp_path / "out") == first
+
+
+def test_another_run_is_refused_and_left_alone(tmp_path: Path) -> None:
+    source = write_bookcorpus(tmp_path / "books")
+    make("bookcorpus", source, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    with pytest.raises(UserError, match=r"(?s)lines_per_document: found 40, expected 7.*--overwrite"):
+        make("bookcorpus", source, tmp_path / "out", Rules(lines_per_document=7))
+    with pytest.raises(UserError, match=r"source: found '.*books', expected '.*others'"):
+        make("bookcorpus", write_bookcorpus(tmp_path / "others"), tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+    assert len(make("bookcorpus", source, tmp_path / "out", Rules(lines_per_document=7), overwrite=True)) == 43
+
+
+def test_unified_folders_are_checked(tmp_path: Path) -> None:
+    out = tmp_path / "books" / "unified"
+    with pytest.raises(UserError, match=r"unified: expected a corpus .*found no folder.*preprocess\.py"):
+        read_corpus(out)
+    make("bookcorpus", write_bookcorpus(tmp_path / "books"), out)
+    (out / "00000.jsonl").write_bytes(b"cut")
+    with pytest.raises(UserError, match=r"00000\.jsonl: expected \d+ bytes as in corpus\.json, found 3 bytes"):
+        read_corpus(out)
+    (out / "corpus.json").write_text('{"name": 3}')
+    with pytest.raises(UserError, match=r"(?s)corpus\.json: not what this version writes.*name: "):
+        read_corpus(out)
+    (out / "corpus.json").unlink()
+    with pytest.raises(UserError, match=r"corpus\.json: no such file: the corpus is unfinished.*continues"):
+        read_corpus(out)
+
+
+def test_corpus_json_has_no_paths(tmp_path: Path) -> None:
+    make("bookcorpus", write_bookcorpus(tmp_path / "books"), tmp_path / "out")
+    assert "/" not in (tmp_path / "out" / "corpus.json").read_text()
+
+
+def test_chunks_are_of_like_size(tmp_path: Path) -> None:
+    for name, size in (("a", 10), ("b", 10), ("c", 95), ("d", 10), ("e", 30)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    assert divide(tmp_path, list("abcde"), True, 30) == [
+        Chunk(("a", "b"), 20),
+        Chunk(("c",), 23, 0, 23),
+        Chunk(("c",), 24, 23, 47),
+        Chunk(("c",), 24, 47, 71),
+        Chunk(("c",), 24, 71, 95),
+        Chunk(("d",), 10),
+        Chunk(("e",), 30),
+    ]
+    assert divide(tmp_path, list("abcde"), False, 30)[1] == Chunk(("c",), 95)
+
+
+def test_rows_of_a_data_set(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    texts = [paragraph(draw, 20) for _ in range(10)]
+    for part in range(2):
+        lines = [
+            json.dumps({"id": 5 * part + n, "body": text}) for n, text in enumerate(texts[5 * part : 5 * part + 5])
+        ]
+        tmp_path.joinpath("set").mkdir(exist_ok=True)
+        (tmp_path / "set" / f"{part}.jsonl").write_text("\n".join(lines))
+    hub = str(tmp_path / "set")
+    unify(tmp_path, tmp_path / "out", UnifySettings("wiki", Rules(128, text_field="body"), hub))
+    found = documents(tmp_path / "out")
+    assert [" ".join(d.sentences) for d in found] == texts
+    assert [d.id for d in found] == [str(n) for n in range(10)]
+    with pytest.raises(UserError, match=r"row 0 of part 0: expected a text in 'text', found None; there are id, body"):
+        unify(tmp_path, tmp_path / "out2", UnifySettings("wiki", Rules(), hub))
+
+
+def write_set(folder: Path, parts: int = 2) -> str:
+    """A data set of one row a file."""
+    folder.mkdir(exist_ok=True)
+    for part in range(parts):
+        (folder / f"{part}.jsonl").write_text(json.dumps({"id": part, "text": f"Text {part}."}) + "\n")
+    return str(folder)
+
+
+def test_a_data_set_that_was_changed_is_read_again(tmp_path: Path) -> None:
+    hub = write_set(tmp_path / "set")
+    state = open_hub(hub).state
+    assert open_hub(hub).state == state
+    make_rows = UnifySettings("wiki", Rules(), hub)
+    unify(tmp_path, tmp_path / "out", make_rows)
+    (tmp_path / "set" / "0.jsonl").write_text(json.dumps({"id": 0, "text": "Other 0."}) + "\n")
+    unify(tmp_path, tmp_path / "out", make_rows)
+    assert [d.sentences for d in documents(tmp_path / "out")] == [("Other 0.",), ("Text 1.",)]
+    with pytest.raises(UserError, match="was changed while it was read"):
+        list(hub_rows(hub, state, 0, 2, "text"))
+
+
+def test_a_network_that_fails_while_a_data_set_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(part: int) -> Iterator[dict[str, str]]:
+        yield {"text": "One."}
+        if part:
+            raise ConnectionError("the other side is gone\nand more")
+
+    class Set:
+        num_shards = 2
+
+        def shard(self, parts: int, part: int) -> Iterator[dict[str, str]]:
+            return rows(part)
+
+    monkeypatch.setattr("nystromformer.data.preprocessing.corpora.hub.open_hub", lambda name: HubSet(Set(), "state"))
+    monkeypatch.setattr(unify_module, "open_hub", lambda name: HubSet(Set(), "state"))
+    with pytest.raises(UserError, match=r"--hub a: cannot be read on: the other side is gone\. Started again"):
+        unify(tmp_path, tmp_path / "out", UnifySettings("wiki", Rules(), "a"))
+    assert list(contents(tmp_path / "out")) == ["00000.jsonl"]
+
+
+def test_a_hub_name_without_a_network(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"(?s)--hub nobody/nothing: cannot be loaded: .*needs a network"):
+        unify(tmp_path, tmp_path / "out", UnifySettings("wiki", Rules(), "nobody/nothing"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_sentences_of_rows_make_documents() -> None:
+    draw = random.Random(0)
+    rows = [(str(n), sentence(draw)) for n in range(25)]
+    made = list(FORMATS["bookcorpus"].rows(rows, Rules(lines_per_document=10), Tally()))
+    assert [len(d.sentences) for d in made] == [10, 5], "the first one is next to the text of another part"
+    assert Counter(s for d in made for s in d.sentences) == Counter(text for _, text in rows[10:])
+
+
+FRAGMENTS = [
+    b'<doc id="1" url="u" title="T">\n',
+    b"<doc ",
+    b"</doc>\n",
+    b'{"text": "One. Two."}\n',
+    b'{"text": "\\ud800"}\n',
+    b"{",
+    b'"',
+    b"Some text. More of it.\n",
+    b"&#0;&amp;&#xd800;&bogus;\n",
+    b"\xff",
+    b"\0",
+    b"\r",
+    b"\r\n",
+    b"\n",
+    b"\xef\xbb\xbf",
+    "\u2028\x85".encode(),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(sorted(FORMATS)),
+    st.lists(st.sampled_from(FRAGMENTS) | st.binary(max_size=4), max_size=12).map(b"".join),
+    st.sampled_from(["refuse", "skip"]),
+    st.integers(0, 60),
+)
+def test_any_bytes_are_documents_or_one_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, name: str, content: bytes, policy: Policy, begin: int
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "any").write_bytes(content)
+    chunk = Chunk(("any",), len(content), min(begin, len(content)) if FORMATS[name].cut else 0)
+    file = OpenFile(folder, "any", chunk, lambda size, tokens=0: None)
+    problem = ""
+    found: list[Document] = []
+    try:
+        found = list(FORMATS[name].read(file, Rules(lines_per_document=2, undecodable=policy), Tally()))
+    except UserError as error:
+        problem = str(error)
+    assert not problem or "any, line " in problem
+    write_documents(folder / "any.jsonl", found)
+    assert list(read_documents(folder / "any.jsonl")) == found
+    assert all(document.sentences and all(document.sentences) for document in found)

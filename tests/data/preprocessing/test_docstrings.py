@@ -1,0 +1,322 @@
+"""Docstrings: which files are read, what of them is kept, and that validation text is new."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from nystromformer.data.preprocessing.corpora.text import Tally
+from nystromformer.data.preprocessing.corpus import Document, read_documents, split_sentences
+from nystromformer.data.preprocessing.docstring_corpus import DocstringSettings, documents_of_modules, unify_docstrings
+from nystromformer.data.preprocessing.docstrings import (
+    Module,
+    SourceFile,
+    clean_docstring,
+    extract_docstrings,
+    find_sources,
+    installed_sources,
+    is_english,
+    read_module,
+    read_modules,
+)
+from nystromformer.data.preprocessing.unified import read_corpus
+from nystromformer.errors import UserError
+
+WORDS = [
+    "the",
+    "model",
+    "reads",
+    "text",
+    "and",
+    "returns",
+    "some",
+    "value",
+    "of",
+    "each",
+    "row",
+    "before",
+    "its",
+    "input",
+]
+SHARED = "This boilerplate sentence stands in every package of the tree. It has no other purpose."
+
+
+def make_tree(root: Path, packages: int = 12, modules: int = 3) -> Path:
+    """A folder of packages: some text of its own in every module, and one docstring that all share."""
+    for package in range(packages):
+        for module in range(modules):
+            draw = random.Random(f"{package} {module}")
+            docs = [" ".join(draw.choices(WORDS, k=12)).capitalize() + f" {package} {module} {n}." for n in range(8)]
+            body = "\n".join(f'def f{n}():\n    """{doc}"""' for n, doc in enumerate(docs))
+            path = root / f"package{package}" / f"module{module}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f'"""{SHARED}"""\n{body}\n')
+    return root
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tree(tmp_path_factory.mktemp("tree"))
+
+
+def test_sources_are_sorted_and_leave_out_tests_and_vendored_code(tmp_path: Path) -> None:
+    kept = ["a/__init__.py", "a/b/c.py", "d.py"]
+    left_out = ["a/tests/x.py", "a/test/x.py", "a/_vendor/x.py", "a/test_x.py", "a/conftest.py", "a/x.pyi", "a/x.txt"]
+    for name in (*left_out, *reversed(kept)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_sources([tmp_path])
+    assert [file.id for file in found] == kept
+    assert [file.group for file in found] == ["a", "a", "d"]
+
+
+def test_the_first_folder_wins_as_in_an_import(tmp_path: Path) -> None:
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "same.py").touch()
+    [file] = find_sources([tmp_path / "first", tmp_path / "second"])
+    assert file.path.parent.name == "first"
+
+
+def test_a_missing_source_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere: expected a folder with Python packages"):
+        find_sources([tmp_path / "nowhere"])
+
+
+def test_the_interpreters_own_packages_are_found() -> None:
+    ids = {file.id for file in find_sources(installed_sources())}
+    assert {"numpy/__init__.py", "argparse.py"} <= ids
+    assert not any(name.startswith("site-packages/") for name in ids)
+
+
+def test_docstrings_come_in_source_order() -> None:
+    source = '''"""Module.
+
+    Indented text."""
+text = """no docstring"""
+class A:
+    """Class."""
+    def f(self):
+        """Method."""
+        if self:
+            async def inner():
+                r"""Inner \\d."""
+    """not a docstring"""
+try:
+    pass
+except E:
+    def g(): "One line."
+else:
+    with x:
+        def h():
+            """Last."""
+match x:
+    case 1:
+        def m():
+            """Matched."""
+'''
+    expected = ["Module.\n\nIndented text.", "Class.", "Method.", "Inner \\d.", "One line.", "Last.", "Matched."]
+    assert extract_docstrings(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "english"),
+    [
+        ("Return the value of the parameter, or None.", True),
+        ("Gibt den Wert zurück, für höhere Zähler größer.", False),
+        ("返回参数的值。", False),
+        ("| 1 | 2 | 3 |\n| 4 | 5 | 6 | x", False),
+        ("half of a pair \ud800 here in a text", False),
+        ("", False),
+    ],
+)
+def test_english_is_mostly_ascii_letters(text: str, english: bool) -> None:
+    assert is_english(text) is english
+
+
+def sentences(text: str) -> list[str]:
+    return split_sentences(clean_docstring(text))
+
+
+def test_code_is_dropped_and_prose_is_kept() -> None:
+    text = """Sum of x. More.
+
+Example::
+
+    hidden = code()
+
+        deeper
+
+Shown again.
+
+>>> f(1)
+... more
+output
+Still output
+
+After it.
+```python
+hidden()
+```
+Between.
+
+.. math::
+   a = b
+
+.. note:: Prose stays.
+   All of it.
+
+Examples
+--------
+End."""
+    assert sentences(text) == [
+        "Sum of x.",
+        "More.",
+        "Shown again.",
+        "After it.",
+        "Between.",
+        ".. note:: Prose stays.",
+        "All of it.",
+        "End.",
+    ]
+
+
+def test_parameters_and_items_are_sentences() -> None:
+    text = """Join things
+across lines
+Parameters
+----------
+x : int, optional
+    The width
+*args, **kwargs : other
+Args:
+    size (`int`, *optional*): Of it
+    other: text
+- item one
+  goes on
+2. second
+:param x: the x
+.. [1] A book"""
+    assert sentences(text) == [
+        "Join things across lines Parameters",
+        "x : int, optional The width",
+        "*args, **kwargs : other",
+        "Args:",
+        "size (`int`, *optional*): Of it",
+        "other: text",
+        "- item one goes on",
+        "2. second",
+        ":param x: the x",
+        "[1] A book",
+    ]
+
+
+def read(path: Path) -> Module:
+    return read_module(SourceFile(path, "a/x.py", "a"))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b'"""A docstring."""\ndef broken(:', "file with a syntax error"),
+        (b'"""A docstring."""\0', "file with a syntax error"),
+        (b'"""A docstring. \xff"""', "unreadable or undecodable file"),
+        (b'# coding: nonsense\n"""A docstring."""', "unreadable or undecodable file"),
+        (b'"""A docstring."""\n' + b"x = " + b"-" * 100_000 + b"1", "file with a syntax error"),
+        (None, "unreadable or undecodable file"),
+    ],
+    ids=["syntax", "null byte", "bytes", "coding", "too deep", "missing"],
+)
+def test_a_bad_file_is_counted(tmp_path: Path, content: bytes | None, problem: str) -> None:
+    if content is not None:
+        (tmp_path / "x.py").write_bytes(content)
+    assert read(tmp_path / "x.py") == Module("a/x.py", "a", problem=problem)
+
+
+@pytest.mark.filterwarnings("error")
+def test_encodings_and_warnings(tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    path.write_bytes(
+        '# coding: latin-1\n"""A docstring that holds one é in many letters of plain ASCII, as it should."""'.encode(
+            "latin-1"
+        )
+    )
+    assert read(path).docstrings == (("A docstring that holds one é in many letters of plain ASCII, as it should.",),)
+    path.write_text('"""A bad escape: \\d here."""\nx = 1 is 1\n')
+    assert read(path).docstrings == (("A bad escape: \\d here.",),)
+
+
+def test_other_languages_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text('"""English text is here."""\ndef f():\n    """返回参数的值。"""\n')
+    module = read(tmp_path / "x.py")
+    assert (len(module.docstrings), module.not_english) == (1, 1)
+
+
+def test_the_number_of_workers_changes_nothing(tree: Path) -> None:
+    files = find_sources([tree])
+    alone = read_modules(files, 0, None, 1)
+    assert [module.id for module in alone] == [file.id for file in files]
+    assert read_modules(files, 0, None, 3) == alone
+    limited = read_modules(files, 0, 0.005, 1)
+    assert read_modules(files, 0, 0.005, 2) == limited
+    # a sample of all packages, not the first three
+    assert len({module.group for module in limited}) > 4
+    assert len(limited) < len(alone)
+
+
+def test_a_limit_stops_at_distinct_text(tree: Path) -> None:
+    modules = read_modules(find_sources([tree]), 1, 0.005, 1)
+    distinct = {docstring for module in modules for docstring in module.docstrings}
+    last = max(sum(len(text) for docstring in module.docstrings for text in docstring) for module in modules)
+    assert 5000 <= sum(len(text) for docstring in distinct for text in docstring) < 5000 + last
+
+
+def documents(modules: list[Module], min_words: int) -> tuple[list[Document], Tally]:
+    tally = Tally()
+    return list(documents_of_modules(modules, min_words, tally)), tally
+
+
+def test_a_docstring_stands_once_so_that_validation_is_new_text(tree: Path) -> None:
+    found, tally = documents(read_modules(find_sources([tree]), 0, None, 1), 1)
+    texts = [sentence for document in found for sentence in document.sentences]
+    assert texts.count("It has no other purpose.") == 1
+    assert tally.dropped["duplicate docstring"] == 12 * 3 - 1
+    assert {document.group for document in found} == {document.id.split("/")[0] for document in found}
+    assert sum(tally.groups.values()) == tally.characters == sum(map(len, texts))
+
+
+def test_short_modules_are_dropped_and_counted() -> None:
+    long, short = ("One two three four five.",), ("One two.",)
+    modules = [Module(f"p{n}/a.py", f"p{n}", ((*long, str(n)),)) for n in range(20)]
+    found, tally = documents([*modules, Module("p9/b.py", "p9", (short,), not_english=3)], 5)
+    assert [document.id for document in found] == [module.id for module in modules]
+    assert tally.dropped["document under 5 words"] == 1
+    assert tally.dropped["docstring not English"] == 3
+
+
+def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nystromformer.data.preprocessing.docstring_corpus._SHARD_CHARACTERS", 5000)
+    corpus = unify_docstrings(tmp_path, DocstringSettings((tree,)))
+    assert len(corpus.shards) > 3
+    found = [document for shard in corpus.shards for document in read_documents(tmp_path / shard)]
+    assert [document.id for document in found] == sorted(document.id for document in found)
+    assert corpus.documents == len(found)
+    assert corpus.words == sum(document.words for document in found)
+    assert corpus.groups is not None
+    assert set(corpus.groups) == {document.group for document in found}
+    assert read_corpus(tmp_path) == corpus
+    assert str(tree) not in (tmp_path / "corpus.json").read_text()
+
+
+def test_a_source_without_docstrings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "code.py").write_text("x = 1\n")
+    with pytest.raises(UserError, match=r"no document is left of 1 modules: add packages by --source"):
+        unify_docstrings(tmp_path / "out", DocstringSettings((tmp_path / "tree",)))
+    assert not (tmp_path / "out" / "corpus.json").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("limit_mb", 0.0), ("limit_mb", -1.0), ("min_words", 0)])
+def test_settings_are_checked(name: str, value: float) -> None:
+    with pytest.raises(UserError, match=rf"--{name}: expected .* found {value}"):
+        DocstringSettings(**{name: value})

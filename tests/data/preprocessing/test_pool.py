@@ -1,0 +1,211 @@
+"""Units of work in processes: results, progress, the first error, processes that share a run."""
+
+import fcntl
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nystromformer.data.preprocessing.pool import Report, run_tasks, usable_cores
+from nystromformer.data.preprocessing.progress import ReadingProgress
+from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
+from nystromformer.data.preprocessing.units import Unit, run_units
+from nystromformer.errors import UserError
+from nystromformer.files import write_json
+
+
+@dataclass(frozen=True)
+class Square:
+    number: int
+    seconds: float = 0.0
+    fails: bool = False
+
+    def __call__(self, report: Report) -> int:
+        for _ in range(10):
+            time.sleep(self.seconds / 10)
+            report(1, 2)
+        if self.fails:
+            raise UserError(f"number {self.number}")
+        return self.number**2
+
+
+class Sum:
+    def __init__(self) -> None:
+        self.size = self.tokens = 0
+
+    def __call__(self, size: int, tokens: int = 0) -> None:
+        self.size += size
+        self.tokens += tokens
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_results_and_progress(workers: int) -> None:
+    progress = Sum()
+    assert dict(run_tasks([Square(n) for n in range(8)], workers, progress)) == {n: n * n for n in range(8)}
+    assert (progress.size, progress.tokens) == (80, 160)
+
+
+def test_the_first_error_counts_whatever_the_timing() -> None:
+    works = [
+        Square(0),
+        Square(1, seconds=1.0, fails=True),
+        Square(2, fails=True),
+        *(Square(n, 5.0) for n in range(3, 9)),
+    ]
+    begin = time.monotonic()
+    with pytest.raises(UserError, match="number 1"):
+        dict(run_tasks(works, 3, Sum()))
+    assert time.monotonic() - begin < 10, "units after the error are stopped"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a process' affinity")
+def test_cores_are_those_that_the_process_may_use() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A unit whose process ends after another unit's error is known."""
+
+    def __call__(self, report: Report) -> int:
+        time.sleep(1.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+def test_an_error_that_is_known_is_raised_though_a_process_was_killed() -> None:
+    with pytest.raises(UserError, match="number 1"):
+        dict(run_tasks([Killed(), Square(1, fails=True)], 2, Sum()))
+    with pytest.raises(UserError, match="a worker process ended abruptly"):
+        dict(run_tasks([Killed(), Square(1)], 2, Sum()))
+
+
+@dataclass(frozen=True)
+class Write:
+    folder: Path
+    name: str
+
+    def __call__(self, report: Report) -> StageOutput:
+        return StageOutput({self.name: write_json(self.folder / self.name, self.name)}, {"done": 1})
+
+
+def units(folder: Path) -> list[Unit]:
+    return [Unit(f"u{n}", f"f{n}", 1, Write(folder, f"{n}.json")) for n in range(4)]
+
+
+def shared(folder: Path, overwrite: bool = False) -> Stages:
+    return Stages(folder, {"a": 1}, "final", ["final"], overwrite, shared=True)
+
+
+def test_a_unit_that_another_process_works_at_is_waited_for(tmp_path: Path) -> None:
+    with shared(tmp_path) as stages:
+        stages.share()
+        with (tmp_path / "stages" / "u1.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            thread = threading.Thread(target=run_units, args=(stages, units(tmp_path), 1, "units"))
+            thread.start()
+            while not (tmp_path / "stages" / "u3.json").exists():
+                time.sleep(0.01)
+            assert not (tmp_path / "1.json").exists()
+            # the other process finishes it
+            stages.stamps.write("u1", "f1", StageOutput({}, {"done": "elsewhere"}))
+        thread.join(10)
+        found = run_units(stages, units(tmp_path), 1, "units")
+    assert [output.result["done"] for output in found.values()] == [1, "elsewhere", 1, 1]
+    assert list(found) == ["u0", "u1", "u2", "u3"]
+
+
+def test_waiting_for_a_unit_ends_when_the_run_is_stopped(tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(size: int, tokens: int = 0) -> None:
+        raise Stop
+
+    stamps = Stamps(tmp_path)
+    (tmp_path / "stages").mkdir()
+    stopped: list[bool] = []
+
+    def wait_for_it() -> None:
+        with pytest.raises(Stop), stamps.claim("u1", stop):
+            pass
+        stopped.append(True)
+
+    with (tmp_path / "stages" / "u1.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        thread = threading.Thread(target=wait_for_it)
+        thread.start()
+        thread.join(5)
+        assert stopped
+
+
+def test_processes_share_a_run_but_for_its_beginning_and_end(tmp_path: Path) -> None:
+    with shared(tmp_path) as first:
+        first.share()
+        with shared(tmp_path) as second:
+            second.share()
+            with pytest.raises(UserError, match="another process is at work there"):
+                shared(tmp_path, overwrite=True).__enter__()
+    with shared(tmp_path, overwrite=True) as last:
+        last.share()
+
+
+def test_the_end_of_a_run_is_waited_for(tmp_path: Path) -> None:
+    entered = threading.Event()
+    leave = threading.Event()
+
+    def join() -> None:
+        with shared(tmp_path) as second:
+            second.share()
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=join)
+    with shared(tmp_path) as first:
+        first.share()
+        first.alone()
+        thread.start()
+        assert not entered.wait(0.5), "a process that joins waits for the one that ends the run"
+    assert entered.wait(10)
+    with shared(tmp_path) as third:
+        third.share()
+        threading.Timer(0.5, leave.set).start()
+        third.alone()
+        assert leave.is_set(), "the process that ends the run waits for those that share it"
+    thread.join(10)
+
+
+def test_a_run_that_was_replaced_is_not_ended(tmp_path: Path) -> None:
+    with shared(tmp_path) as first:
+        first.share()
+        fcntl.flock(first._lock, fcntl.LOCK_UN)  # as happens for a moment while the lock is changed
+        with shared(tmp_path, overwrite=True) as second:
+            second.share()
+        with pytest.raises(UserError, match="another process has replaced the run"):
+            first.alone()
+
+
+def said(caplog: pytest.LogCaptureFixture, counted: str) -> str:
+    caplog.clear()
+    with caplog.at_level("INFO"), ReadingProgress("rows", 4_000_000, 1_000_000, counted) as progress:
+        time.sleep(0.01)
+        progress(1_000_000, 5_000)
+    [line] = caplog.messages
+    return line
+
+
+def test_lines_of_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nystromformer.data.preprocessing.progress._SECONDS_BETWEEN_LINES", 0)
+    line = said(caplog, "tokens")
+    assert line.startswith("rows: 2.0 of 4.0 MB, ")
+    assert "k tokens/s, 0:00 left" in line
+    assert "k words/s" in said(caplog, "words")

@@ -1,0 +1,223 @@
+"""The scripts of data-preprocessing/, run as users run them: from text to rows, killed, interrupted, in tasks."""
+
+import fcntl
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from corpora import WRITE, contents, write_bookcorpus, write_wiki
+from small import command, run_command
+
+from nystromformer.data.dataset import open_dataset
+
+BOTH = ("--corpus", "wiki", "--corpus", "bookcorpus=1/2")
+
+
+def preprocess(name: str, source: Path, *flags: object) -> subprocess.CompletedProcess[str]:
+    return run_command(
+        f"data-preprocessing/{name}/preprocess.py", "--source", source, "--out", source / "unified", *flags
+    )
+
+
+def rows_flags(corpora: Path, out: Path, *flags: object) -> list[object]:
+    given = ["--corpora", corpora, "--out", out, "--tokenizer", "train", "--vocab_size", 300, "--workers", 1]
+    return ["data-preprocessing/preprocess_data_512.py", *given, *flags]
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """About 5 MB of text: parts enough that a kill falls between them."""
+    folder = tmp_path_factory.mktemp("corpora")
+    write_wiki(folder / "wiki", files=6, articles=60)
+    write_bookcorpus(folder / "bookcorpus", lines=6000)
+    for name in ("wiki", "bookcorpus"):
+        done = preprocess(name, folder / name, "--workers", 1)
+        assert done.returncode == 0, done.stderr
+        split_shards(folder / name / "unified")
+    return folder
+
+
+def split_shards(unified: Path, size: int = 60_000) -> None:
+    """Divide a unified folder's only shard, as a corpus hundreds of times as large would be."""
+    from nystromformer.data.preprocessing.corpus import read_documents, write_documents
+    from nystromformer.data.preprocessing.unified import read_corpus, write_corpus
+
+    corpus = read_corpus(unified)
+    [shard] = corpus.shards
+    documents = list(read_documents(unified / shard))
+    (unified / shard).unlink()
+    step = max(1, len(documents) * size // corpus.size)
+    stamps = {}
+    for number, begin in enumerate(range(0, len(documents), step)):
+        name = f"{number:05d}.jsonl"
+        stamps[name] = write_documents(unified / name, documents[begin : begin + step])
+    write_corpus(unified, corpus.model_copy(update={"shards": stamps}))
+
+
+@pytest.fixture(scope="module")
+def made(corpora: Path) -> Path:
+    done = run_command(*rows_flags(corpora, corpora / "made", *BOTH))  # type: ignore[arg-type]
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    for part in ("wiki, train: ", "bookcorpus, validation: ", "dropped before: ", "% text", "dataset "):
+        assert part in done.stderr
+    return corpora / "made"
+
+
+def test_the_dataset(made: Path) -> None:
+    dataset = open_dataset(made, verify=True)
+    assert dataset.length == 512
+    assert all(dataset.manifest.fill(split) > 0.95 for split in ("train", "validation"))
+    assert (dataset.train.tokens[:, 0] == dataset.special.bos).all()
+
+
+def test_tasks_at_the_same_time_make_the_same(corpora: Path, made: Path, tmp_path: Path) -> None:
+    flags = rows_flags(corpora, tmp_path, *BOTH)
+    tasks = [
+        subprocess.Popen(command(*flags, "--task", task, "--num_tasks", 3), stderr=subprocess.PIPE)  # type: ignore[arg-type]
+        for task in range(3)
+    ]
+    assert [task.wait(60) for task in tasks] == [0, 0, 0], [task.communicate() for task in tasks]
+    assert not (tmp_path / "manifest.json").exists()
+    done = run_command(*flags)  # type: ignore[arg-type]
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path) == contents(made)
+    for task in tasks:
+        task.communicate()
+
+
+def test_killed_at_random_moments_it_continues(corpora: Path, made: Path, tmp_path: Path) -> None:
+    draw = random.Random(time.time_ns())
+    flags = rows_flags(corpora, tmp_path, *BOTH)
+    for _ in range(4):
+        killed = subprocess.Popen(command(*flags), stderr=subprocess.DEVNULL)  # type: ignore[arg-type]
+        time.sleep(draw.uniform(0.3, 1.5))
+        killed.kill()
+        killed.wait()
+    done = run_command(*flags)  # type: ignore[arg-type]
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path) == contents(made)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+@pytest.mark.parametrize("kind", ["interrupted", "killed", "worker killed"])
+def test_no_worker_is_left(tmp_path: Path, kind: str) -> None:
+    # stories that take seconds, each large enough to be a unit of its own
+    source = tmp_path / "stories"
+    source.mkdir()
+    for name in ("a", "b", "c"):
+        (source / name).write_text(("One sentence of many. " * 50 + "\n") * 25_000)
+    flags = ("--source", source, "--out", tmp_path / "out", "--workers", 2)
+    process = subprocess.Popen(
+        command("data-preprocessing/stories/preprocess.py", *flags),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    # itself, the tracker of its semaphores, and two workers
+    wait_for(lambda: len(processes_of(process.pid)) >= 4)
+    time.sleep(0.5)
+    if kind == "interrupted":
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    elif kind == "killed":
+        process.kill()
+    else:
+        workers = [pid for pid in processes_of(process.pid) if b"spawn_main" in command_line(pid)]
+        os.kill(workers[0], signal.SIGKILL)
+    _, said = process.communicate(timeout=30)
+    wait_for(lambda: not processes_of(process.pid))
+    if kind != "killed":
+        status, message = {"interrupted": (130, "interrupted"), "worker killed": (2, "error: a worker process")}[kind]
+        assert (process.returncode, message in said, "Traceback" in said) == (status, True, False), said
+    assert not list((tmp_path / "out").glob("corpus.json"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_it_is_interrupted_while_it_waits_for_other_machines(tmp_path: Path) -> None:
+    source, out = tmp_path / "stories", tmp_path / "out"
+    source.mkdir()
+    (out / "stages").mkdir(parents=True)
+    for name in ("a", "b"):
+        (source / name).write_text(("One sentence of many. " * 50 + "\n") * 9_000)  # a unit each
+    with ExitStack() as stack:
+        for unit in range(2):
+            lock = stack.enter_context((out / "stages" / f"{unit:05d}.lock").open("a"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(
+            command("data-preprocessing/stories/preprocess.py", "--source", source, "--out", out, "--workers", 2),
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            wait_for(lambda: len(processes_of(process.pid)) >= 4)
+            time.sleep(3)  # they find the units taken, and new workers wait for them
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+    assert (process.returncode, "interrupted" in said, "Traceback" in said) == (130, True, False), said
+    wait_for(lambda: not processes_of(process.pid))
+
+
+@pytest.mark.parametrize(
+    ("script", "flags", "message"),
+    [
+        ("wiki/preprocess.py", ["--source", "nowhere"], "nowhere: expected the folder with the corpus' files"),
+        ("wiki/preprocess.py", ["--undecodable", "drop"], "--undecodable: expected refuse or skip, found 'drop'"),
+        ("stories/preprocess.py", ["--lines_per_document", "3"], "--lines_per_document: this corpus marks"),
+        ("stories/preprocess.py", ["--task", "1"], "--task and --num_tasks: expected both or none"),
+        ("wiki/preprocess.py", ["--task", "0", "--num_tasks", "2", "--overwrite"], "--overwrite: not with --task"),
+        ("preprocess_data_512.py", ["--corpus", "wiki=0"], "positive weight"),
+        ("preprocess_data_512.py", ["--length", "7"], "--length: expected at least 8, found 7"),
+        ("preprocess_data_512.py", ["--corpus", "nothing"], "--corpus nothing: no folder"),
+        ("preprocess_data_4096.py", ["--workers", "0"], "--workers"),
+    ],
+)
+def test_mistakes_exit_with_status_2(tmp_path: Path, script: str, flags: list[str], message: str) -> None:
+    out = tmp_path / "out"
+    refused = run_command(f"data-preprocessing/{script}", *flags, "--out", out)
+    assert refused.returncode == 2
+    assert message in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not out.exists()
+
+
+def test_every_corpus_has_its_script(tmp_path: Path) -> None:
+    for name, write in WRITE.items():
+        done = preprocess(name, write(tmp_path / name), "--min_words", 1, "--workers", 1)
+        assert done.returncode == 0, done.stderr
+        assert f"{name}: " in done.stderr
+        again = preprocess(name, tmp_path / name, "--min_words", 1)
+        assert (again.returncode, "finished already" in again.stderr) == (0, True)
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def processes_of(session: int) -> list[int]:
+    """Living processes of a session."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # after the name in parentheses: state, parent, group, session
+            state, _, _, number = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(number) == session and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+def command_line(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()

@@ -1,0 +1,125 @@
+"""RoBERTa's tokenizer from its files, as transformers makes it, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, RobertaTokenizer
+
+from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.data.preprocessing.pretrained_tokenizer import find_tokenizer, read_tokenizer
+from nystromformer.data.preprocessing.rows import encode_documents
+from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
+from nystromformer.errors import UserError
+
+TEXT = ["The small model reads a large matrix.", "It writes 12 values, doesn't it?", "Größe und “Ziel” — naïve."] * 3
+
+
+@pytest.fixture(scope="module")
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder such as RoBERTa's, with few tokens; its special tokens are where RoBERTa has them."""
+    folder = tmp_path_factory.mktemp("roberta-base")
+    trained = train_tokenizer(TEXT, 300)
+    model = json.loads(trained.to_str())["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 512}')
+    mask = {"content": "<mask>", "single_word": False, "lstrip": True, "rstrip": False, "normalized": False}
+    (folder / "special_tokens_map.json").write_text(json.dumps({"mask_token": mask}))
+    return folder
+
+
+def test_it_is_transformers_own(roberta: Path) -> None:
+    ours = read_tokenizer(roberta, "some/roberta-base")
+    theirs = RobertaTokenizer.from_pretrained(roberta, add_prefix_space=True)
+    assert (ours.name, ours.limit) == ("roberta-base", 512)
+    assert ours.tokenizer.get_vocab() == theirs.get_vocab()
+    for text in (*TEXT, "a <mask> here", "  two  spaces ", ""):
+        assert ours.tokenizer.encode(text, add_special_tokens=False).ids == theirs.encode(
+            text, add_special_tokens=False
+        )
+    assert ours.tokenizer.encode("a").ids == theirs.encode("a")
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20), min_size=1, max_size=8))
+def test_sentences_one_by_one_are_the_text_as_a_whole(roberta: Path, sentences: list[str]) -> None:
+    tokenizer = read_tokenizer(roberta, "x").tokenizer
+    tokenizer.encode_special_tokens = True
+    [(tokens, _)] = encode_documents([Document("a", "a", tuple(sentences))], tokenizer)
+    assert tokens.tolist() == tokenizer.encode(" ".join(sentences), add_special_tokens=False).ids
+
+
+def test_tokenizer_json(roberta: Path, tmp_path: Path) -> None:
+    theirs = RobertaTokenizer.from_pretrained(roberta)
+    theirs.save_pretrained(tmp_path / "saved")
+    state = json.loads((tmp_path / "saved" / "tokenizer.json").read_text())
+    assert state["pre_tokenizer"]["add_prefix_space"] is False
+    state["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    (tmp_path / "saved" / "tokenizer.json").write_text(json.dumps(state))
+    found = read_tokenizer(tmp_path / "saved", "saved").tokenizer
+    expected = read_tokenizer(roberta, "x").tokenizer
+    for text in TEXT:
+        assert found.encode(text).ids == expected.encode(text).ids
+
+
+def test_what_is_saved_is_loaded_by_transformers(roberta: Path, tmp_path: Path) -> None:
+    tokenizer = read_tokenizer(roberta, "x").tokenizer
+    save_tokenizer(tokenizer, tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded(TEXT[0])["input_ids"] == tokenizer.encode(TEXT[0]).ids
+    assert loaded.mask_token_id == tokenizer.token_to_id("<mask>")
+
+
+def without(key: str, folder: Path) -> None:
+    path = folder / "vocab.json"
+    vocabulary = json.loads(path.read_text())
+    del vocabulary[key]
+    path.write_text(json.dumps(vocabulary))
+
+
+def wordpiece(folder: Path) -> None:
+    from tokenizers import models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0}))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+BAD = {
+    "no vocab": (lambda at: (at / "vocab.json").unlink(), r"vocab\.json and merges\.txt, or .*; found merges\.txt"),
+    "no merges": (lambda at: (at / "merges.txt").unlink(), r"found vocab\.json$"),
+    "cut vocab": (lambda at: (at / "vocab.json").write_text('{"a": 1'), r"vocab\.json and merges\.txt cannot be read"),
+    "bad merges": (lambda at: (at / "merges.txt").write_text("x yz q\n"), r"cannot be read"),
+    "no mask": (lambda at: without("<mask>", at), r"vocab\.json: expected RoBERTa's special tokens, found no <mask>"),
+    "bad json": (lambda at: (at / "tokenizer.json").write_text("{"), r"tokenizer\.json .*cannot be read"),
+    "other kind": (wordpiece, r"tokenizer\.json: expected a byte-level tokenizer as RoBERTa's, found .*BertPre"),
+    "bad config": (lambda at: (at / "tokenizer_config.json").write_text("{"), r"tokenizer_config\.json: expected JSON"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_folder_is_refused(roberta: Path, tmp_path: Path, case: str) -> None:
+    spoil, message = BAD[case]
+    folder = shutil.copytree(roberta, tmp_path / "copy")
+    spoil(folder)
+    with pytest.raises(UserError, match=message) as caught:
+        read_tokenizer(folder, "x")
+    assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", ["1000000000000000019884624838656", "null", "0", '"a"'])
+def test_lengths_that_are_no_limit(roberta: Path, tmp_path: Path, limit: str) -> None:
+    folder = shutil.copytree(roberta, tmp_path / "copy")
+    (folder / "tokenizer_config.json").write_text(f'{{"model_max_length": {limit}}}')
+    assert read_tokenizer(folder, "x").limit is None
+
+
+def test_where_a_tokenizer_is_found(roberta: Path) -> None:
+    assert find_tokenizer(str(roberta), Path("/nowhere")) == roberta
+    assert find_tokenizer(roberta.name, roberta.parent) == roberta

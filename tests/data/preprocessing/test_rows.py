@@ -1,0 +1,92 @@
+"""Encoding documents, and the files of rows."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.data.preprocessing.packing import Packer
+from nystromformer.data.preprocessing.rows import RowsResult, RowWriter, encode_documents, storage_dtype
+from nystromformer.data.tokenizer import special_tokens, train_tokenizer
+from nystromformer.errors import UserError
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+DOCUMENTS = [
+    Document(
+        f"d{n}", f"g{n}", tuple(f"{WORDS[(n + k) % 8]} {WORDS[(n * k) % 8]} is {n * k}." for k in range(n % 7 * 5))
+    )
+    for n in range(40)
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer((sentence for document in DOCUMENTS for sentence in document.sentences), 300)
+
+
+def test_encoding_keeps_text_and_sentence_starts(tokenizer: Tokenizer) -> None:
+    for document, (tokens, starts) in zip(DOCUMENTS, encode_documents(DOCUMENTS, tokenizer), strict=True):
+        assert tokenizer.decode(tokens.tolist()) == "".join(f" {sentence}" for sentence in document.sentences)
+        parts = np.split(tokens, starts[1:]) if len(starts) else []
+        assert [tokenizer.decode(part.tolist()) for part in parts] == [f" {text}" for text in document.sentences]
+
+
+def test_special_tokens_spelt_out_in_text_are_text(tokenizer: Tokenizer) -> None:
+    text = "an <s> a </s> or <mask> of <pad> <unk>"
+    [(tokens, _)] = encode_documents([Document("a", "a", (text,))], tokenizer)
+    assert tokens.min() > 4
+    assert tokenizer.decode(tokens.tolist()) == " " + text
+
+
+def test_empty_sentences_are_no_boundary(tokenizer: Tokenizer) -> None:
+    [(tokens, starts)] = encode_documents([Document("a", "a", ("", "alpha", "", "beta", ""))], tokenizer)
+    assert len(starts) == 2
+    assert starts[1] < len(tokens)
+
+
+def write_rows(folder: Path, tokenizer: Tokenizer) -> RowsResult:
+    with RowWriter(folder, "train", tokenizer.get_vocab_size(), special_tokens(tokenizer), 32) as writer:
+        for tokens_T, starts in encode_documents(DOCUMENTS, tokenizer):
+            writer.add(tokens_T, starts)
+    return writer.result()
+
+
+def test_written_rows_are_the_packed_ones(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    result = write_rows(tmp_path, tokenizer)
+    packer = Packer(32, special_tokens(tokenizer))
+    parts = [packer.add(*document) for document in encode_documents(DOCUMENTS, tokenizer)]
+    rows, splits = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    assert np.array_equal(np.fromfile(tmp_path / "train.tokens.bin", "<u2").reshape(-1, 32), rows)
+    assert np.array_equal(np.fromfile(tmp_path / "train.splits.bin", "<u2"), splits)
+    assert (result.rows, result.tokens, result.dropped_tokens) == (len(rows), packer.tokens, packer.pending)
+    assert result.padding == (rows == special_tokens(tokenizer).pad).sum() > 0
+    assert result.sentence_order_rows == np.count_nonzero(splits) > 0
+    assert result.documents == sum(bool(document.sentences) for document in DOCUMENTS)
+    assert {name: stamp.size for name, stamp in result.files.items()} == {
+        "train.tokens.bin": rows.size * 2,
+        "train.splits.bin": len(rows) * 2,
+    }
+
+
+def test_batches_change_nothing(tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = write_rows(tmp_path / "a", tokenizer)
+    monkeypatch.setattr("nystromformer.data.preprocessing.rows._BATCH_CHARACTERS", 100)
+    assert write_rows(tmp_path / "b", tokenizer) == whole
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("name", ["train.tokens.bin", "train.splits.bin"])
+def test_a_full_disk_leaves_no_rows(tmp_path: Path, tokenizer: Tokenizer, name: str) -> None:
+    (tmp_path / f"{name}.tmp").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=rf"{name}: no space left"):
+        write_rows(tmp_path, tokenizer)
+    assert not (tmp_path / f"{name}.tmp").is_symlink()
+    assert "train.tokens.bin" not in os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(("values", "dtype"), [(65536, "uint16"), (65537, "int32"), (50265, "uint16")])
+def test_storage_dtype(values: int, dtype: str) -> None:
+    assert storage_dtype(values) == dtype

@@ -1,0 +1,344 @@
+"""A dataset folder: what is read, what is refused, and how a build continues."""
+
+import dataclasses
+import fcntl
+import json
+import multiprocessing
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import write_unified
+
+from nystromformer import __version__
+from nystromformer.data.dataset import Dataset, Rows, check_fits, open_dataset
+from nystromformer.data.manifest import Manifest
+from nystromformer.data.preprocessing import build as building
+from nystromformer.data.preprocessing.build import TRAIN, PretrainingSettings, build_pretraining
+from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.errors import UserError
+from nystromformer.files import sha256_of
+
+SETTINGS = PretrainingSettings(32, ("sample",), TRAIN, 300, validation=0.2, seed=3)
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpora")
+    documents = [
+        Document(f"d{n}", f"g{n // 5}", tuple(f"{WORDS[(n + k) % 8]} {WORDS[n * k % 8]}." for k in range(n % 9 + 8)))
+        for n in range(50)
+    ]
+    write_unified(folder, "sample", documents)
+    return folder
+
+
+def build(corpora: Path, folder: Path, overwrite: bool = False, **changes: object) -> Manifest:
+    settings = dataclasses.replace(SETTINGS, **changes)  # type: ignore[arg-type]
+    manifest = build_pretraining(corpora, folder, settings, overwrite=overwrite)
+    assert manifest is not None
+    return manifest
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def made(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "dataset"
+    build(corpora, folder)
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "dataset"))
+
+
+def test_what_is_written_is_read(made: Path) -> None:
+    dataset = open_dataset(made, verify=True)
+    assert (dataset.length, dataset.vocab_size) == (32, dataset.manifest.vocab_size)
+    assert dataset.special.mask == 4
+    assert (dataset.tokenizer_folder / "tokenizer_config.json").is_file()
+    for split, rows in (("train", dataset.train), ("validation", dataset.validation)):
+        assert len(rows) == dataset.manifest.split(split).rows > 2
+        assert rows.tokens.shape == (len(rows), 32)
+        assert rows.splits.shape == (len(rows),)
+        assert (rows.tokens[:, 0] == dataset.special.bos).all()
+        last = (rows.tokens != dataset.special.pad).sum(1) - 1
+        assert (rows.tokens[np.arange(len(rows)), last] == dataset.special.eos).all()
+        split_rows = np.flatnonzero(rows.splits)
+        assert len(split_rows) > 1
+        assert (rows.tokens[split_rows, rows.splits[split_rows] - 1] == dataset.special.eos).all()
+        assert not rows.tokens.flags.writeable
+        around = 2 * len(rows) + len(split_rows) + (rows.tokens == dataset.special.pad).sum()
+        assert dataset.manifest.fill(split) == pytest.approx(1 - around / rows.tokens.size)
+        assert dataset.manifest.fill(split) > 0.8
+
+
+def test_nothing_temporary_is_left(made: Path) -> None:
+    assert not list(made.rglob("*.tmp"))
+
+
+def test_the_manifest_tells_how_it_was_made_without_paths(corpora: Path, made: Path) -> None:
+    text = (made / "manifest.json").read_text()
+    record = json.loads(text)
+    assert "/" not in text
+    padding = {split: int((getattr(open_dataset(made), split).tokens == 1).sum()) for split in ("train", "validation")}
+    assert padding == {split: record[split]["padding"] for split in padding}
+    counts = {
+        split: {key: record[split][key] for key in ("documents", "tokens", "rows")} for split in ("train", "validation")
+    }
+    assert record["corpora"] == [{"name": "sample", "weight": 1.0, **counts}]
+    assert record["code_version"] == __version__
+    assert record["seed"] == 3
+    parameters = record["parameters"]
+    assert sha256_of(corpora / "sample" / "unified" / "corpus.json") == parameters.pop("unified")["sample"]
+    assert parameters == {
+        "length": 32,
+        "corpora": {"sample": "1"},
+        "validation": 0.2,
+        "seed": 3,
+        "tokenizer": "train",
+        "vocab_size": 300,
+    }
+    assert record["tokenizer_sha256"] == sha256_of(made / "tokenizer" / "tokenizer.json")
+    for split in ("train", "validation"):
+        for name, stamp in record[split]["files"].items():
+            assert stamp == {"size": (made / name).stat().st_size, "sha256": sha256_of(made / name)}
+
+
+def test_the_fingerprint_names_the_content(corpora: Path, made: Path, tmp_path: Path) -> None:
+    fingerprint = open_dataset(made).fingerprint
+    build(corpora, tmp_path / "again")
+    assert open_dataset(tmp_path / "again").fingerprint == fingerprint
+    build(corpora, tmp_path / "other", length=33)
+    assert open_dataset(tmp_path / "other").fingerprint != fingerprint
+
+
+def test_a_pickle_maps_the_files_again(made: Path) -> None:
+    dataset = open_dataset(made)
+    total = int(dataset.train.tokens.sum())
+    pickled = pickle.dumps(dataset)
+    assert dataset.train.tokens.tobytes() not in pickled
+    again: Dataset = pickle.loads(pickled)  # noqa: S301
+    assert isinstance(again.train.tokens, np.memmap)
+    assert int(again.train.tokens.sum()) == total
+    assert again.fingerprint == dataset.fingerprint
+
+
+def read_row(rows: Rows, index: int) -> list[int]:
+    return [*rows.tokens[index].tolist(), int(rows.splits[index])]
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_other_processes_read_the_same(made: Path, method: str) -> None:
+    rows = open_dataset(made).train
+    here = read_row(rows, 1)
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply(read_row, (rows, 1)) == here
+
+
+def edit_manifest(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / "manifest.json"
+        record = json.loads(path.read_text())
+        change(record)
+        path.write_text(json.dumps(record))
+
+    return apply
+
+
+def flip_last_byte(path: Path) -> None:
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+
+
+BAD_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no folder": (shutil.rmtree, r"dataset: expected a dataset folder, found none.*preprocess_data_512\.py"),
+    "no manifest": (lambda at: (at / "manifest.json").unlink(), r"manifest\.json: no such file.*unfinished.*Make one"),
+    "not JSON": (lambda at: (at / "manifest.json").write_text("{"), r"manifest\.json: expected JSON.*--overwrite"),
+    "not UTF-8": (lambda at: (at / "manifest.json").write_bytes(b"\xff"), r"manifest\.json: expected JSON"),
+    "a list": (lambda at: (at / "manifest.json").write_text("[]"), r"manifest\.json: .*format_version, found none"),
+    "newer": (edit_manifest(lambda r: r.update(format_version=3)), r"format_version 2, found 3.*newer"),
+    "key missing": (edit_manifest(lambda r: r["train"].pop("rows")), r"manifest\.json: not a.*train\.rows: .*required"),
+    "wrong type": (edit_manifest(lambda r: r.update(length="32")), r"length: .*integer"),
+    "rows disagree": (edit_manifest(lambda r: r["train"].update(rows=7)), r"rows of train take 448 bytes in train"),
+    "no tokens": (lambda at: (at / "train.tokens.bin").unlink(), r"train\.tokens\.bin: no such file, though"),
+    "no splits": (lambda at: (at / "validation.splits.bin").unlink(), r"validation\.splits\.bin: no such file"),
+    "size": (
+        lambda at: (at / "train.tokens.bin").write_bytes((at / "train.tokens.bin").read_bytes()[:-2]),
+        r"train\.tokens\.bin: expected \d+ bytes as in the manifest, found \d+",
+    ),
+    "no tokenizer": (lambda at: shutil.rmtree(at / "tokenizer"), r"tokenizer\.json: no such file"),
+    "tokenizer": (lambda at: flip_last_byte(at / "tokenizer" / "tokenizer.json"), r"another tokenizer.*expected SHA"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FOLDERS)
+def test_a_bad_folder_is_refused(folder: Path, case: str) -> None:
+    spoil, message = BAD_FOLDERS[case]
+    spoil(folder)
+    with pytest.raises(UserError, match=rf"(?s){message}") as caught:
+        open_dataset(folder)
+    assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["train.tokens.bin", "validation.splits.bin"])
+def test_changed_bytes_are_found_on_request(folder: Path, name: str) -> None:
+    flip_last_byte(folder / name)
+    open_dataset(folder)
+    with pytest.raises(UserError, match=rf"{name}: expected SHA-256 \w{{64}} as in the manifest, found \w{{64}}"):
+        open_dataset(folder, verify=True)
+
+
+def test_a_model_must_be_large_enough(made: Path) -> None:
+    dataset = open_dataset(made)
+    size = dataset.vocab_size
+    check_fits(dataset, 32, size)
+    with pytest.raises(UserError, match=r"32 tokens, the model takes 31: set model.max_seq_len.*config.json to 32"):
+        check_fits(dataset, 31, size)
+    with pytest.raises(UserError, match=rf"{size} tokens, the model {size - 1}: set model.vocab_size"):
+        check_fits(dataset, 32, size - 1)
+    with pytest.raises(UserError, match=r"max_seq_len.*vocab_size"):
+        check_fits(dataset, 1, 1)
+
+
+OLDER: dict[str, tuple[dict[str, object], list[str]]] = {
+    "of docstrings": (
+        {"parameters": {"sources": [], "min_words": 20, "limit_mb": 10.0, "length": 256, "vocab_size": 4096}},
+        [
+            "python data-preprocessing/docstrings/preprocess.py --min_words 20 --limit_mb 10.0 --seed 3",
+            "python data-preprocessing/preprocess_data_512.py --corpus docstrings --length 32 --tokenizer train "
+            "--vocab_size 4096 --validation 0.08 --seed 3 --out {folder} --overwrite",
+        ],
+    ),
+    "of corpora": (
+        {"parameters": {"corpora": {"wiki": "1", "stories": "1/3"}, "validation": 0.2, "tokenizer": "roberta-base"}},
+        [
+            "python data-preprocessing/wiki/preprocess.py --overwrite",
+            "python data-preprocessing/stories/preprocess.py --overwrite",
+            "python data-preprocessing/preprocess_data_512.py --corpus wiki --corpus stories=1/3 --length 32 "
+            "--tokenizer roberta-base --tokenizer_limit 32 --validation 0.2 --seed 3 --out {folder} --overwrite",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OLDER)
+def test_an_older_dataset_is_refused_with_the_commands_that_make_it_anew(folder: Path, case: str) -> None:
+    changes, commands = OLDER[case]
+    edit_manifest(lambda record: record.update(format_version=1, **changes))(folder)
+    with pytest.raises(UserError, match=r"expected format_version 2, found 1: .*gives their order away") as caught:
+        open_dataset(folder)
+    assert str(caught.value).splitlines()[1:] == [f"  {line.format(folder=folder)}" for line in commands]
+
+
+def test_a_finished_folder_is_left_alone(corpora: Path, folder: Path) -> None:
+    before = contents(folder)
+    build(corpora, folder)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("stage", ["train_tokenizer", "_units", "merge_parts", "write_manifest"])
+def test_a_stopped_build_continues(
+    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(building, stage, stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(corpora, tmp_path / "dataset")
+    assert not (tmp_path / "dataset" / "manifest.json").exists()
+    build(corpora, tmp_path / "dataset")
+    assert contents(tmp_path / "dataset") == contents(made)
+
+
+def test_leftovers_of_a_killed_build_do_not_matter(corpora: Path, made: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.tokens.bin.tmp").write_text("half")
+    build(corpora, tmp_path)
+    assert contents(tmp_path) == contents(made)
+
+
+@pytest.mark.parametrize("name", ["train.splits.bin", "tokenizer/tokenizer.json"])
+def test_a_lost_file_is_made_again(corpora: Path, made: Path, folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    build(corpora, folder)
+    assert contents(folder) == contents(made)
+
+
+def test_a_folder_that_is_being_mended_has_no_manifest(
+    corpora: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    (folder / "validation.splits.bin").unlink()
+    monkeypatch.setattr(building, "merge_parts", stop)
+    with pytest.raises(KeyboardInterrupt):
+        build(corpora, folder)
+    assert not (folder / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"length": 40}, r"length: found 32, expected 40"),
+        ({"seed": 4}, r"seed: found 3, expected 4"),
+        ({"validation": 0.3}, r"validation: found 0\.2, expected 0\.3"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_another_run_is_refused(corpora: Path, folder: Path, change: dict[str, object], message: str) -> None:
+    before = contents(folder)
+    with pytest.raises(UserError, match=rf"(?s)other parameters:\n  {message}\nNothing.*--overwrite"):
+        build(corpora, folder, **change)
+    assert contents(folder) == before
+
+
+def test_overwrite_replaces_a_run_and_nothing_else(corpora: Path, folder: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    manifest = build(corpora, folder, overwrite=True, length=40)
+    assert manifest.length == open_dataset(folder, verify=True).length == 40
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "train.tokens.bin", "tokenizer"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_files_of_no_run_are_refused(corpora: Path, tmp_path: Path, name: str, overwrite: bool) -> None:
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(UserError, match=rf"{name} exist there, but no stages/run.json.*another --out"):
+        build(corpora, tmp_path, overwrite)
+    assert contents(tmp_path) == {name: b"precious"}
+
+
+def test_a_second_process_is_kept_out(corpora: Path, folder: Path) -> None:
+    with (folder / "stages" / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process is at work"):
+            build(corpora, folder, overwrite=True)
+    build(corpora, folder)
+
+
+def test_a_file_in_the_folders_place_is_refused(corpora: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(UserError, match="cannot be written"):
+        build(corpora, tmp_path / "out")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_leaves_an_unfinished_folder_that_continues(corpora: Path, made: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.tokens.bin.tmp").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"train\.tokens\.bin: no space left"):
+        build(corpora, tmp_path)
+    with pytest.raises(UserError, match="unfinished"):
+        open_dataset(tmp_path)
+    build(corpora, tmp_path)
+    assert contents(tmp_path) == contents(made)

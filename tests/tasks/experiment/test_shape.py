@@ -1,0 +1,229 @@
+"""The shape that `--set` gave a run once: later commands take it from its checkpoints, and refuse another."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finetuning import write_sst2
+from small import CPU, VOCABULARY, run_here, small_data
+
+from nystromformer.config import overridden
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
+from nystromformer.tasks.experiment.shape import SHAPE, run_shape
+from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training.checkpoint import newest_facts, read_checkpoint, write_checkpoint
+
+PRETRAIN, VALIDATE, GLUE = "code/run_pretrain.py", "code/run_validation.py", "code/run_glue.py"
+GIVEN = {"model.vocab_size": VOCABULARY + 20, "model.num_head": 4, "model.head_dim": 4}
+"""config.json has 300 tokens and 2 heads of 8."""
+FLAGS = [f"{key}={value}" for key, value in GIVEN.items()]
+SAID = "by --set when the run began: model.vocab_size=320 (config.json: 300), model.num_head=4 (config.json: 2), model."
+
+
+@pytest.fixture(scope="module")
+def began(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """A run of one epoch whose shape is by flags."""
+    folder = tmp_path_factory.mktemp("began")
+    data = small_data(pretraining_setting__epoch=1, pretraining_setting__batches_per_epoch=2)
+    (folder / "config.json").write_text(json.dumps(data))
+    experiment = open_experiment(folder, [*FLAGS, "model.dropout_prob=0.2"])
+    assert experiment.set_by_flag == GIVEN
+    assert pretrain(experiment, dataset_folder, CPU) is None
+    return folder
+
+
+@pytest.fixture
+def run(began: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(began, tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def glue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sst2(tmp_path_factory.mktemp("glue"), train=8, dev=4, test=2)
+
+
+@pytest.fixture
+def flags(dataset_folder: Path, glue_folder: Path) -> dict[str, list[object]]:
+    """What each command needs beside the folder."""
+    more = ["--set", "pretraining_setting.epoch=2", "--set", "model.dropout_prob=0.2"]
+    tuning = ["--task", "SST-2", "--glue", glue_folder, "--epoch", 1, "--batch_size", 4]
+    return {
+        PRETRAIN: ["--dataset", dataset_folder, *more],
+        VALIDATE: ["--dataset", dataset_folder, "--rows", 4],
+        GLUE: tuning,
+    }
+
+
+def edit(folder: Path, **model: object) -> None:
+    path = folder / "config.json"
+    data = json.loads(path.read_text())
+    data["model"] |= model
+    path.write_text(json.dumps(data))
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("script", [PRETRAIN, VALIDATE, GLUE])
+def test_it_is_not_repeated(
+    script: str,
+    run: Path,
+    flags: dict[str, list[object]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO"):
+        assert run_here(monkeypatch, script, "--model", run, *flags[script]) == 0
+    assert caplog.text.count("by --set when the run began") == caplog.text.count(SAID) == 1
+    if script == PRETRAIN:
+        content = read_checkpoint(run / "model" / "cp-0001.model")
+        assert content["set_by_flag"] == GIVEN, "the next command knows it, too"
+        assert content["model"]["encoder.embeddings.word.weight"].shape[0] == GIVEN["model.vocab_size"]
+
+
+@pytest.mark.parametrize("script", [PRETRAIN, VALIDATE, GLUE])
+@pytest.mark.parametrize(
+    ("given", "edited", "words"),
+    [
+        (["model.vocab_size=400"], {}, "model.vocab_size: 320 in the checkpoint, 400 by --set"),
+        # Impossible with the four heads that the run has; what is wrong is another thing.
+        (["model.head_dim=8"], {}, "model.head_dim: 4 in the checkpoint, 8 by --set"),
+        (['model={"num_layers": 3}'], {}, "model.num_layers: 2 in the checkpoint, 3 by --set"),
+        ([], {"transformer_hidden_dim": 64}, "model.transformer_hidden_dim: 32 in the checkpoint, 64 now"),
+        ([], {"num_layers": 1, "embedding_dim": 8}, "model.embedding_dim: 16 in the checkpoint, 8 now"),
+    ],
+    ids=["by flag", "impossible", "a section by flag", "edited", "edited twice"],
+)
+def test_another_one_is_refused(
+    script: str,
+    given: list[str],
+    edited: dict[str, object],
+    words: str,
+    run: Path,
+    flags: dict[str, list[object]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    edit(run, **edited)
+    before = contents(run)
+    more = [word for override in given for word in ("--set", override)]
+    assert run_here(monkeypatch, script, "--model", run, *flags[script], *more) == 2
+    said = capsys.readouterr().err
+    assert said.count("error:") == 1
+    assert f"{run}/config.json: of another shape than the run's newest checkpoint, {run}/model/cp-000" in said
+    assert words in said
+    assert said.count(" in the checkpoint, ") == max(1, len(edited))
+    assert contents(run) == before
+
+
+def shape(folder: Path, *overrides: str) -> dict[str, Any]:
+    model = open_experiment(folder, overrides).config.model
+    return {key: getattr(model, name) for key, name in SHAPE.items()}
+
+
+def test_some_of_it_or_all_of_it_may_be_repeated(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        expected = shape(run, *FLAGS)
+        assert not caplog.text, "nothing is taken from the checkpoint"
+        assert expected == shape(run) == shape(run, "model.num_head=4") == shape(run, FLAGS[0], FLAGS[2])
+    assert {key: expected[key] for key in GIVEN} == GIVEN
+
+
+def test_config_json_may_say_it_later_or_lack_it(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expected = shape(run)
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        edit(run, vocab_size=320, num_head=4, head_dim=4)
+        assert shape(run) == expected
+        assert not caplog.text, "there is nothing to say"
+    edit(run, vocab_size=77)
+    assert shape(run) == expected
+    data = json.loads((run / "config.json").read_text())
+    del data["model"]["vocab_size"]
+    (run / "config.json").write_text(json.dumps(data))
+    assert shape(run) == expected
+
+
+def test_what_is_no_shape_is_free(run: Path) -> None:
+    edit(run, num_landmarks=4, pooling="mean", dropout_prob=0.3, max_seq_len=64)
+    model = open_experiment(run).config.model
+    assert (model.num_landmarks, model.pooling, model.dropout_prob, model.max_seq_len) == (4, "mean", 0.3, 64)
+    assert open_experiment(run, ["model.num_landmarks=3"]).config.model.num_landmarks == 3
+
+
+def test_other_mistakes_are_told_as_ever(run: Path) -> None:
+    edit(run, num_layer=3, num_head="4")
+    with pytest.raises(UserError) as error:
+        open_experiment(run)
+    assert "2 problems" not in str(error.value), "the checkpoint says how many heads there are"
+    assert "model.num_layer: " in str(error.value)
+    edit(run, transformer_dim="16")
+    with pytest.raises(UserError, match=r"model\.transformer_dim: expected"):
+        open_experiment(run)
+    (run / "config.json").write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        open_experiment(run)
+
+
+def test_a_checkpoint_that_does_not_say_it_changes_nothing(run: Path) -> None:
+    for path in (run / "model").glob("cp-*"):
+        content = read_checkpoint(path)
+        del content["set_by_flag"]
+        write_checkpoint(content, path)
+    assert run_shape(run / "model") is None
+    assert open_experiment(run) == read_experiment(run)
+    assert shape(run, "model.vocab_size=400")["model.vocab_size"] == 400
+
+
+def test_damaged_checkpoints_are_passed_over(run: Path) -> None:
+    newest = run / "model" / "cp-0001-step-00000003.cp"
+    newest.write_bytes((run / "model" / "cp-0000.cp").read_bytes()[:-500])
+    found = run_shape(run / "model")
+    assert found is not None
+    assert (found.source.name, found.set_by_flag) == ("cp-0000.cp", GIVEN)
+    for path in (run / "model").glob("cp-*"):
+        path.write_bytes(b"\x80\x02K\x01.")
+    assert run_shape(run / "model") is None, "what reads them says why"
+
+
+def test_facts_are_read_without_the_tensors(run: Path) -> None:
+    content = read_checkpoint(run / "model" / "cp-0000.cp")
+    expected = {key: value for key, value in content.items() if key not in ("model", "optimizer", "scaler", "progress")}
+    path = run / "model" / "cp-0000.cp"
+    weights = content["model"]["encoder.embeddings.word.weight"].numpy().tobytes()
+    assert path.read_bytes().count(weights) == 1
+    path.write_bytes(path.read_bytes().replace(weights, bytes(len(weights))))
+    assert newest_facts(run / "model") == (path, expected)
+    with pytest.raises(UserError, match="damaged"):
+        read_checkpoint(path)
+
+
+def test_a_folder_without_checkpoints_is_opened_without_torch(tmp_path: Path) -> None:
+    """What is wrong with a config.json is told at once."""
+    (tmp_path / "config.json").write_text(json.dumps(small_data()))
+    program = (
+        "import pathlib, sys; from nystromformer.tasks.experiment.folder import open_experiment\n"
+        f"open_experiment(pathlib.Path({str(tmp_path)!r})); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "found"),
+    [
+        ("model.vocab_size=320", {"model.vocab_size": 320}),
+        (" model.vocab_size =320", {"model.vocab_size": 320}),
+        ('model={"num_head": 4, "x": {"y": 1}}', {"model.num_head": 4, "model.x.y": 1}),
+        ("model.attn_type[1]=softmax", {"model.attn_type[1]": "softmax"}),
+        ("model.vocab_size", {}),
+        ("=3", {}),
+    ],
+)
+def test_the_keys_that_overrides_give(override: str, found: dict[str, object]) -> None:
+    assert overridden([override]) == found

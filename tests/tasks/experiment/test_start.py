@@ -1,0 +1,284 @@
+"""from_cp: a new run begins with another run's weights."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import CPU, ROOT, VOCABULARY, run_here, small_data, write_dataset, write_experiment
+
+from nystromformer.config import experiment_config
+from nystromformer.data.dataset import Dataset, open_dataset
+from nystromformer.errors import UserError
+from nystromformer.files import sha256_of
+from nystromformer.model import PretrainingModel
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.start import start_weights
+from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+
+LONG = 100
+ONE_EPOCH: dict[str, Any] = {"pretraining_setting__epoch": 1}
+SOFTMAX: dict[str, Any] = {
+    "model__attn_type": "softmax",
+    "model__num_landmarks": None,
+    "model__conv_kernel_size": None,
+    "pretraining_setting__objectives": ["mlm"],
+}
+SKIP = "encoder.layers.0-1.attention.core.skip.weight"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Experiment:
+    """A finished run of two epochs."""
+    experiment = write_experiment(tmp_path_factory.mktemp("source"), pretraining_setting__epoch=2)
+    pretrain(experiment, dataset_folder, CPU)
+    return experiment
+
+
+@pytest.fixture(scope="module")
+def long_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same text and tokenizer in longer rows."""
+    return write_dataset(tmp_path_factory.mktemp("long"), length=LONG)
+
+
+@pytest.fixture(scope="module")
+def dataset(dataset_folder: Path) -> Dataset:
+    return open_dataset(dataset_folder)
+
+
+def experiment_from(folder: Path, from_cp: str, resize: str = "lossless", **changes: Any) -> Experiment:
+    """A new experiment folder whose config.json has a from_cp."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = small_data(**changes) | {"from_cp": from_cp, "from_cp_resize": resize}
+    (folder / "config.json").write_text(json.dumps(data))
+    return Experiment(folder, experiment_config(data, "test"))
+
+
+def begin(experiment: Experiment, dataset: Dataset) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a new run would begin with, and what it would say about it."""
+    config = experiment.config
+    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
+    facts = start_weights(model, experiment, dataset)
+    return model.state_dict(), facts["started_from"]
+
+
+def refusal(experiment: Experiment, dataset: Dataset) -> str:
+    with pytest.raises(UserError) as caught:
+        begin(experiment, dataset)
+    return str(caught.value)
+
+
+def test_longer_from_shorter_through_the_command(
+    source: Experiment,
+    long_rows: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    changes: dict[str, Any] = {"model__max_seq_len": LONG, "model__conv_kernel_size": 9, "model__dropout_prob": 0.0}
+    experiment_from(tmp_path, "/model/cp-0001.model", **changes, **ONE_EPOCH)
+    given = shutil.copy(source.checkpoints / "cp-0001.model", tmp_path)
+    flags = ["--model", tmp_path, "--dataset", long_rows, "--device", "cpu"]
+    with caplog.at_level("INFO"):
+        assert run_here(monkeypatch, "code/run_pretrain.py", *flags) == 0
+    said = [record.message for record in caplog.records]
+    first = said.index(f"weights from {tmp_path}/cp-0001.model (step 20)")
+    assert said[first + 1 : first + 3] == [
+        "  encoder.embeddings.position.weight: positions: 32 repeated to 100",
+        f"  {SKIP}: 5 taps amid 9, zeros around them",
+    ]
+    origin = {"path": "/model/cp-0001.model", "sha256": sha256_of(Path(given)), "step": 20}
+    for suffix in ("cp", "model"):
+        content = read_checkpoint(tmp_path / "model" / f"cp-0000.{suffix}")
+        # A new run: it counts from 0.
+        assert (content["started_from"], content["step"]) == (origin, 10)
+    assert read_checkpoint(tmp_path / "model" / "cp-0000.cp")["progress"]["step"] == 10
+
+    # It goes on without the file that it began with, and does not forget it.
+    Path(given).unlink()
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        assert run_here(monkeypatch, "code/run_pretrain.py", *flags, "--set", "pretraining_setting.epoch=2") == 0
+    assert "going on from cp-0000.cp" in caplog.text
+    assert "from_cp" not in caplog.text
+    assert read_checkpoint(tmp_path / "model" / "cp-0001.model")["started_from"] == origin
+
+
+def test_a_run_that_began_with_weights_learns_faster(source: Experiment, dataset_folder: Path, tmp_path: Path) -> None:
+    def first_loss(folder: Path) -> float:
+        lines = (folder / "model" / "log.jsonl").read_text().splitlines()
+        return next(record["mlm_loss"] for record in map(json.loads, lines) if record["type"] == "train")
+
+    path = str(source.checkpoints / "cp-0001.cp")
+    pretrain(experiment_from(tmp_path / "new", path, **ONE_EPOCH), dataset_folder, CPU)
+    assert first_loss(tmp_path / "new") < first_loss(source.folder) - 0.2
+
+
+@pytest.mark.parametrize("suffix", ["cp", "model"])
+@pytest.mark.parametrize("kind", ["container", "absolute", "relative", "relative to the folder above"])
+def test_paths(source: Experiment, dataset: Dataset, tmp_path: Path, kind: str, suffix: str) -> None:
+    name = f"cp-0001.{suffix}"
+    file = tmp_path / "new" / "from" / name
+    file.parent.mkdir(parents=True)
+    shutil.copy(source.checkpoints / name, file)
+    (tmp_path / "old").mkdir()
+    shutil.copy(file, tmp_path / "old")
+    paths = {
+        "container": f"/model/from/{name}",
+        "absolute": str(file),
+        "relative": f"from/{name}",
+        "relative to the folder above": f"../old/{name}",
+    }
+    weights, origin = begin(experiment_from(tmp_path / "new", paths[kind]), dataset)
+    assert origin == {"path": paths[kind], "sha256": sha256_of(file), "step": 20}
+    for key, value in read_checkpoint(file)["model"].items():
+        assert torch.equal(weights[key], value), key
+
+
+def test_relative_paths_do_not_depend_on_where_the_command_runs(
+    source: Experiment, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(source.folder, tmp_path / "old")
+    experiment_from(tmp_path / "new", "../old/model/cp-0001.model")
+    monkeypatch.chdir(tmp_path)
+    experiment = experiment_from(Path("new"), "../old/model/cp-0001.model")
+    assert begin(experiment, dataset)[1]["step"] == 20
+
+
+def test_softmax_from_nystrom_and_what_is_said(
+    source: Experiment, dataset_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(source.checkpoints / "cp-0001.model")
+    softmax = experiment_from(tmp_path / "softmax", path, **SOFTMAX, **ONE_EPOCH)
+    head = ", ".join(f"sentence_order.{part}.{kind}" for part in ("dense", "classifier") for kind in ("weight", "bias"))
+    with caplog.at_level("INFO"):
+        assert pretrain(softmax, dataset_folder, CPU) is None
+    assert f"not in the model, left out: {SKIP}, {head}" in caplog.text
+    assert 'model.attn_type: "nystrom" in the checkpoint, "softmax" now' in caplog.text
+    back = experiment_from(tmp_path / "back", str(softmax.checkpoints / "cp-0000.cp"), **ONE_EPOCH)
+    with caplog.at_level("INFO"):
+        assert pretrain(back, dataset_folder, CPU) is None
+    assert f"not in the checkpoint, initial values: {SKIP}, {head}" in caplog.text
+
+
+def test_a_run_with_a_checkpoint_of_its_own_says_that_from_cp_is_not_used(
+    source: Experiment, dataset_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = str(source.checkpoints / "cp-0001.model")
+    pretrain(write_experiment(tmp_path, **ONE_EPOCH), dataset_folder, CPU)
+    with caplog.at_level("INFO"):
+        pretrain(experiment_from(tmp_path, path, pretraining_setting__epoch=2), dataset_folder, CPU)
+    assert f"from_cp {path} is not used: this run began with its initial weights and goes on from" in caplog.text
+    assert "weights from" not in caplog.text
+    assert read_checkpoint(tmp_path / "model" / "cp-0001.cp")["started_from"] is None
+    # Nor is another file read by a run that began with one.
+    pretrain(experiment_from(tmp_path / "other", path, **ONE_EPOCH), dataset_folder, CPU)
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        pretrain(experiment_from(tmp_path / "other", "none.model", pretraining_setting__epoch=2), dataset_folder, CPU)
+    assert f"from_cp none.model is not used: this run began with {path}" in caplog.text
+
+
+def test_what_does_not_fit_is_refused_whole(source: Experiment, dataset: Dataset, tmp_path: Path) -> None:
+    path = source.checkpoints / "cp-0001.model"
+    wide = experiment_from(
+        tmp_path, str(path), model__transformer_hidden_dim=64, model__num_layers=3, model__conv_kernel_size=3
+    )
+    assert refusal(wide, dataset).splitlines() == [
+        f"{path}: of another architecture than the model in config.json:",
+        "  model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint",
+        "  model.num_layers: 3 in config.json, 2 in the checkpoint",
+        f"  {SKIP}: the model has (2, 1, 3, 1), the checkpoint (2, 1, 5, 1): taps would be lost; from_cp_resize "
+        '"lossy" keeps the middle ones',
+        "  encoder.layers.0-1.feed_forward.up.weight: the model has (64, 16), the checkpoint (32, 16)",
+        "  encoder.layers.0-1.feed_forward.up.bias: the model has (64,), the checkpoint (32,)",
+        "  encoder.layers.0-1.feed_forward.down.weight: the model has (16, 64), the checkpoint (16, 32)",
+        "The model may differ in max_seq_len, num_sen_type, attn_type and its parameters, and the objectives.",
+    ]
+
+
+def test_the_key_says_what_may_change_its_size(source: Experiment, dataset: Dataset, tmp_path: Path) -> None:
+    path = str(source.checkpoints / "cp-0001.model")
+    smaller: dict[str, Any] = {"model__conv_kernel_size": 3}
+    weights, _ = begin(experiment_from(tmp_path, path, "lossy", **smaller), dataset)
+    name = SKIP.replace("0-1", "0")
+    assert torch.equal(weights[name], read_checkpoint(Path(path))["model"][name][:, :, 1:4])
+    larger = experiment_from(tmp_path, path, "none", model__conv_kernel_size=9)
+    assert 'from_cp_resize "none" refuses 5 taps amid 9' in refusal(larger, dataset)
+
+
+def test_through_the_command_each_mistake_is_one_error_and_changes_nothing(
+    source: Experiment,
+    dataset_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    experiment_from(tmp_path, str(source.checkpoints / "cp-0001.model"))
+    flags = ["--model", tmp_path, "--dataset", dataset_folder, "--set"]
+    for override, words in (
+        ("model.transformer_hidden_dim=64", "of another architecture"),
+        ("from_cp=cp-0009.model", "no such checkpoint (from_cp)"),
+        ("from_cp_resize=exact", "from_cp_resize: expected"),
+    ):
+        assert run_here(monkeypatch, "code/run_pretrain.py", *flags, override) == 2
+        said = capsys.readouterr().err
+        assert said.count("error:") == 1
+        assert words in said
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.json", "model", "run.lock"]
+
+
+def test_no_such_checkpoint_and_what_is_there(source: Experiment, dataset: Dataset, tmp_path: Path) -> None:
+    experiment = experiment_from(tmp_path, "/model/cp-0099.model")
+    assert refusal(experiment, dataset) == (
+        f"{tmp_path}/cp-0099.model: no such checkpoint (from_cp). Copy the .model or .cp of another run there (such as "
+        "its model/cp-0099.model), or remove from_cp to begin with initial weights."
+    )
+    for name in ("cp-0001.model", "cp-0000.cp"):
+        shutil.copy(source.checkpoints / name, tmp_path)
+    assert refusal(experiment, dataset) == (
+        f"{tmp_path}/cp-0099.model: no such checkpoint (from_cp); {tmp_path} has cp-0000.cp, cp-0001.model"
+    )
+    assert refusal(experiment_from(tmp_path, "/model"), dataset) == (
+        f"{tmp_path}: a folder, where from_cp needs a checkpoint; {tmp_path} has cp-0000.cp, cp-0001.model"
+    )
+
+
+def test_files_that_are_not_a_runs_checkpoint(source: Experiment, dataset: Dataset, tmp_path: Path) -> None:
+    content = read_checkpoint(source.checkpoints / "cp-0001.model")
+    experiment = experiment_from(tmp_path, "start.model")
+    file = tmp_path / "start.model"
+    write_checkpoint({key: value for key, value in content.items() if key not in ("config", "step")}, file)
+    assert refusal(experiment, dataset) == f"{file}: not a checkpoint of a run: without config, step"
+    write_checkpoint(content | {"model": {"weight": 1}}, file)
+    assert refusal(experiment, dataset) == f'{file}: not a checkpoint of a run: "model" is not a dict of tensors'
+    write_checkpoint(content | {"tokenizer": "0" * 64}, file)
+    assert "trained with another tokenizer" in refusal(experiment, dataset)
+    file.write_bytes((source.checkpoints / "cp-0001.model").read_bytes()[:-500])
+    assert "truncated or damaged" in refusal(experiment, dataset)
+
+
+def test_nystrom_4096_begins_with_a_checkpoint_of_nystrom_512(
+    dataset_folder: Path, long_rows: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shrunk = {"vocab_size": VOCABULARY, "embedding_dim": 24, "transformer_dim": 24, "transformer_hidden_dim": 32}
+    for name, rows in (("nystrom-512", dataset_folder), ("nystrom-4096", long_rows)):
+        data = json.loads((ROOT / name / "config.json").read_text())
+        data["model"] |= shrunk | {"head_dim": 2}
+        data["pretraining_setting"] |= {"batch_size": 4, "batches_per_epoch": 2, "validate_batches_per_epoch": 1}
+        data["pretraining_setting"]["epoch"] = 1
+        data["gpu_setting"]["inst_per_gpu"] = 2
+        experiment = Experiment(tmp_path / name, experiment_config(data, name))
+        experiment.folder.mkdir()
+        if experiment.config.from_cp is not None:
+            weights = tmp_path / "nystrom-512" / "model" / "cp-0000.model"
+            shutil.copy(weights, experiment.path(experiment.config.from_cp))
+        with caplog.at_level("INFO"):
+            assert pretrain(experiment, rows, CPU) is None
+    said = [record.message.strip() for record in caplog.records]
+    assert "encoder.embeddings.position.weight: positions: 512 repeated to 4096" in said
+    assert "encoder.layers.0-11.attention.core.skip.weight: 33 taps amid 65, zeros around them" in said
+    assert not any("initial values" in line or "left out" in line for line in said)

@@ -1,0 +1,526 @@
+"""Each mistake of a fine-tuning command gives one clear error and exit status 2, and changes nothing."""
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+import torch
+from finetuning import pack, pretrained, write_imdb, write_sst2
+from small import ROOT, run_here, small_data
+from wikihop_files import RECORDS, record, write_records
+
+from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
+from nystromformer.files import sha256_of
+from nystromformer.tasks.finetuning.trainable import Finetuning
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+from nystromformer.training.folder import RunLock
+
+GLUE, IMDB, WIKIHOP = "code/run_glue.py", "code/run_imdb.py", "code/run_wikihop.py"
+FIXED_SEGMENTS = 'model.attn_type={"name": "nystrom", "segments": "padded"}'
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
+
+
+@pytest.fixture
+def experiment(source: Path, tmp_path: Path) -> Path:
+    """A pretrained experiment to break."""
+    return Path(shutil.copytree(source, tmp_path / "experiment"))
+
+
+@pytest.fixture
+def glue(tmp_path: Path) -> Path:
+    return write_sst2(tmp_path / "glue")
+
+
+@pytest.fixture
+def wikihop(tmp_path: Path) -> Path:
+    for split in ("train", "dev"):
+        write_records(tmp_path / "wikihop" / f"{split}.json")
+    return tmp_path / "wikihop"
+
+
+@pytest.fixture
+def imdb(tmp_path: Path) -> Path:
+    return write_imdb(tmp_path / "aclImdb")
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """What is in a folder; None for folders in it."""
+    paths = sorted(folder.rglob("*"))
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+class Refused(Protocol):
+    def __call__(self, script: str, folder: Path, *flags: object, leaves: str | None = None) -> str: ...
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs a command that must refuse; returns what it said.
+
+    leaves: what it may leave: "cache", WikiHop's.
+    """
+
+    def check(script: str, folder: Path, *flags: object, leaves: str | None = None) -> str:
+        before = contents(folder)
+        capsys.readouterr()
+        assert run_here(monkeypatch, script, "--model", folder, "--device", "cpu", *flags) == 2
+        said = capsys.readouterr().err
+        assert said.lower().count("error:") == 1
+        assert "Traceback" not in said
+        after = contents(folder)
+        new = {name: content for name, content in after.items() if name not in before}
+        assert {name: content for name, content in after.items() if name in before} == before
+        files = [name for name, content in new.items() if content is not None]
+        if leaves == "cache":
+            assert all(name.startswith("model/wikihop/cache/") for name in files), files
+        else:
+            assert not new, new
+        return said
+
+    return check
+
+
+def assert_says(said: str, *words: str) -> None:
+    for word in words:
+        assert word in said, said
+
+
+# --- data
+
+
+def test_unknown_glue_tasks(refused: Refused, experiment: Path, glue: Path) -> None:
+    said = refused(GLUE, experiment, "--glue", glue, "--task", "SST2,MPRC")
+    assert_says(said, "'MPRC'", "did you mean MRPC?", "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI", "paper")
+    assert_says(refused(GLUE, experiment, "--glue", glue, "--task", ","), "expected a GLUE task")
+
+
+@pytest.mark.parametrize(
+    ("script", "flag", "looked_for", "how"),
+    [
+        (GLUE, "--glue", "SST-2/train.tsv", "gluebenchmark.com"),
+        (IMDB, "--imdb", "aclImdb_v1.tar.gz", "https://ai.stanford.edu/~amaas/data/sentiment/"),
+        (WIKIHOP, "--wikihop", "train.json", "https://qangaroo.cs.ucl.ac.uk"),
+    ],
+)
+@pytest.mark.parametrize("is_there", [False, True], ids=["missing", "empty"])
+def test_data_folders(
+    refused: Refused,
+    experiment: Path,
+    tmp_path: Path,
+    is_there: bool,
+    script: str,
+    flag: str,
+    looked_for: str,
+    how: str,
+) -> None:
+    folder = tmp_path / "data"
+    if is_there:
+        folder.mkdir()
+    task = ("--task", "SST-2") if script == GLUE else ()
+    assert_says(refused(script, experiment, *task, flag, folder), str(folder), looked_for, how)
+    # Without the flag, config.json's folder, here the container's default: /glue and the like.
+    config = json.loads((experiment / "config.json").read_text())
+    config[f"{flag[2:]}_dataset_folder"] = str(folder)
+    (experiment / "config.json").write_text(json.dumps(config))
+    assert_says(refused(script, experiment, *task), str(folder), looked_for)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("no label", ["expected 2 columns, found 1: 'no label'"]),
+        ("fine\t2", ["expected label to be 0 or 1, found '2'"]),
+    ],
+    ids=["columns", "label"],
+)
+def test_bad_glue_rows(
+    refused: Refused,
+    experiment: Path,
+    glue: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    row: str,
+    words: list[str],
+) -> None:
+    path = glue / "SST-2" / "train.tsv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:4], row, *lines[4:], ""]))
+    flags = ("--glue", glue, "--task", "SST-2", "--epoch", 1, "--device", "cpu")
+    assert_says(refused(GLUE, experiment, *flags), f"{path}: line 5: ", *words, "--skip_bad_rows")
+    with caplog.at_level(logging.INFO):
+        assert run_here(monkeypatch, GLUE, "--model", experiment, *flags, "--skip_bad_rows") == 0
+    assert "1 of 61 rows are bad and are left out" in caplog.text
+    (result,) = experiment.glob("model/glue/SST-2/*/result.json")
+    assert json.loads(result.read_text())["rows"]["train"] == 60
+
+
+def test_each_glue_task_is_looked_at_before_the_first_one_trains(
+    refused: Refused, experiment: Path, glue: Path
+) -> None:
+    tasks = ("--glue", glue, "--task", "SST-2,RTE")
+    assert_says(refused(GLUE, experiment, *tasks), "no data of RTE")
+    (glue / "RTE").mkdir()
+    header = "index\tsentence1\tsentence2\tlabel\n"
+    for split in ("train", "dev"):
+        (glue / "RTE" / f"{split}.tsv").write_text(f"{header}0\ta\tb\tentailment\n")
+    (glue / "RTE" / "dev.tsv").write_text(f"{header}0\ta\tb\tmaybe\n")
+    assert_says(refused(GLUE, experiment, *tasks), "RTE/dev.tsv: line 2", "'maybe'")
+
+
+def test_several_processes_speak_with_one_voice(experiment: Path, glue: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    script = (ROOT / GLUE, "--model", experiment, "--glue", glue, "--task", "SST-2,RTE", "--device", "cpu")
+    done = subprocess.run([*launcher, *map(str, script)], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode != 0
+    assert done.stderr.count("no data of RTE") == 1
+    assert not list(experiment.glob("model/glue"))
+
+
+def test_test_data_are_looked_at_before_training(refused: Refused, experiment: Path, glue: Path) -> None:
+    (glue / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tfine\n1\n")
+    assert_says(refused(GLUE, experiment, "--glue", glue, "--task", "SST-2"), "SST-2/test.tsv: line 3")
+
+
+def test_the_hub_without_a_network(refused: Refused, experiment: Path) -> None:
+    said = refused(GLUE, experiment, "--task", "RTE", "--glue", "hub")
+    assert_says(said, "--glue hub: RTE train cannot be loaded from nyu-mll/glue", "RTE/train.tsv")
+
+
+def test_an_answer_that_is_no_candidate(
+    refused: Refused,
+    experiment: Path,
+    wikihop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write_records(wikihop / "train.json", [*RECORDS, record(50, answer="spain"), record(51, answer="peru")])
+    flags = ("--wikihop", wikihop, "--epoch", 1, "--device", "cpu")
+    said = refused(WIKIHOP, experiment, *flags, leaves="cache")
+    assert_says(said, "train.json: instance WH_train_50", "'spain' is none of its 2 candidates", "--skip_unanswerable")
+    with caplog.at_level(logging.INFO):
+        assert run_here(monkeypatch, WIKIHOP, "--model", experiment, *flags, "--skip_unanswerable") == 0
+    assert caplog.text.count("left out 2 instances") == 1
+    (result,) = experiment.glob("model/wikihop/*/result.json")
+    assert json.loads(result.read_text())["rows"]["train"] == len(RECORDS)
+
+
+def test_broken_json(refused: Refused, experiment: Path, wikihop: Path) -> None:
+    (wikihop / "train.json").write_text('[\n {"id": "a",\n  "query" "b"}]')
+    said = refused(WIKIHOP, experiment, "--wikihop", wikihop, leaves="cache")
+    assert_says(said, "train.json: line 3, column 11", "expected JSON")
+
+
+def test_no_dev_file(refused: Refused, experiment: Path, wikihop: Path) -> None:
+    (wikihop / "dev.json").unlink()
+    assert_says(refused(WIKIHOP, experiment, "--wikihop", wikihop), "dev.json: no such file", "--validation 0.1")
+    for share in ("0", "1", "1.5", "nan"):
+        said = refused(WIKIHOP, experiment, "--wikihop", wikihop, "--validation", share)
+        assert_says(said, "--validation: expected a share between 0 and 1", share)
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+def test_questions_too_long_for_the_rows(refused: Refused, experiment: Path, wikihop: Path, split: str) -> None:
+    """Also of the test data, which are needed only after training."""
+    answer = ... if split == "test" else "wales"
+    write_records(wikihop / f"{split}.json", [record(77, query="country river " * 30, answer=answer)])
+    said = refused(WIKIHOP, experiment, "--wikihop", wikihop, "--length", 32, leaves="cache")
+    assert_says(said, "WH_train_77", "leave no room for supports in rows of 32", "larger --length, at least")
+
+
+def test_archives_that_leave_their_folder(refused: Refused, experiment: Path, imdb: Path, tmp_path: Path) -> None:
+    archive = pack(imdb, tmp_path / "bad.tar.gz", ("aclImdb/../../evil_9.txt", b"x"))
+    assert_says(refused(IMDB, experiment, "--imdb", archive), "refused", "'aclImdb/../../evil_9.txt'")
+    assert not list(tmp_path.rglob("evil*"))
+
+
+def test_archives_that_were_cut_off(refused: Refused, experiment: Path, imdb: Path, tmp_path: Path) -> None:
+    archive = pack(imdb, tmp_path / "cut.tar.gz")
+    archive.write_bytes(archive.read_bytes()[:-200])
+    said = refused(IMDB, experiment, "--imdb", archive)
+    assert_says(said, "cut.tar.gz: the archive is damaged or cut off", "Download it again")
+
+
+@pytest.mark.parametrize("share", ["0", "1", "1.5", "nan"])
+def test_validation_shares(refused: Refused, experiment: Path, imdb: Path, share: str) -> None:
+    said = refused(IMDB, experiment, "--imdb", imdb, "--validation", share)
+    assert_says(said, "--validation: expected a share between 0 and 1", share)
+
+
+# --- checkpoint and tokenizer
+
+
+@pytest.fixture
+def flags(glue: Path) -> tuple[object, ...]:
+    """Of a run that nothing is wrong with, but for what a test breaks."""
+    return ("--task", "SST-2", "--glue", glue, "--epoch", 1)
+
+
+@pytest.mark.parametrize("wanted", ["7", "-1", "first", "all"])
+def test_which_checkpoint(refused: Refused, experiment: Path, flags: tuple[object, ...], wanted: str) -> None:
+    said = refused(GLUE, experiment, *flags, "--checkpoint", wanted)
+    assert_says(said, f"{experiment / 'model'}: expected --checkpoint last or one of 0, 1;", f"found '{wanted}'")
+
+
+def test_no_checkpoint_at_all(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    shutil.rmtree(experiment / "model")
+    assert_says(refused(GLUE, experiment, *flags), "no checkpoint of a finished epoch", "pretrain first")
+    assert_says(refused(GLUE, experiment, *flags, "--checkpoint", "0"), "pretrain first")
+
+
+def test_a_model_of_another_size(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    said = refused(GLUE, experiment, *flags, "--set", "model.transformer_hidden_dim=64")
+    assert_says(said, "model.transformer_hidden_dim: 32 in the checkpoint, 64 by --set")
+    # A checkpoint of an earlier version does not say its shape.
+    for path in (experiment / "model").glob("cp-*"):
+        content = read_checkpoint(path)
+        del content["set_by_flag"]
+        write_checkpoint(content, path)
+    said = refused(GLUE, experiment, *flags, "--set", "model.transformer_hidden_dim=64")
+    assert_says(said, "cp-0001.model: of another architecture")
+    assert_says(said, "model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint")
+    for weight, now, then in (
+        ("up.weight", "(64, 16)", "(32, 16)"),
+        ("up.bias", "(64,)", "(32,)"),
+        ("down.weight", "(16, 64)", "(16, 32)"),
+    ):
+        assert_says(said, f"layers.0-1.feed_forward.{weight}: the model has {now}, the checkpoint {then}")
+
+
+@pytest.mark.parametrize("kind", ["cut off", "one byte", "code", "bare pickle", "another program's", "weights only"])
+def test_checkpoints_that_cannot_be_used(
+    refused: Refused, experiment: Path, flags: tuple[object, ...], kind: str
+) -> None:
+    class Bomb:
+        def __reduce__(self):  # type: ignore[no-untyped-def]
+            return exec, ("raise SystemExit('exploded')",)
+
+    path = experiment / "model" / "cp-0001.model"
+    whole = path.read_bytes()
+    match kind:
+        case "cut off":
+            path.write_bytes(whole[: len(whole) // 2])
+            words = ["truncated or damaged"]
+        case "one byte":
+            at = len(whole) // 2
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            words = ["damaged"]
+        case "code":
+            torch.save({"format": 1, "model": Bomb()}, path)
+            words = ["refused", "could run code"]
+        case "bare pickle":
+            torch.save({"format": 1, "model": Bomb()}, path, _use_new_zipfile_serialization=False)
+            words = ["refused: a bare pickle"]
+        case "another program's":
+            torch.save({"weight": torch.zeros(1)}, path)
+            words = ["not a checkpoint of this project"]
+        case "weights only":
+            torch.save({"format": 1, "model": {"encoder.x": torch.zeros(1)}}, path)
+            words = ["not a checkpoint of a run", "without config, tokenizer, step, epoch"]
+    assert_says(refused(GLUE, experiment, *flags), "cp-0001.model: ", *words)
+
+
+def test_no_tokenizer(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    kept = experiment / "model" / "tokenizer"
+    expected = sha256_of(kept / TOKENIZER_FILE)[:12]
+    shutil.rmtree(kept)
+    said = refused(GLUE, experiment, *flags)
+    assert_says(said, expected, str(kept / TOKENIZER_FILE), "--tokenizer", "pretrain")
+
+
+def test_another_tokenizer(refused: Refused, experiment: Path, flags: tuple[object, ...], tmp_path: Path) -> None:
+    kept = experiment / "model" / "tokenizer"
+    expected = sha256_of(kept / TOKENIZER_FILE)[:12]
+    shutil.copytree(kept, tmp_path / "right")
+    train_tokenizer(["other words"] * 9, 280).save(str(kept / TOKENIZER_FILE))
+    other = sha256_of(kept / TOKENIZER_FILE)[:12]
+    for more in ((), ("--tokenizer", kept)):
+        assert_says(
+            refused(GLUE, experiment, *flags, *more), expected, other, str(kept / TOKENIZER_FILE), "--tokenizer"
+        )
+    said = refused(GLUE, experiment, *flags, "--tokenizer", tmp_path / "none")
+    assert_says(said, expected, str(tmp_path / "none" / TOKENIZER_FILE))
+
+
+def test_the_right_tokenizer_by_its_flag(
+    monkeypatch: pytest.MonkeyPatch, experiment: Path, flags: tuple[object, ...], tmp_path: Path
+) -> None:
+    shutil.move(experiment / "model" / "tokenizer", tmp_path / "right")
+    more = ("--tokenizer", tmp_path / "right", "--device", "cpu")
+    assert run_here(monkeypatch, GLUE, "--model", experiment, *flags, *more) == 0
+
+
+# --- flags
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("--batch_size", "0", "a number of at least 1"),
+        ("--batch_size", "8,x", "a number of at least 1"),
+        ("--batch_size", "8,8", "found 8 more than once"),
+        ("--batch_size", "", "a number of at least 1"),
+        ("--batch_size", "1.5", "a number of at least 1"),
+        ("--lr", "0", "a number above 0"),
+        ("--lr", "-1e-5", "a number above 0"),
+        ("--lr", "nan", "a number above 0"),
+        ("--lr", "inf", "a number above 0"),
+        ("--lr", "1e-4,0.0001", "found 0.0001 more than once"),
+        ("--seed", "-1", "a number of at least 0"),
+        ("--predict", "first", "expected best (the best epoch on the validation data) or last"),
+        # typer's own words, which differ between its versions
+        ("--epoch", "0", ""),
+        ("--epoch", "1.5", ""),
+        ("--warmup", "2", ""),
+        ("--warmup", "nan", ""),
+        ("--length", "7", ""),
+        ("--train_rows", "0", ""),
+    ],
+)
+@pytest.mark.parametrize("script", [GLUE, IMDB, WIKIHOP])
+def test_values_of_flags(
+    refused: Refused,
+    source: Path,
+    script: str,
+    flag: str,
+    value: str,
+    expected: str,
+) -> None:
+    """Refused before the data are looked for, which do not exist."""
+    task = ("--task", "RTE") if script == GLUE else ()
+    said = refused(script, source, *task, flag, value)
+    assert_says(said, flag, *([expected, value] if expected else []))
+    assert "no data" not in said
+
+
+def test_unknown_devices(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    assert_says(
+        refused(GLUE, experiment, *flags, "--device", "gpu"), "--device gpu: expected auto, cpu, cuda or cuda:N"
+    )
+
+
+def test_baselines_that_somebody_broke(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    """Known before anything is trained."""
+    kept = experiment / "model" / "glue" / "SST-2" / "baselines.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("[1]")
+    said = refused(GLUE, experiment, *flags, "--baselines")
+    assert_says(said, f"{kept}: expected the baselines of a task", "Remove it")
+
+
+def test_padding_shorter_than_the_rows(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    said = refused(GLUE, experiment, *flags, "--length", 24, "--pad_to", 16)
+    assert_says(said, "--pad_to 16: expected at least --length 24")
+
+
+def test_padding_longer_than_the_models_rows(
+    monkeypatch: pytest.MonkeyPatch, experiment: Path, flags: tuple[object, ...]
+) -> None:
+    more = ("--length", 24, "--pad_to", 48, "--device", "cpu")
+    assert run_here(monkeypatch, GLUE, "--model", experiment, *flags, *more) == 0
+
+
+def test_fixed_segments(refused: Refused, experiment: Path, flags: tuple[object, ...]) -> None:
+    fixed = (*flags, "--set", FIXED_SEGMENTS)
+    assert_says(refused(GLUE, experiment, *fixed), "layer 0's attention", "--pad_to 32", '"valid"')
+    said = refused(GLUE, experiment, *fixed, "--pad_to", 36)
+    assert_says(said, "takes no rows of 36 tokens", "another --pad_to (such as --pad_to 40)")
+    assert_says(refused(GLUE, experiment, *fixed, "--length", 33), "--pad_to 40")
+
+
+def test_the_advice_on_fixed_segments_works(
+    monkeypatch: pytest.MonkeyPatch, experiment: Path, flags: tuple[object, ...]
+) -> None:
+    more = ("--set", FIXED_SEGMENTS, "--length", 33, "--pad_to", 40, "--device", "cpu")
+    assert run_here(monkeypatch, GLUE, "--model", experiment, *flags, *more) == 0
+
+
+@pytest.mark.parametrize("script", [GLUE, IMDB, WIKIHOP])
+def test_a_config_is_refused_before_torch_is_imported(tmp_path: Path, script: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(small_data(model__num_landmark=8)))
+    task = ("--task", "RTE") if script == GLUE else ()
+    watched = [sys.executable, "-X", "importtime", str(ROOT / script), "--model", str(tmp_path), *task]
+    done = subprocess.run(watched, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    imported = {line.split("|")[2].strip() for line in lines if line.startswith("import time:")}
+    said = "\n".join(line for line in lines if not line.startswith("import time:"))
+    assert said.count("error:") == 1
+    assert_says(said, "model.num_landmark", "num_landmarks")
+    assert "nystromformer.flags" in imported
+    assert not imported & {"torch", "datasets", "transformers", "pyarrow"}
+
+
+# --- runs
+
+
+def test_a_run_that_another_process_holds(
+    refused: Refused, experiment: Path, flags: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_here(monkeypatch, GLUE, "--model", experiment, "--device", "cpu", *flags) == 0
+    (folder,) = experiment.glob("model/glue/SST-2/*")
+    (folder / "result.json").unlink()
+    with RunLock(folder):
+        assert_says(refused(GLUE, experiment, *flags), str(folder), "a run is active here already")
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """From the second epoch on, losses are not finite."""
+    calls = 0
+    loss = Finetuning.loss
+
+    def broken(self: Finetuning, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal calls
+        calls += 1
+        value, sums = loss(self, batch)
+        return (value * float("nan"), sums * float("nan")) if calls > 60 else (value, sums)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Finetuning, "loss", broken)
+        yield patched
+
+
+def test_a_run_that_diverges_keeps_the_checkpoints_before(
+    experiment: Path,
+    glue: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    poisoned: pytest.MonkeyPatch,
+) -> None:
+    flags = ("--model", experiment, "--task", "SST-2", "--glue", glue, "--epoch", 3, "--batch_size", 1)
+    assert run_here(monkeypatch, GLUE, *flags, "--device", "cpu") == 2
+    said = capsys.readouterr().err
+    assert said.count("error:") == 1
+    assert_says(said, "the run has diverged", "the checkpoints written so far are kept")
+    (folder,) = experiment.glob("model/glue/SST-2/*")
+    assert sorted(path.name for path in folder.glob("cp-*")) == ["cp-0000.cp", "cp-0000.model"]
+    assert not (folder / "result.json").exists()
+    poisoned.undo()
+    with caplog.at_level(logging.INFO):
+        assert run_here(monkeypatch, GLUE, *flags, "--device", "cpu") == 0
+    assert "going on from cp-0000.cp" in caplog.text
+    assert (folder / "result.json").exists()
+
+
+def test_a_learning_rate_that_is_far_too_high(
+    experiment: Path, flags: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--model", experiment, *flags, "--lr", "1e30", "--device", "cpu")
+    assert run_here(monkeypatch, GLUE, *flags) == 2
+    said = capsys.readouterr().err
+    assert said.count("error:") == 1
+    assert "the run has diverged" in said
+    (folder,) = experiment.glob("model/glue/SST-2/*")
+    assert not list(folder.glob("cp-*"))
+    assert not (folder / "result.json").exists()

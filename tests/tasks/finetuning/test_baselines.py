@@ -1,0 +1,349 @@
+"""What guessers without a network reach."""
+
+import logging
+import random
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from small import small_config, write_experiment
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.finetuning import baselines, command
+from nystromformer.tasks.finetuning.baselines import Bags, Sample, bags_of, text_baselines
+from nystromformer.tasks.finetuning.definition import Definition, Splits
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
+from nystromformer.tasks.finetuning.examples import Labels, Texts
+from nystromformer.tasks.finetuning.objective import Candidates, Classes, Objective, Value, accuracy
+from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
+from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.tasks.finetuning.spread import Spread
+from nystromformer.tasks.finetuning.sweep import Finetuned
+
+WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
+TOKENIZER: Tokenizer = train_tokenizer([" ".join(WORDS)] * 20, 400)
+
+
+def encoded(first: list[str], labels: Any, second: list[str] | None = None, name: str = "made-up") -> EncodedTexts:
+    values: Labels | None = None if labels is None else np.asarray(labels)
+    return EncodedTexts(Texts(name, first, second, values), TOKENIZER, 200, True)
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    randomness = random.Random(seed)
+    return [" ".join(randomness.choices(WORDS, k=randomness.randint(1, 12))) for _ in range(count)]
+
+
+def planted(count: int, seed: int) -> EncodedTexts:
+    texts = sentences(count, seed)
+    return encoded(texts, [int("softmax" in text) for text in texts])
+
+
+def accuracy_of(scores: Tensor, labels: Tensor) -> dict[str, float]:
+    return {"accuracy": accuracy(scores, labels)}
+
+
+def error_of(scores: Tensor, labels: Tensor) -> dict[str, float]:
+    return {"error": float((scores[:, 0] - labels).double().square().mean())}
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=9), st.lists(st.integers(0, 2), min_size=1, max_size=9))
+@settings(deadline=None, max_examples=30)
+def test_the_majority_class_is_counted_in_train(train: list[int], validation: list[int]) -> None:
+    counts = sorted(map(train.count, range(3)))
+    assume(counts[1] < counts[2])
+    data = [encoded(["row"] * len(labels), labels) for labels in (train, validation)]
+    found = text_baselines(data[0], {"": data[1]}, 3, accuracy_of, [0])
+    most = max(range(3), key=train.count)
+    assert found["majority class"]["accuracy"].mean == pytest.approx(validation.count(most) / len(validation))
+    # Rows of one and the same token say nothing beyond their classes.
+    assert found["bag of words"] == found["majority class"]
+
+
+def test_the_mean_value_is_that_of_train() -> None:
+    train, validation = [1.0, 2.0, 4.5], [0.0, 5.0]
+    data = [encoded(["row"] * len(labels), np.float32(labels)) for labels in (train, validation)]
+    found = text_baselines(data[0], {"": data[1]}, None, error_of, [0])
+    assert list(found) == ["mean value", "bag of words"]
+    assert found["mean value"]["error"].mean == pytest.approx((2.5**2 + 2.5**2) / 2)
+
+
+def test_a_planted_word_is_found() -> None:
+    found = text_baselines(planted(200, 0), {"": planted(100, 1), "_other": planted(50, 2)}, 2, accuracy_of, [0])
+    assert found["bag of words"]["accuracy"].mean == 1.0
+    assert found["bag of words"]["accuracy_other"].mean == 1.0
+    assert found["majority class"]["accuracy"].mean < 0.8
+
+
+def test_words_in_common_are_found() -> None:
+    def pairs(count: int, seed: int) -> EncodedTexts:
+        randomness = random.Random(seed)
+        first = randomness.choices(WORDS, k=count)
+        second = [word if randomness.random() < 0.5 else randomness.choice(WORDS) for word in first]
+        return encoded(first, [int(a == b) for a, b in zip(first, second, strict=True)], second)
+
+    found = text_baselines(pairs(300, 0), {"": pairs(100, 1)}, 2, accuracy_of, [0])
+    assert found["bag of words"]["accuracy"].mean == 1.0
+
+
+def test_which_sentence_has_a_word_is_seen() -> None:
+    def pairs(count: int, seed: int) -> EncodedTexts:
+        labels = random.Random(seed).choices([0, 1], k=count)
+        order = [("query", "key"), ("key", "query")]
+        return encoded([order[k][0] for k in labels], labels, [order[k][1] for k in labels])
+
+    found = text_baselines(pairs(100, 0), {"": pairs(50, 1)}, 2, accuracy_of, [0])
+    assert found["bag of words"]["accuracy"].mean == 1.0
+
+
+@given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), min_size=1, max_size=6), st.booleans())
+@settings(deadline=None)
+def test_bags_are_sets_of_tokens(rows: list[tuple[str, str]], pair: bool) -> None:
+    examples = encoded([a for a, _ in rows], [0] * len(rows), [b for _, b in rows] if pair else None)
+
+    def words(text: str) -> set[int]:
+        return set(literal(TOKENIZER).encode(text, add_special_tokens=False).ids)
+
+    expected = set()
+    for number, (first, second) in enumerate(rows):
+        a, b = words(first), words(second) if pair else set()
+        expected |= {(number, 0)}
+        expected |= {(number, 1 + 3 * token + block) for block, bag in enumerate((a, b, a & b)) for token in bag}
+    bags = bags_of(examples)
+    found = list(zip(bags.rows.tolist(), bags.features.tolist(), strict=True))
+    assert found == sorted(expected)
+    assert bags.size == len(rows)
+
+
+def sample(classes: bool) -> Sample:
+    bags = bags_of(planted(40, 3))
+    randomness = torch.Generator().manual_seed(0)
+    labels_n = torch.randint(3, (40,), generator=randomness)
+    targets_nC = F.one_hot(labels_n, 3).double() if classes else labels_n.double()[:, None]
+    return Sample.of(bags, np.unique(bags.features), targets_nC, classes)
+
+
+@pytest.mark.parametrize("strength", [100.0, 0.3])
+@pytest.mark.parametrize("classes", [True, False], ids=["classes", "values"])
+def test_the_fit_is_the_optimum(classes: bool, strength: float) -> None:
+    data = sample(classes)
+    weights_FC = data.fit(strength).requires_grad_()
+    # An oracle without sparse matrices or hand-made gradients.
+    scores_nC = data.x_nF.to_dense() @ weights_FC
+    if classes:
+        loss = F.cross_entropy(scores_nC, data.targets_nC.argmax(-1), reduction="sum")
+    else:
+        loss = (scores_nC - data.targets_nC).square().sum() / 2
+    loss = loss + strength / 2 * weights_FC[1:].square().sum()
+    (gradient_FC,) = torch.autograd.grad(loss, weights_FC)
+    assert gradient_FC.abs().max() < 1e-4
+    value, gradient = data.objective(weights_FC.detach(), strength)
+    assert float(value) == pytest.approx(float(loss.detach()) / 40)
+    torch.testing.assert_close(gradient, gradient_FC / 40)
+    # From anywhere the same.
+    again = data.fit(strength, torch.ones_like(weights_FC))
+    torch.testing.assert_close(again[1:], weights_FC.detach()[1:], atol=1e-3, rtol=0)
+
+
+def test_ridge_regression_solves_the_normal_equations() -> None:
+    data = sample(classes=False)
+    x_nF = data.x_nF.to_dense()
+    penalty_FF = 3.0 * torch.eye(x_nF.shape[1], dtype=torch.float64)
+    penalty_FF[0, 0] = 0
+    solved = torch.linalg.solve(x_nF.T @ x_nF + penalty_FF, x_nF.T @ data.targets_nC)
+    torch.testing.assert_close(data.fit(3.0), solved, atol=1e-3, rtol=0)
+
+
+def test_the_penalty_is_chosen_on_rows_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Labels by chance: whatever is learned from them is wrong of other rows, so that the strongest penalty is best.
+    texts = sentences(300)
+    chance = encoded(texts, random.Random(7).choices([0, 1], k=300))
+    used: list[float] = []
+    fit = Sample.fit
+
+    def noted(self: Sample, strength: float, start_FC: Tensor | None = None) -> Tensor:
+        if len(self.targets_nC) == 300:
+            used.append(strength)
+        else:
+            assert len(self.targets_nC) == 270
+        return fit(self, strength, start_FC)
+
+    monkeypatch.setattr(Sample, "fit", noted)
+    text_baselines(chance, {"": chance}, 2, accuracy_of, [0])
+    assert used[0] >= 300
+    used.clear()
+    text_baselines(planted(300, 0), {"": planted(10, 1)}, 2, accuracy_of, [0, 1])
+    assert set(used) == {baselines.STRENGTHS[-1]}
+
+
+def test_seeds_give_a_deviation_and_the_same_again() -> None:
+    texts = sentences(60)
+    train = encoded(texts, random.Random(3).choices([0, 1], k=60))
+    several = text_baselines(train, {"": planted(30, 1)}, 2, accuracy_of, [0, 1, 2])
+    assert several["bag of words"]["accuracy"].deviation is not None
+    assert several["majority class"]["accuracy"].deviation is None
+    assert several == text_baselines(train, {"": planted(30, 1)}, 2, accuracy_of, [0, 1, 2])
+    assert text_baselines(train, {"": train}, 2, accuracy_of, [5])["bag of words"]["accuracy"].deviation is None
+
+
+def test_the_deviation_is_that_of_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, chance = sentences(60), random.Random(3)
+    noisy = [int("softmax" in text) ^ int(chance.random() < 0.2) for text in texts]
+    train, validation = encoded(texts, noisy), planted(200, 1)
+    fitted: list[dict[int, int]] = []
+    fit = Sample.fit
+
+    def noted(self: Sample, strength: float, start_FC: Tensor | None = None) -> Tensor:
+        if len(self.targets_nC) == 60:
+            # Which rows it is of, by their features and label; how often each.
+            parts = torch.cat([self.x_nF.to_dense(), self.targets_nC], 1).tolist()
+            fitted.append(Counter(map(hash, map(tuple, parts))))
+        return fit(self, strength, start_FC)
+
+    monkeypatch.setattr(Sample, "fit", noted)
+    found = text_baselines(train, {"": validation}, 2, accuracy_of, [0, 1, 2])["bag of words"]["accuracy"]
+    (whole,) = {tuple(sorted(rows.items())) for rows in fitted if set(rows.values()) == {1}} or {()}
+    resamples = [rows for rows in fitted if len(rows) < 50]
+    assert len(resamples) == 3
+    assert len({tuple(sorted(rows.items())) for rows in resamples}) == 3
+    known = {row for row, _ in whole}
+    assert all(set(rows) <= known and sum(rows.values()) == 60 for rows in resamples)
+    assert found.deviation is not None
+    assert found.deviation > 0
+    monkeypatch.undo()
+    singles = [text_baselines(train, {"": validation}, 2, accuracy_of, [seed]) for seed in (0, 1, 2)]
+    means = [single["bag of words"]["accuracy"].mean for single in singles]
+    assert found.mean == pytest.approx(sum(means) / 3), "of all rows, which the resamples are not"
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4, unique=True), min_size=1, max_size=6), st.data())
+def test_rows_are_selected_in_any_order_and_repeatedly(rows: list[list[int]], data: st.DataObject) -> None:
+    pairs = [(number, feature) for number, row in enumerate(rows) for feature in sorted(row)]
+    bags = Bags(len(rows), *(np.array([pair[k] for pair in pairs], dtype=np.int64) for k in (0, 1)))
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
+    found = bags.select(np.array(chosen, dtype=np.int64))
+    expected = [(place, feature) for place, number in enumerate(chosen) for feature in sorted(rows[number])]
+    assert found.size == len(chosen)
+    assert list(zip(found.rows.tolist(), found.features.tolist(), strict=True)) == expected
+
+
+def test_tokens_that_train_has_not_are_left_out() -> None:
+    train, usual = planted(100, 0), planted(30, 1)
+    strange = encoded([f"{text} zq" for text in usual.texts.first], usual.labels)
+    assert not set(bags_of(strange).features) <= set(bags_of(train).features)
+    found = text_baselines(train, {"": usual, "_strange": strange}, 2, accuracy_of, [0])["bag of words"]
+    assert found["accuracy"] == found["accuracy_strange"]
+
+
+def test_no_warnings_of_torch(recwarn: pytest.WarningsRecorder) -> None:
+    text_baselines(planted(20, 0), {"": planted(5, 1)}, 2, accuracy_of, [0])
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "seeds", "message"),
+    [
+        (encoded(["row"], [0]), encoded(["row"], [0]), [], "at least one seed"),
+        (encoded(["row"], None, name="no labels"), encoded(["row"], [0]), [0], "no labels: expected rows with labels"),
+        (encoded(["row"], [0]), encoded(["row"], None, name="X dev"), [0], "X dev: expected rows with labels"),
+        (encoded([], np.zeros(0, int), name="none"), encoded(["row"], [0]), [0], "none: .* found 0 rows"),
+        (encoded(["row"], [0]), encoded([], np.zeros(0, int), name="none"), [0], "none: .* found 0 rows"),
+        (encoded(["row"], [2], name="X"), encoded(["row"], [0]), [0], "X: expected classes from 0 to 1, found 2"),
+        (encoded(["row"], [0]), encoded(["row"], [-1]), [0], "found -1"),
+        (encoded(["row"], [0]), encoded(["row"], [0], ["key"]), [0], "single texts or pairs"),
+    ],
+    ids=["seeds", "train-labels", "dev-labels", "no-train", "no-dev", "class", "negative", "pairs"],
+)
+def test_what_does_not_fit(train: EncodedTexts, validation: EncodedTexts, seeds: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        text_baselines(train, {"": validation}, 2, accuracy_of, seeds)
+
+
+class Other:
+    """Examples that are no texts."""
+
+
+def shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, objective: Objective, train: Any, wanted: bool
+) -> tuple[int | str | None, str]:
+    """What the command prints after a sweep of two finished runs."""
+    settings = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 1, "warmup": 0.1, "bucket": 1, "pad_to": None}
+    result = RunResult(
+        task="made-up",
+        experiment="e",
+        checkpoint="cp-0000.model",
+        checkpoint_step=1,
+        checkpoint_sha256="0" * 64,
+        attention=[],
+        settings=settings | {"seed": 0},
+        length=32,
+        family="",
+        main_metric="accuracy",
+        epochs=[EpochMetrics(1, {"loss": 1.0, "accuracy": 0.25})],
+        rows={"train": 100, "validation": 40},
+        exact_share={},
+        warnings=[],
+        command="",
+        version="",
+        device="",
+        processes=1,
+    )
+    splits = Splits(train, {"": train})
+    monkeypatch.setattr(command, "run_sweep", lambda _: Finetuned([result], splits=splits))
+    monkeypatch.setattr(command, "open_pretrained", lambda *_: None)
+    monkeypatch.setattr(command, "check_weights", lambda _: None)
+    metrics = accuracy_of if isinstance(objective, Classes) else error_of
+    named = {"name": "made-up", "objective": objective, "metrics": metrics, "check": lambda: None}
+    definition = cast(Definition, SimpleNamespace(**named))
+    lines: list[str] = []
+    sweep = Sweep((8,), (1e-3,), (0, 1), 1, baselines=wanted)
+    setup = SimpleNamespace(experiment=Experiment(folder, small_config()), definition=definition, sweep=sweep)
+    monkeypatch.setattr(command, "open_setup", lambda *_: setup)
+    with pytest.raises(SystemExit) as exit_info:
+        command.run_sweeps(write_experiment(folder), [definition], sweep, "cpu", lines.append)
+    return exit_info.value.code, "\n".join(lines)
+
+
+def test_the_table_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, text = shown(tmp_path, monkeypatch, Classes(2), planted(100, 0), wanted=True)
+    assert not status
+    bag = next(line for line in text.splitlines() if line.startswith("bag of words"))
+    assert bag.split()[3:5] == ["100.0", "±"]
+    row = next(line for line in text.splitlines() if line.split()[:2] == ["8", "0.001"])
+    assert row.split()[-2:] == ["25.0", "<"], "further below than 40 rows explain"
+    assert "majority class" in text
+    assert "≈ within noise of a baseline" in text
+    assert max(map(len, text.splitlines())) <= 100
+    status, text = shown(tmp_path, monkeypatch, Classes(2), planted(100, 0), wanted=False)
+    assert "25.0" in text
+    assert "bag of words" not in text
+
+
+def test_values_have_a_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = encoded(sentences(20), np.arange(20, dtype=np.float32))
+    assert "mean value" in shown(tmp_path, monkeypatch, Value(), train, wanted=True)[1]
+
+
+def test_other_examples_have_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        status, text = shown(tmp_path, monkeypatch, Candidates(), Other(), wanted=True)
+    assert not status
+    assert "25.0" in text
+    assert caplog.messages.count("made-up: there are no baselines for this task") == 1
+
+
+def test_a_single_seed_prints_without_a_deviation() -> None:
+    found = text_baselines(planted(30, 0), {"": planted(10, 1)}, 2, accuracy_of, [0])
+    assert found["bag of words"]["accuracy"] == Spread(1.0, None)

@@ -1,0 +1,216 @@
+"""IMDB's runs from reviews to predictions: the same from the folder and the archive; test is scored whole and once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from finetuning import copy_of, pack, pretrained, sweep, write_imdb
+from small import CPU, LENGTH, run_here
+
+from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.report.table2 import write_table2
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.finetuning.definition import Loading
+from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.measured import read_baselines
+from nystromformer.tasks.finetuning.results import RunResult, best_combination, read_result
+from nystromformer.tasks.finetuning.spread import Spread
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.finetuning.trainable import Finetuning
+from nystromformer.tasks.imdb.task import Imdb
+from nystromformer.training.checkpoint import read_checkpoint
+
+POSITIONS = "encoder.embeddings.position.weight"
+TEST_IDS = [f"{label}/{number}_{rating}" for label, rating in (("neg", 2), ("pos", 9)) for number in range(10)]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """The folder of a pretrained experiment, which each test copies."""
+    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_imdb(tmp_path_factory.mktemp("reviews") / "aclImdb")
+
+
+@pytest.fixture
+def experiment(source: Path, tmp_path: Path) -> Experiment:
+    return copy_of(source, tmp_path / "experiment")
+
+
+def run(experiment: Experiment, reviews: Path, **changes: Any) -> list[RunResult]:
+    return finetune(experiment, Imdb(reviews, 0.25, 0), sweep(**changes), CPU).results
+
+
+def rows(result: RunResult, name: str = "test") -> list[dict[str, str]]:
+    lines = (Path(result.folder) / "predictions" / f"{name}.tsv").read_text().splitlines()
+    header, *found = [line.split("\t") for line in lines]
+    return [dict(zip(header, row, strict=True)) for row in found]
+
+
+def share_right(found: list[dict[str, str]]) -> float:
+    return sum(row["label"] == row["prediction"] for row in found) / len(found)
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Names and sizes of the splits that are scored, one after the other."""
+    found: list[tuple[str, int]] = []
+    scores = Finetuning.scores
+
+    def spy(self: Finetuning, examples: Examples) -> torch.Tensor:
+        found.append((examples.name, len(examples)))
+        return scores(self, examples)
+
+    monkeypatch.setattr(Finetuning, "scores", spy)
+    return found
+
+
+def test_the_folder_and_the_archive_are_the_same(
+    source: Path, tmp_path: Path, reviews: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "packed").mkdir()
+    archive = pack(reviews, tmp_path / "packed" / "aclImdb_v1.tar.gz")
+    flags = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 2, "--validation", 0.25, "--device", "cpu")
+    results, files = [], []
+    for number, place in enumerate((reviews, reviews.parent, archive, archive.parent)):
+        experiment = copy_of(source, tmp_path / str(number))
+        assert run_here(monkeypatch, "code/run_imdb.py", "--model", experiment.folder, "--imdb", place, *flags) == 0
+        assert "imdb, " in capsys.readouterr().out
+        (folder,) = experiment.checkpoints.glob("imdb/*")
+        result = read_result(folder)
+        assert result is not None
+        assert result.rows == {"train": 18, "validation": 6}
+        results.append((folder.name, result.epochs, result.test_metrics))
+        files.append({path.name: path.read_bytes() for path in (folder / "predictions").iterdir()})
+    assert all(other == results[0] for other in results)
+    assert all(other == files[0] for other in files)
+    assert files[0].keys() == {"test.tsv", "validation.tsv"}
+    assert list(archive.parent.iterdir()) == [archive], "nothing is unpacked"
+
+
+def test_every_review_is_in_the_predictions(experiment: Experiment, reviews: Path) -> None:
+    (result,) = run(experiment, reviews)
+    found = rows(result)
+    assert [row["id"] for row in found] == TEST_IDS
+    assert all(row["id"].startswith(f"{row['label']}/") for row in found)
+    assert result.test_metrics == {"accuracy": pytest.approx(share_right(found))}
+    for row in found:
+        chances = {label: float(row[f"p_{label}"]) for label in ("neg", "pos")}
+        assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
+        assert row["prediction"] == max(chances, key=lambda label: chances[label])
+    held_out = rows(result, "validation")
+    assert len(held_out) == 6
+    assert sum(row["label"] == "pos" for row in held_out) == 3
+    assert result.best.metrics["accuracy"] == pytest.approx(share_right(held_out))
+    assert " ".join(result.warnings).count("the official one has 25,000") == 2
+
+
+def test_the_predictions_are_of_the_best_epochs_weights(
+    experiment: Experiment, reviews: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which here is the second of three, by a metric that says so."""
+    accuracies = iter([0.1, 0.9, 0.5, 0.0])
+    monkeypatch.setattr(Imdb, "metrics", lambda self, scores_NC, labels_N: {"accuracy": next(accuracies)})
+    (result,) = run(experiment, reviews, epochs=3)
+    assert result.best.epoch == 1
+    folder = Path(result.folder)
+    assert {path.name for path in folder.glob("cp-*")} == {"cp-0001.model", "cp-0002.model"}
+    task = Imdb(reviews, 0.25, 0)
+    tokenizer = load_tokenizer(experiment.checkpoints / "tokenizer")
+    batch = task.test(Loading(tokenizer, LENGTH, True, None, folder))["test"].batch(np.arange(len(TEST_IDS)))
+    model = task.objective.build(experiment.config.model).eval()
+    predicted = [float(row["p_pos"]) for row in rows(result)]
+    for epoch in (1, 2):
+        model.load_state_dict(read_checkpoint(folder / f"cp-{epoch:04d}.model")["model"])
+        with torch.no_grad():
+            chances = task.objective.scores(model, batch).softmax(1)[:, 1].tolist()
+        assert (chances == pytest.approx(predicted, abs=2e-6)) == (epoch == 1)
+
+
+def test_only_the_best_of_a_grid_sees_the_test_reviews(
+    experiment: Experiment, reviews: Path, scored: list[tuple[str, int]]
+) -> None:
+    changes = {"learning_rates": (1e-4, 5e-3), "batch_sizes": (4, 8), "seeds": (0, 1)}
+    results = run(experiment, reviews, **changes)
+    assert len(results) == 8
+    chosen = best_combination(results)
+    assert {result.run.seed for result in chosen} == {0, 1}
+    groups = {result.run.combination: [] for result in results}
+    for result in results:
+        groups[result.run.combination].append(result.best.metrics["accuracy"])
+    means = {combination: Spread.of(values).mean for combination, values in groups.items()}
+    assert means[chosen[0].run.combination] == max(means.values())
+    test = ("IMDB test", len(TEST_IDS))
+    assert scored.count(test) == 2, "whole, once for each seed of the best combination"
+    first = scored.index(test)
+    assert scored[:first] == [("IMDB validation", 6)] * (8 * 2) + [("IMDB validation", 6)], "after all trainings"
+    predicted = {path.parent.parent.name for path in experiment.checkpoints.glob("imdb/*/predictions/test.tsv")}
+    assert predicted == {Path(result.folder).name for result in chosen}
+    for result in results:
+        assert bool(result.test_metrics) == (Path(result.folder).name in predicted)
+    scored.clear()
+    again = run(experiment, reviews, **changes)
+    assert [result.test_metrics for result in again] == [result.test_metrics for result in results]
+    assert scored == [], "a second start only reads"
+
+
+def test_longer_reviews_repeat_the_positions(experiment: Experiment, reviews: Path, tmp_path: Path) -> None:
+    (result,) = run(experiment, reviews, length=48, epochs=1, learning_rates=(1e-9,))
+    then = read_checkpoint(experiment.checkpoints / "cp-0001.model")["model"][POSITIONS]
+    now = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"][POSITIONS]
+    assert (len(then), len(now)) == (LENGTH + 2, 48 + 2)
+    torch.testing.assert_close(now[: LENGTH + 2], then, rtol=0, atol=1e-6)
+    torch.testing.assert_close(now[LENGTH + 2 :], then[2 : 2 + 48 - LENGTH], rtol=0, atol=1e-6)
+    (short,) = run(experiment, reviews, epochs=1, learning_rates=(1e-9,))
+    assert short.folder != result.folder
+    assert [row["p_pos"] for row in rows(short)] != [row["p_pos"] for row in rows(result)], "it reads further"
+
+
+def test_which_reviews_are_held_out(experiment: Experiment, reviews: Path) -> None:
+    found = []
+    for share, seed in ((0.25, 0), (0.25, 1), (0.5, 0)):
+        (result,) = finetune(experiment, Imdb(reviews, share, seed), sweep(epochs=1), CPU).results
+        held_out = {row["id"] for row in rows(result, "validation")}
+        assert len(held_out) == 24 * share == result.rows["validation"]
+        assert result.rows["train"] == 24 - len(held_out)
+        found.append((result.folder, frozenset(held_out)))
+    assert len({folder for folder, _ in found}) == len({ids for _, ids in found}) == 3
+
+
+def test_a_part_of_the_training_reviews(experiment: Experiment, reviews: Path) -> None:
+    (result,) = run(experiment, reviews, train_rows=10, epochs=1)
+    assert result.rows == {"train": 10, "validation": 6}
+    assert "trained on 10 of the 18 rows of IMDB train (--train_rows)" in result.warnings
+    assert len(rows(result)) == len(TEST_IDS), "test is whole all the same"
+    assert json.loads((Path(result.folder) / "result.json").read_text())["rows"]["train"] == 10
+
+
+def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(
+    experiment: Experiment, reviews: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 1, "--validation", 0.25, "--seed", "0,1", "--device", "cpu")
+    where = ("--model", experiment.folder, "--imdb", reviews)
+    assert run_here(monkeypatch, "code/run_imdb.py", *where, *flags, "--baselines") == 0
+    (measured,) = read_baselines(experiment.checkpoints / "imdb" / "baselines.json")
+    result = next(filter(None, map(read_result, experiment.checkpoints.glob("imdb/cp-*"))))
+    assert (measured.data, measured.tested) == (result.data, result.predicted)
+    assert measured.rows == {"train": 18, "validation": 6, "test": 20}
+    assert result.test_rows == {"test": 20}
+    assert {"date", "commit", "processor"} <= measured.machine.keys()
+    # Half of the test reviews are positive; the planted word says which.
+    assert measured.baselines["majority class"]["accuracy_test"] == Spread(0.5, None)
+    assert measured.baselines["bag of words"]["accuracy_test"].mean == 1.0
+    out = capsys.readouterr().out
+    (line,) = (line for line in out.splitlines() if line.startswith("test accuracy of the best epoch's weights: "))
+    assert f"; majority class 50.0; bag of words {measured.baselines['bag of words']['accuracy_test']}" in line
+    table = write_table2([experiment.folder], experiment.folder / "table2.md")
+    cells = {label: cells[0] for label, cells in table.rows}
+    assert table.tasks == ["IMDB"]
+    assert cells["majority class"] == "50.0", "of the same data"
+    assert cells["bag of words"] == str(measured.baselines["bag of words"]["accuracy_test"])

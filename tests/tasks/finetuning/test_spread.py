@@ -1,0 +1,73 @@
+"""Figures over seeds, and what is noise."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nystromformer.tasks.finetuning.spread import Spread, mark, rows_behind, standard_error
+
+shares = st.floats(0, 1)
+deviations = st.none() | st.floats(0, 0.2)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.8])
+@pytest.mark.parametrize("metric", ["accuracy", "accuracy_mismatched"])
+def test_the_error_of_a_share_is_that_of_drawn_rows(metric: str, share: float) -> None:
+    random = np.random.default_rng(0)
+    drawn = random.binomial(400, share, 20000) / 400
+    assert standard_error(metric, share, 400) == pytest.approx(drawn.std(), rel=0.03)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("metric", ["pearson", "pearson_spearman"])
+def test_the_error_of_a_correlation_is_that_of_drawn_rows(metric: str, correlation: float) -> None:
+    random = np.random.default_rng(0)
+    x, noise = random.normal(size=(2, 3000, 400))
+    y = correlation * x + math.sqrt(1 - correlation**2) * noise
+    found = [np.corrcoef(a, b)[0, 1] for a, b in zip(x, y, strict=True)]
+    assert standard_error(metric, correlation, 400) == pytest.approx(np.std(found), rel=0.06)
+
+
+@pytest.mark.parametrize("accuracy", [0.6, 0.75, 0.9])
+def test_the_error_of_f1_is_not_far_from_that_of_a_share(accuracy: float) -> None:
+    random = np.random.default_rng(0)
+    labels = random.random((4000, 400)) < 0.6
+    guesses = labels ^ (random.random((4000, 400)) > accuracy)
+    f1 = 2 * (labels & guesses).sum(1) / (labels.sum(1) + guesses.sum(1))
+    assert 0.6 < f1.std() / standard_error("f1", float(f1.mean()), 400) < 1.25
+
+
+@given(shares, shares, deviations, deviations, st.integers(10, 100_000))
+def test_marks_say_near_below_or_nothing(one: float, other: float, a: float | None, b: float | None, rows: int) -> None:
+    figure, baseline = Spread(one, a), Spread(other, b)
+    found = mark("accuracy", figure, [baseline], rows)
+    variance = sum(x**2 for x in (a, b) if x) + sum(p * (1 - p) / rows for p in (one, other))
+    assume(abs((one - other) ** 2 - 4 * variance) > 1e-12)
+    near = (one - other) ** 2 < 4 * variance
+    assert found == ("≈" if near else "<" if one < other else "")
+    assert (found == "≈") == (mark("accuracy", baseline, [figure], rows) == "≈")
+    if found != "≈":
+        assert mark("accuracy", figure, [baseline], 100 * rows) == found, "more rows make it no less sure"
+
+
+def test_one_seed_has_the_noise_of_the_rows() -> None:
+    figure, baseline = Spread(0.80, None), Spread(0.75, None)
+    assert mark("accuracy", figure, [baseline], 100) == "≈"
+    assert mark("accuracy", figure, [baseline], 10_000) == ""
+    assert mark("accuracy", Spread(0.80, 0.05), [baseline], 10_000) == "≈", "seeds that differ widely"
+
+
+def test_of_several_baselines() -> None:
+    weak, strong = Spread(0.5, None), Spread(0.8, None)
+    marks = [mark("accuracy", Spread(value, None), [weak, strong], 1000) for value in (0.4, 0.51, 0.65, 0.79, 0.9)]
+    assert marks == ["<", "≈", "<", "≈", ""]
+    assert mark("accuracy", weak, [], 1000) == mark("accuracy", weak, [strong], 0) == ""
+
+
+def test_rows_behind_a_metric() -> None:
+    rows = {"train": 1, "validation": 2, "validation_mismatched": 3}
+    assert [rows_behind(name, rows) for name in ("accuracy", "accuracy_mismatched")] == [2, 3]
+    assert rows_behind("accuracy_mismatched", {"train": 1, "validation": 2}) == 2

@@ -1,0 +1,327 @@
+"""WikiHop's runs from files to predictions: what they learn, what their scores depend on, what they keep."""
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from finetuning import copy_of, pretrained, sweep
+from small import CPU, LENGTH, ROOT, VOCABULARY, command, run_here
+from torch import Tensor
+from wikihop_files import marked, record, write_records, write_wikihop
+
+from nystromformer.attention import AttentionMask
+from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.finetuning.definition import Loading
+from nystromformer.tasks.finetuning.objective import Candidates
+from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.tasks.finetuning.start import finetuning_config
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.finetuning.trainable import Finetuning
+from nystromformer.tasks.wikihop.examples import WikiHopExamples
+from nystromformer.tasks.wikihop.task import WikiHop
+from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
+from nystromformer.training.log import read_log
+
+SCRIPT = "code/run_wikihop.py"
+NO_DROPOUT = "model.dropout_prob=0.0"
+EACH_STEP = "pretraining_setting.batches_per_report=1"
+WORDS = "encoder.embeddings.word.weight"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """The folder of a pretrained experiment, which each test copies."""
+    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_wikihop(tmp_path_factory.mktemp("wikihop"))
+
+
+@pytest.fixture
+def experiment(source: Path, tmp_path: Path) -> Experiment:
+    return copy_of(source, tmp_path / "experiment")
+
+
+def run(experiment: Experiment, data: Path, validation: float | None = None, **changes: Any) -> RunResult:
+    (result,) = finetune(experiment, WikiHop(data, False, validation, 0), sweep(**changes), CPU).results
+    return result
+
+
+def load(experiment: Experiment, data: Path, length: int = LENGTH) -> tuple[WikiHop, Loading]:
+    task = WikiHop(data, False, None, 0)
+    tokenizer = task.tokenizer(load_tokenizer(experiment.checkpoints / "tokenizer"))
+    return task, Loading(tokenizer, length, False, None, experiment.checkpoints / "wikihop" / "cache")
+
+
+def curve(result: RunResult) -> list[tuple[float, float]]:
+    """Losses, and the norms of the gradients, to whose scale Adam's steps would be blind."""
+    records = read_log(Path(result.folder) / "log.jsonl")
+    return [(one["loss"], one.get("gradient_norm", 0.0)) for one in records if one["type"] in ("train", "validation")]
+
+
+def assert_same(found: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=0, atol=1e-5)
+
+
+def predictions(result: RunResult, name: str) -> dict[str, str]:
+    answers: dict[str, str] = json.loads((Path(result.folder) / "predictions" / f"{name}.json").read_text())
+    return answers
+
+
+def records_of(data: Path, split: str) -> dict[str, dict[str, Any]]:
+    return {one["id"]: one for one in json.loads((data / f"{split}.json").read_text())}
+
+
+def test_from_files_to_predictions(
+    experiment: Experiment, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--model", experiment.folder, "--wikihop", data, "--batch_size", 4, "--epoch", 2, "--device", "cpu")
+    assert run_here(monkeypatch, SCRIPT, *flags) == 0
+    (folder,) = experiment.checkpoints.glob("wikihop/cp-*")
+    result = read_result(folder)
+    assert result is not None
+    assert result.predictions == ["predictions/dev.json", "predictions/test.json"]
+    assert result.rows == {"train": 9, "validation": 6}
+    for split in ("dev", "test"):
+        given, answers = records_of(data, split), predictions(result, split)
+        assert answers.keys() == given.keys()
+        assert all(answer in given[name]["candidates"] for name, answer in answers.items())
+    right = [answer == records_of(data, "dev")[name]["answer"] for name, answer in predictions(result, "dev").items()]
+    assert result.best.metrics["accuracy"] == pytest.approx(np.mean(right))
+    assert result.test_metrics == {}, "the test file has no answers to score by"
+    said = capsys.readouterr().out
+    assert "wikihop, " in said
+    assert "accuracy" in said
+
+
+def test_it_learns_what_the_supports_mark(experiment: Experiment, tmp_path: Path) -> None:
+    data = write_wikihop(tmp_path / "data", train=6)
+    result = run(experiment, data, batch_sizes=(3,), epochs=40, learning_rates=(1e-2,))
+    reached = [one["accuracy"] for one in read_log(Path(result.folder) / "log.jsonl") if one["type"] == "train"]
+    assert reached[0] < 0.9
+    assert reached[-1] == 1.0
+
+
+def test_scores_depend_on_no_other_instance_and_no_budget(experiment: Experiment, data: Path) -> None:
+    task, loading = load(experiment, data)
+    task.prepare(loading)
+    train = task.load(loading).train
+    assert isinstance(train, WikiHopExamples)
+    assert {1, 2} < set(train.rows.tolist())
+    config = finetuning_config(experiment, LENGTH, loading.tokenizer.get_vocab_size())
+    model = Candidates().build(config.model).eval()
+    settings = sweep().runs[0]
+
+    def scores(budget: int, pad_to: int | None = None) -> Tensor:
+        run = replace(settings, pad_to=pad_to)
+        made = Finetuning(model, Candidates(), train, {}, task.metrics, run, budget, CPU)
+        with torch.no_grad():
+            return made.scores(train)
+
+    with torch.no_grad():
+        alone = [Candidates().scores(model, train.batch(np.asarray([n])))[0] for n in range(len(train))]
+    together = scores(10**6)
+    assert together.shape == (9, 5)
+    for number, expected in enumerate(alone):
+        torch.testing.assert_close(together[number, : len(expected)], expected, rtol=0, atol=1e-5)
+        assert together[number, len(expected) :].eq(float("-inf")).all()
+    assert together.isfinite().sum(1).tolist() == [2 + number % 4 for number in range(9)]
+    assert together[together.isfinite()].std() > 1e-3, "different scores"
+    for budget in (1, 100, 200):
+        torch.testing.assert_close(scores(budget), together, rtol=0, atol=1e-5)
+    torch.testing.assert_close(scores(100, pad_to=LENGTH), together, rtol=0, atol=1e-5)
+
+
+def test_micro_batches_change_no_loss(source: Path, tmp_path: Path, data: Path) -> None:
+    curves = []
+    for size in (1, 2, 8):
+        budget = f"gpu_setting.inst_per_gpu={size}"
+        experiment = copy_of(source, tmp_path / str(size), NO_DROPOUT, EACH_STEP, budget)
+        curves.append(curve(run(experiment, data, batch_sizes=(4,))))
+    assert len(curves[0]) == 2 * 3 + 2
+    for other in curves[1:]:
+        assert_same(other, curves[0])
+
+
+def test_two_processes_are_one(source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of an epoch's batches has one instance, of which one process gets none."""
+    flags = ("--wikihop", data, "--batch_size", 4, "--lr", 1e-3, "--epoch", 2, "--device", "cpu")
+    flags += ("--set", NO_DROPOUT, "--set", EACH_STEP)
+    alone = copy_of(source, tmp_path / "alone")
+    assert run_here(monkeypatch, SCRIPT, "--model", alone.folder, *flags) == 0
+    (expected,) = alone.checkpoints.glob("wikihop/cp-*")
+    first = read_result(expected)
+    assert first is not None
+    for layout in ("ddp", "fsdp"):
+        shared = copy_of(source, tmp_path / layout)
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+        script = [str(ROOT / SCRIPT), "--model", shared.folder, *flags, "--set", f'gpu_setting.parallel="{layout}"']
+        done = subprocess.run([*launcher, *map(str, script)], capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+        (folder,) = shared.checkpoints.glob("wikihop/cp-*")
+        assert folder.name == expected.name
+        second = read_result(folder)
+        assert second is not None
+        assert len(curve(second)) == 2 * 3 + 2
+        assert_same(curve(second), curve(first))
+        assert [e.metrics.keys() for e in second.epochs] == [e.metrics.keys() for e in first.epochs]
+        for split in ("dev", "test"):
+            assert predictions(second, split) == predictions(first, split)
+
+
+def test_killed_and_resumed_it_ends_in_the_same_numbers(
+    source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ("--wikihop", data, "--batch_size", 2, "--lr", 1e-3, "--epoch", 4, "--device", "cpu")
+    flags += ("--set", "pretraining_setting.minutes_per_checkpoint=1e-6", "--set", EACH_STEP)
+    whole, killed = copy_of(source, tmp_path / "whole"), copy_of(source, tmp_path / "killed")
+    assert run_here(monkeypatch, SCRIPT, "--model", whole.folder, *flags) == 0
+    with (tmp_path / "stderr.txt").open("wb") as errors:
+        process = subprocess.Popen(command(SCRIPT, "--model", killed.folder, *flags), stderr=errors)
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(find_checkpoints(folder) for folder in killed.checkpoints.glob("wikihop/cp-*")):
+            break
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait() < 0, (tmp_path / "stderr.txt").read_text()
+    assert run_here(monkeypatch, SCRIPT, "--model", killed.folder, *flags) == 0
+    (first,), (second,) = (list(each.checkpoints.glob("wikihop/cp-*")) for each in (whole, killed))
+    results = [read_result(folder) for folder in (first, second)]
+    assert results[0] is not None
+    assert results[1] is not None
+    assert results[0].epochs == results[1].epochs
+    assert curve(results[0]) == curve(results[1]), "no line is lost or written twice"
+    for name in ("dev.json", "test.json"):
+        assert (first / "predictions" / name).read_bytes() == (second / "predictions" / name).read_bytes()
+
+
+def test_tokens_are_made_once(experiment: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = write_wikihop(tmp_path / "data")
+    cache = experiment.checkpoints / "wikihop" / "cache"
+
+    def state() -> dict[str, int]:
+        return {str(path): path.stat().st_mtime_ns for path in cache.rglob("*") if path.name != "lock"}
+
+    def folders() -> set[str]:
+        return {path.name for path in cache.iterdir() if path.is_dir()}
+
+    caplog.set_level(logging.INFO)
+    run(experiment, data, epochs=1)
+    assert caplog.text.count("tokenising") == 3
+    before, made = state(), folders()
+    assert len(made) == 3, "train, dev and test"
+    caplog.clear()
+    run(experiment, data, epochs=1, learning_rates=(2e-3,), length=48)
+    assert state() == before
+    assert "tokenising" not in caplog.text
+    # Another file and another tokenizer have tokens of their own; the others' stay.
+    write_records(data / "dev.json", [marked("dev", number) for number in range(7)])
+    assert run(experiment, data, epochs=1).rows["validation"] == 7
+    assert {name: state()[name] for name in before} == before
+    assert len(folders()) == 4
+    task, loading = load(experiment, data)
+    other = task.tokenizer(train_tokenizer(["landmark segment softmax"] * 9, 280))
+    task.prepare(replace(loading, tokenizer=other))
+    assert len(folders()) == 7
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, VOCABULARY + 20], ids=["full", "with spare rows"])
+def test_special_tokens_have_embeddings(
+    vocabulary: int, source: Path, tmp_path: Path, dataset_folder: Path, data: Path
+) -> None:
+    if vocabulary != VOCABULARY:
+        source = pretrained(tmp_path / "pretrained", dataset_folder, model__vocab_size=vocabulary).folder
+    experiment = copy_of(source, tmp_path / "experiment")
+    tokens = load(experiment, data)[1].tokenizer
+    assert tokens.get_vocab_size() == VOCABULARY + 4
+    result = run(experiment, data, epochs=1, learning_rates=(1e-9,))
+    then = read_checkpoint(experiment.checkpoints / "cp-0001.model")["model"][WORDS]
+    now = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"][WORDS]
+    assert len(now) == max(vocabulary, VOCABULARY + 4)
+    torch.testing.assert_close(now[:VOCABULARY], then[:VOCABULARY], rtol=0, atol=1e-6)
+    added = now[VOCABULARY : VOCABULARY + 4]
+    assert (added.std(dim=1) > 1e-3).all()
+    assert len({tuple(row.tolist()) for row in added}) == 4, "each has its own"
+    assert read_checkpoint(Path(result.folder) / "cp-0000.model")["config"]["model"]["vocab_size"] == len(now)
+
+
+def test_the_prefix_is_global_in_every_layer(experiment: Experiment, data: Path) -> None:
+    task, loading = load(experiment, data)
+    task.prepare(loading)
+    batch = task.load(loading).train.batch(np.arange(9))
+    config = finetuning_config(experiment, LENGTH, loading.tokenizer.get_vocab_size())
+    model = Candidates().build(config.model)
+    seen: list[AttentionMask] = []
+    for layer in model.encoder.layers:  # type: ignore[union-attr]
+        layer.attention.core.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[3]))
+    Candidates().scores(model, batch)
+    assert len(seen) == 2
+    for mask in seen:
+        assert isinstance(mask, AttentionMask)
+        assert mask.global_BN is not None
+        assert torch.equal(mask.global_BN, batch["global_BN"])
+        assert torch.equal(mask.keep_BN, batch["mask_BN"])
+    assert 0 < batch["global_BN"].sum() < batch["mask_BN"].sum()
+
+
+def test_a_part_of_train_is_held_out(experiment: Experiment, data: Path) -> None:
+    result = run(experiment, data, validation=0.3)
+    assert result.rows == {"train": 6, "validation": 3}
+    assert result.predictions == [f"predictions/{name}.json" for name in ("dev", "test", "validation")]
+    held_out = predictions(result, "validation")
+    assert len(held_out) == 3
+    assert held_out.keys() < records_of(data, "train").keys()
+    right = [answer == records_of(data, "train")[name]["answer"] for name, answer in held_out.items()]
+    assert result.best.metrics["accuracy"] == pytest.approx(np.mean(right))
+    answers = predictions(result, "dev")
+    assert answers.keys() == records_of(data, "dev").keys()
+    right = [answer == records_of(data, "dev")[name]["answer"] for name, answer in answers.items()]
+    assert result.test_metrics == {"accuracy": pytest.approx(np.mean(right))}, "dev.json is the test"
+
+
+def test_dev_is_needed_only_to_choose_by(experiment: Experiment, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_records(data / "train.json", [marked("train", number) for number in range(8)])
+    result = run(experiment, data, validation=0.25, epochs=1)
+    assert result.predictions == ["predictions/validation.json"]
+    assert result.test_metrics == {}
+
+
+def test_medhop(experiment: Experiment, tmp_path: Path) -> None:
+    data = tmp_path / "medhop"
+    for split in ("train", "dev"):
+        changes = {"query": "interacts_with DB01171?", "candidates": ["DB00773", "DB04844"], "answer": "DB04844"}
+        records = [marked(split, number, "MH") | changes for number in range(5)]
+        write_records(data / f"{split}.json", records)
+    result = run(experiment, data, epochs=1, length=48)
+    assert predictions(result, "dev").keys() == {f"MH_dev_{number}" for number in range(5)}
+    assert set(predictions(result, "dev").values()) <= {"DB00773", "DB04844"}
+    assert any(text.startswith("MedHop train has 5 instances") for text in result.warnings)
+
+
+def test_sixty_candidates_in_short_rows(experiment: Experiment, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    candidates = [f"row {number}" for number in range(59)]
+    many = {"candidates": [*candidates, "wales"], "supports": ["the river flows. " * 9, "wales."]}
+    for split in ("train", "dev"):
+        write_records(data / f"{split}.json", [record(99, **many), *(marked(split, number) for number in range(4))])
+    result = run(experiment, data, epochs=1, length=64)
+    assert predictions(result, "dev")["WH_train_99"] in many["candidates"]
+    task, loading = load(experiment, data, 64)
+    train = task.load(loading).train
+    assert train.rows[0] > 3
+    assert train.lengths.max() <= 64
+    weights = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"]
+    assert len(weights["encoder.embeddings.position.weight"]) == 64 + 2

@@ -1,0 +1,256 @@
+"""GLUE's metrics against formulas written out by hand, and the files of predictions."""
+
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.tasks.glue.catalog import TASKS, GlueTask, find_tasks
+from nystromformer.tasks.glue.metrics import score
+from nystromformer.tasks.glue.predictions import write_predictions, write_table
+
+Values = NDArray[np.float64]
+
+
+def task(name: str) -> GlueTask:
+    (found,) = find_tasks(name)
+    return found
+
+
+# --- oracles
+
+
+def ratio(above: float, below: float) -> float:
+    return above / below if below else 0.0
+
+
+def f1(predicted: list[int], label: list[int]) -> float:
+    pairs = list(zip(predicted, label, strict=True))
+    hit, wrong, missed = pairs.count((1, 1)), pairs.count((1, 0)), pairs.count((0, 1))
+    precision, recall = ratio(hit, hit + wrong), ratio(hit, hit + missed)
+    return ratio(2 * precision * recall, precision + recall)
+
+
+def matthews(predicted: list[int], label: list[int]) -> float:
+    pairs = list(zip(predicted, label, strict=True))
+    tp, tn, fp, fn = (pairs.count(pair) for pair in ((1, 1), (0, 0), (1, 0), (0, 1)))
+    return ratio(tp * tn - fp * fn, math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)))
+
+
+def pearson(x: Values, y: Values) -> float:
+    # two-pass, after scaling: the squares of small differences would vanish
+    if (x == x[0]).all() or (y == y[0]).all():
+        return 0.0
+    dx, dy = x - x.sum() / len(x), y - y.sum() / len(y)
+    dx, dy = dx / np.abs(dx).max(), dy / np.abs(dy).max()
+    return float((dx * dy).sum() / math.sqrt((dx * dx).sum() * (dy * dy).sum()))
+
+
+def ranks(x: Values) -> Values:
+    """A tie's rank is the mean of its places."""
+    return np.array([((x < value).sum() + (x <= value).sum() + 1) / 2 for value in x])
+
+
+def logits(classes: list[int], width: int, seed: int = 0) -> torch.Tensor:
+    scores = torch.randn(len(classes), width, generator=torch.Generator().manual_seed(seed))
+    best = scores.max(dim=1).values + 0.1
+    return scores.scatter(1, torch.tensor(classes)[:, None], best[:, None])
+
+
+binary = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(binary)
+def test_f1_accuracy_and_matthews(pairs: list[tuple[int, int]]) -> None:
+    predicted, label = map(list, zip(*pairs, strict=True))
+    accuracy = sum(p == t for p, t in pairs) / len(pairs)
+    found = score(task("MRPC"), logits(predicted, 2), np.array(label))
+    assert found == pytest.approx({"f1": f1(predicted, label), "accuracy": accuracy}, abs=1e-6)
+    assert score(task("QQP"), logits(predicted, 2), np.array(label)) == found
+    expected = {"matthews": matthews(predicted, label)}
+    assert score(task("CoLA"), logits(predicted, 2), torch.tensor(label)) == pytest.approx(expected, abs=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
+def test_accuracy_of_three_classes(pairs: list[tuple[int, int]]) -> None:
+    predicted, label = map(list, zip(*pairs, strict=True))
+    found = score(task("MNLI"), logits(predicted, 3), np.array(label))
+    assert found == {"accuracy": pytest.approx(sum(p == t for p, t in pairs) / len(pairs))}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    # few values: many ties, and constants; wide ones and small ones
+    st.lists(st.tuples(st.integers(-3, 3), st.sampled_from([0.0, 0.25, 1.0, 2.5, 3.8, 5.0])), min_size=1, max_size=12),
+    st.sampled_from([1e-5, 1.0, 1e4]),
+    st.sampled_from([0.0, 2.5]),
+)
+def test_correlations(pairs: list[tuple[int, float]], scale: float, shift: float) -> None:
+    predicted = np.array([pair[0] for pair in pairs]) * scale + shift
+    label = np.array([pair[1] for pair in pairs], dtype=np.float32)
+    found = score(task("STS-B"), torch.tensor(predicted)[:, None], label)
+    expected = pearson(predicted, label.astype(float)), pearson(ranks(predicted), ranks(label.astype(float)))
+    assert all(math.isfinite(value) for value in found.values())
+    assert found["pearson"] == pytest.approx(expected[0], abs=1e-5)
+    # torchmetrics adds 1e-6 to the product of the ranks' deviations, and ranks in float32
+    assert found["spearman"] == pytest.approx(expected[1], abs=1e-4)
+    assert found["pearson_spearman"] == pytest.approx((found["pearson"] + found["spearman"]) / 2)
+
+
+def test_ties_have_the_mean_of_their_ranks() -> None:
+    x, y = np.array([1.0, 1, 2, 3]), np.array([1.0, 2, 2, 3])
+    assert ranks(x).tolist() == [1.5, 1.5, 3, 4]
+    assert score(task("STS-B"), torch.tensor(x)[:, None], y)["spearman"] == pytest.approx(0.83333, abs=1e-4)
+
+
+@pytest.mark.parametrize("value", [0, 1])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_constants_have_no_correlation(value: int, rows: int) -> None:
+    both = [value] * rows
+    assert score(task("CoLA"), logits(both, 2), np.array(both)) == {"matthews": 0.0}
+    found = score(task("STS-B"), torch.full((rows, 1), 0.1 + value), np.full(rows, 0.3, dtype=np.float32))
+    assert set(found.values()) == {0.0}
+    if value == 0:
+        assert score(task("MRPC"), logits(both, 2), np.array(both)) == {"f1": 0.0, "accuracy": 1.0}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    values = torch.tensor([[1.0], [2.0], [4.0]], dtype=dtype)
+    assert score(task("STS-B"), values, np.array([1, 2, 4], np.float32))["pearson"] == pytest.approx(1)
+    assert score(task("RTE"), logits([0, 1, 1], 2).to(dtype), np.array([0, 1, 1])) == {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize("each", TASKS, ids=lambda each: each.name)
+def test_the_keys_are_the_tasks_metrics(each: GlueTask) -> None:
+    scores = torch.randn(9, each.num_outputs, generator=torch.Generator().manual_seed(0))
+    labels = np.arange(9) % max(2, each.num_outputs)
+    assert tuple(score(each, scores, labels)) == each.metrics
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "message"),
+    [
+        (torch.zeros(3, 3), 3, r"MRPC: expected scores of shape \(n, 2\), found \(3, 3\)"),
+        (torch.zeros(3), 3, r"expected scores of shape \(n, 2\), found \(3,\)"),
+        (torch.zeros(3, 2), 2, r"found scores of shape \(3, 2\) and labels of shape \(2,\)"),
+        (torch.zeros(0, 2), 0, "at least one row"),
+        (torch.tensor([[0, math.nan], [0, 1], [math.inf, 0]]), 3, "NaN or infinity in 2 of 3 rows"),
+    ],
+)
+def test_scores_that_cannot_be_the_tasks(scores: torch.Tensor, labels: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        score(task("MRPC"), scores, np.zeros(labels, np.int64))
+
+
+# --- prediction files
+
+
+@pytest.mark.parametrize(("name", "split"), [(t.name, split) for t in TASKS for split in t.test_splits])
+def test_files_for_the_server(tmp_path: Path, name: str, split: str) -> None:
+    each = task(name)
+    if each.labels is None:
+        scores = torch.tensor([[-0.2], [-0.0], [1.23456], [5.7]])
+        spelled = ["0.000", "0.000", "1.235", "5.000"]
+    else:
+        classes = [0, 1, each.num_outputs - 1, 0]
+        scores, spelled = logits(classes, each.num_outputs), [each.labels[number] for number in classes]
+    path = write_predictions(each, split, scores, tmp_path / "new" / "folder")
+    assert path == tmp_path / "new" / "folder" / str(each.split(split).prediction_file)
+    lines = path.read_bytes().decode().split("\n")
+    assert lines == ["index\tprediction", *(f"{n}\t{text}" for n, text in enumerate(spelled)), ""]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_the_servers_names_of_classes() -> None:
+    spelled = {each.name: each.labels for each in TASKS}
+    assert spelled["MNLI"] == ("entailment", "neutral", "contradiction")
+    assert spelled["QNLI"] == spelled["RTE"] == ("entailment", "not_entailment")
+    assert {spelled[name] for name in ("CoLA", "SST-2", "MRPC", "QQP", "WNLI")} == {("0", "1")}
+
+
+def test_predictions_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match="MNLI: expected a test split of test_matched, test_mismatched, ax, found 'train"
+    ):
+        write_predictions(task("MNLI"), "train", torch.zeros(2, 3), tmp_path)
+    with pytest.raises(ValueError, match="NaN or infinity in 2 of 2 rows"):
+        write_predictions(task("RTE"), "test", torch.full((2, 2), math.nan), tmp_path)
+    with pytest.raises(ValueError, match=r"found \(2, 3\)"):
+        write_predictions(task("RTE"), "test", torch.zeros(2, 3), tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_predictions(task("RTE"), "test", torch.zeros(2, 2), tmp_path / "file")
+
+
+def test_tables_of_rows_with_and_without_labels(tmp_path: Path) -> None:
+    scores = torch.tensor([[0.0, math.log(3)], [5.0, 5 - math.log(4)]])
+    for split, labels in (("dev", np.array([0, 0])), ("test", None)):
+        texts = Texts(f"RTE {split}", ["a", "b"], ["c", "d"], labels, ids=["3", "9"])
+        path = write_table(task("RTE"), split, texts, scores, tmp_path)
+        assert path == tmp_path / f"{split}.tsv"
+    assert (tmp_path / "dev.tsv").read_text().split("\n") == [
+        "id\tlabel\tprediction\tp_entailment\tp_not_entailment",
+        "3\tentailment\tnot_entailment\t0.250000\t0.750000",
+        "9\tentailment\tentailment\t0.800000\t0.200000",
+        "",
+    ]
+    assert (tmp_path / "test.tsv").read_text().split("\n") == [
+        "id\tprediction\tp_entailment\tp_not_entailment",
+        "3\tnot_entailment\t0.250000\t0.750000",
+        "9\tentailment\t0.800000\t0.200000",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("name", [t.name for t in TASKS])
+def test_tables_and_the_servers_files_have_names_of_their_own(name: str) -> None:
+    """Also where upper and lower case are one."""
+    each = task(name)
+    rows, scores = Texts(name, ["a"]), torch.zeros(1, each.num_outputs)
+    with tempfile.TemporaryDirectory() as folder:
+        made = [write_predictions(each, split, scores, Path(folder)) for split in each.test_splits]
+        made += [
+            write_table(each, split, rows, scores, Path(folder)) for split in (*each.dev_splits, *each.test_splits)
+        ]
+    assert len({path.name.lower() for path in made}) == len(made)
+
+
+def test_values_are_not_clipped(tmp_path: Path) -> None:
+    texts = Texts("STS-B dev", ["a", "b"], ["c", "d"], np.array([0.5, 3.8], np.float32))
+    path = write_table(task("STS-B"), "dev", texts, torch.tensor([[-0.25], [5.0625001]]), tmp_path)
+    assert path.read_text().split("\n") == ["id\tlabel\tprediction", "0\t0.5\t-0.25", "1\t3.8\t5.0625", ""]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-5, 1e-3, 1.0]))
+@settings(deadline=None, max_examples=25)
+def test_the_metrics_can_be_computed_of_the_file(seed: int, width: float) -> None:
+    """Scores of a model that has hardly learned are close together: rounded to three digits they would tie."""
+    random = np.random.default_rng(seed)
+    labels = random.choice(np.arange(26) / 5, 40).astype(np.float32)
+    assume(len(set(labels.tolist())) > 1)
+    scores = torch.from_numpy((2.5 + width * random.normal(size=(40, 1))).astype(np.float32))
+    texts = Texts("STS-B dev", ["a"] * 40, ["b"] * 40, labels)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_table(task("STS-B"), "dev", texts, scores, Path(folder))
+        rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
+    x, y = (np.array([float(row[column]) for row in rows]) for column in (2, 1))
+    found = score(task("STS-B"), scores, labels)
+    assert pearson(x, y) == pytest.approx(found["pearson"], abs=1e-6)
+    assert pearson(ranks(x), ranks(y)) == pytest.approx(found["spearman"], abs=1e-6)
+
+
+def test_tables_need_a_score_for_each_row(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="RTE dev: expected scores of 1 rows, found 2"):
+        write_table(task("RTE"), "dev", Texts("RTE dev", ["a"], None, np.array([0])), torch.zeros(2, 2), tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,231 @@
+"""IMDB's reviews from folders and archives, every bad input, the validation split, and the real archive."""
+
+import gzip
+import io
+import os
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.tasks.imdb.read import check_sizes, read_imdb, split_validation
+
+DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent")) / "imdb"
+
+REVIEWS = {
+    "train/neg/10_2.txt": "Dull.<br /><br />And long <br/> too.",
+    "train/neg/9_1.txt": "Bad, très bad.",
+    "train/pos/0_10.txt": "Good. It < br, the book.",
+    "test/neg/7_3.txt": "No.",
+    "test/pos/3_9.txt": "Yes.<BR>",
+    "train/unsup/1_0.txt": "Left out.",
+    "train/neg/._9_1.txt": "left by macOS",
+    "train/urls_neg.txt": "http://…",
+    "README": "about the data",
+}
+
+
+def unpacked(folder: Path, reviews: dict[str, str] = REVIEWS) -> Path:
+    for name, text in reviews.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def member(name: str, content: bytes = b"x", **attributes: object) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    for key, value in attributes.items():
+        setattr(info, key, value)
+    info.size = len(content) if info.isreg() else 0
+    return info, content
+
+
+def packed(path: Path, extra: Sequence[tuple[tarfile.TarInfo, bytes]] = (), top: str = "aclImdb/") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    members = [member(top + name, text.encode()) for name, text in reversed(REVIEWS.items())]
+    folder = member(f"{top}train/neg", type=tarfile.DIRTYPE)
+    with tarfile.open(path, "w:gz") as archive:
+        for info, content in [folder, *members, *extra]:
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def content(splits: dict[str, Texts]) -> dict[str, tuple]:
+    return {name: (list(s.first), list(s.ids or []), s.labels.tolist()) for name, s in splits.items()}
+
+
+def test_what_is_read(tmp_path: Path) -> None:
+    splits = read_imdb(unpacked(tmp_path / "aclImdb"))
+    assert list(splits) == ["train", "test"]
+    train, test = splits["train"], splits["test"]
+    assert (train.name, test.name) == ("IMDB train", "IMDB test")
+    assert train.ids == ("neg/9_1", "neg/10_2", "pos/0_10"), "by label, then by number"
+    assert train.first == ("Bad, très bad.", "Dull. And long too.", "Good. It < br, the book.")
+    assert train.labels is not None
+    assert train.labels.dtype == np.int64
+    assert train.labels.tolist() == [0, 0, 1]
+    assert test.first == ("No.", "Yes. ")
+
+
+def test_folder_and_archive_are_the_same(tmp_path: Path) -> None:
+    expected = content(read_imdb(unpacked(tmp_path / "a" / "aclImdb")))
+    assert content(read_imdb(tmp_path / "a")) == expected
+    for number, top in enumerate(["aclImdb/", "./aclImdb/", ""]):
+        archive = packed(tmp_path / str(number) / "aclImdb_v1.tar.gz", top=top)
+        assert content(read_imdb(archive)) == expected
+        assert content(read_imdb(archive.parent)) == expected
+        assert [path.name for path in archive.parent.iterdir()] == [archive.name], "nothing is unpacked"
+
+
+def test_missing_or_empty(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere: no such file or folder; expected aclImdb_v1.tar.gz.*Download"):
+        read_imdb(tmp_path / "nowhere")
+    (tmp_path / "README.md").write_text("only this")
+    with pytest.raises(UserError, match=r"looked for aclImdb_v1.tar.gz, aclImdb/train/pos/\*.txt.*https://ai.stanford"):
+        read_imdb(tmp_path)
+
+
+@pytest.mark.parametrize("gone", ["train/pos/0_10.txt", "test/neg/7_3.txt"])
+def test_no_reviews_of_a_label(tmp_path: Path, gone: str) -> None:
+    unpacked(tmp_path, {name: text for name, text in REVIEWS.items() if name != gone})
+    with pytest.raises(UserError, match=rf"expected reviews in {gone.rsplit('/', 1)[0]}/\*.txt, found none"):
+        read_imdb(tmp_path)
+
+
+def test_other_names_and_bytes(tmp_path: Path) -> None:
+    path = unpacked(tmp_path) / "train/pos/review.txt"
+    path.write_text("?")
+    with pytest.raises(UserError, match=r"review\.txt: expected a review called <number>_<rating>\.txt"):
+        read_imdb(tmp_path)
+    path.rename(path.with_name("5_8.txt")).write_bytes("très".encode("latin-1"))
+    with pytest.raises(UserError, match=r"5_8\.txt: expected UTF-8, found the byte 0xe8 at offset 2"):
+        read_imdb(tmp_path)
+    archive = packed(tmp_path / "a.tar.gz", [member("aclImdb/train/pos/5_8.txt", b"tr\xe8s")])
+    with pytest.raises(UserError, match=r"a\.tar\.gz: aclImdb/train/pos/5_8\.txt: expected UTF-8"):
+        read_imdb(archive)
+
+
+def test_cut_off_archives(tmp_path: Path) -> None:
+    whole = packed(tmp_path / "a.tar.gz").read_bytes()
+    for size in (0, 5, 30, len(whole) // 2, len(whole) - 9, len(whole) - 1):
+        (tmp_path / "cut.tar.gz").write_bytes(whole[:size])
+        with pytest.raises(UserError, match=r"cut\.tar\.gz: the archive is damaged or cut off"):
+            read_imdb(tmp_path / "cut.tar.gz")
+
+
+def test_damaged_archives(tmp_path: Path) -> None:
+    whole = packed(tmp_path / "a.tar.gz").read_bytes()
+    path = tmp_path / "damaged.tar.gz"
+    for at in range(20, len(whole), 29):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        with pytest.raises(UserError, match="the archive is damaged or cut off"):
+            read_imdb(path)
+    for other in (b"<html>not found</html>", gzip.compress(b"some text, no tar archive" * 40)):
+        path.write_bytes(other)
+        with pytest.raises(UserError, match="the archive is damaged or cut off"):
+            read_imdb(path)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        member("/aclImdb/train/pos/1_9.txt"),
+        member("../1_9.txt"),
+        member("aclImdb/train/../../../1_9.txt"),
+        member("aclImdb/train/pos/1_9.txt", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        member("aclImdb/elsewhere", type=tarfile.SYMTYPE, linkname="../../elsewhere"),
+        member("aclImdb/elsewhere", type=tarfile.LNKTYPE, linkname="../elsewhere"),
+    ],
+    ids=["absolute", "above", "above-later", "absolute-link", "link-above", "hard-link-above"],
+)
+def test_members_that_leave_the_folder(tmp_path: Path, bad: tuple[tarfile.TarInfo, bytes]) -> None:
+    archive = packed(tmp_path / "a.tar.gz", [bad])
+    with pytest.raises(UserError, match="outside of the archive's folder") as error:
+        read_imdb(archive)
+    assert repr(bad[0].name) in str(error.value)
+
+
+def test_links_inside_the_folder(tmp_path: Path) -> None:
+    link = member("aclImdb/latest", type=tarfile.SYMTYPE, linkname="../aclImdb/train")
+    assert len(read_imdb(packed(tmp_path / "a.tar.gz", [link]))["train"]) == 3
+    link = member("aclImdb/train/pos/1_9.txt", type=tarfile.SYMTYPE, linkname="0_10.txt")
+    with pytest.raises(UserError, match=r"train/pos/1_9\.txt: expected a regular file, found a link"):
+        read_imdb(packed(tmp_path / "a.tar.gz", [link]))
+
+
+def test_sizes(tmp_path: Path) -> None:
+    [train, test] = check_sizes(read_imdb(unpacked(tmp_path)))
+    assert train.startswith("IMDB train has 3 reviews, the official one has 25,000")
+    assert test.startswith("IMDB test has 2 reviews, the official one has 25,000")
+    assert check_sizes({"train": Texts("IMDB train", [""] * 25_000)}) == []
+
+
+def labelled(labels: list[int]) -> Texts:
+    numbers = [str(number) for number in range(len(labels))]
+    return Texts("IMDB train", numbers, labels=np.asarray(labels, dtype=np.int64), ids=numbers)
+
+
+@given(st.lists(st.integers(0, 2), min_size=4, max_size=60), st.floats(0.001, 0.999), st.integers(0, 2**31))
+def test_validation_split(labels: list[int], share: float, seed: int) -> None:
+    texts = labelled(labels)
+    train, held_out = split_validation(texts, share, seed)
+    parts = [list(map(int, part.ids or [])) for part in (train, held_out)]
+    assert sorted(parts[0] + parts[1]) == list(range(len(labels))), "each text is in one of them"
+    for part, numbers in zip((train, held_out), parts, strict=True):
+        assert numbers == sorted(numbers), "in order"
+        assert numbers
+        assert list(part.first) == [str(number) for number in numbers]
+        assert part.labels is not None
+        assert part.labels.tolist() == [labels[number] for number in numbers]
+    for label in set(labels):
+        size, here = labels.count(label), sum(labels[number] == label for number in parts[1])
+        assert abs(here - share * size) <= 1
+        assert (here > 0) == (size > 1)
+        assert here < size
+    again = split_validation(labelled(labels), share, seed)
+    assert [list(part.ids or []) for part in again] == [list(train.ids or []), list(held_out.ids or [])]
+
+
+def test_validation_seeds_and_names() -> None:
+    texts = labelled([0, 1] * 100)
+    train, held_out = split_validation(texts, 0.1, 0)
+    assert (len(train), len(held_out), train.name, held_out.name) == (180, 20, "IMDB train", "IMDB validation")
+    assert held_out.ids != split_validation(texts, 0.1, 1)[1].ids
+    numbers = np.asarray(held_out.ids, dtype=int)
+    assert numbers[:5].max() < 100 < numbers[-5:].min(), "from all over the file"
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 20.0, float("nan")])
+def test_validation_share(share: float) -> None:
+    with pytest.raises(UserError, match="--validation: expected a share between 0 and 1"):
+        split_validation(labelled([0, 0, 1, 1]), share, 0)
+
+
+def test_too_few_to_divide() -> None:
+    with pytest.raises(UserError, match="IMDB train has too few texts to divide: 2"):
+        split_validation(labelled([0, 1]), 0.5, 0)
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DATA.is_dir(), reason="NYSTROM_DATA names no folder with imdb/ in it")
+def test_the_real_archive() -> None:
+    splits = read_imdb(DATA)
+    train = splits["train"]
+    assert train.labels is not None
+    assert train.ids is not None
+    assert len(train) == len(set(train.ids)) == 25_000
+    assert np.bincount(train.labels).tolist() == [12_500, 12_500]
+    assert [name for name in check_sizes(splits) if "train" in name] == []
+    assert not any("<br" in text for split in splits.values() for text in split.first)
+    assert train.ids[:3] == ("neg/0_3", "neg/1_1", "neg/2_1")
+    first, held_out = split_validation(train, 0.1, 0)
+    assert (len(first), len(held_out)) == (22_500, 2_500)
+    assert held_out.labels is not None
+    assert held_out.labels.mean() == 0.5

@@ -1,0 +1,333 @@
+"""Each mistake gives one clear error and exit status 2, and changes nothing."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import torch
+from small import CPU, run_command, run_here, small_data, write_dataset, write_experiment
+
+from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+from nystromformer.training.folder import RunLock
+
+PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """A run of two epochs."""
+    folder = tmp_path_factory.mktemp("finished")
+    pretrain(write_experiment(folder, pretraining_setting__epoch=2), dataset_folder, CPU)
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it to break."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+@pytest.fixture
+def data(dataset_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(dataset_folder, tmp_path / "data"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "run.lock"
+    }
+
+
+class Refused(Protocol):
+    def __call__(self, script: str, folder: Path, *flags: object) -> str: ...
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs a command that must refuse; returns what it said."""
+
+    def check(script: str, folder: Path, *flags: object) -> str:
+        before = contents(folder)
+        capsys.readouterr()
+        assert run_here(monkeypatch, script, "--model", folder, *flags) == 2
+        said = capsys.readouterr().err
+        assert said.count("error:") == 1
+        assert "Traceback" not in said
+        assert contents(folder) == before
+        return said
+
+    return check
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, ["config.json", "no such file"]),
+        ('{"model": {', ["line 1", "column"]),
+        ('{"model": {}, "model": {}}', ["model: given 2 times"]),
+        ("[]", ["object"]),
+    ],
+    ids=["missing", "not JSON", "duplicate key", "not an object"],
+)
+def test_a_config_that_cannot_be_read(refused: Refused, tmp_path: Path, text: str | None, words: list[str]) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    said = refused(PRETRAIN, tmp_path)
+    for word in words:
+        assert word.lower() in said.lower()
+
+
+def test_all_mistakes_of_a_config_at_once(refused: Refused, tmp_path: Path) -> None:
+    broken = small_data(model__num_landmark=8, model__conv_kernel_size=4, pretraining_setting__batch_size="8")
+    (tmp_path / "config.json").write_text(json.dumps(broken))
+    said = refused(PRETRAIN, tmp_path)
+    for word in ("model.num_landmark", "num_landmarks", "conv_kernel_size", "odd", "pretraining_setting.batch_size"):
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model__num_head": 3}, ["transformer_dim", "3 x 8 = 24"]),
+        ({"model__num_landmarks": 32}, ["fewer landmarks than max_seq_len"]),
+        ({"model__attn_type": ["nystrom"]}, ["model.attn_type", "2 items"]),
+        ({"gpu_setting__inst_per_gpu": 3}, ["batch_size"]),
+    ],
+    ids=["heads", "landmarks", "list of the wrong length", "micro-batch"],
+)
+def test_impossible_combinations(
+    refused: Refused, tmp_path: Path, changes: dict[str, object], words: list[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(small_data(**changes)))
+    said = refused(PRETRAIN, tmp_path)
+    for word in words:
+        assert word in said
+
+
+def test_exit_status_of_a_real_process(tmp_path: Path) -> None:
+    done = run_command(PRETRAIN, "--model", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {tmp_path / 'config.json'}")
+    assert "Traceback" not in done.stderr
+    assert run_command(PRETRAIN, "--workers", "-1").returncode == 2
+    assert not list(tmp_path.iterdir())
+
+
+def break_dataset(kind: str, data: Path) -> None:
+    tokens = data / "train.tokens.bin"
+    match kind:
+        case "folder":
+            shutil.rmtree(data)
+        case "manifest":
+            (data / "manifest.json").unlink()
+        case "not JSON":
+            (data / "manifest.json").write_text("{")
+        case "size":
+            tokens.write_bytes(tokens.read_bytes()[:-2])
+        case "missing file":
+            tokens.unlink()
+        case "sha256":
+            raw = bytearray(tokens.read_bytes())
+            raw[100] ^= 1
+            tokens.write_bytes(bytes(raw))
+        case "tokenizer":
+            path = data / "tokenizer" / "tokenizer.json"
+            path.write_text(path.read_text() + " ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("folder", "data"),
+        ("manifest", "manifest.json"),
+        ("not JSON", "manifest.json"),
+        ("size", "train.tokens.bin: expected"),
+        ("missing file", "train.tokens.bin: no such file"),
+        ("sha256", "train.tokens.bin: expected SHA-256"),
+        ("tokenizer", "another tokenizer than the rows were made with"),
+    ],
+)
+@pytest.mark.parametrize("script", [PRETRAIN, VALIDATE])
+def test_a_dataset_that_is_not_what_its_manifest_says(
+    refused: Refused, run: Path, data: Path, script: str, kind: str, words: str
+) -> None:
+    break_dataset(kind, data)
+    flags = ["--verify"] if kind == "sha256" else []
+    assert words in refused(script, run, "--dataset", data, *flags)
+
+
+def test_rows_longer_than_the_model_and_too_many_tokens(refused: Refused, tmp_path: Path, data: Path) -> None:
+    write_experiment(tmp_path / "run", model__max_seq_len=16, model__vocab_size=200)
+    said = refused(PRETRAIN, tmp_path / "run", "--dataset", data)
+    assert "its rows have 32 tokens, the model takes 16" in said
+    assert "its tokenizer has 300 tokens, the model 200" in said
+
+
+def test_a_checkpoint_of_another_tokenizer(refused: Refused, run: Path, tmp_path: Path) -> None:
+    other = write_dataset(tmp_path / "other", seed=1)
+    assert "trained with another tokenizer" in refused(VALIDATE, run, "--dataset", other)
+    edit(run / "config.json", lambda c: c["pretraining_setting"].update(epoch=3))
+    assert "dataset: " in refused(PRETRAIN, run, "--dataset", other)
+
+
+@pytest.mark.parametrize("wanted", ["7", "newest"])
+def test_a_checkpoint_that_does_not_exist(refused: Refused, run: Path, data: Path, wanted: str) -> None:
+    said = refused(VALIDATE, run, "--dataset", data, "--checkpoint", wanted)
+    assert "last, all or one of 0, 1" in said
+    for path in (run / "model").glob("cp-*"):
+        path.unlink()
+    assert "pretrain first" in refused(VALIDATE, run, "--dataset", data)
+
+
+def test_a_truncated_checkpoint(refused: Refused, run: Path, data: Path) -> None:
+    for path in (run / "model").glob("cp-*"):
+        path.write_bytes(path.read_bytes()[:500])
+    assert "truncated or damaged" in refused(VALIDATE, run, "--dataset", data)
+    said = refused(PRETRAIN, run, "--dataset", data)
+    assert "none of its 2 checkpoints can be read" in said
+
+
+def test_one_truncated_checkpoint_costs_an_epoch_only(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, run: Path, data: Path
+) -> None:
+    weights = run / "model" / "cp-0001.model"
+    expected = read_checkpoint(weights)["model"]
+    weights.unlink()
+    path = run / "model" / "cp-0001.cp"
+    path.write_bytes(path.read_bytes()[:500])
+    assert run_here(monkeypatch, PRETRAIN, "--model", run, "--dataset", data) == 0
+    assert "going back to the checkpoint before it" in caplog.text
+    found = read_checkpoint(weights)["model"]
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_run_that_is_to_go_on_with_another_attention(refused: Refused, run: Path, data: Path) -> None:
+    edit(run / "config.json", lambda c: c["model"].update(conv_kernel_size=9, num_landmarks=4))
+    said = refused(PRETRAIN, run, "--dataset", data)
+    assert "model.conv_kernel_size: 5 in the checkpoint, 9 now" in said
+    assert "model.num_landmarks: 8 in the checkpoint, 4 now" in said
+    said = refused(VALIDATE, run, "--dataset", data)
+    assert "core.skip.weight: the model has (2, 1, 9, 1), the checkpoint (2, 1, 5, 1)" in said
+
+
+def test_a_checkpoint_of_an_earlier_version_that_does_not_say_its_shape(
+    refused: Refused, run: Path, data: Path
+) -> None:
+    for path in (run / "model").glob("cp-*"):
+        content = read_checkpoint(path)
+        del content["set_by_flag"], content["precision"]
+        write_checkpoint(content, path)
+    edit(run / "config.json", lambda c: c["model"].update(transformer_hidden_dim=64))
+    said = refused(VALIDATE, run, "--dataset", data)
+    for layer in (0, 1):
+        assert f"layers.{layer}.feed_forward.up.weight: the model has (64, 16), the checkpoint (32, 16)" in said
+        assert f"layers.{layer}.feed_forward.down.weight: the model has (16, 64), the checkpoint (16, 32)" in said
+    assert "model.transformer_hidden_dim: 32 in the checkpoint, 64 now" in refused(PRETRAIN, run, "--dataset", data)
+
+
+@pytest.mark.parametrize("keep", [0, -1, 1.5, "all"])
+def test_a_number_of_epochs_to_keep_that_is_none(refused: Refused, run: Path, data: Path, keep: object) -> None:
+    for script in (PRETRAIN, VALIDATE):
+        said = refused(script, run, "--dataset", data, "--set", f"pretraining_setting.keep_epochs={keep}")
+        assert "pretraining_setting.keep_epochs: expected" in said
+
+
+@pytest.mark.parametrize("script", [PRETRAIN, VALIDATE])
+def test_a_pickle_with_code_in_it(refused: Refused, run: Path, data: Path, script: str) -> None:
+    class Bomb:
+        def __reduce__(self):  # type: ignore[no-untyped-def]
+            return exec, ("raise SystemExit('exploded')",)
+
+    for name in ("cp-0001.cp", "cp-0001.model"):
+        torch.save({"format": 1, "model": Bomb()}, run / "model" / name)
+    assert "refused" in refused(script, run, "--dataset", data)
+
+
+def test_a_second_run_in_the_folder(refused: Refused, run: Path, data: Path) -> None:
+    with RunLock(run / "model"):
+        assert "a run is active here already" in refused(PRETRAIN, run, "--dataset", data)
+
+
+def test_a_disk_that_fills_up_in_the_middle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path
+) -> None:
+    write_experiment(tmp_path / "run", pretraining_setting__epoch=2)
+    import nystromformer.training.loop as loop
+
+    # After the first epoch, a device that is always full stands where the temporary file goes.
+    def leave_full_device(folder: Path, *_: object) -> None:
+        (folder / "cp-0001.cp.tmp").symlink_to("/dev/full")
+
+    monkeypatch.setattr(loop, "remove_old", leave_full_device)
+    assert run_here(monkeypatch, PRETRAIN, "--model", tmp_path / "run", "--dataset", data) == 2
+    said = capsys.readouterr().err
+    assert "cp-0001.cp: the checkpoint could not be written: no space left" in said
+    assert sorted(p.name for p in (tmp_path / "run" / "model").glob("cp-*")) == ["cp-0000.cp", "cp-0000.model"]
+    monkeypatch.undo()
+    assert run_here(monkeypatch, PRETRAIN, "--model", tmp_path / "run", "--dataset", data) == 0
+    assert (tmp_path / "run" / "model" / "cp-0001.model").exists()
+
+
+def test_a_run_that_diverges_keeps_its_checkpoints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path
+) -> None:
+    write_experiment(tmp_path / "run")
+    code = run_here(
+        monkeypatch,
+        PRETRAIN,
+        *("--model", tmp_path / "run", "--dataset", data),
+        *("--set", "pretraining_setting.learning_rate=1e30", "--set", "pretraining_setting.max_grad_norm=null"),
+    )
+    assert code == 2
+    assert "the run has diverged" in capsys.readouterr().err
+    assert not list((tmp_path / "run" / "model").glob("cp-*"))
+
+
+def test_from_cp_that_does_not_fit(refused: Refused, run: Path, data: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    write_experiment(new, model__transformer_hidden_dim=64)
+    shutil.copy(run / "model" / "cp-0001.model", new / "start.model")
+    flags = ["--dataset", data, "--set", "from_cp=/model/start.model"]
+    said = refused(PRETRAIN, new, *flags)
+    assert "start.model: of another architecture" in said
+    assert "no such checkpoint" in refused(PRETRAIN, new, *flags[:3], "from_cp=/model/none.model")
+
+
+def test_sentence_order_without_any_row_to_learn_it_from(refused: Refused, tmp_path: Path, data: Path) -> None:
+    edit(data / "manifest.json", lambda m: m["train"].update(sentence_order_rows=0))
+    write_experiment(tmp_path / "run")
+    assert 'remove "sop" from objectives' in refused(PRETRAIN, tmp_path / "run", "--dataset", data)
+
+
+def test_fixed_segments_that_do_not_fit_the_rows(refused: Refused, tmp_path: Path, data: Path) -> None:
+    attention = {"name": "nystrom", "segments": "padded"}
+    write_experiment(tmp_path / "run", model__attn_type=attention, model__max_seq_len=40, model__num_landmarks=10)
+    said = refused(PRETRAIN, tmp_path / "run", "--dataset", data)
+    assert "its rows have 32 tokens" in said
+    assert "10 equal segments" in said
+
+
+def test_files_that_cannot_be_used_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for out, words in ((tmp_path / "file" / "x.png", "File exists"), (tmp_path / "x.xyz", "ends in one of .png")):
+        assert run_here(monkeypatch, "code/run_report.py", "pretraining", run, "--out", out) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_seed_of_any_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path) -> None:
+    write_experiment(tmp_path / "run", pretraining_setting__epoch=1, pretraining_setting__seed=2**63 - 1)
+    assert run_here(monkeypatch, PRETRAIN, "--model", tmp_path / "run", "--dataset", data) == 0

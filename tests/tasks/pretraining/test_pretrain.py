@@ -1,0 +1,327 @@
+"""Shipped configs, validation, from_cp and what users see."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small import CPU, LENGTH, ROOT, VOCABULARY, run_here, small_config, write_experiment
+
+from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.data.dataset import Rows, open_dataset
+from nystromformer.data.preprocessing.build import PretrainingSettings, build_pretraining
+from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.model import PretrainingModel
+from nystromformer.report.curves import draw_curves, read_run
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.pretraining.baselines import baseline_accuracies, count_guesses
+from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
+from nystromformer.tasks.pretraining.guess import top_guesses
+from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain
+from nystromformer.tasks.pretraining.validation import read_validation, table, validate
+from nystromformer.training import Device, choose_device
+from nystromformer.training.checkpoint import read_checkpoint
+
+SHIPPED = sorted(path.parent.name for path in ROOT.glob("*/config.json"))
+
+
+def shrunken(name: str) -> ExperimentConfig:
+    """A shipped config with its own structure, objectives and attention, at a small size."""
+    data = json.loads((ROOT / name / "config.json").read_text())
+    data.pop("from_cp", None)  # tests/tasks/experiment/test_start.py
+    data["model"] |= {
+        "vocab_size": VOCABULARY,
+        "max_seq_len": 32,
+        "embedding_dim": 16,
+        "transformer_dim": 16,
+        "transformer_hidden_dim": 32,
+        "num_head": 2,
+        "head_dim": 8,
+    }
+    if data["model"].get("num_landmarks") is not None:
+        data["model"]["num_landmarks"] = 8
+    data["pretraining_setting"] |= {
+        "batch_size": 4,
+        "batches_per_epoch": 2,
+        "epoch": 1,
+        "validate_batches_per_epoch": 1,
+        "batches_per_report": 1,
+    }
+    data["gpu_setting"] = {"inst_per_gpu": 2}
+    return experiment_config(data, name)
+
+
+def test_the_papers_configs_are_shipped() -> None:
+    names = {"nystrom-512", "nystrom-4096", "softmax-512", "nystrom-small-conv", "softmax-small-noconv"}
+    assert names <= set(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_config_trains_saves_and_reloads(name: str, tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = Experiment(tmp_path, shrunken(name))
+    assert pretrain(experiment, dataset_folder, CPU) is None
+    content = read_checkpoint(tmp_path / "model" / "cp-0000.model")
+    model = PretrainingModel(experiment.config.model, experiment.config.pretraining_setting.objectives)
+    model.load_state_dict(content["model"])
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    assert experiment_config(content["config"], "checkpoint") == experiment.config
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Experiment:
+    experiment = write_experiment(tmp_path_factory.mktemp("finished"), pretraining_setting__epoch=2)
+    pretrain(experiment, dataset_folder, CPU)
+    return experiment
+
+
+def test_validation_asks_the_same_every_time(finished: Experiment, dataset_folder: Path) -> None:
+    dataset = open_dataset(dataset_folder)
+    other = small_config(pretraining_setting__seed=7, gpu_setting__inst_per_gpu=2)
+
+    def asked(config: ExperimentConfig) -> tuple[torch.Tensor, torch.Tensor]:
+        batches = list(ValidationBatches(dataset.validation, RowPreparation(dataset, config), 10))
+        return torch.cat([b["tokens_BN"] for b in batches]), torch.cat([b["labels_BK"] for b in batches])
+
+    for a, b in zip(asked(finished.config), asked(other), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_validation_scores_checkpoints_and_guessers(finished: Experiment, dataset_folder: Path) -> None:
+    result = validate(finished, dataset_folder, CPU, "all", baselines=True)
+    assert [score.checkpoint for score in result.scores] == ["cp-0000", "cp-0001"]
+    assert result.scores[1].metrics["loss"] < result.scores[0].metrics["loss"]
+    assert 0 < result.baselines["most_frequent_token"] <= result.baselines["bigram_table"] <= 1
+    assert read_validation(finished.checkpoints / "validation.json") == result
+    shown = table(result)
+    assert "cp-0001" in shown
+    assert "bigram table" in shown
+    again = validate(finished, dataset_folder, CPU, "1")
+    assert again.scores == result.scores[1:]
+
+
+def test_validation_during_training_is_that_of_the_rows(finished: Experiment, dataset_folder: Path) -> None:
+    """The log's last validation is the score of the same weights on the same number of rows."""
+    last = [r for r in read_run(finished.folder).records if r["type"] == "validation"][-1]
+    rows = 2 * finished.config.pretraining_setting.batch_size
+    assert validate(finished, dataset_folder, CPU, "last", rows).scores[0].metrics["loss"] == pytest.approx(
+        last["loss"]
+    )
+
+
+def test_guesses_are_counts(dataset_folder: Path) -> None:
+    dataset = open_dataset(dataset_folder)
+    special = (0, 1, 2, 3, 4)
+    guesses = count_guesses(dataset.train, dataset.vocab_size, special)
+    tokens = np.asarray(dataset.train.tokens).astype(int)
+    counts = np.bincount(tokens.ravel(), minlength=dataset.vocab_size)
+    counts[:5] = 0
+    assert counts[guesses.most_frequent] == counts.max()
+    left = guesses.most_frequent
+    followers = tokens[:, 1:][tokens[:, :-1] == left]
+    followers = followers[followers >= 5]
+    assert (followers == guesses.after_V[left]).sum() == np.bincount(followers).max()
+    accuracies = baseline_accuracies(dataset, RowPreparation(dataset, small_config()))
+    assert accuracies["bigram_table"] > accuracies["most_frequent_token"]
+
+
+def test_the_objective_without_sentence_order(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path, pretraining_setting__objectives=["mlm"], pretraining_setting__epoch=1)
+    pretrain(experiment, dataset_folder, CPU)
+    assert not any("sop_accuracy" in record for record in read_run(tmp_path).records)
+    weights = read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"]
+    assert not any(name.startswith("sentence_order") for name in weights)
+
+
+def test_from_cp_starts_from_other_weights(
+    finished: Experiment, tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = finished.checkpoints / "cp-0001.model"
+    (tmp_path / "start.model").write_bytes(source.read_bytes())
+    write_experiment(tmp_path, pretraining_setting__epoch=1, pretraining_setting__learning_rate=1e-12)
+    data = json.loads((tmp_path / "config.json").read_text()) | {"from_cp": "/model/start.model"}
+    experiment = Experiment(tmp_path, experiment_config(data, "test"))
+    with caplog.at_level("INFO"):
+        pretrain(experiment, dataset_folder, CPU)
+    assert "weights from" in caplog.text
+    found, expected = (read_checkpoint(p)["model"] for p in (tmp_path / "model" / "cp-0000.model", source))
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6)
+
+
+def test_a_finished_run_says_so_and_changes_nothing(
+    finished: Experiment, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.checkpoints.glob("cp-*")}
+    with caplog.at_level("INFO"):
+        assert pretrain(finished, dataset_folder, CPU) is None
+    assert "done: 20 of 20 steps" in caplog.text
+    assert before == {path: path.stat().st_mtime_ns for path in finished.checkpoints.glob("cp-*")}
+
+
+def test_harmless_changes_are_named_and_taken(
+    tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretrain(write_experiment(tmp_path, pretraining_setting__epoch=1), dataset_folder, CPU)
+    changed = write_experiment(tmp_path, pretraining_setting__epoch=2, pretraining_setting__learning_rate=1e-4)
+    with caplog.at_level("INFO"):
+        pretrain(changed, dataset_folder, CPU)
+    assert "pretraining_setting.learning_rate: 0.002 in the checkpoint, 0.0001 now" in caplog.text
+    assert (tmp_path / "model" / "cp-0001.model").exists()
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_mixed_precision_trains_and_resumes_like_float32(tmp_path: Path, dataset_folder: Path, precision: str) -> None:
+    curves = []
+    for kind in (False, precision):
+        folder = tmp_path / str(kind)
+        for epochs in (1, 2):  # the second call resumes
+            changes = {"pretraining_setting__epoch": epochs, "model__mixed_precision": kind}
+            # the few rows with an order weigh much: float16 would leave a step out
+            changes["pretraining_setting__objectives"] = ["mlm"]
+            pretrain(write_experiment(folder, **changes), dataset_folder, choose_device("cpu", kind))
+        curves.append([r["loss"] for r in read_run(folder).records if r["type"] == "train"])
+    torch.testing.assert_close(torch.tensor(curves[1]), torch.tensor(curves[0]), rtol=0.01, atol=0)
+    state = read_checkpoint(tmp_path / precision / "model" / "cp-0000.cp")
+    assert bool(state["scaler"]) == (precision == "fp16")
+    assert all(x.dtype == torch.float32 for x in state["model"].values())
+
+
+def test_a_run_that_goes_on_in_another_precision_says_so(
+    tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """mixed_precision true is what the device has: a run may begin with bfloat16 and go on where there is none."""
+    bf16 = Device(torch.device("cpu"), torch.bfloat16)
+    for epoch, device, name in ((1, bf16, "bf16"), (2, bf16, "bf16"), (3, CPU, "float32")):
+        changes = {"pretraining_setting__epoch": epoch, "pretraining_setting__batches_per_epoch": 2}
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            pretrain(write_experiment(tmp_path, model__mixed_precision=True, **changes), dataset_folder, device)
+        assert ("precision" in caplog.text) == (epoch == 3)
+        for kind in ("cp", "model"):
+            assert read_checkpoint(tmp_path / "model" / f"cp-{epoch - 1:04d}.{kind}")["precision"] == name
+    assert "changed since cp-0001.cp: precision: bf16 in the checkpoint, float32 now" in caplog.text
+
+
+def test_top_guesses_are_the_models(finished: Experiment, dataset_folder: Path) -> None:
+    dataset = open_dataset(dataset_folder)
+    model = PretrainingModel(finished.config.model, ["mlm"])
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    with torch.no_grad():
+        model.mlm.bias[42] = 100.0
+    found = top_guesses(model, tokenizer, dataset.special, "the landmark <mask> of a row", count=3)
+    assert len(found) == 3
+    assert found[0].token == tokenizer.decode([42]).strip()
+    assert found[0].probability > 0.99
+    with pytest.raises(UserError, match="expected one <mask>"):
+        top_guesses(model, tokenizer, dataset.special, "no mask")
+
+
+def test_curves_are_drawn_for_any_runs(
+    finished: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "pictures" / "curves.png"
+    assert (
+        run_here(monkeypatch, "code/run_report.py", "pretraining", finished.folder, finished.folder, "--out", out) == 0
+    )
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert str(out) in capsys.readouterr().out
+    write_experiment(tmp_path / "new")
+    assert run_here(monkeypatch, "code/run_report.py", "pretraining", tmp_path / "new") == 2
+    assert "the folder has no pretraining run yet" in capsys.readouterr().err
+    draw_curves([read_run(finished.folder)], tmp_path / "one.png", {"most_frequent_token": 0.1})
+
+
+def test_counts_of_the_whole_batch_weigh_the_micro_batches(dataset_folder: Path) -> None:
+    dataset = open_dataset(dataset_folder)
+    config = small_config(gpu_setting__inst_per_gpu=2)
+    torch.manual_seed(0)
+    task = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]).eval(), config, dataset, CPU)
+    step = next(task.steps(0, 1))
+    assert len(step.micro_batches) == 4
+    orders = torch.cat([batch["order_B"] for batch in step.micro_batches])
+    parts = [task.loss(batch) for batch in step.micro_batches]
+    total = torch.stack([loss for loss, _ in parts]).sum()
+    sums = torch.stack([s for _, s in parts]).sum(0)
+    metrics = task.metrics(sums.tolist())
+    manifest = dataset.manifest.train
+    usual = config.pretraining_setting.batch_size * manifest.sentence_order_rows / manifest.rows
+    labelled = int((orders >= 0).sum())
+    assert labelled != pytest.approx(usual)
+    expected = metrics["mlm_loss"] + metrics["sop_loss"] * labelled / usual
+    assert total.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_row_with_an_order_weighs_the_same_in_every_step(dataset_folder: Path) -> None:
+    config = small_config()
+    task = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]), config, open_dataset(dataset_folder), CPU)
+    batches = [batch for step in task.steps(0, 6) for batch in step.micro_batches]
+    assert len({int((batch["order_B"] >= 0).sum()) for batch in batches}) > 1
+    assert len({float(batch["sop_count"]) for batch in batches}) == 1
+
+
+@pytest.mark.parametrize("attention", ["nystrom", "softmax"])
+def test_padding_is_masked_in_every_layer(dataset_folder: Path, attention: str) -> None:
+    landmarks = {} if attention == "nystrom" else {"model__num_landmarks": None}
+    config = small_config(model__attn_type=attention, **landmarks)
+    torch.manual_seed(0)
+    task = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]).eval(), config, open_dataset(dataset_folder), CPU)
+    batches = (b for step in task.steps(0, 9) for b in step.micro_batches)
+    batch = next(b for b in batches if (b["tokens_BN"] == 1).any())
+    assert torch.equal(batch["mask_BN"], batch["tokens_BN"] != 1)
+    assert not batch["mask_BN"].all()
+    noise = torch.randint(5, VOCABULARY, batch["tokens_BN"].shape)
+    other = {**batch, "tokens_BN": torch.where(batch["mask_BN"], batch["tokens_BN"], noise)}
+    unmasked = {name: tensor for name, tensor in other.items() if name != "mask_BN"}
+    losses = [task.loss(b)[0].item() for b in (batch, other, unmasked)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_guesses_are_counted_on_a_sample_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TwoCorpora(Rows):
+        tokens = np.repeat([[5] * 8, [6] * 8], [20, 60], axis=0)
+
+        def __init__(self) -> None:
+            self._shape = (80, 8)
+
+    rows = TwoCorpora()
+    monkeypatch.setattr("nystromformer.tasks.pretraining.baselines._COUNTED_TOKENS", 20 * 8)
+    assert count_guesses(rows, 10, (0, 1, 2, 3, 4)).most_frequent == 6
+
+
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """All documents of the dataset, for validation only."""
+    folder = tmp_path_factory.mktemp("held-out") / "dataset"
+    corpora = dataset_folder.with_name(f"{dataset_folder.name}-corpora")
+    tokenizer = str(dataset_folder / "tokenizer")
+    build_pretraining(corpora, folder, PretrainingSettings(LENGTH, ("made-up",), tokenizer, validation=1))
+    return folder
+
+
+def test_held_out_text_is_scored(finished: Experiment, held_out: Path) -> None:
+    result = validate(finished, held_out, CPU)
+    rows = open_dataset(held_out).validation
+    assert result.rows == len(rows) > 100
+    tokens = np.asarray(rows.tokens)
+    masked = [max(1, int(0.15 * (row > 4).sum() + 0.15 * np.isin(row, (0, 2)).sum() + 0.5)) for row in tokens]
+    assert result.masked_tokens == sum(masked)
+    assert 0 < result.scores[0].metrics["mlm_accuracy"] < 1
+
+
+def test_a_dataset_for_validation_only_trains_nothing(
+    finished: Experiment,
+    held_out: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_experiment(tmp_path)
+    flags = ("--dataset", held_out, "--device", "cpu")
+    assert run_here(monkeypatch, "code/run_pretrain.py", "--model", tmp_path, *flags) == 2
+    assert "a dataset for validation only (--validation 1) has no rows to train on" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    command = ("code/run_validation.py", "--model", finished.folder, *flags)
+    assert run_here(monkeypatch, *command, "--baselines") == 2
+    assert "no training rows, from which the baselines are counted" in capsys.readouterr().err

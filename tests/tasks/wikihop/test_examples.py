@@ -1,0 +1,170 @@
+"""WikiHop's batches, read back from their tokens, its prediction files, and the real instances."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from wikihop_files import RECORDS, record, write_records
+
+from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
+from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.wikihop.examples import WikiHopExamples
+from nystromformer.tasks.wikihop.markers import add_special_tokens, markers
+from nystromformer.tasks.wikihop.predictions import write_predictions
+from nystromformer.tasks.wikihop.read import check_size, read_instances
+from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
+
+DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent"))
+LENGTH = 64
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    texts = [text for one in RECORDS for text in (one["query"], *one["supports"])]
+    return add_special_tokens(train_tokenizer(texts, 300))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, tokenizer: Tokenizer) -> TokenCache:
+    return open_tokens(write_records(tmp_path / "train.json"), tokenizer, tmp_path / "cache")
+
+
+@pytest.fixture
+def examples(cache: TokenCache, tokenizer: Tokenizer) -> WikiHopExamples:
+    return WikiHopExamples("WikiHop train", cache, tokenizer, LENGTH)
+
+
+def test_the_protocol(examples: WikiHopExamples) -> None:
+    protocol: Examples = examples
+    assert (protocol.name, len(protocol)) == ("WikiHop train", 9)
+    assert examples.ids == [one["id"] for one in RECORDS]
+    assert examples.candidate_texts(1) == ["france", "wales", "the river"]
+    assert examples.num_cut == (examples.rows > 1).sum() > 0
+
+
+def test_counts_are_the_batches(examples: WikiHopExamples) -> None:
+    for number in range(len(examples)):
+        batch = examples.batch(np.asarray([number]))
+        sizes = batch["mask_BN"].sum(1)
+        assert examples.lengths[number] == sizes.max() == batch["tokens_BN"].shape[1] <= LENGTH
+        assert examples.rows[number] == len(sizes)
+        assert examples.tokens[number] == sizes.sum()
+
+
+@pytest.mark.parametrize("pad_to", [None, LENGTH, LENGTH + 9])
+def test_batches(examples: WikiHopExamples, tokenizer: Tokenizer, pad_to: int | None) -> None:
+    numbers = np.asarray([7, 0, 3, 8])
+    batch = examples.batch(numbers, pad_to)
+    ids = markers(tokenizer)
+    tokens, mask = batch["tokens_BN"], batch["mask_BN"]
+    assert tokens.shape[1] == (pad_to or examples.lengths[numbers].max())
+    assert tokens.dtype == batch["instance_B"].dtype == batch["positions_BC"].dtype == torch.int64
+    assert mask.dtype == batch["global_BN"].dtype == torch.bool
+    assert (tokens[~mask] == ids.pad).all()
+    assert (tokens[mask] != ids.pad).all()
+    assert batch["labels"].tolist() == [1] * 4
+    assert batch["present_IA"].sum(1).tolist() == [3, 2, 3, 2]
+    assert batch["present_IA"].tolist()[1] == [True, True, False]
+    assert torch.bincount(batch["instance_B"]).tolist() == examples.rows[numbers].tolist()
+    for row, instance in enumerate(batch["instance_B"].tolist()):
+        one = RECORDS[numbers[instance]]
+        for position, candidate in zip(batch["positions_BC"][row], batch["candidates_BC"][row], strict=True):
+            assert (position < 0) == (candidate < 0)
+            if position >= 0:
+                rest = tokens[row, position:].tolist()
+                assert rest[0] == ids.answer
+                text = tokenizer.decode(rest[1 : rest.index(ids.end_answer)])
+                assert text.strip() == one["candidates"][candidate]
+        prefix = tokens[row].tolist().index(ids.eos)
+        assert batch["global_BN"][row].tolist() == [at < prefix for at in range(tokens.shape[1])]
+    expected = [one["supports"] for one in (RECORDS[number] for number in numbers)]
+    assert [support_text(batch, index, ids.eos, tokenizer) for index in range(4)] == [
+        "".join(" " + text for text in texts) for texts in expected
+    ]
+
+
+def support_text(batch: dict[str, torch.Tensor], index: int, eos: int, tokenizer: Tokenizer) -> str:
+    rows = batch["instance_B"] == index
+    chosen = batch["tokens_BN"][rows][batch["mask_BN"][rows] & ~batch["global_BN"][rows]]
+    return tokenizer.decode(chosen[chosen != eos].tolist())
+
+
+def test_each_candidate_of_groups_once_per_row(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    records = [record(0, candidates=[*map(str, range(40)), "wales"], supports=["The river. " * 20])]
+    found = open_tokens(write_records(tmp_path / "train.json", records), tokenizer, tmp_path / "cache")
+    batch = WikiHopExamples("x", found, tokenizer, LENGTH).batch(np.asarray([0]))
+    given = batch["candidates_BC"][batch["candidates_BC"] >= 0]
+    counts = torch.bincount(given)
+    assert len(counts) == 41
+    assert counts.min() >= 2, "each candidate meets every support"
+    assert batch["present_IA"].shape == (1, 41)
+
+
+def test_fingerprint(cache: TokenCache, tokenizer: Tokenizer, examples: WikiHopExamples) -> None:
+    assert WikiHopExamples("other name", cache, tokenizer, LENGTH).fingerprint == examples.fingerprint
+    assert WikiHopExamples("x", cache, tokenizer, LENGTH + 1).fingerprint != examples.fingerprint
+
+
+def test_hidden_answers(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    source = write_records(tmp_path / "test.json", [record(number, answer=...) for number in range(3)])
+    examples = WikiHopExamples("x", open_tokens(source, tokenizer, tmp_path / "cache"), tokenizer, LENGTH)
+    assert examples.labels is None
+    assert "labels" not in examples.batch(np.arange(3))
+
+
+def test_too_short_rows(cache: TokenCache, tokenizer: Tokenizer) -> None:
+    with pytest.raises(UserError, match=r"WH_train_0: its question of \d+ tokens .* use a larger --length"):
+        WikiHopExamples("x", cache, tokenizer, 8)
+
+
+def test_predictions(examples: WikiHopExamples, tmp_path: Path) -> None:
+    scores = torch.full((9, 3), -torch.inf)
+    scores[:, 0], scores[4:, 1] = -5.0, -4.0
+    scores[7, 2] = 0.5
+    write_predictions(examples, scores, tmp_path / "out" / "predictions.json")
+    best = ["france"] * 4 + ["wales"] * 3 + ["the river", "wales"]
+    expected = {one["id"]: text for one, text in zip(RECORDS, best, strict=True)}
+    assert json.loads((tmp_path / "out" / "predictions.json").read_text()) == expected
+    with pytest.raises(ValueError, match="expected scores of 9 instances, found 8"):
+        write_predictions(examples, scores[:8], tmp_path / "predictions.json")
+    scores[0, 2] = 0.0
+    with pytest.raises(ValueError, match="WH_train_0: expected -inf from candidate 2 on, found its best score at 2"):
+        write_predictions(examples, scores, tmp_path / "predictions.json")
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not (DATA / "wikihop").is_dir(), reason="NYSTROM_DATA names no folder with wikihop/ in it")
+@pytest.mark.parametrize("length", [160, 512, 4096])
+def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
+    tokenizer = add_special_tokens(read_tokenizer(DATA / "roberta-base", "roberta-base").tokenizer)
+    cache = open_tokens(DATA / "wikihop" / "train.json", tokenizer, tmp_path)
+    instances = read_instances(DATA / "wikihop" / "train.json")
+    assert "WikiHop train has 22 instances" in (check_size(cache.ids, "train") or "")
+    examples = WikiHopExamples("WikiHop train", cache, tokenizer, length)
+    ids = markers(tokenizer)
+    assert (ids.question, ids.end_answer) == (50265, 50268)
+    assert len(examples) == len(instances) == 22
+    for number, instance in enumerate(instances):
+        batch = examples.batch(np.asarray([number]), pad_to=length)
+        assert batch["labels"].tolist() == [instance.answer]
+        supports: dict[tuple[int, ...], list[int]] = {}
+        for row, tokens in enumerate(batch["tokens_BN"]):
+            group = tuple(batch["candidates_BC"][row].tolist())
+            chosen = tokens[batch["mask_BN"][row] & ~batch["global_BN"][row] & (tokens != ids.eos)]
+            supports.setdefault(group, []).extend(chosen.tolist())
+            prefix = tokenizer.decode(tokens[batch["global_BN"][row]].tolist(), skip_special_tokens=False)
+            candidates = "".join(f"<answer>{spaced(instance.candidates[c])}</answer>" for c in group if c >= 0)
+            assert prefix == f"<s><question>{spaced(instance.query)}</question>{candidates}"
+        expected = "".join(map(spaced, instance.supports))
+        assert [tokenizer.decode(found) for found in supports.values()] == [expected] * len(supports)
+        assert [c for group in supports for c in group if c >= 0] == list(range(len(instance.candidates)))
+
+
+def spaced(text: str) -> str:
+    return text if text.startswith(" ") else f" {text}"
