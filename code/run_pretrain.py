@@ -23,13 +23,12 @@ def pretrain(
     experiment = open_experiment(model, overrides or [])
 
     # After the config was checked: importing torch takes seconds.
+    from nystromformer.tasks.experiment.door import run_device
     from nystromformer.tasks.pretraining.pretrain import pretrain as run
-    from nystromformer.training import choose_device, join_group
+    from nystromformer.training import join_group
 
     with join_group() as group:
-        precision = experiment.config.model.mixed_precision
-        chosen = group.check(lambda: choose_device(device, precision, group.local_rank if group.size > 1 else None))
-        stopped_by = run(experiment, dataset, chosen, workers, verify, group)
+        stopped_by = run(experiment, dataset, run_device(experiment, device, group), workers, verify, group)
     group.leave(0 if stopped_by is None else 128 + stopped_by)
 
 

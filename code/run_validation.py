@@ -25,10 +25,11 @@ def validation(
     experiment = open_experiment(model, overrides or [])
 
     # After the config was checked: importing torch takes seconds.
+    from nystromformer.tasks.experiment.door import run_device
     from nystromformer.tasks.pretraining.validation import table, validate
-    from nystromformer.training import choose_device
+    from nystromformer.training import Group
 
-    chosen = choose_device(device, experiment.config.model.mixed_precision)
+    chosen = run_device(experiment, device, Group())
     typer.echo(table(validate(experiment, dataset, chosen, checkpoint, rows, baselines, verify)))
 
 

@@ -22,7 +22,8 @@ from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.pretraining import compiled
 from nystromformer.tasks.pretraining.batches import PretrainingSteps
 from nystromformer.tasks.pretraining.compiled import compiled_where_it_pays
-from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain
+from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Group, Step, Trainer, choose_device
 from nystromformer.training import compile as compiling
 from nystromformer.training.checkpoint import read_checkpoint

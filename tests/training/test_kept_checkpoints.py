@@ -9,7 +9,7 @@ from scripted import Scripted, settings
 from small import CPU
 from torch import Tensor
 
-from nystromformer.tasks.experiment.run import is_finished, newest, resume, tidy
+from nystromformer.tasks.experiment.run import newest, resume, tidy
 from nystromformer.training import Group, Trainer
 from nystromformer.training.checkpoint import FORMAT, read_latest, remove_old, write_checkpoint
 
@@ -22,7 +22,7 @@ def start(folder: Path, **changes: Any) -> None:
     wanted = settings(PER_EPOCH * EPOCHS, **frequent)
     trainer = Trainer(Scripted([1.0] * EPOCHS, steps_per_epoch=PER_EPOCH), wanted, folder, CPU, {})
     latest = newest(folder, Group())
-    if latest is not None and is_finished(latest, wanted.num_steps):
+    if latest is not None and latest.ends(wanted.num_steps):
         tidy(latest, wanted, Group())
         return
     if latest is not None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from small import CPU, run_here, write_experiment
 
-from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain
+from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Step
 from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log

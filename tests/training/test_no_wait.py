@@ -22,7 +22,8 @@ from nystromformer.attention import landmarks
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
-from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain
+from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.tasks.wikihop.task import WikiHop
 from nystromformer.training import Device, Trainer
 from nystromformer.training.device import choose_device

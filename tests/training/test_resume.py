@@ -16,7 +16,8 @@ from small import CPU, LENGTH, command, small_config, write_experiment
 from nystromformer.data.dataset import open_dataset
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.folder import checkpoint_facts
-from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain, training_settings
+from nystromformer.tasks.pretraining.pretrain import pretrain, training_settings
+from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Trainer
 from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log

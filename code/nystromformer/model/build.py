@@ -1,10 +1,11 @@
 """Whole models from a config.
 
-Shapes: B batch, N tokens, K masked positions, V vocabulary.
+Shapes: B batch, N tokens, K masked positions, V vocabulary, C classes.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,23 +17,48 @@ from nystromformer.model.heads import ClassificationHead, MaskedLMHead
 from nystromformer.model.layers import at_positions
 
 
+@dataclass(frozen=True)
+class ClassHead:
+    """The head of an objective that tells classes apart, beside masked language modelling."""
+
+    name: str
+    """The module's, with which the names of its weights begin."""
+    classes: int
+    of: Literal["rows", "positions"]
+    """What has a class: each row, by its pooled vector, or each masked position."""
+
+
+CLASS_HEADS = {"sop": ClassHead("sentence_order", 2, "rows")}
+"""By the objective's name in config.json."""
+
+
 class PretrainingOutput(NamedTuple):
     mlm_BKV: Tensor | None
     """Vocabulary logits at the masked positions; None where labels were given."""
-    order_B2: Tensor | None
-    """Logits of "in order", "swapped"; None where the model has no sentence-order head."""
     mlm_sums: Tensor | None
     """Loss sum, number right and number counted of the masked positions, (3,), where labels were given."""
+    classes: dict[str, Tensor]
+    """Logits of the other objectives by their names: (B, C) of rows, (B, K, C) of positions."""
+
+    @property
+    def order_B2(self) -> Tensor | None:
+        """Logits of "in order", "swapped"; None where the model has no sentence-order head."""
+        return self.classes.get("sop")
 
 
 class PretrainingModel(nn.Module):
-    """Encoder, masked-language-model head and, where asked, sentence-order head (Lan et al. 2020)."""
+    """Encoder, masked-language-model head and those of other objectives, such as sentence order (Lan et al. 2020)."""
+
+    sentence_order: ClassificationHead | None
 
     def __init__(self, config: ModelConfig, objectives: Sequence[str]) -> None:
         super().__init__()
         self.encoder = Encoder(config)
         self.mlm = MaskedLMHead(config)
-        self.sentence_order = ClassificationHead(config.transformer_dim, 2) if "sop" in objectives else None
+        self.heads = {name: head for name, head in CLASS_HEADS.items() if name in objectives}
+        for name, head in CLASS_HEADS.items():
+            module = ClassificationHead(config.transformer_dim, head.classes) if name in objectives else None
+            self.register_module(head.name, module)
 
     def forward(
         self,
@@ -42,7 +68,7 @@ class PretrainingModel(nn.Module):
         types_BN: Tensor | None = None,
         labels_BK: Tensor | None = None,
     ) -> PretrainingOutput:
-        """Logits of the masked positions, or with labels their loss; and logits of the sentence order.
+        """Logits of the masked positions, or with labels their loss; and logits of the other objectives.
 
         Args:
             tokens_BN, mask, types_BN: as for Encoder.
@@ -51,10 +77,13 @@ class PretrainingModel(nn.Module):
         """
         hidden_BKE, pooled_BE = self._encoded(tokens_BN, positions_BK, mask, types_BN)
         word_VE = self.encoder.embeddings.word.weight
-        order_B2 = None if self.sentence_order is None else self.sentence_order(pooled_BE)
+        classes = {
+            name: getattr(self, head.name)(pooled_BE if head.of == "rows" else hidden_BKE)
+            for name, head in self.heads.items()
+        }
         if labels_BK is None:
-            return PretrainingOutput(self.mlm(hidden_BKE, word_VE), order_B2, None)
-        return PretrainingOutput(None, order_B2, self.mlm.sums(hidden_BKE, word_VE, labels_BK))
+            return PretrainingOutput(self.mlm(hidden_BKE, word_VE), None, classes)
+        return PretrainingOutput(None, self.mlm.sums(hidden_BKE, word_VE, labels_BK), classes)
 
     def _encoded(
         self,
@@ -63,8 +92,8 @@ class PretrainingModel(nn.Module):
         mask: Tensor | AttentionMask | None,
         types_BN: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Hidden vectors of the masked positions and, for a sentence order, the pooled one; no more than these."""
-        if self.sentence_order is None:
+        """Hidden vectors of the masked positions and, for classes of rows, the pooled one; no more than these."""
+        if not any(head.of == "rows" for head in self.heads.values()):
             return self.encoder(tokens_BN, mask, types_BN, positions_BK), None
         if self.encoder.pooling == "first":
             hidden = self.encoder(tokens_BN, mask, types_BN, F.pad(positions_BK, (1, 0)))

@@ -7,7 +7,7 @@ import pytest
 from small import small_config
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment.folder import check_resumable
+from nystromformer.tasks.experiment.checks import check_resumable
 
 
 def facts(attn_type: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from nystromformer.config import experiment_config
 from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
-from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.start import start_weights
+from nystromformer.tasks.experiment.start import initial_model, open_start_weights
 from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training import Group
 from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
 
 LONG = 100
@@ -59,10 +59,10 @@ def experiment_from(folder: Path, from_cp: str, resize: str = "lossless", **chan
 
 def begin(experiment: Experiment, dataset: Dataset) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a new run would begin with, and what it would say about it."""
-    config = experiment.config
-    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    facts = start_weights(model, experiment, dataset)
-    return model.state_dict(), facts["started_from"]
+    model, start = initial_model(experiment.config), open_start_weights(experiment, dataset)
+    assert start is not None
+    start.give(model, Group())
+    return model.state_dict(), dict(start.origin)
 
 
 def refusal(experiment: Experiment, dataset: Dataset) -> str:

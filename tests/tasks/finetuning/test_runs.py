@@ -16,6 +16,7 @@ import torch
 from finetuning import copy_of, pretrained, sweep, write_sst2, write_stsb
 from small import CPU, ROOT, command, run_here
 
+from nystromformer.tasks.experiment.door import open_finetuning
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.finetuning.results import (
     EpochMetrics,
@@ -25,12 +26,11 @@ from nystromformer.tasks.finetuning.results import (
 )
 from nystromformer.tasks.finetuning.run import _build, run_folder
 from nystromformer.tasks.finetuning.spread import Spread
-from nystromformer.tasks.finetuning.start import open_pretrained
-from nystromformer.tasks.finetuning.sweep import Finetuned, finetune, open_setup
+from nystromformer.tasks.finetuning.sweep import Finetuned, finetune, plan_setup
 from nystromformer.tasks.finetuning.tables import table
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
-from nystromformer.training import Device, Group, Trainer
+from nystromformer.training import Device, Trainer
 from nystromformer.training.checkpoint import Found, find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 
@@ -236,7 +236,7 @@ def test_the_last_epochs_weights_predict_where_they_are_asked_for(
         assert sorted(result.predictions) == [f"predictions/{name}.tsv" for name in ("SST-2", "dev", "test")]
         model = definition.objective.build(experiment.config.model).eval()
         model.load_state_dict(read_checkpoint(Path(result.folder) / f"cp-{epoch:04d}.model")["model"])
-        setup = open_setup(experiment, definition, sweep(), CPU, Group(), open_pretrained(experiment, "last"))
+        setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
         batch = definition.test(setup.loading)["test"].batch(np.arange(9))
         with torch.no_grad():
             chances = definition.objective.scores(model, batch).softmax(1)[:, 1].tolist()
@@ -367,9 +367,9 @@ def test_every_input_is_of_the_identity(
     definition = sst2(glue_folder)
 
     def name(*overrides: str, device: Device = CPU, **changes: object) -> str:
-        opened, wanted = open_experiment(experiment.folder, overrides), sweep(**changes)
-        pretrained = open_pretrained(opened, wanted.checkpoint)
-        setup = open_setup(opened, definition, wanted, device, Group(), pretrained)
+        wanted = sweep(**changes)
+        opened = open_finetuning(open_experiment(experiment.folder, overrides), device, wanted.checkpoint)
+        setup = plan_setup(opened, definition, wanted)
         return run_folder(setup, definition.load(setup.loading), wanted.runs[0]).name
 
     base = name()
@@ -422,7 +422,7 @@ def test_every_input_is_of_the_identity(
 
 def test_seeds_begin_with_heads_of_their_own(experiment: Experiment, glue_folder: Path) -> None:
     definition = sst2(glue_folder)
-    setup = open_setup(experiment, definition, sweep(), CPU, Group(), open_pretrained(experiment, "last"))
+    setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
     splits = definition.load(setup.loading)
     heads, encoders = [], []
     for run in sweep(seeds=(0, 0, 1)).runs:
@@ -457,7 +457,7 @@ def test_predictions_follow_the_test_data(experiment: Experiment, tmp_path: Path
 
 def definition_warnings(data: Path, experiment: Experiment) -> list[str]:
     definition = sst2(data)
-    setup = open_setup(experiment, definition, sweep(), CPU, Group(), open_pretrained(experiment, "last"))
+    setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
     return definition.load(setup.loading).warnings
 
 
@@ -521,7 +521,7 @@ def _stopped(experiment: Experiment, glue_folder: Path, folder: Path) -> str:
 def test_a_finished_runs_model_is_let_go(experiment: Experiment, glue_folder: Path) -> None:
     """On a GPU, models that wait for the garbage collector add up."""
     definition = sst2(glue_folder)
-    setup = open_setup(experiment, definition, sweep(), CPU, Group(), open_pretrained(experiment, "last"))
+    setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
     task, _ = _build(setup, definition.load(setup.loading), sweep().runs[0])
     list(task.steps(0, 2))
     model = weakref.ref(task.model)

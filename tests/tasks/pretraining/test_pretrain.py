@@ -19,7 +19,8 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies, count_guesses
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.guess import top_guesses
-from nystromformer.tasks.pretraining.pretrain import Pretraining, pretrain
+from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.tasks.pretraining.validation import read_validation, table, validate
 from nystromformer.training import Device, choose_device
 from nystromformer.training.checkpoint import read_checkpoint
@@ -240,7 +241,7 @@ def test_counts_of_the_whole_batch_weigh_the_micro_batches(dataset_folder: Path)
     task = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]).eval(), config, dataset, CPU)
     step = next(task.steps(0, 1))
     assert len(step.micro_batches) == 4
-    orders = torch.cat([batch["order_B"] for batch in step.micro_batches])
+    orders = torch.cat([batch["sop_labels"] for batch in step.micro_batches])
     parts = [task.loss(batch) for batch in step.micro_batches]
     total = torch.stack([loss for loss, _ in parts]).sum()
     sums = torch.stack([s for _, s in parts]).sum(0)
@@ -257,7 +258,7 @@ def test_a_row_with_an_order_weighs_the_same_in_every_step(dataset_folder: Path)
     config = small_config()
     task = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]), config, open_dataset(dataset_folder), CPU)
     batches = [batch for step in task.steps(0, 6) for batch in step.micro_batches]
-    assert len({int((batch["order_B"] >= 0).sum()) for batch in batches}) > 1
+    assert len({int((batch["sop_labels"] >= 0).sum()) for batch in batches}) > 1
     assert len({float(batch["sop_count"]) for batch in batches}) == 1
 
 

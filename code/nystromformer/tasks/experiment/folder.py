@@ -7,34 +7,11 @@ from typing import Any
 
 import nystromformer
 from nystromformer.config import ExperimentConfig, NystromConfig, load_config, overridden, peek_config
-from nystromformer.config.attention import what_decides
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.shape import SHAPE, recall_shape, run_shape
 
 CONTAINER_MODEL = Path("/model")
-
-# What may change between two starts of one run. Everything else decides what the model is or which rows it sees.
-_FREE = {
-    "model": {"mixed_precision", "attention_grad_checkpointing", "gelu_grad_checkpointing", "dropout_prob", "compile"},
-    "pretraining_setting": {
-        "learning_rate",
-        "warmup",
-        "batches_per_report",
-        "epoch",
-        "validate_batches_per_epoch",
-        "weight_decay",
-        "adam_beta1",
-        "adam_beta2",
-        "adam_eps",
-        "max_grad_norm",
-        "keep_checkpoints",
-        "keep_epochs",
-        "minutes_per_checkpoint",
-    },
-    # Another micro-batch draws other dropout masks: allowed, and said.
-    "gpu_setting": {"inst_per_gpu", "parallel"},
-}
 
 
 @dataclass(frozen=True)
@@ -119,50 +96,3 @@ def checkpoint_facts(config: ExperimentConfig, dataset: Dataset) -> dict[str, An
         "dataset": dataset.fingerprint,
         "tokenizer": dataset.manifest.tokenizer_sha256,
     }
-
-
-def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: Path) -> None:
-    """Refuse weights that were trained with another tokenizer.
-
-    Raises:
-        UserError: the two differ.
-    """
-    found = dataset.manifest.tokenizer_sha256
-    if content["tokenizer"] != found:
-        raise UserError(
-            f"{source}: trained with another tokenizer (sha256 {content['tokenizer'][:12]}…) than the dataset's "
-            f"({found[:12]}…): its token ids mean other words. Use the dataset that it was trained on, or one made "
-            "with the same tokenizer."
-        )
-
-
-def _comparable(section: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: what_decides(value) if key == "attn_type" else value for key, value in section.items()}
-
-
-def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source: Path) -> list[str]:
-    """Refuse to go on with another model or other rows than the checkpoint's; returns the other differences.
-
-    Raises:
-        UserError: lists each difference that matters.
-    """
-    serious: list[str] = []
-    harmless: list[str] = []
-    for section, free in _FREE.items():
-        before, now = (_comparable(each["config"][section]) for each in (content, facts))
-        for key in sorted(before.keys() | now.keys()):
-            if before.get(key) != now.get(key):
-                line = f"{section}.{key}: {before.get(key)!r} in the checkpoint, {now.get(key)!r} now"
-                (harmless if key in free else serious).append(line)
-    # What mixed_precision true amounts to depends on the device; earlier versions did not say it.
-    if content.get("precision", facts.get("precision")) != facts.get("precision"):
-        harmless.append(f"precision: {content['precision']} in the checkpoint, {facts['precision']} now")
-    if content["dataset"] != facts["dataset"]:
-        serious.append(f"dataset: {content['dataset'][:12]} in the checkpoint, {facts['dataset'][:12]} now")
-    if serious:
-        lines = "".join(f"\n  {line}" for line in serious)
-        raise UserError(
-            f"{source}: the run cannot go on, because what it trains or what it reads has changed:{lines}\n"
-            "Restore these, or start in a new folder (with from_cp to begin from these weights)."
-        )
-    return harmless

@@ -1,8 +1,9 @@
 """What every training task does around the loop: hold the folder, find the checkpoint, place the model."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import torch
 from torch import nn
 
 from nystromformer.config import ExperimentConfig
-from nystromformer.tasks.experiment.folder import Experiment, check_resumable
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
 from nystromformer.training.checkpoint import (
     epoch_name,
@@ -28,15 +28,20 @@ from nystromformer.training.folder import RunLock
 logger = logging.getLogger(__name__)
 
 
-def check_same_run(facts: Mapping[str, Any], group: Group) -> None:
-    """Check that all processes read the same config.json and dataset.
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was read."""
 
-    Raises:
-        UserError: names each key that differs.
-    """
-    sections = {section: part for section, part in facts["config"].items() if isinstance(part, dict)}
-    values = {f"{section}.{key}": value for section, part in sections.items() for key, value in part.items()}
-    group.same(**values, dataset=facts["dataset"])
+    path: Path
+    content: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.content["step"])
+
+    def ends(self, num_steps: int) -> bool:
+        """Whether it is the one of a run's last epoch's end."""
+        return self.step >= num_steps and self.path.stem == epoch_name(self.content["epoch"])
 
 
 @contextmanager
@@ -55,9 +60,7 @@ def held_folder(folder: Path, group: Group) -> Iterator[None]:
         yield
 
 
-def newest(
-    folder: Path, group: Group, check: Callable[[Path, dict[str, Any]], None] = lambda path, content: None
-) -> tuple[Path, dict[str, Any]] | None:
+def newest(folder: Path, group: Group, check: Callable[[Saved], None] = lambda saved: None) -> Saved | None:
     """The newest readable checkpoint of a folder; the main process chooses it, all read it.
 
     Args:
@@ -66,67 +69,46 @@ def newest(
     Raises:
         UserError: there are some and none can be read, or the newest is refused.
     """
-    latest: tuple[Path, dict[str, Any]] | None = None
+    mine: Saved | None = None
 
     def choose() -> str | None:
-        nonlocal latest
+        nonlocal mine
         latest = read_latest(folder, logger.warning)
         if latest is None:
             return None
-        check(*latest)
-        return latest[0].name
+        mine = Saved(*latest)
+        check(mine)
+        return mine.path.name
 
     name = group.on_main(choose)
     if name is None:
         return None
     path = folder / name
-    return group.check(lambda: latest or (path, read_checkpoint(path)))
+    return group.check(lambda: mine or Saved(path, read_checkpoint(path)))
 
 
-def latest_checkpoint(
-    experiment: Experiment, facts: Mapping[str, Any], group: Group
-) -> tuple[Path, dict[str, Any]] | None:
-    """The folder's newest checkpoint, of a pretraining run that can go on.
-
-    Raises:
-        UserError: none can be read, or the run cannot go on from it (lists each difference).
-    """
-
-    def check(path: Path, content: dict[str, Any]) -> None:
-        for difference in check_resumable(content, facts, path):
-            logger.info("changed since %s: %s", path.name, difference)
-
-    return newest(experiment.checkpoints, group, check)
-
-
-def is_finished(latest: tuple[Path, Mapping[str, Any]] | None, num_steps: int) -> bool:
-    """Whether a run's newest checkpoint is the one of its last epoch's end."""
-    return latest is not None and latest[1]["step"] >= num_steps and latest[0].stem == epoch_name(latest[1]["epoch"])
-
-
-def resume(trainer: Trainer, latest: tuple[Path, Mapping[str, Any]]) -> None:
+def resume(trainer: Trainer, saved: Saved) -> None:
     """Go on from a checkpoint.
 
     Raises:
         UserError: it does not fit the model.
     """
-    path, content = latest
-    trainer.group.check(lambda: trainer.resume(content, path))
-    tidy(latest, trainer.settings, trainer.group)
-    say(trainer.group, "going on from %s, step %d of %d", path.name, content["step"], trainer.settings.num_steps)
+    trainer.group.check(lambda: trainer.resume(saved.content, saved.path))
+    tidy(saved, trainer.settings, trainer.group)
+    say(trainer.group, "going on from %s, step %d of %d", saved.path.name, saved.step, trainer.settings.num_steps)
 
 
-def tidy(latest: tuple[Path, Mapping[str, Any]], settings: TrainingSettings, group: Group) -> None:
+def tidy(saved: Saved, settings: TrainingSettings, group: Group) -> None:
     """Put a run's checkpoints in order: after a kill at an epoch's very end, and for settings that have changed."""
-    path, content = latest
+    folder = saved.path.parent
 
     def work() -> None:
-        remove_leftovers(path.parent)
-        write_missing_weights(content, path)
-        if content["step"] < settings.num_steps:
-            reopen_epoch(content, path, settings.steps_per_epoch)
+        remove_leftovers(folder)
+        write_missing_weights(saved.content, saved.path)
+        if saved.step < settings.num_steps:
+            reopen_epoch(saved.content, saved.path, settings.steps_per_epoch)
         if settings.best_metric is None:  # else the next epoch's end knows which epochs stay
-            remove_old(path.parent, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
+            remove_old(folder, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
 
     group.on_main(work)
 

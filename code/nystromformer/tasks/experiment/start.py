@@ -1,70 +1,58 @@
-"""Where a new run's weights come from: config.json's `from_cp`, another run's checkpoint."""
+"""Where weights come from: config.json's `from_cp`, another run's checkpoint; for fine-tuning, a pretrained encoder."""
 
-import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
-from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
-from nystromformer.tasks.experiment.folder import Experiment, check_same_tokenizer
-from nystromformer.training.checkpoint import read_checkpoint
-from nystromformer.training.group import Group
+from nystromformer.interop.transfer import DoesNotFit, transfer_weights
+from nystromformer.model import PretrainingModel
+from nystromformer.tasks.experiment.checks import check_same_tokenizer
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.run import say
+from nystromformer.training import Group
+from nystromformer.training.checkpoint import UnreadableCheckpoint, choose_weights, find_weights, read_checkpoint
 
-logger = logging.getLogger(__name__)
+ENCODER = "encoder."
+"""How the names of an encoder's weights begin."""
 
 
-def start_weights(
-    model: nn.Module,
-    experiment: Experiment,
-    dataset: Dataset,
-    resumed: Mapping[str, Any] | None = None,
-    group: Group = Group(),  # noqa: B008  # immutable
-) -> dict[str, Any]:
-    """Give a new run's model the weights of `from_cp`, where config.json names one.
+@dataclass(frozen=True)
+class StartWeights:
+    """Another run's weights, in the shapes of a new run's model."""
 
-    Args:
-        model: as built from config.json, not yet distributed; its weights are replaced.
-        resumed: content of the run's own checkpoint, if it has one: then `from_cp` is not used.
-        group: the processes that train together; each calls this.
+    path: Path
+    origin: Mapping[str, Any]
+    """Path as in config.json, sha256 and step: what the run's checkpoints say about it."""
+    weights: Mapping[str, Tensor]
+    """Every weight of the model."""
+    notes: Sequence[str]
+    """What was done to fit them."""
 
-    Returns:
-        `started_from` (path as in config.json, sha256, step), which the run's checkpoints carry; None for a run that
-        began with initial weights.
+    def give(self, model: nn.Module, group: Group) -> None:
+        """Replace a model's weights, and say so."""
+        model.load_state_dict(self.weights)
+        for line in (f"weights from {self.path} (step {self.origin['step']})", *(f"  {note}" for note in self.notes)):
+            say(group, "%s", line)
+
+
+def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights | None:
+    """The weights that `from_cp` names; None where config.json names none.
 
     Raises:
         UserError: missing, unreadable, with another tokenizer, or of another architecture (lists all that differs).
     """
-    name = experiment.config.from_cp
-    if resumed is not None:
-        origin = resumed.get("started_from")
-        if group.is_main and name is not None and name != (origin or {}).get("path"):
-            began = "its initial weights" if origin is None else origin["path"]
-            logger.info(
-                "from_cp %s is not used: this run began with %s and goes on from its own checkpoint; start in a new "
-                "folder to begin with other weights",
-                *(name, began),
-            )
-        return {"started_from": origin}
+    config, name = experiment.config, experiment.config.from_cp
     if name is None:
-        return {"started_from": None}
+        return None
     path = experiment.path(name)
-    step, transfer = group.check(lambda: _read(path, model, experiment.config, dataset))
-    model.load_state_dict(transfer.weights)
-    if group.is_main:
-        logger.info("weights from %s (step %d)", path, step)
-        for line in transfer.notes:
-            logger.info("  %s", line)
-    sha256 = group.on_main(lambda: sha256_of(path))
-    return {"started_from": {"path": name, "sha256": sha256, "step": step}}
-
-
-def _read(path: Path, model: nn.Module, config: ExperimentConfig, dataset: Dataset) -> tuple[int, Transfer]:
     if not path.is_file():
         raise UserError(_nothing_there(path))
     content = read_checkpoint(path)
@@ -75,13 +63,74 @@ def _read(path: Path, model: nn.Module, config: ExperimentConfig, dataset: Datas
         raise UserError(f"{path}: not a checkpoint of a run: {lacks}")
     check_same_tokenizer(content, dataset, path)
     now = config.model.model_dump(mode="json", by_alias=True)
+    initial = initial_model(config).state_dict()
     try:
-        transfer = transfer_weights(model.state_dict(), now, weights, content["config"]["model"], config.from_cp_resize)
+        transfer = transfer_weights(initial, now, weights, content["config"]["model"], config.from_cp_resize)
     except DoesNotFit as error:
         raise refusal(
             path, error, "max_seq_len, num_sen_type, attn_type and its parameters, and the objectives"
         ) from error
-    return int(content["step"]), transfer
+    origin = {"path": name, "sha256": sha256_of(path), "step": int(content["step"])}
+    return StartWeights(path, origin, transfer.weights, transfer.notes)
+
+
+def initial_model(config: ExperimentConfig) -> PretrainingModel:
+    """The model of a run with the initial weights that its seed decides."""
+    torch.manual_seed(config.pretraining_setting.seed)
+    return PretrainingModel(config.model, config.pretraining_setting.objectives)
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A checkpoint of a pretraining run."""
+
+    path: Path
+    sha256: str
+    step: int
+    epoch: int
+    model_config: Mapping[str, Any]
+    """The section "model" of the config.json that it was trained with."""
+    tokenizer_sha256: str
+    encoder: Mapping[str, Tensor]
+    """The weights whose names begin with "encoder."."""
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+
+def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
+    """The checkpoint of an experiment that `wanted` names: "last" or an epoch's number.
+
+    Raises:
+        UserError: no such checkpoint (lists those that there are), or an unreadable one.
+    """
+    found = find_weights(experiment.checkpoints)
+    if found and wanted != "last" and not (wanted.isdecimal() and int(wanted) in found):
+        numbers = ", ".join(map(str, found))
+        raise UserError(
+            f"{experiment.checkpoints}: expected --checkpoint last or one of {numbers}; found {wanted!r}. Fine-tuning "
+            "begins with one checkpoint of the pretraining"
+        )
+    (path,) = choose_weights(experiment.checkpoints, wanted)
+    try:
+        content = read_checkpoint(path)
+    except UnreadableCheckpoint as error:
+        others = ", ".join(str(epoch) for epoch, other in found.items() if other != path)
+        advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"
+        raise UserError(f"{error}; {advice}") from error
+    absent = [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]
+    if absent:
+        raise UserError(f"{path}: not a checkpoint of a run: without {', '.join(absent)}")
+    return Pretrained(
+        path,
+        sha256_of(path),
+        int(content["step"]),
+        int(content["epoch"]),
+        content["config"]["model"],
+        content["tokenizer"],
+        {name: weight for name, weight in content["model"].items() if name.startswith(ENCODER)},
+    )
 
 
 def refusal(path: Path, error: DoesNotFit, may_differ: str) -> UserError:

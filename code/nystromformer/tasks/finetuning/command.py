@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
+from nystromformer.tasks.experiment.door import open_finetuning, run_device
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.baselines import text_baselines
 from nystromformer.tasks.finetuning.definition import Definition
@@ -16,10 +17,10 @@ from nystromformer.tasks.finetuning.objective import Classes
 from nystromformer.tasks.finetuning.run import Setup, test_fingerprint
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
-from nystromformer.tasks.finetuning.start import load_encoder, open_pretrained
-from nystromformer.tasks.finetuning.sweep import Finetuned, open_setup, run_sweep
+from nystromformer.tasks.finetuning.start import load_encoder
+from nystromformer.tasks.finetuning.sweep import Finetuned, plan_setup, run_sweep
 from nystromformer.tasks.finetuning.tables import table
-from nystromformer.training import choose_device, join_group
+from nystromformer.training import join_group
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +37,9 @@ def run_sweeps(
         UserError: anything that does not fit; the tasks before it are done.
     """
     with join_group() as group:
-        precision = experiment.config.model.mixed_precision
-        chosen = group.check(lambda: choose_device(device, precision, group.local_rank if group.size > 1 else None))
-        pretrained = group.check(lambda: open_pretrained(experiment, sweep.checkpoint))
-        setups = [
-            group.check(partial(open_setup, experiment, definition, sweep, chosen, group, pretrained))
-            for definition in definitions
-        ]
+        chosen = run_device(experiment, device, group)
+        opened = open_finetuning(experiment, chosen, sweep.checkpoint, sweep.tokenizer, group)
+        setups = [group.check(partial(plan_setup, opened, definition, sweep)) for definition in definitions]
         # What is wrong with the last task is known now, and not once the tasks before it have trained for hours.
         group.check(lambda: check_weights(setups[0]))
         for definition in definitions:
@@ -86,10 +83,10 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
         return {}
     path = setup.experiment.checkpoints / definition.name / BASELINES
     tested = test_fingerprint(done.test) if labelled else ""
-    found = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
-    if found is None:
+    measured = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
+    if measured is None:
         num_classes = definition.objective.count if isinstance(definition.objective, Classes) else None
-        found = Measured(
+        measured = Measured(
             data=splits.fingerprint,
             tested=tested,
             rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
@@ -98,5 +95,5 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
             command=setup.sweep.command,
             machine=machine_facts(),
         )
-        keep_baselines(path, found)
-    return found.baselines
+        keep_baselines(path, measured)
+    return measured.baselines

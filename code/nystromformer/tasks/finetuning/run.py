@@ -17,14 +17,16 @@ import nystromformer
 from nystromformer.config import AttentionConfig, ExperimentConfig, NystromConfig, SoftmaxConfig
 from nystromformer.config.attention import what_decides
 from nystromformer.model import count_parameters
+from nystromformer.tasks.experiment.door import OpenedFinetuning
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.run import held_folder, newest, placed, resume, say
+from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say
+from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, read_result
 from nystromformer.tasks.finetuning.settings import RunSettings, Sweep
-from nystromformer.tasks.finetuning.start import Pretrained, load_encoder
+from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
 from nystromformer.training.checkpoint import epoch_name, find_checkpoints, load_weights, read_checkpoint, remove_old
@@ -41,15 +43,28 @@ _NO_EFFECT = {"compile", "attention_grad_checkpointing", "gelu_grad_checkpointin
 class Setup:
     """What all runs of a command share."""
 
-    experiment: Experiment
+    opened: OpenedFinetuning
     config: ExperimentConfig
     """With room for the task's rows and tokens."""
     definition: Definition
-    pretrained: Pretrained
     loading: Loading
     sweep: Sweep
-    device: Device
-    group: Group
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.opened.experiment
+
+    @property
+    def pretrained(self) -> Pretrained:
+        return self.opened.pretrained
+
+    @property
+    def device(self) -> Device:
+        return self.opened.device
+
+    @property
+    def group(self) -> Group:
+        return self.opened.group
 
     @property
     def budget(self) -> int:
@@ -66,7 +81,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
     config, pretraining = setup.config, setup.config.pretraining_setting
     model = config.model.model_dump(mode="json", by_alias=True)
     model["attn_type"] = what_decides(model["attn_type"])
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "task": setup.definition.name,
         "checkpoint": setup.pretrained.sha256,
         "tokenizer": setup.pretrained.tokenizer_sha256,
@@ -80,9 +95,9 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
         "settings": asdict(settings),
     }
     if config.model.mixed_precision is True:
-        found["precision"] = setup.device.precision  # which config.json leaves to the device
+        facts["precision"] = setup.device.precision  # which config.json leaves to the device
     # Unsorted, the batches are those of every version.
-    return found | {"plan": PLAN_VERSION} if settings.bucket > 1 else found
+    return facts | {"plan": PLAN_VERSION} if settings.bucket > 1 else facts
 
 
 def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
@@ -113,10 +128,10 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
         trainer = Trainer(
             finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
         )
-        latest = newest(folder, group, partial(_say_division, facts=facts))
-        if latest is not None:
-            resume(trainer, latest)
-            latest = None  # a second copy of weights and optimizer, for as long as the run takes
+        saved = newest(folder, group, partial(_say_division, facts=facts))
+        if saved is not None:
+            resume(trainer, saved)
+            saved = None  # a second copy of weights and optimizer, for as long as the run takes
         say(group, "%s", folder)
         stopped_by = trainer.run()
         if stopped_by is not None:
@@ -144,11 +159,11 @@ def _finished(setup: Setup, splits: Splits, settings: RunSettings, folder: Path)
     return result
 
 
-def _say_division(path: Path, content: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def _say_division(saved: Saved, facts: Mapping[str, Any]) -> None:
     """Say it where a run goes on that was divided otherwise."""
     for key, now in facts["division"].items():
-        if (before := content["division"].get(key)) != now:
-            logger.info("changed since %s: %s: %s in the checkpoint, %s now", path.name, key, before, now)
+        if (before := saved.content["division"].get(key)) != now:
+            logger.info("changed since %s: %s: %s in the checkpoint, %s now", saved.path.name, key, before, now)
 
 
 def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> None:

@@ -1,77 +1,17 @@
 """The pretrained encoder that a fine-tuning run begins with."""
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
 from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.start import refusal
-from nystromformer.training.checkpoint import UnreadableCheckpoint, choose_weights, find_weights, read_checkpoint
+from nystromformer.tasks.experiment.start import ENCODER, Pretrained, refusal
 
-_ENCODER = "encoder."
 _WORDS = "encoder.embeddings.word.weight"
-
-
-@dataclass(frozen=True)
-class Pretrained:
-    """A checkpoint of a pretraining run."""
-
-    path: Path
-    sha256: str
-    step: int
-    epoch: int
-    model_config: Mapping[str, Any]
-    """The section "model" of the config.json that it was trained with."""
-    tokenizer_sha256: str
-    encoder: Mapping[str, Tensor]
-    """The weights whose names begin with "encoder."."""
-
-    @property
-    def name(self) -> str:
-        return self.path.stem
-
-
-def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
-    """The checkpoint of an experiment that `wanted` names: "last" or an epoch's number.
-
-    Raises:
-        UserError: no such checkpoint (lists those that there are), or an unreadable one.
-    """
-    found = find_weights(experiment.checkpoints)
-    if found and wanted != "last" and not (wanted.isdecimal() and int(wanted) in found):
-        numbers = ", ".join(map(str, found))
-        raise UserError(
-            f"{experiment.checkpoints}: expected --checkpoint last or one of {numbers}; found {wanted!r}. Fine-tuning "
-            "begins with one checkpoint of the pretraining"
-        )
-    (path,) = choose_weights(experiment.checkpoints, wanted)
-    try:
-        content = read_checkpoint(path)
-    except UnreadableCheckpoint as error:
-        others = ", ".join(str(epoch) for epoch, other in found.items() if other != path)
-        advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"
-        raise UserError(f"{error}; {advice}") from error
-    absent = [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]
-    if absent:
-        raise UserError(f"{path}: not a checkpoint of a run: without {', '.join(absent)}")
-    return Pretrained(
-        path,
-        sha256_of(path),
-        int(content["step"]),
-        int(content["epoch"]),
-        content["config"]["model"],
-        content["tokenizer"],
-        {name: weight for name, weight in content["model"].items() if name.startswith(_ENCODER)},
-    )
 
 
 def finetuning_config(
@@ -116,7 +56,7 @@ def load_encoder(model: nn.Module, config: ExperimentConfig, pretrained: Pretrai
     Raises:
         UserError: of another architecture (lists all that differs).
     """
-    initial = {name: weight for name, weight in model.state_dict().items() if name.startswith(_ENCODER)}
+    initial = {name: weight for name, weight in model.state_dict().items() if name.startswith(ENCODER)}
     source, then = dict(pretrained.encoder), dict(pretrained.model_config)
     now = config.model.model_dump(mode="json", by_alias=True)
     added = now["vocab_size"] - then["vocab_size"]

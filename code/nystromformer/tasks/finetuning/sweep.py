@@ -6,15 +6,15 @@ from functools import partial
 from signal import Signals
 
 from nystromformer.errors import UserError
+from nystromformer.tasks.experiment.door import OpenedFinetuning, open_finetuning
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import held_folder, say
-from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.results import RunResult, best_combination
 from nystromformer.tasks.finetuning.run import Setup, exact_shares, has_predictions, predict, run_folder, train
 from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.start import Pretrained, finetuning_config, open_pretrained
+from nystromformer.tasks.finetuning.start import finetuning_config
 from nystromformer.training import Device, Group
 from nystromformer.training.checkpoint import remove_weights
 from nystromformer.training.loop import Diverged
@@ -51,20 +51,17 @@ def finetune(
     Raises:
         UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
     """
-    pretrained = group.check(lambda: open_pretrained(experiment, sweep.checkpoint))
-    return run_sweep(group.check(lambda: open_setup(experiment, definition, sweep, device, group, pretrained)))
+    opened = open_finetuning(experiment, device, sweep.checkpoint, sweep.tokenizer, group)
+    return run_sweep(group.check(lambda: plan_setup(opened, definition, sweep)))
 
 
-def open_setup(
-    experiment: Experiment, definition: Definition, sweep: Sweep, device: Device, group: Group, pretrained: Pretrained
-) -> Setup:
+def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -> Setup:
     """What all runs of a sweep share, but for the data.
 
     Raises:
-        UserError: the checkpoint's tokenizer is not there, or the rows that the flags ask for do not fit the model.
+        UserError: the rows that the flags ask for do not fit the model.
     """
-    found = find_tokenizer(experiment, sweep.tokenizer, pretrained.tokenizer_sha256)
-    tokenizer = definition.tokenizer(found)
+    experiment, tokenizer = opened.experiment, definition.tokenizer(opened.tokenizer)
     length = sweep.length or sweep.pad_to or experiment.config.model.max_seq_len
     if sweep.pad_to is not None and sweep.pad_to < length:
         raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
@@ -76,7 +73,7 @@ def open_setup(
         train_rows=sweep.train_rows,
         cache=experiment.checkpoints / definition.name / "cache",
     )
-    return Setup(experiment, config, definition, pretrained, loading, sweep, device, group)
+    return Setup(opened, config, definition, loading, sweep)
 
 
 def run_sweep(setup: Setup) -> Finetuned:

@@ -18,6 +18,7 @@ from nystromformer.data.counter import permute
 from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import count_predictions, prepare_rows
 from nystromformer.data.sampler import rows_of_step
+from nystromformer.tasks.pretraining.objectives import OBJECTIVES
 from nystromformer.training import Group, Step
 from nystromformer.training.loop import micro_batches
 from nystromformer.training.prefetch import Prefetched
@@ -33,8 +34,9 @@ class RowPreparation:
         self.vocab_size = dataset.vocab_size
         self.special = dataset.special
         self.mask_prob = config.pretraining_setting.mask_prob
-        self.sentence_order = "sop" in config.pretraining_setting.objectives
-        self.labelled_share = dataset.manifest.sentence_order_share("train")
+        chosen = config.pretraining_setting.objectives
+        self.sentence_order = "sop" in chosen
+        self.objectives = {name: make(dataset) for name, make in OBJECTIVES.items() if name in chosen}
         self.sentence_types = config.model.num_sen_type > 1
         self.micro_batch = config.gpu_setting.inst_per_gpu
 
@@ -67,18 +69,19 @@ class RowPreparation:
             "positions_BK": torch.from_numpy(prepared.positions_BK),
             "labels_BK": torch.from_numpy(prepared.labels_BK),
         }
-        if self.sentence_order:
-            tensors["order_B"] = torch.from_numpy(prepared.order_B)
+        for name, objective in self.objectives.items():
+            tensors[f"{name}_labels"] = torch.from_numpy(objective.labels(prepared))
         if self.sentence_types:
             tensors["types_BN"] = torch.from_numpy(prepared.types_BN)
         valid_BN = tensors["tokens_BN"] != self.special.pad
         if not valid_BN.all():
             tensors["mask_BN"] = valid_BN
-        # Counts of the whole batch: micro-batches weigh by their share of them, not by their number. Of rows with a
-        # sentence order it is the number that a batch has on average, so that each weighs the same in every step.
-        predictions = count_predictions(all_tokens, self.special, self.mask_prob).sum()
-        orders = len(all_tokens) * self.labelled_share or 1.0
-        counts = {"mlm_count": torch.tensor(float(predictions)), "sop_count": torch.tensor(orders)}
+        # Counts of the whole batch: micro-batches weigh by their share of them, not by their number.
+        predictions = int(count_predictions(all_tokens, self.special, self.mask_prob).sum())
+        numbers_of = {"mlm": float(predictions)} | {
+            name: float(objective.count(len(all_tokens), predictions)) for name, objective in self.objectives.items()
+        }
+        counts = {f"{name}_count": torch.tensor(number) for name, number in numbers_of.items()}
         parts = [
             {name: tensor[rows_of_part] for name, tensor in tensors.items()} | counts
             for rows_of_part in micro_batches(len(prepared.tokens_BN), self.micro_batch)

@@ -11,12 +11,14 @@ import torch
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment.folder import Experiment, check_same_tokenizer
+from nystromformer.tasks.experiment.checks import check_has_training_rows
+from nystromformer.tasks.experiment.door import open_scoring
+from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies
-from nystromformer.tasks.pretraining.batches import ValidationBatches
-from nystromformer.tasks.pretraining.pretrain import Pretraining
+from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
+from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device
-from nystromformer.training.checkpoint import choose_weights, load_weights, read_checkpoint
+from nystromformer.training.checkpoint import load_weights, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -73,21 +75,18 @@ def validate(
     Raises:
         UserError: no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
     """
-    dataset = experiment.dataset(dataset_folder, verify)
-    if baselines and not len(dataset.train):
-        raise UserError(
-            f"{dataset.folder}: a dataset for validation only has no training rows, from which the baselines are "
-            "counted: leave out --baselines"
-        )
+    opened = open_scoring(experiment, dataset_folder, device, wanted, verify)
+    dataset = opened.dataset
+    if baselines:
+        check_has_training_rows(dataset, "the baselines are counted from them: leave out --baselines")
     scores = []
-    for path in choose_weights(experiment.checkpoints, wanted):
+    for path in opened.checkpoints:
         model, content = load_checkpoint(experiment, path, device)
-        check_same_tokenizer(content, dataset, path)
-        pretraining = Pretraining(model, experiment.config, dataset, device)
         with torch.no_grad(), device.autocast():
-            scores.append(Score(path.stem, content["step"], pretraining.score(num_rows)))
+            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows)
+        scores.append(Score(path.stem, content["step"], metrics))
         logger.info("%s scored", path.name)
-    preparation = Pretraining(model, experiment.config, dataset, device).preparation
+    preparation = RowPreparation(dataset, experiment.config)
     rows = len(dataset.validation) if num_rows is None else min(num_rows, len(dataset.validation))
     masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
     guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}

@@ -1,0 +1,178 @@
+"""The one way into an experiment: all that a command works with, opened once, each part checked against the others.
+
+What is wrong with config, dataset, tokenizer, checkpoints or device is known when a function of this module returns;
+after that, only training itself can fail. Each returns one immutable value.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from nystromformer.config import ExperimentConfig
+from nystromformer.data.dataset import Dataset
+from nystromformer.tasks.experiment.checks import (
+    check_has_training_rows,
+    check_resumable,
+    check_same_run,
+    check_same_tokenizer,
+    check_shared_equally,
+)
+from nystromformer.tasks.experiment.folder import Experiment, checkpoint_facts
+from nystromformer.tasks.experiment.run import Saved, held_folder, newest, say
+from nystromformer.tasks.experiment.start import Pretrained, StartWeights, open_pretrained, open_start_weights
+from nystromformer.tasks.experiment.tokenizer import find_tokenizer
+from nystromformer.training import Device, Group, choose_device
+from nystromformer.training.checkpoint import choose_weights, read_facts
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What every command gets."""
+
+    experiment: Experiment
+    device: Device
+    group: Group
+    """The processes that work together."""
+
+    @property
+    def config(self) -> ExperimentConfig:
+        return self.experiment.config
+
+
+@dataclass(frozen=True)
+class OpenedPretraining(Opened):
+    """A pretraining run: one to begin, or, with a checkpoint, one to go on with."""
+
+    dataset: Dataset
+    checkpoint: Saved | None
+    """The run's own newest."""
+    start: StartWeights | None
+    """Where a new run's weights come from; None: initial weights, or those of the checkpoint."""
+    facts: Mapping[str, Any]
+    """What the run's checkpoints say about where they come from."""
+
+
+@dataclass(frozen=True)
+class OpenedScoring(Opened):
+    """Checkpoints of a pretraining run, and validation rows for them."""
+
+    dataset: Dataset
+    checkpoints: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class OpenedFinetuning(Opened):
+    """The pretrained encoder that fine-tuning begins with."""
+
+    pretrained: Pretrained
+    tokenizer: Tokenizer
+    """The one that it was pretrained with."""
+
+
+def run_device(experiment: Experiment, name: str, group: Group) -> Device:
+    """The device that `--device` names, in the precision that config.json asks for.
+
+    Raises:
+        UserError: it is not there.
+    """
+    precision, rank = experiment.config.model.mixed_precision, group.local_rank if group.size > 1 else None
+    return group.check(lambda: choose_device(name, precision, rank))
+
+
+def open_pretraining(
+    experiment: Experiment, dataset_folder: Path | None, device: Device, verify: bool, group: Group, held: ExitStack
+) -> OpenedPretraining:
+    """Open an experiment to pretrain it.
+
+    Args:
+        dataset_folder: None: config.json's `data_folder`.
+        verify: check the dataset's sha256, too.
+        group: each process calls this.
+        held: gets the lock that keeps other runs out of the folder until it is closed.
+
+    Raises:
+        UserError: anything in the folder, the dataset or the checkpoints that does not fit.
+    """
+    check_shared_equally(experiment.config, group.size)
+    dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
+    check_has_training_rows(
+        dataset, "make one with another --validation, or score checkpoints on this one with code/run_validation.py"
+    )
+    facts = checkpoint_facts(experiment.config, dataset)
+    facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
+    check_same_run(facts, group)
+    held.enter_context(held_folder(experiment.checkpoints, group))
+
+    def check(saved: Saved) -> None:
+        for difference in check_resumable(saved.content, facts, saved.path):
+            say(group, "changed since %s: %s", saved.path.name, difference)
+
+    checkpoint = newest(experiment.checkpoints, group, check)
+    start = None if checkpoint is not None else group.check(lambda: open_start_weights(experiment, dataset))
+    origin = checkpoint.content.get("started_from") if checkpoint is not None else start and start.origin
+    _say_origin(experiment, checkpoint, origin, group)
+    return OpenedPretraining(experiment, device, group, dataset, checkpoint, start, facts | {"started_from": origin})
+
+
+def open_scoring(
+    experiment: Experiment, dataset_folder: Path | None, device: Device, wanted: str, verify: bool = False
+) -> OpenedScoring:
+    """Open an experiment to score its checkpoints.
+
+    Args:
+        wanted: "last", "all", or an epoch's number.
+
+    Raises:
+        UserError: no such checkpoint, or one that does not fit the dataset's tokenizer.
+    """
+    dataset = experiment.dataset(dataset_folder, verify)
+    checkpoints = tuple(choose_weights(experiment.checkpoints, wanted))
+    for path in checkpoints:
+        check_same_tokenizer(read_facts(path), dataset, path)
+    return OpenedScoring(experiment, device, Group(), dataset, checkpoints)
+
+
+def open_finetuning(
+    experiment: Experiment,
+    device: Device,
+    wanted: str = "last",
+    tokenizer: Path | None = None,
+    group: Group = Group(),  # noqa: B008  # immutable
+) -> OpenedFinetuning:
+    """Open an experiment to fine-tune what it has pretrained.
+
+    Args:
+        wanted: "last", or an epoch's number.
+        tokenizer: a folder; None: the one beside the checkpoints, or in config.json's `data_folder`.
+        group: each process calls this.
+
+    Raises:
+        UserError: no such checkpoint, an unreadable one, or its tokenizer is not there.
+    """
+
+    def find() -> tuple[Pretrained, Tokenizer]:
+        pretrained = open_pretrained(experiment, wanted)
+        return pretrained, find_tokenizer(experiment, tokenizer, pretrained.tokenizer_sha256)
+
+    pretrained, vocabulary = group.check(find)
+    return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)
+
+
+def _say_origin(
+    experiment: Experiment, checkpoint: Saved | None, origin: Mapping[str, Any] | None, group: Group
+) -> None:
+    """Say it where config.json names other weights than those that the run began with."""
+    name = experiment.config.from_cp
+    if checkpoint is None or name is None or name == (origin or {}).get("path"):
+        return
+    began = "its initial weights" if origin is None else origin["path"]
+    say(
+        group,
+        "from_cp %s is not used: this run began with %s and goes on from its own checkpoint; start in a new "
+        "folder to begin with other weights",
+        *(name, began),
+    )

@@ -1,0 +1,139 @@
+"""What the loop trains: masked language modelling and sentence order.
+
+Shapes: B rows, N tokens, K masked positions, V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nystromformer.config import ExperimentConfig
+from nystromformer.data.dataset import Dataset
+from nystromformer.data.masking import IGNORED_LABEL
+from nystromformer.tasks.pretraining.batches import PretrainingSteps, RowPreparation, ValidationBatches, training_steps
+from nystromformer.training import Device, Group, Step
+from nystromformer.training.prefetch import batches_ahead
+from nystromformer.training.trainable import Batch
+
+_SOME = 8
+"""Steps whose batches show what is common: rows with padding, and a last micro-batch that is smaller."""
+
+
+class Pretraining:
+    """What the loop needs of pretraining.
+
+    Args:
+        model: a PretrainingModel on the device, as `distribute` gives it.
+        dataset: train and validation rows.
+        workers: processes that prepare batches; 0: a thread of this one.
+        group: the processes that share the batches.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: ExperimentConfig,
+        dataset: Dataset,
+        device: Device,
+        workers: int = 0,
+        group: Group = Group(),  # noqa: B008  # immutable
+    ) -> None:
+        self.model = model
+        self.group = group
+        self.config = config
+        self.dataset = dataset
+        self.device = device
+        self.workers = workers
+        self.preparation = RowPreparation(dataset, config)
+        # In every checkpoint the sentence order's sums have their place after those of the masked tokens.
+        self.names = tuple(dict.fromkeys(("mlm", "sop", *config.pretraining_setting.objectives)))
+
+    def steps(self, first: int, last: int) -> Iterator[Step]:
+        pinned = self.device.device.type == "cuda"
+        setting, span = self.config.pretraining_setting, range(first, last)
+        return training_steps(self.dataset.train, self.preparation, setting, span, self.group, self.workers, pinned)
+
+    def some_steps(self, first: int) -> Iterator[Step]:
+        """A few of the run's steps from `first` on, made when asked for."""
+        setting = self.config.pretraining_setting
+        steps = PretrainingSteps(self.dataset.train, self.preparation, setting.batch_size, setting.seed, self.group)
+        return (steps[number] for number in range(first, first + _SOME))
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        sums = self._sums(batch)
+        # Each micro-batch adds its part of the mean over the masked tokens (and other labels) of the whole batch.
+        counts = {name: batch.get(f"{name}_count") for name in self.names}
+        parts = [sums[3 * i] / count for i, count in enumerate(counts.values()) if count is not None]
+        return sum(parts[1:], parts[0]), sums.detach()
+
+    def metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        return pretraining_metrics(self.names, sums)
+
+    def validate(self) -> dict[str, float]:
+        setting = self.config.pretraining_setting
+        return self.score(setting.validate_batches_per_epoch * setting.batch_size)
+
+    def score(self, num_rows: int | None = None) -> dict[str, float]:
+        """Metrics on validation rows, the same rows with the same masks every time.
+
+        Args:
+            num_rows: how many rows, drawn once and for all; None for all of them.
+        """
+        device, group = self.device.device, self.group
+        total = torch.zeros(3 * len(self.names), dtype=torch.float64, device=device)
+        batches = ValidationBatches(self.dataset.validation, self.preparation, num_rows)
+        # A sharded model needs all processes in each call: one that has no batch left scores the last one for show.
+        mine = range(group.rank, len(batches) + (-len(batches)) % group.size, group.size)
+        prepared = batches_ahead((batches[min(number, len(batches) - 1)] for number in mine), device)
+        for number, batch in zip(mine, prepared, strict=True):
+            sums = self._sums(batch)
+            if number < len(batches):
+                total += sums
+        return self.metrics(group.sum(total).tolist())
+
+    def _sums(self, batch: Batch) -> Tensor:
+        inputs = ("tokens_BN", "positions_BK", "mask_BN", "types_BN", "labels_BK")
+        out = self.model(*(batch.get(name) for name in inputs))
+        others = [
+            _classification_sums(out.classes[name], batch[f"{name}_labels"])
+            if name in out.classes
+            else torch.zeros_like(out.mlm_sums)
+            for name in self.names[1:]
+        ]
+        return torch.cat([out.mlm_sums, *others])
+
+
+def pretraining_metrics(names: Sequence[str], sums: Sequence[float]) -> dict[str, float]:
+    """Losses and accuracies; those of an objective beside masked language modelling only where something had a label.
+
+    Means over what was seen: the loss that is minimised counts orders by their usual number in a batch instead.
+
+    Args:
+        names: of the objectives, "mlm" first.
+        sums: loss sum, number right and number, for each of them.
+    """
+    by_name = {name: sums[3 * index : 3 * index + 3] for index, name in enumerate(names)}
+    loss, right, count = by_name.pop("mlm")
+    metrics = {"loss": loss / count, "mlm_accuracy": right / count}
+    counted = {name: part for name, part in by_name.items() if part[2]}
+    if counted:
+        metrics["mlm_loss"] = metrics["loss"]
+    for name, (loss, right, count) in counted.items():
+        metrics["loss"] += loss / count
+        metrics |= {f"{name}_loss": loss / count, f"{name}_accuracy": right / count}
+    return metrics
+
+
+def _classification_sums(logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss sum, number right, number, over the labels that count; (3,), differentiable in the first.
+
+    Args:
+        logits, labels: (…, C) and (…).
+    """
+    logits, labels = logits.flatten(0, -2), labels.flatten()
+    loss = F.cross_entropy(logits, labels, ignore_index=IGNORED_LABEL, reduction="sum")
+    right = (logits.detach().argmax(-1) == labels).sum()
+    count = (labels != IGNORED_LABEL).sum()
+    return torch.stack([loss.float(), right.float(), count.float()])
