@@ -13,7 +13,9 @@ def pretrain(
     model: ModelFolder = Path("/model"),
     dataset: DatasetFolder = None,
     device: DeviceName = "auto",
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that prepare batches.")] = 0,
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, help="Processes that prepare batches; 0: a thread of this one.")
+    ] = 0,
     verify: Verify = False,
     overrides: Overrides = None,
 ) -> None:

@@ -12,9 +12,18 @@ from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Override
 def validation(
     model: ModelFolder = Path("/model"),
     dataset: DatasetFolder = None,
-    checkpoint: Annotated[str, typer.Option("--checkpoint", help="last, all, or an epoch's number.")] = "last",
-    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Validation rows; default: all.")] = None,
-    baselines: Annotated[bool, typer.Option("--baselines", help="Also score guessers without a network.")] = False,
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", help="Which weights to score: last, all, or an epoch's number.")
+    ] = "last",
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            "--rows", min=1, help="Score so many validation rows, drawn at random once and for all; default: all."
+        ),
+    ] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="Also score the most frequent token and a bigram table.")
+    ] = False,
     device: DeviceName = "auto",
     verify: Verify = False,
     overrides: Overrides = None,

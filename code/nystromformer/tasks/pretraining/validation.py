@@ -42,6 +42,8 @@ class Validation:
     masked_tokens: int
     scores: list[Score]
     baselines: dict[str, float]
+    available_rows: int | None = None
+    """Of which `rows` were scored: all, or so many drawn at random once and for all; None: not known."""
 
 
 def load_checkpoint(experiment: Experiment, path: Path, device: Device) -> tuple[PretrainingModel, dict[str, Any]]:
@@ -90,7 +92,7 @@ def validate(
     rows = len(dataset.validation) if num_rows is None else min(num_rows, len(dataset.validation))
     masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
     guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
-    result = Validation(rows, masked_tokens, scores, guesses)
+    result = Validation(rows, masked_tokens, scores, guesses, len(dataset.validation))
     write_validation(result, experiment.checkpoints / RESULTS)
     return result
 
@@ -99,6 +101,7 @@ def write_validation(result: Validation, path: Path) -> None:
     """Write as JSON, whole or not at all."""
     data = {
         "rows": result.rows,
+        "available_rows": result.available_rows,
         "masked_tokens": result.masked_tokens,
         "baselines": result.baselines,
         "scores": [{"checkpoint": s.checkpoint, "step": s.step, **s.metrics} for s in result.scores],
@@ -119,7 +122,7 @@ def read_validation(path: Path) -> Validation:
         Score(s["checkpoint"], s["step"], {k: v for k, v in s.items() if k not in ("checkpoint", "step")})
         for s in data["scores"]
     ]
-    return Validation(data["rows"], data["masked_tokens"], scores, data["baselines"])
+    return Validation(data["rows"], data["masked_tokens"], scores, data["baselines"], data.get("available_rows"))
 
 
 def table(result: Validation) -> str:
@@ -132,10 +135,10 @@ def table(result: Validation) -> str:
     for name, accuracy in result.baselines.items():
         blanks = [_shown(column, accuracy) if column == "mlm_accuracy" else " " * 13 for column in names]
         lines.append("  ".join([f"{name.replace('_', ' '):24}", f"{'':>8}", *blanks]).rstrip())
-    return (
-        "\n".join(lines)
-        + f"\n{result.rows:,} validation rows with {result.masked_tokens:,} masked tokens, the same masks every time"
-    )
+    available = result.available_rows or result.rows
+    drawn = f" of {available:,}, drawn once and for all," if result.rows < available else ""
+    masked = f"with {result.masked_tokens:,} masked tokens, the same masks every time"
+    return "\n".join([*lines, f"{result.rows:,} validation rows{drawn} {masked}"])
 
 
 def _shown(name: str, value: float) -> str:
