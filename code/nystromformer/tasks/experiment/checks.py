@@ -48,15 +48,16 @@ def check_shared_equally(config: ExperimentConfig, processes: int) -> None:
         )
 
 
-def check_has_training_rows(dataset: Dataset, advice: str) -> None:
+def check_has_training_rows(dataset: Dataset) -> None:
     """Check that a dataset is not one for validation only.
 
     Raises:
-        UserError: it is; ends with the advice.
+        UserError: it is.
     """
     if not len(dataset.train):
         raise UserError(
-            f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on: {advice}"
+            f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on: make one with "
+            "another --validation, or score checkpoints on this one with code/run_validation.py"
         )
 
 

@@ -99,9 +99,7 @@ def open_pretraining(
     """
     check_shared_equally(experiment.config, group.size)
     dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
-    check_has_training_rows(
-        dataset, "make one with another --validation, or score checkpoints on this one with code/run_validation.py"
-    )
+    check_has_training_rows(dataset)
     facts = checkpoint_facts(experiment.config, dataset)
     facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)

@@ -11,7 +11,6 @@ import torch
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment.checks import check_has_training_rows
 from nystromformer.tasks.experiment.door import open_scoring
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies
@@ -79,8 +78,11 @@ def validate(
     """
     opened = open_scoring(experiment, dataset_folder, device, wanted, verify)
     dataset = opened.dataset
-    if baselines:
-        check_has_training_rows(dataset, "the baselines are counted from them: leave out --baselines")
+    if baselines and not len(dataset.train):
+        raise UserError(
+            f"{dataset.folder}: a dataset for validation only has no training rows, from which the baselines are "
+            "counted: leave out --baselines"
+        )
     scores = []
     for path in opened.checkpoints:
         model, content = load_checkpoint(experiment, path, device)

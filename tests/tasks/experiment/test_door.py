@@ -1,0 +1,117 @@
+"""The one way into an experiment: what was opened is whole, checked and not kept."""
+
+import dataclasses
+import gc
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from small import CPU, small_data, write_experiment
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment.door import (
+    Opened,
+    OpenedPretraining,
+    open_finetuning,
+    open_pretraining,
+    open_scoring,
+)
+from nystromformer.tasks.experiment.run import Saved
+from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training import Group, Trainer
+from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+
+ONE, TWO = {"pretraining_setting__epoch": 1}, {"pretraining_setting__epoch": 2}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    assert pretrain(write_experiment(folder, **TWO), dataset_folder, CPU) is None
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def begun(folder: Path, dataset: Path, **changes: object) -> OpenedPretraining:
+    with ExitStack() as held:
+        return open_pretraining(write_experiment(folder, **changes), dataset, CPU, False, Group(), held)
+
+
+def test_a_new_run_has_no_checkpoint_and_a_begun_one_begins_with_nothing_else(
+    finished: Path, tmp_path: Path, dataset_folder: Path
+) -> None:
+    new, old = begun(tmp_path, dataset_folder), begun(finished, dataset_folder, **TWO)
+    assert new.checkpoint is None
+    assert old.checkpoint is not None
+    assert old.checkpoint.path.name == "cp-0001.cp"
+    assert old.checkpoint.ends(20)
+    assert not old.checkpoint.ends(21)
+    assert new.start is old.start is None
+    assert new.facts["started_from"] is old.facts["started_from"] is None
+    assert new.facts["tokenizer"] == old.checkpoint.content["tokenizer"]
+    for opened in (new, open_scoring(write_experiment(finished, **TWO), dataset_folder, CPU, "all")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            opened.device = CPU  # type: ignore[misc]
+        assert isinstance(opened, Opened)
+
+
+def test_the_folder_is_held_as_long_as_the_caller_says(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path)
+    with ExitStack() as held:
+        open_pretraining(experiment, dataset_folder, CPU, False, Group(), held)
+        with pytest.raises(UserError, match="a run is active here already"), ExitStack() as second:
+            open_pretraining(experiment, dataset_folder, CPU, False, Group(), second)
+    begun(tmp_path, dataset_folder)
+
+
+def test_of_start_weights_that_do_not_fit_nothing_is_left(finished: Path, tmp_path: Path, dataset_folder: Path) -> None:
+    """They are refused at the door: no tokenizer, no log, no weights come to lie in the folder."""
+    folder = tmp_path / "wider"
+    experiment = write_experiment(folder, model__transformer_hidden_dim=48)
+    config = experiment.config.model_copy(update={"from_cp": str(finished / "model" / "cp-0001.model")})
+    with pytest.raises(UserError, match="model.transformer_hidden_dim: 48 in config.json, 32 in the checkpoint"):
+        pretrain(dataclasses.replace(experiment, config=config), dataset_folder, CPU)
+    assert [path.name for path in (folder / "model").iterdir()] == ["run.lock"]
+
+
+def test_nothing_keeps_a_second_copy_of_the_weights_while_the_run_goes_on(
+    copy: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[object] = []
+    run = Trainer.run
+
+    def look(trainer: Trainer) -> object:
+        alive.extend(thing for thing in gc.get_objects() if type(thing) in (Saved, OpenedPretraining))
+        return run(trainer)
+
+    monkeypatch.setattr(Trainer, "run", look)
+    assert pretrain(write_experiment(copy, pretraining_setting__epoch=3), dataset_folder, CPU) is None
+    assert (copy / "model" / "cp-0002.cp").is_file()
+    assert not alive
+
+
+def test_all_checkpoints_are_looked_at_before_the_first_is_scored(copy: Path, dataset_folder: Path) -> None:
+    last = copy / "model" / "cp-0001.model"
+    write_checkpoint(read_checkpoint(last) | {"tokenizer": "0" * 64}, last)
+    experiment = write_experiment(copy, **TWO)
+    with pytest.raises(UserError, match=r"cp-0001.model: trained with another tokenizer"):
+        open_scoring(experiment, dataset_folder, CPU, "all")
+    assert [path.name for path in open_scoring(experiment, dataset_folder, CPU, "0").checkpoints] == ["cp-0000.model"]
+
+
+def test_finetuning_begins_with_the_encoder_alone(finished: Path) -> None:
+    opened = open_finetuning(write_experiment(finished, **TWO), CPU)
+    assert opened.pretrained.path.name == "cp-0001.model"
+    assert all(name.startswith("encoder.") for name in opened.pretrained.encoder)
+    assert opened.tokenizer.get_vocab_size() <= small_data()["model"]["vocab_size"]
+
+
+def test_finetuning_without_the_tokenizer_is_refused(copy: Path) -> None:
+    shutil.rmtree(copy / "model" / "tokenizer")
+    with pytest.raises(UserError, match="the checkpoint's tokenizer .* was not found"):
+        open_finetuning(write_experiment(copy, **TWO), CPU)
