@@ -74,7 +74,7 @@ def test_of_start_weights_that_do_not_fit_nothing_is_left(finished: Path, tmp_pa
     folder = tmp_path / "wider"
     experiment = write_experiment(folder, model__transformer_hidden_dim=48)
     config = experiment.config.model_copy(update={"from_cp": str(finished / "model" / "cp-0001.model")})
-    with pytest.raises(UserError, match="model.transformer_hidden_dim: 48 in config.json, 32 in the checkpoint"):
+    with pytest.raises(UserError, match=r"model.transformer_hidden_dim: 48 in config.json, 32 in the checkpoint"):
         pretrain(dataclasses.replace(experiment, config=config), dataset_folder, CPU)
     assert [path.name for path in (folder / "model").iterdir()] == ["run.lock"]
 
@@ -113,5 +113,5 @@ def test_finetuning_begins_with_the_encoder_alone(finished: Path) -> None:
 
 def test_finetuning_without_the_tokenizer_is_refused(copy: Path) -> None:
     shutil.rmtree(copy / "model" / "tokenizer")
-    with pytest.raises(UserError, match="the checkpoint's tokenizer .* was not found"):
+    with pytest.raises(UserError, match=r"the checkpoint's tokenizer .* was not found"):
         open_finetuning(write_experiment(copy, **TWO), CPU)

@@ -111,7 +111,9 @@ def open_pretraining(
 
     checkpoint = newest(experiment.checkpoints, group, check)
     start = None if checkpoint is not None else group.check(lambda: open_start_weights(experiment, dataset))
-    origin = checkpoint.content.get("started_from") if checkpoint is not None else start and start.origin
+    origin = None if start is None else start.origin
+    if checkpoint is not None:
+        origin = checkpoint.content.get("started_from")
     _say_origin(experiment, checkpoint, origin, group)
     return OpenedPretraining(experiment, device, group, dataset, checkpoint, start, facts | {"started_from": origin})
 

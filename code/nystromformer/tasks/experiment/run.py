@@ -113,6 +113,26 @@ def tidy(saved: Saved, settings: TrainingSettings, group: Group) -> None:
     group.on_main(work)
 
 
+def training_settings(config: ExperimentConfig) -> TrainingSettings:
+    """Those of a pretraining run; fine-tuning begins with them and replaces what is its own."""
+    setting = config.pretraining_setting
+    return TrainingSettings(
+        num_steps=setting.num_steps,
+        steps_per_epoch=setting.batches_per_epoch,
+        steps_per_report=setting.batches_per_report,
+        learning_rate=setting.learning_rate,
+        warmup_steps=setting.warmup_steps,
+        weight_decay=setting.weight_decay,
+        betas=(setting.adam_beta1, setting.adam_beta2),
+        eps=setting.adam_eps,
+        max_grad_norm=setting.max_grad_norm,
+        seed=setting.seed,
+        minutes_per_checkpoint=setting.minutes_per_checkpoint,
+        keep_checkpoints=setting.keep_checkpoints,
+        keep_epochs=setting.keep_epochs,
+    )
+
+
 def placed(
     model: nn.Module, layers: Sequence[nn.Module], config: ExperimentConfig, device: Device, group: Group
 ) -> nn.Module:

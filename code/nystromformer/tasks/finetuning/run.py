@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from signal import Signals
@@ -19,7 +19,7 @@ from nystromformer.config.attention import what_decides
 from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment.door import OpenedFinetuning
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say
+from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
@@ -256,22 +256,18 @@ def _finetuning(setup: Setup, splits: Splits, settings: RunSettings, model: nn.M
 
 
 def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> TrainingSettings:
-    pretraining = setup.config.pretraining_setting
+    like_pretraining = training_settings(setup.config)
     per_epoch = settings.steps_per_epoch(len(splits.train))
     num_steps = per_epoch * settings.epochs
-    return TrainingSettings(
+    return replace(
+        like_pretraining,
         num_steps=num_steps,
         steps_per_epoch=per_epoch,
-        steps_per_report=min(pretraining.batches_per_report, per_epoch),
+        steps_per_report=min(like_pretraining.steps_per_report, per_epoch),
         learning_rate=settings.learning_rate,
         warmup_steps=round(settings.warmup * num_steps),
-        weight_decay=pretraining.weight_decay,
-        betas=(pretraining.adam_beta1, pretraining.adam_beta2),
-        eps=pretraining.adam_eps,
-        max_grad_norm=pretraining.max_grad_norm,
         seed=settings.seed,
-        minutes_per_checkpoint=pretraining.minutes_per_checkpoint,
-        keep_checkpoints=pretraining.keep_checkpoints,
+        keep_epochs=None,
         best_metric=setup.definition.main_metric,
     )
 

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import torch
 
-from nystromformer.config import ExperimentConfig
 from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment.door import OpenedPretraining, open_pretraining
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.run import placed, resume, say, tidy
+from nystromformer.tasks.experiment.run import placed, resume, say, tidy, training_settings
 from nystromformer.tasks.experiment.start import initial_model
 from nystromformer.tasks.experiment.tokenizer import keep_tokenizer
 from nystromformer.tasks.pretraining.compiled import compiled_where_it_pays
 from nystromformer.tasks.pretraining.trainable import Pretraining
-from nystromformer.training import Device, Group, Trainer, TrainingSettings
+from nystromformer.training import Device, Group, Trainer
 
 
 def pretrain(
@@ -68,22 +67,3 @@ def _ready(opened: OpenedPretraining, workers: int) -> tuple[Trainer, AbstractCo
     if checkpoint is not None:
         resume(trainer, checkpoint)
     return trainer, torch.compiler.set_stance(stance)
-
-
-def training_settings(config: ExperimentConfig) -> TrainingSettings:
-    setting = config.pretraining_setting
-    return TrainingSettings(
-        num_steps=setting.num_steps,
-        steps_per_epoch=setting.batches_per_epoch,
-        steps_per_report=setting.batches_per_report,
-        learning_rate=setting.learning_rate,
-        warmup_steps=setting.warmup_steps,
-        weight_decay=setting.weight_decay,
-        betas=(setting.adam_beta1, setting.adam_beta2),
-        eps=setting.adam_eps,
-        max_grad_norm=setting.max_grad_norm,
-        seed=setting.seed,
-        minutes_per_checkpoint=setting.minutes_per_checkpoint,
-        keep_checkpoints=setting.keep_checkpoints,
-        keep_epochs=setting.keep_epochs,
-    )
