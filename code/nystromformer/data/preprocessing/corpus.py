@@ -33,13 +33,13 @@ class Document:
 def in_batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
     """The same documents in lists of at least so many characters; only the last list may have fewer."""
     batch: list[Document] = []
-    found = 0
+    size = 0
     for document in documents:
         batch.append(document)
-        found += sum(map(len, document.sentences))
-        if found >= characters:
+        size += sum(map(len, document.sentences))
+        if size >= characters:
             yield batch
-            batch, found = [], 0
+            batch, size = [], 0
     if batch:
         yield batch
 
