@@ -45,11 +45,21 @@ def in_batches(documents: Iterable[Document], characters: int) -> Iterator[list[
 
 
 def write_documents(path: Path, documents: Iterable[Document]) -> FileStamp:
-    """Write documents as JSON lines, whole or not at all."""
+    """Write documents as JSON lines, whole or not at all.
+
+    Raises:
+        UserError: a document holds half of a surrogate pair, which is no character.
+    """
     with NewFile(path) as file:
         for document in documents:
             record = {"id": document.id, "group": document.group, "sentences": document.sentences}
-            file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+            try:
+                line = json.dumps(record, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise UserError(
+                    f"document {document.id!r} holds half of a surrogate pair, which is no character"
+                ) from None
+            file.write(line + b"\n")
     return file.stamp
 
 
