@@ -112,6 +112,15 @@ class DatasetSettings:
         return choose_validation_groups(corpus.groups, self.seed, self.validation)
 
 
+@dataclass(frozen=True)
+class _Mixture:
+    """The corpora of a mixture by name: their unified folders and what is in them, and how documents are chosen."""
+
+    folders: Mapping[str, Path]
+    read: Mapping[str, UnifiedCorpus]
+    choices: Sequence[Choice]
+
+
 def build_dataset(
     corpora: Path,
     out: Path,
@@ -130,11 +139,9 @@ def build_dataset(
         UserError: a corpus or the tokenizer is missing, the folder is another run's, or the text is too little.
     """
     begin = time.monotonic()
-    folders = {corpus.name: _unified_folder(corpora, corpus) for corpus in parse_mixture(settings.mixture)}
-    read = {name: read_corpus(folder) for name, folder in folders.items()}
-    choices = settings.choices(read)
+    mixture = _read_mixture(corpora, settings)
     pretrained = _pretrained(settings, corpora)
-    parameters = _parameters(settings, folders, pretrained)
+    parameters = _parameters(settings, mixture.folders, pretrained)
     run = {"format_version": FORMAT_VERSION, **parameters}
     with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite, shared=True) as stages:
         if _is_finished(out):
@@ -144,9 +151,9 @@ def build_dataset(
                 stages.alone()
                 _remove_parts(stages)
             return open_dataset(out).manifest
-        tokenizer = _tokenizer_stage(stages, settings, choices, folders, read, pretrained)
+        tokenizer = _tokenizer_stage(stages, settings, mixture, pretrained)
         stages.share()
-        units = _units(out, settings, choices, folders, read, tokenizer)
+        units = _units(out, settings, mixture, tokenizer)
         outputs = run_units(stages, [unit for part in units.values() for unit in part], workers, "rows", array_slice)
         if array_slice is not None:
             return None
@@ -158,8 +165,14 @@ def build_dataset(
         stages.unfinish()
         manifest = _merge(out, settings, parameters, units, outputs)
         _remove_parts(stages)
-    log_dataset(manifest, read, time.monotonic() - begin)
+    log_dataset(manifest, mixture.read, time.monotonic() - begin)
     return manifest
+
+
+def _read_mixture(corpora: Path, settings: DatasetSettings) -> _Mixture:
+    folders = {corpus.name: _unified_folder(corpora, corpus) for corpus in parse_mixture(settings.mixture)}
+    read = {name: read_corpus(folder) for name, folder in folders.items()}
+    return _Mixture(folders, read, settings.choices(read))
 
 
 def _unified_folder(corpora: Path, corpus: WeightedCorpus) -> Path:
@@ -216,17 +229,12 @@ def _is_finished(out: Path) -> bool:
 
 
 def _tokenizer_stage(
-    stages: Stages,
-    settings: DatasetSettings,
-    choices: Sequence[Choice],
-    folders: Mapping[str, Path],
-    read: Mapping[str, UnifiedCorpus],
-    pretrained: PretrainedTokenizer | None,
+    stages: Stages, settings: DatasetSettings, mixture: _Mixture, pretrained: PretrainedTokenizer | None
 ) -> StageOutput:
     def work() -> StageOutput:
         if pretrained is None:
             log.info("training a tokenizer of %d tokens", settings.vocab_size)
-            tokenizer = train_tokenizer(_training_text(settings, choices, folders, read), settings.vocab_size)
+            tokenizer = train_tokenizer(_training_text(settings, mixture), settings.vocab_size)
             if tokenizer.get_vocab_size() < settings.vocab_size:
                 log.warning("the text gave only %d of %d tokens", tokenizer.get_vocab_size(), settings.vocab_size)
         else:
@@ -238,41 +246,29 @@ def _tokenizer_stage(
     return stages.run(_TOKENIZER_STAGE, {}, [], work)
 
 
-def _training_text(
-    settings: DatasetSettings,
-    choices: Sequence[Choice],
-    folders: Mapping[str, Path],
-    read: Mapping[str, UnifiedCorpus],
-) -> Iterator[str]:
+def _training_text(settings: DatasetSettings, mixture: _Mixture) -> Iterator[str]:
     """Sentences of the train split, of a sample of its documents where there is more than 10^9 characters."""
-    sample = min(1.0, _TRAINING_CHARACTERS / max(sum(corpus.characters for corpus in read.values()), 1))
-    for choice in choices:
+    sample = min(1.0, _TRAINING_CHARACTERS / max(sum(corpus.characters for corpus in mixture.read.values()), 1))
+    for choice in mixture.choices:
         name = choice.corpus.name
-        for shard in read[name].shards:
-            for document in read_documents(folders[name] / shard):
+        for shard in mixture.read[name].shards:
+            for document in read_documents(mixture.folders[name] / shard):
                 chance = int.from_bytes(stable_hash(settings.seed, f"tokenizer\0{document.id}")[:8], "big") / 2**64
                 split, times = choice(document)
                 if split == "train" and times and chance < sample:
                     yield from document.sentences
 
 
-def _units(
-    out: Path,
-    settings: DatasetSettings,
-    choices: Sequence[Choice],
-    folders: Mapping[str, Path],
-    read: Mapping[str, UnifiedCorpus],
-    tokenizer: StageOutput,
-) -> dict[str, list[Unit]]:
+def _units(out: Path, settings: DatasetSettings, mixture: _Mixture, tokenizer: StageOutput) -> dict[str, list[Unit]]:
     """The parts of each corpus."""
     stamp = tokenizer.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
     units: dict[str, list[Unit]] = {}
-    for choice in choices:
+    for choice in mixture.choices:
         corpus = choice.corpus.name
         units[corpus] = []
-        for number, (shard, content) in enumerate(read[corpus].shards.items()):
+        for number, (shard, content) in enumerate(mixture.read[corpus].shards.items()):
             name = f"{corpus}-{number:05d}"
-            path = folders[corpus] / shard
+            path = mixture.folders[corpus] / shard
             work = MakePart(out, name, path, out / TOKENIZER_FOLDER, stamp.sha256, settings.length, choice)
             # the run's parameters hold the rest
             fingerprint = fingerprint_of([name, content.sha256, stamp.sha256])
