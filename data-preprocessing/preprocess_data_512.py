@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from nystromformer import cli
-from nystromformer.data.preprocessing.commands import pretraining_command
+from nystromformer.data.preprocessing.commands import dataset_command
 
 if __name__ == "__main__":
-    cli.run(pretraining_command(512, ("wiki", "bookcorpus"), Path(__file__).resolve().parent))
+    cli.run(dataset_command(512, ("wiki", "bookcorpus"), Path(__file__).resolve().parent))

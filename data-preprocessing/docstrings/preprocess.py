@@ -6,24 +6,32 @@ from typing import Annotated
 import typer
 
 from nystromformer import cli
-from nystromformer.data.preprocessing.commands import CORES, Overwrite, Workers
+from nystromformer.data.preprocessing.commands import CORES, Documents, Overwrite, Workers
 from nystromformer.data.preprocessing.docstring_corpus import DocstringSettings, unify_docstrings
 
 HERE = Path(__file__).resolve().parent
 
 
 def main(
-    out: Annotated[Path, typer.Option("--out", help="Unified folder.")] = HERE / "unified",
+    out: Documents = HERE / "unified",
     source: Annotated[
-        list[Path] | None, typer.Option("--source", help="Folder to search instead of the installed packages; repeat.")
+        list[Path] | None,
+        typer.Option(
+            "--source", help="Folder of Python packages to read instead of the installed ones; repeat it for several."
+        ),
     ] = None,
-    min_words: Annotated[int, typer.Option("--min_words", help="Drop modules with fewer words.")] = 20,
-    limit_mb: Annotated[float | None, typer.Option("--limit_mb", help="Stop after so many MB of text.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the sample that a limit takes.")] = 0,
+    min_words: Annotated[int, typer.Option("--min_words", help="Drop modules whose docstrings have fewer words.")] = 20,
+    limit_mb: Annotated[
+        float | None,
+        typer.Option("--limit_mb", help="Stop after so many million characters, a sample of all packages."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Decides which sample --limit_mb takes.")] = 0,
     workers: Workers = CORES,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make the unified folder of docstrings: numbered files of documents, a module each, and corpus.json about them."""
+    """Turn the docstrings of Python packages into documents of sentences, a module each, which preprocess_data_512.py
+    and preprocess_data_4096.py make rows of: files 00000.jsonl, … and corpus.json about them.
+    """
     unify_docstrings(out, DocstringSettings(tuple(source or ()), seed, min_words, limit_mb), workers, overwrite)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from nystromformer import cli
 from nystromformer.data.preprocessing.commands import corpus_command
+from nystromformer.data.preprocessing.corpora.formats import FORMATS
 
 if __name__ == "__main__":
-    cli.run(corpus_command("stories", Path(__file__).resolve().parent))
+    cli.run(corpus_command(FORMATS["stories"], Path(__file__).resolve().parent))

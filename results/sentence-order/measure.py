@@ -1,31 +1,26 @@
 """What the edges of a row's sides tell of their order; writes order.json beside this file.
 
 NYSTROM_DATA=DIR python results/sentence-order/measure.py, with wiki/, bookcorpus/, stories/ and roberta-base/ in DIR;
-in the environment of `make test`, whose functions in tests/data/preprocessing/test_sentence_order.py it uses.
+in the environment of `make test`, with whose tests/support/sentence_order.py it measures.
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
-from nystromformer.data.preprocessing.corpora.formats import Rules
-from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
-from nystromformer.data.preprocessing.corpus import read_documents
 from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "tests" / "data"))
+sys.path.insert(0, str(HERE.parents[1] / "tests" / "support"))
 
-from test_sentence_order import DATA, Text, cut_anywhere, encoded, naive_bayes, packed  # noqa: E402
-
-RULES = {"wiki": Rules(128), "bookcorpus": Rules(lines_per_document=1000), "stories": Rules()}
+from sentence_order import RULES, Text, cut_anywhere, encoded, naive_bayes, packed, real_documents  # noqa: E402
 
 
 def measure(text: Text, length: int) -> dict[str, float | int]:
     edges, opens, fills = packed(text, length)
     inner = [sides for sides, first in zip(edges, opens, strict=True) if not first]
-    found: dict[str, float | int] = {
+    figures: dict[str, float | int] = {
         "documents": len(text.documents),
         "rows": len(fills),
         "labelled_share": len(edges) / len(fills),
@@ -33,20 +28,19 @@ def measure(text: Text, length: int) -> dict[str, float | int]:
         "text_least": float(fills.min()),
     }
     if len(inner) >= 1000:
-        found |= {
+        figures |= {
             "told_of_rows_cut_anywhere": naive_bayes(cut_anywhere(text, length)),
             "told_of_labelled_rows": naive_bayes(edges),
             "told_of_those_that_open_no_document": naive_bayes(inner),
         }
-    return found
+    return figures
 
 
 def main() -> None:
     results: dict[str, dict[str, float | int]] = {}
-    for name, rules in RULES.items():
+    for name in RULES:
         with tempfile.TemporaryDirectory() as folder:
-            corpus = unify(DATA / name, Path(folder), UnifySettings(name, rules))
-            text = encoded([d for shard in corpus.shards for d in read_documents(Path(folder) / shard)])
+            text = encoded(list(real_documents(name, Path(folder))))
         results |= {f"{name}, {length}": measure(text, length) for length in (512, 4096)}
     write_json(HERE / "order.json", {"machine": machine_facts(), "results": results})
 

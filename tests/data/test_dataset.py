@@ -11,18 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small import write_unified
+from corpora import read_row, write_unified
 
 from nystromformer import __version__
-from nystromformer.data.dataset import Dataset, Rows, check_fits, open_dataset
+from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.data.manifest import Manifest
 from nystromformer.data.preprocessing import build as building
-from nystromformer.data.preprocessing.build import TRAIN, PretrainingSettings, build_pretraining
+from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
 
-SETTINGS = PretrainingSettings(32, ("sample",), TRAIN, 300, validation=0.2, seed=3)
+SETTINGS = DatasetSettings(32, ("sample",), TRAIN, 300, validation=0.2, seed=3)
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
 
 
@@ -39,7 +39,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(corpora: Path, folder: Path, overwrite: bool = False, **changes: object) -> Manifest:
     settings = dataclasses.replace(SETTINGS, **changes)  # type: ignore[arg-type]
-    manifest = build_pretraining(corpora, folder, settings, overwrite=overwrite)
+    manifest = build_dataset(corpora, folder, settings, overwrite=overwrite)
     assert manifest is not None
     return manifest
 
@@ -130,10 +130,6 @@ def test_a_pickle_maps_the_files_again(made: Path) -> None:
     assert isinstance(again.train.tokens, np.memmap)
     assert int(again.train.tokens.sum()) == total
     assert again.fingerprint == dataset.fingerprint
-
-
-def read_row(rows: Rows, index: int) -> list[int]:
-    return [*rows.tokens[index].tolist(), int(rows.splits[index])]
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])

@@ -60,12 +60,12 @@ def test_without_sentence_order_the_rows_come_back() -> None:
 def test_shares_of_mask_random_and_kept() -> None:
     tokens, splits = rows(400, 100)
     prepared = prepare(tokens, splits)
-    found = np.take_along_axis(prepared.tokens_BN, prepared.positions_BK, 1)
-    masked = (found == SPECIAL.mask).mean()
-    kept = (found == prepared.labels_BK).mean()
+    replaced = np.take_along_axis(prepared.tokens_BN, prepared.positions_BK, 1)
+    masked = (replaced == SPECIAL.mask).mean()
+    kept = (replaced == prepared.labels_BK).mean()
     assert abs(masked - 0.8) < 0.02
     assert abs(kept - 0.1 - 0.1 / (VOCABULARY - 5)) < 0.02
-    assert not np.isin(found[found != SPECIAL.mask], (0, 1, 2, 3)).any()
+    assert not np.isin(replaced[replaced != SPECIAL.mask], (0, 1, 2, 3)).any()
 
 
 def test_positions_are_uniform_over_the_ordinary_tokens() -> None:

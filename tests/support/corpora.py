@@ -1,13 +1,18 @@
-"""Small corpora in the four formats, and what a test asks of the folders made of them."""
+"""Small corpora in the four formats and in the unified one, and what a test asks of the folders made of them."""
 
 import json
 import random
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from nystromformer.data.dataset import Rows
+from nystromformer.data.preprocessing.corpora.text import Tally
+from nystromformer.data.preprocessing.corpus import Document, write_documents
 from nystromformer.data.preprocessing.stages import Stages
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
 
 WORDS = [
     "a",
@@ -84,7 +89,36 @@ def write_realnews(folder: Path, articles: int = 12, seed: int = 3) -> Path:
     return folder
 
 
+def write_packages(folder: Path, packages: int, modules: int = 1, docstrings: int = 12, shared: str = "") -> Path:
+    """Python packages: docstrings of their own in every module, and one that all share."""
+    for package in range(packages):
+        for module in range(modules):
+            draw = random.Random(f"{package} {module}")
+            own = [f"{sentence(draw, 12)[:-1]} {package} {module} {n}." for n in range(docstrings)]
+            body = "\n".join(f'def f{n}():\n    """{text}"""' for n, text in enumerate(own))
+            path = folder / f"package{package}" / f"module{module}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f'"""{shared}"""\n{body}\n' if shared else body)
+    return folder
+
+
 WRITE = {"wiki": write_wiki, "bookcorpus": write_bookcorpus, "stories": write_stories, "realnews": write_realnews}
+
+
+def write_unified(corpora: Path, name: str, documents: Sequence[Document], with_groups: bool = True) -> Path:
+    """A corpus in one file, whose groups are divided by their sizes, or else by a hash."""
+    tally = Tally()
+    for document in documents:
+        tally.count(document)
+    folder = corpora / name / "unified"
+    shards = {shard_name(0): write_documents(folder / shard_name(0), documents)}
+    write_corpus(folder, UnifiedCorpus(name=name, settings={}, shards=shards, **tally.as_dict(with_groups)))
+    return folder
+
+
+def read_row(rows: Rows, index: int) -> list[int]:
+    """A row and its split; here, because a process that is spawned imports the module of what it calls."""
+    return [*rows.tokens[index].tolist(), int(rows.splits[index])]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

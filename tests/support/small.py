@@ -6,18 +6,17 @@ import random
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from corpora import write_unified
 
 from nystromformer.config import ExperimentConfig, experiment_config
-from nystromformer.data.preprocessing.build import TRAIN, PretrainingSettings, build_pretraining
-from nystromformer.data.preprocessing.corpora.text import Tally
-from nystromformer.data.preprocessing.corpus import Document, write_documents
-from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
+from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
+from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training import Device
 
@@ -80,23 +79,12 @@ def write_dataset(folder: Path, length: int = LENGTH, seed: int = 0) -> Path:
     """About 150 training rows of made-up sentences in which each word depends on the one before."""
     corpora = folder.with_name(f"{folder.name}-corpora")
     write_unified(corpora, "made-up", [d for split, n in SPLITS.items() for d in _documents(split, n, seed)])
-    build_pretraining(corpora, folder, PretrainingSettings(length, ("made-up",), TRAIN, VOCABULARY, seed=seed))
+    build_dataset(corpora, folder, DatasetSettings(length, ("made-up",), TRAIN, VOCABULARY, seed=seed))
     return folder
 
 
 SPLITS = {"train": 40, "validation": 10}
 """Documents of each; the groups of their names are so large that the choice of groups comes to the same."""
-
-
-def write_unified(corpora: Path, name: str, documents: Sequence[Document], with_groups: bool = True) -> Path:
-    """A corpus in one file, whose groups are divided by their sizes, or else by a hash."""
-    tally = Tally()
-    for document in documents:
-        tally.count(document)
-    folder = corpora / name / "unified"
-    shards = {shard_name(0): write_documents(folder / shard_name(0), documents)}
-    write_corpus(folder, UnifiedCorpus(name=name, settings={}, shards=shards, **tally.as_dict(with_groups)))
-    return folder
 
 
 def _documents(split: str, count: int, seed: int) -> Iterator[Document]:

@@ -36,8 +36,8 @@ _GENERATED_VOCABULARY = 8192
 _COMMAND = """
 from pathlib import Path
 from nystromformer import cli
-from nystromformer.data.preprocessing.commands import pretraining_command
-cli.run(pretraining_command({length}, ("text",), Path({folder!r}), tokenizer_limit={length}))
+from nystromformer.data.preprocessing.commands import dataset_command
+cli.run(dataset_command({length}, ("text",), Path({folder!r}), tokenizer_limit={length}))
 """
 # A process' peak begins with that of the one that started it: so a small one stands between, and tells its children's.
 _LAUNCHER = """

@@ -146,16 +146,16 @@ def _check_file(path: Path, stamp: FileStamp, verify: bool) -> None:
     size = path.stat().st_size
     if size != stamp.size:
         raise UserError(f"{path}: expected {stamp.size} bytes as in the manifest, found {size}. {_MAKE_AGAIN}")
-    if verify and (found := sha256_of(path)) != stamp.sha256:
-        raise UserError(f"{path}: expected SHA-256 {stamp.sha256} as in the manifest, found {found}. {_MAKE_AGAIN}")
+    if verify and (sha256 := sha256_of(path)) != stamp.sha256:
+        raise UserError(f"{path}: expected SHA-256 {stamp.sha256} as in the manifest, found {sha256}. {_MAKE_AGAIN}")
 
 
 def _check_tokenizer(path: Path, expected: str) -> None:
     if not path.is_file():
         raise UserError(f"{path}: no such file; the dataset's tokenizer belongs there. {_MAKE_AGAIN}")
-    if (found := sha256_of(path)) != expected:
+    if (sha256 := sha256_of(path)) != expected:
         raise UserError(
-            f"{path}: another tokenizer than the rows were made with: expected SHA-256 {expected}, found {found}. "
+            f"{path}: another tokenizer than the rows were made with: expected SHA-256 {expected}, found {sha256}. "
             f"Put the dataset's own tokenizer back, or make the dataset again."
         )
 

@@ -156,8 +156,8 @@ def _check_format(path: Path, record: Any) -> None:
 
 def _commands(folder: Path, record: dict[str, Any]) -> str:
     """The commands that make an older dataset anew, from what its manifest says of how it was made."""
-    found = record.get("parameters")
-    parameters = found if isinstance(found, dict) else {}
+    recorded = record.get("parameters")
+    parameters = recorded if isinstance(recorded, dict) else {}
     corpora = parameters.get("corpora")
     mixture = corpora if isinstance(corpora, dict) and corpora else {"docstrings": "1"}
     tokenizer = parameters.get("tokenizer", "train")

@@ -1,4 +1,4 @@
-"""Datasets of unified corpora: what is in the rows, shares and splits, parts made by several processes, bad input."""
+"""Datasets of unified corpora: what is in the rows, weights and splits, parts made by several processes, bad input."""
 
 import json
 import pickle
@@ -10,25 +10,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import WRITE, contents, meet_at_the_end
-from hypothesis import given
+from corpora import WRITE, contents, meet_at_the_end, write_unified
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import write_unified
 from tokenizers import Tokenizer
 
 from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.manifest import Manifest
 from nystromformer.data.preprocessing import build as building
-from nystromformer.data.preprocessing.build import PretrainingSettings, build_pretraining
+from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpora import unify as unify_module
 from nystromformer.data.preprocessing.corpora.files import divide
-from nystromformer.data.preprocessing.corpora.formats import Rules
+from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
 from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents
-from nystromformer.data.preprocessing.mixture import Choice, Share, parse_mixture
+from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
 from nystromformer.data.preprocessing.rows import encode_documents
 from nystromformer.data.preprocessing.unified import read_corpus
-from nystromformer.data.preprocessing.units import Share as TaskShare
+from nystromformer.data.preprocessing.units import ArraySlice
 from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 
@@ -49,7 +48,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unify_module, "divide", lambda *given: divide(*given, 6000))
         for name, write in WRITE.items():
-            unify(write(folder / name), folder / name / "unified", UnifySettings(name, RULES[name]))
+            unify(write(folder / name), folder / name / "unified", UnifySettings(FORMATS[name], RULES[name]))
     sentences = [s for name in WRITE for document in documents(folder, name) for s in document.sentences]
     save_tokenizer(train_tokenizer(sentences, 300), folder / "small-tokenizer")
     return folder
@@ -60,13 +59,13 @@ def documents(corpora: Path, name: str) -> list[Document]:
     return [document for shard in read_corpus(unified).shards for document in read_documents(unified / shard)]
 
 
-def settings_with(**changes: object) -> PretrainingSettings:
+def settings_with(**changes: object) -> DatasetSettings:
     given = {"length": LENGTH, "mixture": MIXTURE, "tokenizer": "small-tokenizer", "validation": 0.3, **changes}
-    return PretrainingSettings(**given)  # type: ignore[arg-type]
+    return DatasetSettings(**given)  # type: ignore[arg-type]
 
 
 def build(corpora: Path, out: Path, **changes: object) -> Manifest:
-    manifest = build_pretraining(corpora, out, settings_with(**changes))
+    manifest = build_dataset(corpora, out, settings_with(**changes))
     assert manifest is not None
     return manifest
 
@@ -89,10 +88,10 @@ def text_of(dataset: Dataset, split: str) -> str:
 def expected_tokens(corpora: Path, tokenizer: Tokenizer, **changes: object) -> dict[str, Counter[int]]:
     """How often each token stands in the documents that a split takes, as often as it takes them."""
     settings = settings_with(**changes)
-    read = {share.corpus: read_corpus(corpora / share.corpus / "unified") for share in parse_mixture(settings.mixture)}
+    read = {one.name: read_corpus(corpora / one.name / "unified") for one in parse_mixture(settings.mixture)}
     counts: dict[str, Counter[int]] = {"train": Counter(), "validation": Counter()}
     for choice in settings.choices(read):
-        for document in documents(corpora, choice.share.corpus):
+        for document in documents(corpora, choice.corpus.name):
             split, times = choice(document)
             [(tokens_T, _)] = encode_documents([document], tokenizer)
             for _ in range(times):
@@ -108,10 +107,10 @@ def test_all_text_is_in_the_rows_as_often_as_it_shall_be(corpora: Path, tmp_path
     special = (dataset.special.bos, dataset.special.eos, dataset.special.pad)
     for split, expected in expected_tokens(corpora, tokenizer, mixture=mixture).items():
         rows = dataset.train if split == "train" else dataset.validation
-        found = Counter(token for token in rows.tokens.reshape(-1).tolist() if token not in special)
-        assert found <= expected
+        kept = Counter(token for token in rows.tokens.reshape(-1).tolist() if token not in special)
+        assert kept <= expected
         # only the end of a part, which fills no row, is left out
-        left_out = (expected - found).total()
+        left_out = (expected - kept).total()
         assert 0.7 * dataset.manifest.split(split).dropped_tokens <= left_out
         assert left_out <= dataset.manifest.split(split).dropped_tokens
         assert dataset.manifest.split(split).tokens == expected.total() > 1000
@@ -142,23 +141,23 @@ def test_nothing_is_done_again(corpora: Path, made: Path, caplog: pytest.LogCapt
     assert {path: path.stat().st_mtime_ns for path in made.iterdir() if path.is_file()} == before
 
 
-def test_the_number_of_workers_changes_nothing(corpora: Path, made: Path, tmp_path: Path) -> None:
-    for workers in (2, 3):
-        build_pretraining(corpora, tmp_path / str(workers), settings_with(), workers)
-        assert contents(tmp_path / str(workers)) == contents(made)
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_the_number_of_workers_changes_nothing(corpora: Path, made: Path, tmp_path: Path, workers: int) -> None:
+    build_dataset(corpora, tmp_path, settings_with(), workers)
+    assert contents(tmp_path) == contents(made)
 
 
-@pytest.mark.parametrize("num_tasks", [2, 5])
-def test_tasks_merged_are_one_process(corpora: Path, made: Path, tmp_path: Path, num_tasks: int) -> None:
-    for task in reversed(range(num_tasks)):
-        assert build_pretraining(corpora, tmp_path, settings_with(), share=TaskShare(task, num_tasks)) is None
+@pytest.mark.parametrize("size", [2, 5])
+def test_slices_merged_are_one_process(corpora: Path, made: Path, tmp_path: Path, size: int) -> None:
+    for index in reversed(range(size)):
+        assert build_dataset(corpora, tmp_path, settings_with(), array_slice=ArraySlice(index, size)) is None
         assert not (tmp_path / "manifest.json").exists()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nystromformer.data.preprocessing.parts.MakePart.__call__", None)  # every part is found finished
         manifest = build(corpora, tmp_path)
     assert manifest.fingerprint == open_dataset(made).fingerprint
     assert contents(tmp_path) == contents(made)
-    assert build_pretraining(corpora, tmp_path, settings_with(), share=TaskShare(0, num_tasks)) == manifest
+    assert build_dataset(corpora, tmp_path, settings_with(), array_slice=ArraySlice(0, size)) == manifest
 
 
 def test_commands_that_meet_at_the_end_both_succeed(
@@ -194,16 +193,17 @@ def test_a_stopped_merge_continues(
     assert contents(tmp_path) == contents(made)
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(["1/3", "1", "2", "2.5"]))
-def test_shares(seed: int, weight: str) -> None:
-    choice = Choice(Share("wiki", Fraction(weight)), 0.2, seed)
+def test_weights(seed: int, weight: str) -> None:
+    choice = Choice(WeightedCorpus("wiki", Fraction(weight)), 0.2, seed)
     chosen = [choice(Document(f"d{n}", f"g{n // 2}", ())) for n in range(2000)]
     sides = [split for split, _ in chosen]
     assert sides[0::2] == sides[1::2], "a group is on one side"
     assert 0.13 < sides.count("validation") / 2000 < 0.27
     train = [times for split, times in chosen if split == "train"]
     assert abs(np.mean(train) - float(Fraction(weight))) < 0.07
-    assert set(train) <= {int(Fraction(weight)), choice.share.passes}
+    assert set(train) <= {int(Fraction(weight)), choice.corpus.passes}
     assert max(times for split, times in chosen if split == "validation") == 1
 
 
@@ -293,7 +293,7 @@ def test_another_run_is_refused(corpora: Path, made: Path, tmp_path: Path) -> No
         with pytest.raises(UserError, match=rf"(?s){message}.*--overwrite"):
             build(corpora, copy, **changes)
         assert contents(copy) == before
-    build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    build_dataset(corpora, copy, settings_with(length=40), overwrite=True)
     assert open_dataset(copy, verify=True).length == 40
 
 
@@ -308,9 +308,9 @@ def test_an_overwritten_run_leaves_nothing_behind(
     with monkeypatch.context() as patch:
         patch.setattr(f"nystromformer.data.preprocessing.{moment}", stop)
         with pytest.raises(KeyboardInterrupt):
-            build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+            build_dataset(corpora, copy, settings_with(length=40), overwrite=True)
     assert contents(copy) == {}, "the disk has room for the new run"
-    build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    build_dataset(corpora, copy, settings_with(length=40), overwrite=True)
     assert open_dataset(copy, verify=True).length == 40
 
 
@@ -324,9 +324,9 @@ def test_a_run_that_was_stopped_while_it_was_removed_can_be_overwritten(
     with monkeypatch.context() as patch:
         patch.setattr("nystromformer.data.preprocessing.stages.Stamps.remove", stop)
         with pytest.raises(KeyboardInterrupt):
-            build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+            build_dataset(corpora, copy, settings_with(length=40), overwrite=True)
     assert (copy / "train.tokens.bin").exists()
-    build_pretraining(corpora, copy, settings_with(length=40), overwrite=True)
+    build_dataset(corpora, copy, settings_with(length=40), overwrite=True)
     assert open_dataset(copy, verify=True).length == 40
 
 
@@ -337,16 +337,16 @@ def test_foreign_files_are_refused(corpora: Path, tmp_path: Path) -> None:
     assert contents(tmp_path) == {"train.tokens.bin": b"precious"}
 
 
-def test_a_share_that_is_none() -> None:
-    with pytest.raises(UserError, match=r"--task: expected 0 to 3 with --num_tasks 4, found 4"):
-        TaskShare(4, 4)
+def test_a_slice_that_is_none() -> None:
+    with pytest.raises(UserError, match=r"--array_index: expected 0 to 3 with --array_size 4, found 4"):
+        ArraySlice(4, 4)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("name", ["parts/wiki-00001.train.tokens.bin", "train.splits.bin"])
 def test_a_full_disk(corpora: Path, made: Path, tmp_path: Path, name: str) -> None:
     # files of no run are refused, so the run begins first
-    build_pretraining(corpora, tmp_path / "run", settings_with(), share=TaskShare(3, 100))
+    build_dataset(corpora, tmp_path / "run", settings_with(), array_slice=ArraySlice(3, 100))
     (tmp_path / "run" / f"{name}.tmp").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"no space left on the device.*continues"):
         build(corpora, tmp_path / "run")
@@ -394,12 +394,12 @@ def test_a_dataset_for_validation_only(corpora: Path, tmp_path: Path) -> None:
 
 
 def test_large_groups_are_divided_by_their_size(corpora: Path, tmp_path: Path) -> None:
-    found = [
+    texts = [
         Document(f"{group}/{n}", group, tuple(f"{group} says {n} and {k} here." for k in range(20)))
         for group, count in {"small": 4, "large": 60, "middle": 16}.items()
         for n in range(count)
     ]
-    write_unified(tmp_path, "packages", found)
+    write_unified(tmp_path, "packages", texts)
     tokenizer = str(corpora / "small-tokenizer")
     dataset = (
         open_dataset(tmp_path / "out")
@@ -413,8 +413,8 @@ def test_large_groups_are_divided_by_their_size(corpora: Path, tmp_path: Path) -
 
 
 def test_one_group_alone_is_for_training(corpora: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    found = [Document(str(n), "only", tuple(f"This is {n} and {k} here." for k in range(20))) for n in range(9)]
-    write_unified(tmp_path, "one", found)
+    texts = [Document(str(n), "only", tuple(f"This is {n} and {k} here." for k in range(20))) for n in range(9)]
+    write_unified(tmp_path, "one", texts)
     shutil.copytree(corpora / "wiki", tmp_path / "wiki")
     tokenizer = str(corpora / "small-tokenizer")
     manifest = build(tmp_path, tmp_path / "out", mixture=("one", "wiki"), tokenizer=tokenizer)

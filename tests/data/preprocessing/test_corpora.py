@@ -13,7 +13,7 @@ from corpora import WRITE, contents, meet_at_the_end, paragraph, sentence, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nystromformer.data.preprocessing.build import PretrainingSettings
+from nystromformer.data.preprocessing.build import DatasetSettings
 from nystromformer.data.preprocessing.corpora import files as files_module
 from nystromformer.data.preprocessing.corpora import text as text_module
 from nystromformer.data.preprocessing.corpora import unify as unify_module
@@ -39,7 +39,7 @@ def documents(folder: Path) -> list[Document]:
 
 
 def make(name: str, source: Path, out: Path, rules: Rules | None = None, **others: object) -> list[Document]:
-    unify(source, out, UnifySettings(name, rules or RULES[name]), **others)  # type: ignore[arg-type]
+    unify(source, out, UnifySettings(FORMATS[name], rules or RULES[name]), **others)  # type: ignore[arg-type]
     return documents(out)
 
 
@@ -47,25 +47,25 @@ def read_chunks(name: str, source: Path, chunk_bytes: int, rules: Rules | None =
     """All documents of a corpus, read in chunks of a given size."""
     format = FORMATS[name]
     names = find_files(source, format.pattern)
-    found: list[Document] = []
+    kept: list[Document] = []
     for chunk in divide(source, names, format.cut, chunk_bytes):
         for file in chunk.files:
             opened = OpenFile(source, file, chunk, lambda size, tokens=0: None)
-            found += format.read(opened, rules or RULES[name], Tally())
-    return found
+            kept += format.read(opened, rules or RULES[name], Tally())
+    return kept
 
 
 def test_wiki(tmp_path: Path) -> None:
     source = write_wiki(tmp_path / "wiki")
-    found = make("wiki", source, tmp_path / "out")
+    kept = make("wiki", source, tmp_path / "out")
     corpus = read_corpus(tmp_path / "out")
     # of 8 articles numbers 2 and 5 are redirects, number 1 is short
-    assert [document.id for document in found] == [str(100 * f + n) for f in range(4) for n in (0, 3, 4, 6, 7)]
+    assert [document.id for document in kept] == [str(100 * f + n) for f in range(4) for n in (0, 3, 4, 6, 7)]
     assert corpus.dropped == {"document under 128 words": 4, "empty document": 8}
-    assert corpus.words == sum(document.words for document in found) == 20 * 4 * 5 * 9
+    assert corpus.words == sum(document.words for document in kept) == 20 * 4 * 5 * 9
     text = (source / "text" / "A0" / "wiki_00").read_text().split("\n")
-    assert " ".join(found[0].sentences) == " ".join(text[3:7]), "all of the text, without the title"
-    assert all(document.group == document.id for document in found)
+    assert " ".join(kept[0].sentences) == " ".join(text[3:7]), "all of the text, without the title"
+    assert all(document.group == document.id for document in kept)
 
 
 def test_wiki_entities_and_a_first_line_that_is_no_title(tmp_path: Path) -> None:
@@ -73,17 +73,17 @@ def test_wiki_entities_and_a_first_line_that_is_no_title(tmp_path: Path) -> None
         '<doc id="1" url="u" title="A &gt; "B"">\nA &gt; "B"\n\nFish &amp; chips.\nIs it? It is.\n</doc>\n'
         '<doc id="2">\nA first line.\n</doc>\n'
     )
-    found = make("wiki", tmp_path, tmp_path / "out", Rules())
-    assert [d.sentences for d in found] == [("Fish & chips.", "Is it?", "It is."), ("A first line.",)]
+    kept = make("wiki", tmp_path, tmp_path / "out", Rules())
+    assert [d.sentences for d in kept] == [("Fish & chips.", "Is it?", "It is."), ("A first line.",)]
 
 
 def test_bookcorpus(tmp_path: Path) -> None:
     source = write_bookcorpus(tmp_path / "books")
-    found = make("bookcorpus", source, tmp_path / "out")
+    kept = make("bookcorpus", source, tmp_path / "out")
     lines = (source / "books_large_p1.txt").read_text().split("\n")
-    assert [s for d in found for s in d.sentences] == [line for line in lines if line]
-    assert [len(d.sentences) for d in found] == [40] * 7 + [20]
-    assert {d.group for d in found} == {"books_large_p1.txt@0"}, "too few for a second group"
+    assert [s for d in kept for s in d.sentences] == [line for line in lines if line]
+    assert [len(d.sentences) for d in kept] == [40] * 7 + [20]
+    assert {d.group for d in kept} == {"books_large_p1.txt@0"}, "too few for a second group"
 
 
 def numbered_books(folder: Path, lines: int) -> Path:
@@ -99,21 +99,21 @@ def test_no_line_of_books_is_near_one_of_the_other_split(
 ) -> None:
     size, lines = 7, 6000
     monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, chunk))
-    found = make(
+    kept = make(
         "bookcorpus", numbered_books(tmp_path / "books", lines), tmp_path / "out", Rules(lines_per_document=size)
     )
     corpus = read_corpus(tmp_path / "out")
     assert corpus.groups is not None
-    settings = PretrainingSettings(32, ("bookcorpus",), "train", validation=0.2)
+    settings = DatasetSettings(32, ("bookcorpus",), "train", validation=0.2)
     [choice] = settings.choices({"bookcorpus": corpus})
     side = {}
     groups: dict[str, int] = {}
-    for document in found:
+    for document in kept:
         groups[document.group] = groups.get(document.group, 0) + 1
         for line in document.sentences:
             side[int(line.split()[-1][:-1])] = choice(document)[0]
-    sizes = {document.group: 0 for document in found}
-    for document in found:
+    sizes = {document.group: 0 for document in kept}
+    for document in kept:
         sizes[document.group] += sum(map(len, document.sentences))
     assert corpus.groups == sizes
     assert set(side.values()) == {"train", "validation"}
@@ -129,9 +129,9 @@ def test_no_line_of_books_is_near_one_of_the_other_split(
 
 def test_stories(tmp_path: Path) -> None:
     source = WRITE["stories"](tmp_path / "stories")
-    found = make("stories", source, tmp_path / "out")
-    assert [d.id for d in found] == [f"story{n}.txt" for n in range(6)]
-    for document in found:
+    kept = make("stories", source, tmp_path / "out")
+    assert [d.id for d in kept] == [f"story{n}.txt" for n in range(6)]
+    for document in kept:
         text = (source / document.id).read_bytes().decode("utf-8-sig").replace("\r\n", " ")
         assert " ".join(document.sentences) == text.strip()
 
@@ -152,10 +152,10 @@ def test_wrapped_lines_of_a_story_are_joined(tmp_path: Path) -> None:
 
 def test_realnews(tmp_path: Path) -> None:
     source = WRITE["realnews"](tmp_path / "news")
-    found = make("realnews", source, tmp_path / "out")
+    kept = make("realnews", source, tmp_path / "out")
     texts = [json.loads(line)["text"] for line in (source / "realnews.jsonl").read_text().splitlines()]
     long = [text for text in texts if len(text.split()) >= 60]
-    assert [" ".join(d.sentences) for d in found] == [" ".join(text.split()) for text in long]
+    assert [" ".join(d.sentences) for d in kept] == [" ".join(text.split()) for text in long]
     assert read_corpus(tmp_path / "out").dropped == {"document under 60 words": len(texts) - len(long)}
 
 
@@ -172,7 +172,7 @@ def test_chunks_share_the_text_among_them(
     parts = read_chunks(name, source, chunk_bytes)
     if name == "bookcorpus":
         # documents begin anew in every chunk, but for the first one, which is next to the group before
-        kept, everything = ([s for d in found for s in d.sentences] for found in (parts, whole))
+        kept, everything = ([s for d in some for s in d.sentences] for some in (parts, whole))
         rest = iter(everything)
         assert all(sentence in rest for sentence in kept), "in order"
         chunks = len(divide(source, find_files(source, "*.txt"), True, chunk_bytes))
@@ -242,9 +242,9 @@ def test_links_are_followed_and_the_projects_own_files_left_out(tmp_path: Path) 
     (tmp_path / "stories" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "stories" / "circle").symlink_to(tmp_path / "stories")
     out = tmp_path / "stories" / "unified"
-    found = make("stories", tmp_path / "stories", out)
-    assert [(d.id, d.sentences) for d in found] == [("link/one", ("One story.",))]
-    assert make("stories", tmp_path / "stories", out) == found, "its own result is no source"
+    kept = make("stories", tmp_path / "stories", out)
+    assert [(d.id, d.sentences) for d in kept] == [("link/one", ("One story.",))]
+    assert make("stories", tmp_path / "stories", out) == kept, "its own result is no source"
 
 
 @pytest.mark.parametrize("name", list(WRITE))
@@ -340,8 +340,8 @@ def test_undecodable_lines_are_skipped_and_counted(name: str, tmp_path: Path) ->
     }[name]
     before, after = good.split("%s")
     (tmp_path / file).write_bytes(before.encode() + bad + after.encode())
-    found = make(name, tmp_path, tmp_path / "out", Rules(undecodable="skip"))
-    assert [d.sentences for d in found] == [("One.",)]
+    kept = make(name, tmp_path, tmp_path / "out", Rules(undecodable="skip"))
+    assert [d.sentences for d in kept] == [("One.",)]
     assert read_corpus(tmp_path / "out").dropped == {"undecodable line": 1 + (name == "realnews")}
 
 
@@ -351,8 +351,8 @@ def test_lines_with_a_nul_byte_are_skipped_and_counted(name: str, tmp_path: Path
     (tmp_path / "source" / "a.txt").write_bytes(b"One.\nTw\0o.\nThree.\n")
     with pytest.raises(UserError, match=r"a\.txt, line 2: .*NUL byte.*--undecodable skip"):
         make(name, tmp_path / "source", tmp_path / "out", Rules())
-    found = make(name, tmp_path / "source", tmp_path / "skipped", Rules(lines_per_document=9, undecodable="skip"))
-    assert [d.sentences for d in found] == [("One.", "Three.")]
+    kept = make(name, tmp_path / "source", tmp_path / "skipped", Rules(lines_per_document=9, undecodable="skip"))
+    assert [d.sentences for d in kept] == [("One.", "Three.")]
     assert read_corpus(tmp_path / "skipped").dropped == {"line with a NUL byte": 1}
 
 
@@ -398,7 +398,7 @@ def test_bytes_and_words_are_reported(tmp_path: Path) -> None:
     def report(size: int, tokens: int = 0) -> None:
         reported.update(size=size, words=tokens)
 
-    output = UnifyFiles(source, tmp_path / "out", UnifySettings("wiki", RULES["wiki"]), chunk, 0)(report)
+    output = UnifyFiles(source, tmp_path / "out", UnifySettings(FORMATS["wiki"], RULES["wiki"]), chunk, 0)(report)
     assert reported == {"size": chunk.size, "words": output.result["words"]}
 
 
@@ -470,12 +470,12 @@ def test_rows_of_a_data_set(tmp_path: Path) -> None:
         tmp_path.joinpath("set").mkdir(exist_ok=True)
         (tmp_path / "set" / f"{part}.jsonl").write_text("\n".join(lines))
     hub = str(tmp_path / "set")
-    unify(tmp_path, tmp_path / "out", UnifySettings("wiki", Rules(128, text_field="body"), hub))
-    found = documents(tmp_path / "out")
-    assert [" ".join(d.sentences) for d in found] == texts
-    assert [d.id for d in found] == [str(n) for n in range(10)]
+    unify(tmp_path, tmp_path / "out", UnifySettings(FORMATS["wiki"], Rules(128, text_field="body"), hub))
+    kept = documents(tmp_path / "out")
+    assert [" ".join(d.sentences) for d in kept] == texts
+    assert [d.id for d in kept] == [str(n) for n in range(10)]
     with pytest.raises(UserError, match=r"row 0 of part 0: expected a text in 'text', found None; there are id, body"):
-        unify(tmp_path, tmp_path / "out2", UnifySettings("wiki", Rules(), hub))
+        unify(tmp_path, tmp_path / "out2", UnifySettings(FORMATS["wiki"], Rules(), hub))
 
 
 def write_set(folder: Path, parts: int = 2) -> str:
@@ -490,7 +490,7 @@ def test_a_data_set_that_was_changed_is_read_again(tmp_path: Path) -> None:
     hub = write_set(tmp_path / "set")
     state = open_hub(hub).state
     assert open_hub(hub).state == state
-    make_rows = UnifySettings("wiki", Rules(), hub)
+    make_rows = UnifySettings(FORMATS["wiki"], Rules(), hub)
     unify(tmp_path, tmp_path / "out", make_rows)
     (tmp_path / "set" / "0.jsonl").write_text(json.dumps({"id": 0, "text": "Other 0."}) + "\n")
     unify(tmp_path, tmp_path / "out", make_rows)
@@ -514,13 +514,13 @@ def test_a_network_that_fails_while_a_data_set_is_read(tmp_path: Path, monkeypat
     monkeypatch.setattr("nystromformer.data.preprocessing.corpora.hub.open_hub", lambda name: HubSet(Set(), "state"))
     monkeypatch.setattr(unify_module, "open_hub", lambda name: HubSet(Set(), "state"))
     with pytest.raises(UserError, match=r"--hub a: cannot be read on: the other side is gone\. Started again"):
-        unify(tmp_path, tmp_path / "out", UnifySettings("wiki", Rules(), "a"))
+        unify(tmp_path, tmp_path / "out", UnifySettings(FORMATS["wiki"], Rules(), "a"))
     assert list(contents(tmp_path / "out")) == ["00000.jsonl"]
 
 
 def test_a_hub_name_without_a_network(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"(?s)--hub nobody/nothing: cannot be loaded: .*needs a network"):
-        unify(tmp_path, tmp_path / "out", UnifySettings("wiki", Rules(), "nobody/nothing"))
+        unify(tmp_path, tmp_path / "out", UnifySettings(FORMATS["wiki"], Rules(), "nobody/nothing"))
     assert not (tmp_path / "out").exists()
 
 
@@ -567,12 +567,12 @@ def test_any_bytes_are_documents_or_one_clear_error(
     chunk = Chunk(("any",), len(content), min(begin, len(content)) if FORMATS[name].cut else 0)
     file = OpenFile(folder, "any", chunk, lambda size, tokens=0: None)
     problem = ""
-    found: list[Document] = []
+    kept: list[Document] = []
     try:
-        found = list(FORMATS[name].read(file, Rules(lines_per_document=2, undecodable=policy), Tally()))
+        kept = list(FORMATS[name].read(file, Rules(lines_per_document=2, undecodable=policy), Tally()))
     except UserError as error:
         problem = str(error)
     assert not problem or "any, line " in problem
-    write_documents(folder / "any.jsonl", found)
-    assert list(read_documents(folder / "any.jsonl")) == found
-    assert all(document.sentences and all(document.sentences) for document in found)
+    write_documents(folder / "any.jsonl", kept)
+    assert list(read_documents(folder / "any.jsonl")) == kept
+    assert all(document.sentences and all(document.sentences) for document in kept)

@@ -34,6 +34,12 @@ def test_documents_round_trip(tmp_path: Path) -> None:
     assert path.read_bytes().count(b"\n") == len(DOCUMENTS)
 
 
+def test_half_of_a_surrogate_pair_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"document 'b' holds half of a surrogate pair"):
+        write_documents(tmp_path / "corpus.jsonl", [DOCUMENTS[0], Document("b", "b", ("A \ud800.",))])
+    assert not list(tmp_path.iterdir())
+
+
 def test_words() -> None:
     assert Document("a", "a", ("one two", "three")).words == 3
 
@@ -109,9 +115,9 @@ GROUP_SIZES = st.dictionaries(st.text("abcdef", min_size=1, max_size=4), st.inte
 @given(GROUP_SIZES, st.integers(0, 5), st.sampled_from([0.05, 0.2, 0.5, 0.9]))
 def test_validation_groups(sizes: dict[str, int], seed: int, share: float) -> None:
     chosen = choose_validation_groups(sizes, seed, share)
-    found = sum(sizes[group] for group in chosen) / sum(sizes.values())
+    chosen_share = sum(sizes[group] for group in chosen) / sum(sizes.values())
     assert 0 < len(chosen) < len(sizes)
-    assert found <= 1.2 * share or [sizes[group] for group in chosen] == [min(sizes.values())]
+    assert chosen_share <= 1.2 * share or [sizes[group] for group in chosen] == [min(sizes.values())]
     assert chosen == choose_validation_groups(dict(sorted(sizes.items())), seed, share)
 
 

@@ -1,9 +1,9 @@
 """Docstrings: which files are read, what of them is kept, and that validation text is new."""
 
-import random
 from pathlib import Path
 
 import pytest
+from corpora import write_packages
 
 from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, read_documents, split_sentences
@@ -22,41 +22,12 @@ from nystromformer.data.preprocessing.docstrings import (
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
 
-WORDS = [
-    "the",
-    "model",
-    "reads",
-    "text",
-    "and",
-    "returns",
-    "some",
-    "value",
-    "of",
-    "each",
-    "row",
-    "before",
-    "its",
-    "input",
-]
 SHARED = "This boilerplate sentence stands in every package of the tree. It has no other purpose."
-
-
-def make_tree(root: Path, packages: int = 12, modules: int = 3) -> Path:
-    """A folder of packages: some text of its own in every module, and one docstring that all share."""
-    for package in range(packages):
-        for module in range(modules):
-            draw = random.Random(f"{package} {module}")
-            docs = [" ".join(draw.choices(WORDS, k=12)).capitalize() + f" {package} {module} {n}." for n in range(8)]
-            body = "\n".join(f'def f{n}():\n    """{doc}"""' for n, doc in enumerate(docs))
-            path = root / f"package{package}" / f"module{module}.py"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f'"""{SHARED}"""\n{body}\n')
-    return root
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tree(tmp_path_factory.mktemp("tree"))
+    return write_packages(tmp_path_factory.mktemp("tree"), packages=12, modules=3, docstrings=8, shared=SHARED)
 
 
 def test_sources_are_sorted_and_leave_out_tests_and_vendored_code(tmp_path: Path) -> None:
@@ -65,9 +36,9 @@ def test_sources_are_sorted_and_leave_out_tests_and_vendored_code(tmp_path: Path
     for name in (*left_out, *reversed(kept)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = find_sources([tmp_path])
-    assert [file.id for file in found] == kept
-    assert [file.group for file in found] == ["a", "a", "d"]
+    files = find_sources([tmp_path])
+    assert [file.id for file in files] == kept
+    assert [file.group for file in files] == ["a", "a", "d"]
 
 
 def test_the_first_folder_wins_as_in_an_import(tmp_path: Path) -> None:
@@ -277,19 +248,19 @@ def documents(modules: list[Module], min_words: int) -> tuple[list[Document], Ta
 
 
 def test_a_docstring_stands_once_so_that_validation_is_new_text(tree: Path) -> None:
-    found, tally = documents(read_modules(find_sources([tree]), 0, None, 1), 1)
-    texts = [sentence for document in found for sentence in document.sentences]
+    kept, tally = documents(read_modules(find_sources([tree]), 0, None, 1), 1)
+    texts = [sentence for document in kept for sentence in document.sentences]
     assert texts.count("It has no other purpose.") == 1
     assert tally.dropped["duplicate docstring"] == 12 * 3 - 1
-    assert {document.group for document in found} == {document.id.split("/")[0] for document in found}
+    assert {document.group for document in kept} == {document.id.split("/")[0] for document in kept}
     assert sum(tally.groups.values()) == tally.characters == sum(map(len, texts))
 
 
 def test_short_modules_are_dropped_and_counted() -> None:
     long, short = ("One two three four five.",), ("One two.",)
     modules = [Module(f"p{n}/a.py", f"p{n}", ((*long, str(n)),)) for n in range(20)]
-    found, tally = documents([*modules, Module("p9/b.py", "p9", (short,), not_english=3)], 5)
-    assert [document.id for document in found] == [module.id for module in modules]
+    kept, tally = documents([*modules, Module("p9/b.py", "p9", (short,), not_english=3)], 5)
+    assert [document.id for document in kept] == [module.id for module in modules]
     assert tally.dropped["document under 5 words"] == 1
     assert tally.dropped["docstring not English"] == 3
 
@@ -298,12 +269,12 @@ def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("nystromformer.data.preprocessing.docstring_corpus._SHARD_CHARACTERS", 5000)
     corpus = unify_docstrings(tmp_path, DocstringSettings((tree,)))
     assert len(corpus.shards) > 3
-    found = [document for shard in corpus.shards for document in read_documents(tmp_path / shard)]
-    assert [document.id for document in found] == sorted(document.id for document in found)
-    assert corpus.documents == len(found)
-    assert corpus.words == sum(document.words for document in found)
+    kept = [document for shard in corpus.shards for document in read_documents(tmp_path / shard)]
+    assert [document.id for document in kept] == sorted(document.id for document in kept)
+    assert corpus.documents == len(kept)
+    assert corpus.words == sum(document.words for document in kept)
     assert corpus.groups is not None
-    assert set(corpus.groups) == {document.group for document in found}
+    assert set(corpus.groups) == {document.group for document in kept}
     assert read_corpus(tmp_path) == corpus
     assert str(tree) not in (tmp_path / "corpus.json").read_text()
 
@@ -311,7 +282,9 @@ def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_a_source_without_docstrings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "code.py").write_text("x = 1\n")
-    with pytest.raises(UserError, match=r"no document is left of 1 modules: add packages by --source"):
+    with pytest.raises(
+        UserError, match=r"no document is left of 1 module: add packages by --source.*Dropped: nothing$"
+    ):
         unify_docstrings(tmp_path / "out", DocstringSettings((tmp_path / "tree",)))
     assert not (tmp_path / "out" / "corpus.json").exists()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.data.preprocessing.pool import Report, run_tasks, usable_cores
+from nystromformer.data.preprocessing.pool import Report, run_works, usable_cores
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
 from nystromformer.data.preprocessing.units import Unit, run_units
@@ -45,7 +45,7 @@ class Sum:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_results_and_progress(workers: int) -> None:
     progress = Sum()
-    assert dict(run_tasks([Square(n) for n in range(8)], workers, progress)) == {n: n * n for n in range(8)}
+    assert dict(run_works([Square(n) for n in range(8)], workers, progress)) == {n: n * n for n in range(8)}
     assert (progress.size, progress.tokens) == (80, 160)
 
 
@@ -58,7 +58,7 @@ def test_the_first_error_counts_whatever_the_timing() -> None:
     ]
     begin = time.monotonic()
     with pytest.raises(UserError, match="number 1"):
-        dict(run_tasks(works, 3, Sum()))
+        dict(run_works(works, 3, Sum()))
     assert time.monotonic() - begin < 10, "units after the error are stopped"
 
 
@@ -74,19 +74,21 @@ def test_cores_are_those_that_the_process_may_use() -> None:
 
 @dataclass(frozen=True)
 class Killed:
-    """A unit whose process ends after another unit's error is known."""
+    """A unit whose process is killed, after so many seconds."""
+
+    seconds: float = 0.0
 
     def __call__(self, report: Report) -> int:
-        time.sleep(1.5)
+        time.sleep(self.seconds)
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
 
 def test_an_error_that_is_known_is_raised_though_a_process_was_killed() -> None:
     with pytest.raises(UserError, match="number 1"):
-        dict(run_tasks([Killed(), Square(1, fails=True)], 2, Sum()))
+        dict(run_works([Killed(1.5), Square(1, fails=True)], 2, Sum()))
     with pytest.raises(UserError, match="a worker process ended abruptly"):
-        dict(run_tasks([Killed(), Square(1)], 2, Sum()))
+        dict(run_works([Killed(), Square(1)], 2, Sum()))
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,9 @@ def test_a_unit_that_another_process_works_at_is_waited_for(tmp_path: Path) -> N
             # the other process finishes it
             stages.stamps.write("u1", "f1", StageOutput({}, {"done": "elsewhere"}))
         thread.join(10)
-        found = run_units(stages, units(tmp_path), 1, "units")
-    assert [output.result["done"] for output in found.values()] == [1, "elsewhere", 1, 1]
-    assert list(found) == ["u0", "u1", "u2", "u3"]
+        outputs = run_units(stages, units(tmp_path), 1, "units")
+    assert [output.result["done"] for output in outputs.values()] == [1, "elsewhere", 1, 1]
+    assert list(outputs) == ["u0", "u1", "u2", "u3"]
 
 
 def test_waiting_for_a_unit_ends_when_the_run_is_stopped(tmp_path: Path) -> None:

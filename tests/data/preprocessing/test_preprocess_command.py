@@ -1,4 +1,4 @@
-"""The scripts of data-preprocessing/, run as users run them: from text to rows, killed, interrupted, in tasks."""
+"""The scripts of data-preprocessing/, run as users run them: from text to rows, killed, interrupted, in slices."""
 
 import fcntl
 import os
@@ -6,13 +6,13 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from corpora import WRITE, contents, write_bookcorpus, write_wiki
-from small import command, run_command
+from processes import command_line, processes_of, wait_for
+from small import command, run_command, run_here
 
 from nystromformer.data.dataset import open_dataset
 
@@ -77,25 +77,24 @@ def test_the_dataset(made: Path) -> None:
     assert (dataset.train.tokens[:, 0] == dataset.special.bos).all()
 
 
-def test_tasks_at_the_same_time_make_the_same(corpora: Path, made: Path, tmp_path: Path) -> None:
+def test_slices_at_the_same_time_make_the_same(corpora: Path, made: Path, tmp_path: Path) -> None:
     flags = rows_flags(corpora, tmp_path, *BOTH)
-    tasks = [
-        subprocess.Popen(command(*flags, "--task", task, "--num_tasks", 3), stderr=subprocess.PIPE)  # type: ignore[arg-type]
-        for task in range(3)
-    ]
-    assert [task.wait(60) for task in tasks] == [0, 0, 0], [task.communicate() for task in tasks]
+    slices = [("--array_index", index, "--array_size", 3) for index in range(3)]
+    jobs = [subprocess.Popen(command(*flags, *one), stderr=subprocess.PIPE) for one in slices]  # type: ignore[arg-type]
+    assert [job.wait(60) for job in jobs] == [0, 0, 0], [job.communicate() for job in jobs]
     assert not (tmp_path / "manifest.json").exists()
     done = run_command(*flags)  # type: ignore[arg-type]
     assert done.returncode == 0, done.stderr
     assert contents(tmp_path) == contents(made)
-    for task in tasks:
-        task.communicate()
+    for job in jobs:
+        job.communicate()
 
 
-def test_killed_at_random_moments_it_continues(corpora: Path, made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_it_continues(corpora: Path, made: Path, tmp_path: Path, kills: int) -> None:
     draw = random.Random(time.time_ns())
     flags = rows_flags(corpora, tmp_path, *BOTH)
-    for _ in range(4):
+    for _ in range(kills):
         killed = subprocess.Popen(command(*flags), stderr=subprocess.DEVNULL)  # type: ignore[arg-type]
         time.sleep(draw.uniform(0.3, 1.5))
         killed.kill()
@@ -105,15 +104,27 @@ def test_killed_at_random_moments_it_continues(corpora: Path, made: Path, tmp_pa
     assert contents(tmp_path) == contents(made)
 
 
+@pytest.fixture(scope="module")
+def large_stories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stories that take seconds, each large enough to be a unit of its own."""
+    folder = tmp_path_factory.mktemp("stories")
+    (folder / "a").write_text(("One sentence of many. " * 50 + "\n") * 25_000)
+    for name in ("b", "c"):
+        os.link(folder / "a", folder / name)
+    return folder
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-@pytest.mark.parametrize("kind", ["interrupted", "killed", "worker killed"])
-def test_no_worker_is_left(tmp_path: Path, kind: str) -> None:
-    # stories that take seconds, each large enough to be a unit of its own
-    source = tmp_path / "stories"
-    source.mkdir()
-    for name in ("a", "b", "c"):
-        (source / name).write_text(("One sentence of many. " * 50 + "\n") * 25_000)
-    flags = ("--source", source, "--out", tmp_path / "out", "--workers", 2)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "interrupted",
+        pytest.param("killed", marks=pytest.mark.slow),
+        pytest.param("worker killed", marks=pytest.mark.slow),
+    ],
+)
+def test_no_worker_is_left(large_stories: Path, tmp_path: Path, kind: str) -> None:
+    flags = ("--source", large_stories, "--out", tmp_path / "out", "--workers", 2)
     process = subprocess.Popen(
         command("data-preprocessing/stories/preprocess.py", *flags),
         stderr=subprocess.PIPE,
@@ -138,15 +149,13 @@ def test_no_worker_is_left(tmp_path: Path, kind: str) -> None:
     assert not list((tmp_path / "out").glob("corpus.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-def test_it_is_interrupted_while_it_waits_for_other_machines(tmp_path: Path) -> None:
-    source, out = tmp_path / "stories", tmp_path / "out"
-    source.mkdir()
+def test_it_is_interrupted_while_it_waits_for_other_machines(large_stories: Path, tmp_path: Path) -> None:
+    source, out = large_stories, tmp_path / "out"
     (out / "stages").mkdir(parents=True)
-    for name in ("a", "b"):
-        (source / name).write_text(("One sentence of many. " * 50 + "\n") * 9_000)  # a unit each
     with ExitStack() as stack:
-        for unit in range(2):
+        for unit in range(3):
             lock = stack.enter_context((out / "stages" / f"{unit:05d}.lock").open("a"))
             fcntl.flock(lock, fcntl.LOCK_EX)
         process = subprocess.Popen(
@@ -174,50 +183,52 @@ def test_it_is_interrupted_while_it_waits_for_other_machines(tmp_path: Path) -> 
         ("wiki/preprocess.py", ["--source", "nowhere"], "nowhere: expected the folder with the corpus' files"),
         ("wiki/preprocess.py", ["--undecodable", "drop"], "--undecodable: expected refuse or skip, found 'drop'"),
         ("stories/preprocess.py", ["--lines_per_document", "3"], "--lines_per_document: this corpus marks"),
-        ("stories/preprocess.py", ["--task", "1"], "--task and --num_tasks: expected both or none"),
-        ("wiki/preprocess.py", ["--task", "0", "--num_tasks", "2", "--overwrite"], "--overwrite: not with --task"),
+        ("stories/preprocess.py", ["--array_index", "1"], "--array_index and --array_size: expected both or none"),
+        (
+            "wiki/preprocess.py",
+            ["--array_index", "0", "--array_size", "2", "--overwrite"],
+            "--overwrite: not with --array",
+        ),
+        ("wiki/preprocess.py", ["--array_idx", "0"], "Possible options: --array_index, --array_size"),
+        ("preprocess_data_512.py", ["--task", "0", "--num_tasks", "2"], "No such option: --task"),
         ("preprocess_data_512.py", ["--corpus", "wiki=0"], "positive weight"),
         ("preprocess_data_512.py", ["--length", "7"], "--length: expected at least 8, found 7"),
         ("preprocess_data_512.py", ["--corpus", "nothing"], "--corpus nothing: no folder"),
         ("preprocess_data_4096.py", ["--workers", "0"], "--workers"),
     ],
 )
-def test_mistakes_exit_with_status_2(tmp_path: Path, script: str, flags: list[str], message: str) -> None:
+def test_mistakes_exit_with_status_2(
+    tmp_path: Path,
+    script: str,
+    flags: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     out = tmp_path / "out"
-    refused = run_command(f"data-preprocessing/{script}", *flags, "--out", out)
-    assert refused.returncode == 2
-    assert message in refused.stderr
-    assert "Traceback" not in refused.stderr
+    assert run_here(monkeypatch, f"data-preprocessing/{script}", *flags, "--out", out) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
     assert not out.exists()
 
 
-def test_every_corpus_has_its_script(tmp_path: Path) -> None:
-    for name, write in WRITE.items():
-        done = preprocess(name, write(tmp_path / name), "--min_words", 1, "--workers", 1)
-        assert done.returncode == 0, done.stderr
-        assert f"{name}: " in done.stderr
-        again = preprocess(name, tmp_path / name, "--min_words", 1)
-        assert (again.returncode, "finished already" in again.stderr) == (0, True)
+def test_a_mistake_in_a_process_of_its_own(tmp_path: Path) -> None:
+    refused = preprocess("wiki", tmp_path / "nowhere")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    [line] = refused.stderr.splitlines()
+    assert line.startswith("error: ")
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def processes_of(session: int) -> list[int]:
-    """Living processes of a session."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            # after the name in parentheses: state, parent, group, session
-            state, _, _, number = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(number) == session and state != "Z":
-                found.append(int(stat.parent.name))
-    return found
-
-
-def command_line(process: int) -> bytes:
-    return Path(f"/proc/{process}/cmdline").read_bytes()
+@pytest.mark.parametrize("name", WRITE)
+def test_every_corpus_has_its_script(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = WRITE[name](tmp_path / name)
+    flags = ("--source", source, "--out", source / "unified", "--min_words", 1, "--workers", 1)
+    caplog.set_level("INFO")
+    assert run_here(monkeypatch, f"data-preprocessing/{name}/preprocess.py", *flags) == 0
+    assert f"{name}: " in caplog.text
+    assert "finished already" not in caplog.text
+    assert run_here(monkeypatch, f"data-preprocessing/{name}/preprocess.py", *flags) == 0
+    assert "finished already" in caplog.text

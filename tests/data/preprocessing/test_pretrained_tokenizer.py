@@ -62,10 +62,10 @@ def test_tokenizer_json(roberta: Path, tmp_path: Path) -> None:
     assert state["pre_tokenizer"]["add_prefix_space"] is False
     state["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     (tmp_path / "saved" / "tokenizer.json").write_text(json.dumps(state))
-    found = read_tokenizer(tmp_path / "saved", "saved").tokenizer
+    read = read_tokenizer(tmp_path / "saved", "saved").tokenizer
     expected = read_tokenizer(roberta, "x").tokenizer
     for text in TEXT:
-        assert found.encode(text).ids == expected.encode(text).ids
+        assert read.encode(text).ids == expected.encode(text).ids
 
 
 def test_what_is_saved_is_loaded_by_transformers(roberta: Path, tmp_path: Path) -> None:

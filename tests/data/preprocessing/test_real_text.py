@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from nystromformer.data.dataset import open_dataset
-from nystromformer.data.preprocessing.build import PretrainingSettings, build_pretraining
-from nystromformer.data.preprocessing.corpora.formats import Rules
+from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
+from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
 from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
 from nystromformer.data.preprocessing.corpus import read_documents
 from nystromformer.errors import UserError
@@ -45,7 +45,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
             lines = path.read_bytes().splitlines(keepends=True)
             part = lines[:20_000] if name == "bookcorpus" else lines[:400] if name == "realnews" else lines
             (folder / name / path.name).write_bytes(b"".join(part))
-        unify(folder / name, folder / name / "unified", UnifySettings(name, RULES[name]))
+        unify(folder / name, folder / name / "unified", UnifySettings(FORMATS[name], RULES[name]))
     return folder
 
 
@@ -68,8 +68,8 @@ def test_articles_have_no_marks_of_their_formats(corpora: Path) -> None:
 
 def test_the_mixture_at_4096_tokens(corpora: Path, tmp_path: Path) -> None:
     mixture = ("wiki", "bookcorpus", "realnews=1/3", "stories=1/3")
-    settings = PretrainingSettings(4096, mixture, str(DATA / "roberta-base"), tokenizer_limit=4096)
-    manifest = build_pretraining(corpora, tmp_path / "rows", settings)
+    settings = DatasetSettings(4096, mixture, str(DATA / "roberta-base"), tokenizer_limit=4096)
+    manifest = build_dataset(corpora, tmp_path / "rows", settings)
     assert manifest is not None
     dataset = open_dataset(tmp_path / "rows", verify=True)
     assert dataset.vocab_size == 50265
@@ -83,4 +83,4 @@ def test_the_mixture_at_4096_tokens(corpora: Path, tmp_path: Path) -> None:
     share = manifest.validation.documents / (manifest.train.documents + manifest.validation.documents)
     assert 0.1 < share < 0.3
     with pytest.raises(UserError, match=r"roberta-base is of models that take 512"):
-        build_pretraining(corpora, tmp_path / "no", PretrainingSettings(4096, mixture, str(DATA / "roberta-base")))
+        build_dataset(corpora, tmp_path / "no", DatasetSettings(4096, mixture, str(DATA / "roberta-base")))

@@ -10,7 +10,7 @@ from small import CPU, LENGTH, ROOT, VOCABULARY, run_here, small_config, write_e
 
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.data.dataset import Rows, open_dataset
-from nystromformer.data.preprocessing.build import PretrainingSettings, build_pretraining
+from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
@@ -297,7 +297,7 @@ def held_out(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> 
     folder = tmp_path_factory.mktemp("held-out") / "dataset"
     corpora = dataset_folder.with_name(f"{dataset_folder.name}-corpora")
     tokenizer = str(dataset_folder / "tokenizer")
-    build_pretraining(corpora, folder, PretrainingSettings(LENGTH, ("made-up",), tokenizer, validation=1))
+    build_dataset(corpora, folder, DatasetSettings(LENGTH, ("made-up",), tokenizer, validation=1))
     return folder
 
 

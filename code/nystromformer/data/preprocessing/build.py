@@ -28,14 +28,15 @@ from nystromformer.data.manifest import (
     write_manifest,
 )
 from nystromformer.data.preprocessing.corpus import choose_validation_groups, read_documents, stable_hash
-from nystromformer.data.preprocessing.mixture import Choice, Share, parse_mixture
+from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
 from nystromformer.data.preprocessing.packing import MIN_LENGTH
 from nystromformer.data.preprocessing.parts import PARTS_FOLDER, MakePart, merge_parts
 from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, fingerprint_of
-from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, counted, read_corpus
-from nystromformer.data.preprocessing.units import Share as TaskShare
-from nystromformer.data.preprocessing.units import Unit, run_units
+from nystromformer.data.preprocessing.summary import log_dataset
+from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, read_corpus
+from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
+from nystromformer.data.preprocessing.wording import number_of
 from nystromformer.data.row_files import splits_file, storage_dtype, tokens_file
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
 from nystromformer.errors import UserError
@@ -50,7 +51,7 @@ _RESERVED = (MANIFEST_FILE, TOKENIZER_FOLDER, PARTS_FOLDER, *map(tokens_file, SP
 
 
 @dataclass(frozen=True)
-class PretrainingSettings:
+class DatasetSettings:
     """What decides a dataset's rows, besides the corpora.
 
     length: tokens of a row; mixture: corpora with weights, as `mixture.parse_mixture` reads them.
@@ -90,10 +91,10 @@ class PretrainingSettings:
             UserError: none of the corpora can be divided.
         """
         choices = [
-            Choice(share, self.validation, self.seed, self._validation_groups(read[share.corpus]))
-            for share in parse_mixture(self.mixture)
+            Choice(corpus, self.validation, self.seed, self._validation_groups(read[corpus.name]))
+            for corpus in parse_mixture(self.mixture)
         ]
-        undivided = [choice.share.corpus for choice in choices if choice.groups == frozenset()]
+        undivided = [choice.corpus.name for choice in choices if choice.groups == frozenset()]
         if len(undivided) == len(choices):
             raise UserError(
                 f"--corpus {', '.join(undivided)}: the text is one group, of which nothing can be kept for validation: "
@@ -111,44 +112,50 @@ class PretrainingSettings:
         return choose_validation_groups(corpus.groups, self.seed, self.validation)
 
 
-def build_pretraining(
+@dataclass(frozen=True)
+class _Mixture:
+    """The corpora of a mixture by name: their unified folders and what is in them, and how documents are chosen."""
+
+    folders: Mapping[str, Path]
+    read: Mapping[str, UnifiedCorpus]
+    choices: Sequence[Choice]
+
+
+def build_dataset(
     corpora: Path,
     out: Path,
-    settings: PretrainingSettings,
+    settings: DatasetSettings,
     workers: int = 1,
     overwrite: bool = False,
-    share: TaskShare | None = None,
+    array_slice: ArraySlice | None = None,
 ) -> Manifest | None:
     """Make a dataset, or what an interrupted run left to do; nothing where it is finished.
 
     Args:
         corpora: holds `<name>/unified` of each corpus.
-        share: do only this share of the parts, and leave the rest and the merging to others.
+        array_slice: do only these parts, and leave the rest and the merging to others.
 
     Raises:
         UserError: a corpus or the tokenizer is missing, the folder is another run's, or the text is too little.
     """
     begin = time.monotonic()
-    folders = {part.corpus: _unified_folder(corpora, part) for part in parse_mixture(settings.mixture)}
-    read = {name: read_corpus(folder) for name, folder in folders.items()}
-    choices = settings.choices(read)
+    mixture = _read_mixture(corpora, settings)
     pretrained = _pretrained(settings, corpora)
-    parameters = _parameters(settings, folders, pretrained)
+    parameters = _parameters(settings, mixture.folders, pretrained)
     run = {"format_version": FORMAT_VERSION, **parameters}
     with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite, shared=True) as stages:
         if _is_finished(out):
             stages.share()
             log.info("%s: finished already, nothing to do", out)
-            if share is None and (out / PARTS_FOLDER).exists():
+            if array_slice is None and (out / PARTS_FOLDER).exists():
                 stages.alone()
                 _remove_parts(stages)
             return open_dataset(out).manifest
-        tokenizer = _tokenizer_stage(stages, settings, choices, folders, read, pretrained)
+        tokenizer = _tokenizer_stage(stages, settings, mixture, pretrained)
         stages.share()
-        units = _units(out, settings, choices, folders, read, tokenizer)
-        outputs = run_units(stages, [unit for part in units.values() for unit in part], workers, "rows", share)
-        if share is not None:
-            log.info("task %d of %d: its %d parts are done", share.task, share.num_tasks, len(outputs))
+        units = _units(out, settings, mixture, tokenizer)
+        outputs = run_units(stages, [unit for part in units.values() for unit in part], workers, "rows", array_slice)
+        if array_slice is not None:
             return None
         stages.alone()
         if _is_finished(out):
@@ -158,35 +165,41 @@ def build_pretraining(
         stages.unfinish()
         manifest = _merge(out, settings, parameters, units, outputs)
         _remove_parts(stages)
-    _log_summary(manifest, read, time.monotonic() - begin)
+    log_dataset(manifest, mixture.read, time.monotonic() - begin)
     return manifest
 
 
-def _unified_folder(corpora: Path, share: Share) -> Path:
-    folder = corpora / share.corpus
+def _read_mixture(corpora: Path, settings: DatasetSettings) -> _Mixture:
+    folders = {corpus.name: _unified_folder(corpora, corpus) for corpus in parse_mixture(settings.mixture)}
+    read = {name: read_corpus(folder) for name, folder in folders.items()}
+    return _Mixture(folders, read, settings.choices(read))
+
+
+def _unified_folder(corpora: Path, corpus: WeightedCorpus) -> Path:
+    folder = corpora / corpus.name
     if not folder.is_dir():
         there = sorted(path.parent.parent.name for path in corpora.glob(f"*/unified/{CORPUS_FILE}"))
         raise UserError(
-            f"--corpus {share.corpus}: no folder {folder}. Unified corpora in {corpora}: {', '.join(there) or 'none'}"
+            f"--corpus {corpus.name}: no folder {folder}. Unified corpora in {corpora}: {', '.join(there) or 'none'}"
         )
     return folder / "unified"
 
 
-def _pretrained(settings: PretrainingSettings, corpora: Path) -> PretrainedTokenizer | None:
+def _pretrained(settings: DatasetSettings, corpora: Path) -> PretrainedTokenizer | None:
     if settings.tokenizer == TRAIN:
         return None
-    found = read_tokenizer(find_tokenizer(settings.tokenizer, corpora), settings.tokenizer)
-    limit = settings.tokenizer_limit or found.limit
+    pretrained = read_tokenizer(find_tokenizer(settings.tokenizer, corpora), settings.tokenizer)
+    limit = settings.tokenizer_limit or pretrained.limit
     if limit is not None and settings.length > limit:
         raise UserError(
-            f"--length {settings.length}: the tokenizer {found.name} is of models that take {limit} tokens. For one "
-            f"whose positions are extended, give --tokenizer_limit {settings.length}"
+            f"--length {settings.length}: the tokenizer {pretrained.name} is of models that take {limit} tokens. For "
+            f"one whose positions are extended, give --tokenizer_limit {settings.length}"
         )
-    return found
+    return pretrained
 
 
 def _parameters(
-    settings: PretrainingSettings, folders: Mapping[str, Path], pretrained: PretrainedTokenizer | None
+    settings: DatasetSettings, folders: Mapping[str, Path], pretrained: PretrainedTokenizer | None
 ) -> dict[str, Any]:
     """What the rows depend on, without paths of the machine, so that machines with other paths can share a run."""
     if pretrained is None:
@@ -195,7 +208,7 @@ def _parameters(
         tokenizer = {"tokenizer": pretrained.name, "tokenizer_state": fingerprint_of(pretrained.tokenizer.to_str())}
     return {
         "length": settings.length,
-        "corpora": {share.corpus: str(share.weight) for share in parse_mixture(settings.mixture)},
+        "corpora": {corpus.name: str(corpus.weight) for corpus in parse_mixture(settings.mixture)},
         "validation": settings.validation,
         "seed": settings.seed,
         **tokenizer,
@@ -216,17 +229,12 @@ def _is_finished(out: Path) -> bool:
 
 
 def _tokenizer_stage(
-    stages: Stages,
-    settings: PretrainingSettings,
-    choices: Sequence[Choice],
-    folders: Mapping[str, Path],
-    read: Mapping[str, UnifiedCorpus],
-    pretrained: PretrainedTokenizer | None,
+    stages: Stages, settings: DatasetSettings, mixture: _Mixture, pretrained: PretrainedTokenizer | None
 ) -> StageOutput:
     def work() -> StageOutput:
         if pretrained is None:
             log.info("training a tokenizer of %d tokens", settings.vocab_size)
-            tokenizer = train_tokenizer(_training_text(settings, choices, folders, read), settings.vocab_size)
+            tokenizer = train_tokenizer(_training_text(settings, mixture), settings.vocab_size)
             if tokenizer.get_vocab_size() < settings.vocab_size:
                 log.warning("the text gave only %d of %d tokens", tokenizer.get_vocab_size(), settings.vocab_size)
         else:
@@ -238,51 +246,39 @@ def _tokenizer_stage(
     return stages.run(_TOKENIZER_STAGE, {}, [], work)
 
 
-def _training_text(
-    settings: PretrainingSettings,
-    choices: Sequence[Choice],
-    folders: Mapping[str, Path],
-    read: Mapping[str, UnifiedCorpus],
-) -> Iterator[str]:
+def _training_text(settings: DatasetSettings, mixture: _Mixture) -> Iterator[str]:
     """Sentences of the train split, of a sample of its documents where there is more than 10^9 characters."""
-    sample = min(1.0, _TRAINING_CHARACTERS / max(sum(corpus.characters for corpus in read.values()), 1))
-    for choice in choices:
-        name = choice.share.corpus
-        for shard in read[name].shards:
-            for document in read_documents(folders[name] / shard):
+    sample = min(1.0, _TRAINING_CHARACTERS / max(sum(corpus.characters for corpus in mixture.read.values()), 1))
+    for choice in mixture.choices:
+        name = choice.corpus.name
+        for shard in mixture.read[name].shards:
+            for document in read_documents(mixture.folders[name] / shard):
                 chance = int.from_bytes(stable_hash(settings.seed, f"tokenizer\0{document.id}")[:8], "big") / 2**64
                 split, times = choice(document)
                 if split == "train" and times and chance < sample:
                     yield from document.sentences
 
 
-def _units(
-    out: Path,
-    settings: PretrainingSettings,
-    choices: Sequence[Choice],
-    folders: Mapping[str, Path],
-    read: Mapping[str, UnifiedCorpus],
-    tokenizer: StageOutput,
-) -> dict[str, list[Unit]]:
+def _units(out: Path, settings: DatasetSettings, mixture: _Mixture, tokenizer: StageOutput) -> dict[str, list[Unit]]:
     """The parts of each corpus."""
     stamp = tokenizer.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
     units: dict[str, list[Unit]] = {}
-    for choice in choices:
-        corpus = choice.share.corpus
+    for choice in mixture.choices:
+        corpus = choice.corpus.name
         units[corpus] = []
-        for number, (shard, content) in enumerate(read[corpus].shards.items()):
+        for number, (shard, content) in enumerate(mixture.read[corpus].shards.items()):
             name = f"{corpus}-{number:05d}"
-            path = folders[corpus] / shard
+            path = mixture.folders[corpus] / shard
             work = MakePart(out, name, path, out / TOKENIZER_FOLDER, stamp.sha256, settings.length, choice)
             # the run's parameters hold the rest
             fingerprint = fingerprint_of([name, content.sha256, stamp.sha256])
-            units[corpus].append(Unit(name, fingerprint, content.size * choice.share.passes, work))
+            units[corpus].append(Unit(name, fingerprint, content.size * choice.corpus.passes, work))
     return units
 
 
 def _merge(
     out: Path,
-    settings: PretrainingSettings,
+    settings: DatasetSettings,
     parameters: dict[str, Any],
     units: Mapping[str, list[Unit]],
     outputs: Mapping[str, StageOutput],
@@ -292,17 +288,18 @@ def _merge(
     for split, total in totals.items():
         if not total["rows"] and not (split == "train" and settings.validation == 1):
             raise UserError(
-                f"{out}: the {split} split has {total['tokens']} tokens of {total['documents']} documents, which fill "
-                f"no row of {settings.length}: use more text, a smaller --length or another --validation"
+                f"{out}: the {split} split has {number_of(total['tokens'], 'token')} of "
+                f"{number_of(total['documents'], 'document')}, which fill no row of {settings.length}: use more text, "
+                "a smaller --length or another --validation"
             )
     files = {split: merge_parts(out, split, list(outputs)) for split in SPLITS}
     splits = {split: SplitManifest(files=files[split], **totals[split]) for split in SPLITS}
     encoder = load_tokenizer(out / TOKENIZER_FOLDER)
     corpora = []
-    for share in parse_mixture(settings.mixture):
-        mine = [results[unit.name] for unit in units[share.corpus]]
+    for corpus in parse_mixture(settings.mixture):
+        mine = [results[unit.name] for unit in units[corpus.name]]
         counts = {split: _counts_of(_sum([result[split] for result in mine])) for split in SPLITS}
-        corpora.append(Corpus(name=share.corpus, weight=float(share.weight), **counts))
+        corpora.append(Corpus(name=corpus.name, weight=float(corpus.weight), **counts))
     manifest = Manifest(
         corpora=corpora,
         length=settings.length,
@@ -340,36 +337,3 @@ def _sum(counts: list[dict[str, int]]) -> dict[str, int]:
 def _counts_of(result: Mapping[str, int]) -> Counts:
     """The counts among a stage's figures."""
     return Counts(**{name: result[name] for name in Counts.model_fields})
-
-
-def _log_splits(manifest: Manifest) -> None:
-    for split in SPLITS:
-        rows = manifest.split(split)
-        log.info(
-            "%s: %d documents, %d tokens, %d rows of %d (%.1f %% text, %.0f %% with sentence order), %d tokens dropped",
-            split,
-            rows.documents,
-            rows.tokens,
-            rows.rows,
-            manifest.length,
-            100 * manifest.fill(split),
-            100 * manifest.sentence_order_share(split),
-            rows.dropped_tokens,
-        )
-
-
-def _log_summary(manifest: Manifest, read: Mapping[str, UnifiedCorpus], seconds: float) -> None:
-    for corpus in manifest.corpora:
-        unified = read[corpus.name]
-        log.info("%s: %d documents; dropped before: %s", corpus.name, unified.documents, counted(unified.dropped))
-        for split, counts in (("train", corpus.train), ("validation", corpus.validation)):
-            log.info(
-                "%s, %s: %d documents, %d tokens, %d rows",
-                corpus.name,
-                split,
-                counts.documents,
-                counts.tokens,
-                counts.rows,
-            )
-    _log_splits(manifest)
-    log.info("dataset %s in %.1f seconds", manifest.fingerprint, seconds)

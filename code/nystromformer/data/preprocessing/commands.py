@@ -6,28 +6,37 @@ from typing import Annotated, cast
 
 import typer
 
-from nystromformer.data.preprocessing.build import TRAIN, PretrainingSettings, build_pretraining
-from nystromformer.data.preprocessing.corpora.formats import Rules
+from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
+from nystromformer.data.preprocessing.corpora.formats import Format, Rules
 from nystromformer.data.preprocessing.corpora.text import Policy
 from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
 from nystromformer.data.preprocessing.pool import usable_cores
-from nystromformer.data.preprocessing.units import Share
+from nystromformer.data.preprocessing.units import ArraySlice
 from nystromformer.errors import UserError
 
 CORES = usable_cores()
-Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes; changes no result.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run with other parameters.")]
-Task = Annotated[
+Documents = Annotated[Path, typer.Option("--out", help="Folder to write the documents to.")]
+Workers = Annotated[
+    int, typer.Option("--workers", min=1, help="Processes to use; the result does not depend on their number.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what --out holds of a run with other parameters.")
+]
+ArrayIndex = Annotated[
     int | None,
     typer.Option(
-        "--task", help="Do only this share, counted from 0, of --num_tasks; started without, it ends the run."
+        "--array_index",
+        help="In an array job: which of the --array_size slices of the work to do, counted from 0. When all are done, "
+        "the command without these two flags puts them together.",
     ),
 ]
-NumTasks = Annotated[int | None, typer.Option("--num_tasks", min=1, help="Tasks of an array job.")]
+ArraySize = Annotated[
+    int | None, typer.Option("--array_size", min=1, help="In an array job: into how many slices the work is divided.")
+]
 
 
 def corpus_command(
-    name: str, folder: Path, min_words: int = 0, lines_per_document: int | None = None
+    format: Format, folder: Path, min_words: int = 0, lines_per_document: int | None = None
 ) -> Callable[..., None]:
     """The command that makes a corpus' unified folder.
 
@@ -38,60 +47,75 @@ def corpus_command(
     lines = lines_per_document
 
     def preprocess(
-        source: Annotated[Path, typer.Option("--source", help="Folder with the corpus' files.")] = folder,
-        out: Annotated[Path, typer.Option("--out", help="Unified folder.")] = folder / "unified",
+        source: Annotated[
+            Path, typer.Option("--source", help=f"Folder that holds the corpus, at any depth: {format.looks}.")
+        ] = folder,
+        out: Documents = folder / "unified",
         min_words: Annotated[
             int, typer.Option("--min_words", min=0, help="Drop documents with fewer words.")
         ] = min_words,
         lines_per_document: Annotated[
             int | None,
-            typer.Option("--lines_per_document", min=1, hidden=lines is None, help="Lines taken for a document."),
+            typer.Option(
+                "--lines_per_document",
+                min=1,
+                hidden=lines is None,
+                help="How many lines make a document, in a corpus that does not mark where one ends.",
+            ),
         ] = lines,
         undecodable: Annotated[
             str,
             typer.Option(
                 "--undecodable",
-                help="Of lines that are not UTF-8 or hold a NUL byte, and stories in another format: refuse, or skip "
-                "and count them.",
+                help="What to do about text that is not UTF-8, holds a NUL byte or is in another format: refuse (stop "
+                "and name the line) or skip (leave it out and count it).",
             ),
         ] = "refuse",
         hub: Annotated[
             str | None,
-            typer.Option("--hub", help="NAME or NAME:CONFIG of a data set that is read in place of files."),
+            typer.Option(
+                "--hub", help="Read a data set of the Hugging Face hub instead of files: NAME or NAME:CONFIG."
+            ),
         ] = None,
-        text_field: Annotated[str, typer.Option("--text_field", help="Where rows and JSON lines have text.")] = "text",
+        text_field: Annotated[
+            str, typer.Option("--text_field", help="Key or column that holds the text, in JSON lines and with --hub.")
+        ] = "text",
         workers: Workers = CORES,
-        task: Task = None,
-        num_tasks: NumTasks = None,
+        array_index: ArrayIndex = None,
+        array_size: ArraySize = None,
         overwrite: Overwrite = False,
     ) -> None:
         if lines is None and lines_per_document is not None:
             raise UserError("--lines_per_document: this corpus marks its documents")
         rules = Rules(min_words, lines_per_document, cast(Policy, undecodable), text_field)
-        unify(source, out, UnifySettings(name, rules, hub), workers, overwrite, share_of(task, num_tasks, overwrite))
+        array_slice = array_slice_of(array_index, array_size, overwrite)
+        unify(source, out, UnifySettings(format, rules, hub), workers, overwrite, array_slice)
 
-    preprocess.__doc__ = f"Make the unified folder of {name}: numbered files of documents, and corpus.json about them."
+    preprocess.__doc__ = (
+        f"Turn the corpus {format.name} into documents of sentences, which preprocess_data_512.py and "
+        "preprocess_data_4096.py make rows of: files 00000.jsonl, … and corpus.json about them."
+    )
     return preprocess
 
 
-def share_of(task: int | None, num_tasks: int | None, overwrite: bool) -> Share | None:
-    """The share that flags name.
+def array_slice_of(array_index: int | None, array_size: int | None, overwrite: bool) -> ArraySlice | None:
+    """The slice that flags name.
 
     Raises:
-        UserError: one flag without the other, or tasks that would overwrite each other's work.
+        UserError: one flag without the other, or jobs that would overwrite each other's work.
     """
-    if task is None and num_tasks is None:
+    if array_index is None and array_size is None:
         return None
-    if task is None or num_tasks is None:
-        raise UserError("--task and --num_tasks: expected both or none")
+    if array_index is None or array_size is None:
+        raise UserError("--array_index and --array_size: expected both or none")
     if overwrite:
         raise UserError(
-            "--overwrite: not with --task, as tasks would remove each other's work. Remove the folder first"
+            "--overwrite: not with --array_index, as jobs would remove each other's work. Remove the folder first"
         )
-    return Share(task, num_tasks)
+    return ArraySlice(array_index, array_size)
 
 
-def pretraining_command(
+def dataset_command(
     length: int, mixture: Sequence[str], folder: Path, tokenizer_limit: int | None = None
 ) -> Callable[..., None]:
     """The command that makes a dataset of rows of one length.
@@ -104,47 +128,68 @@ def pretraining_command(
     usual = length
 
     def preprocess(
-        length: Annotated[int, typer.Option("--length", help="Tokens of a row.")] = usual,
-        corpora: Annotated[Path, typer.Option("--corpora", help="Folder with <name>/unified.")] = folder,
+        length: Annotated[int, typer.Option("--length", help="Tokens of a row, special tokens included.")] = usual,
+        corpora: Annotated[
+            Path, typer.Option("--corpora", help="Folder that holds <name>/unified of every corpus.")
+        ] = folder,
         corpus: Annotated[
             list[str] | None,
             typer.Option(
-                "--corpus", help=f"NAME or NAME=WEIGHT, such as wiki=1/3; repeat. If none: {', '.join(mixture)}."
+                "--corpus",
+                help="Corpus to use: NAME, or NAME=WEIGHT to take its text WEIGHT times, such as wiki=1/3. Repeat the "
+                f"flag for several.  [default: {', '.join(mixture)}]",
             ),
         ] = None,
         tokenizer: Annotated[
             str,
             typer.Option(
                 "--tokenizer",
-                help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; its name in "
-                "--corpora or on the hub; or train.",
+                help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; or the name of one in "
+                "--corpora or on the Hugging Face hub; or train, to train one on the text.",
             ),
         ] = "roberta-base",
         vocab_size: Annotated[
-            int, typer.Option("--vocab_size", help="Tokens of the tokenizer that --tokenizer train trains.")
+            int, typer.Option("--vocab_size", help="With --tokenizer train: how many tokens it shall have.")
         ] = 50265,
         tokenizer_limit: Annotated[
             int | None,
-            typer.Option("--tokenizer_limit", min=1, help="Longest row, if not as the tokenizer's files say."),
+            typer.Option(
+                "--tokenizer_limit", min=1, help="Longest row to allow, in place of what the tokenizer's files say."
+            ),
         ] = tokenizer_limit,
         validation: Annotated[
-            float, typer.Option("--validation", help="Share of the documents for validation; 1: all, to score with.")
+            float,
+            typer.Option(
+                "--validation",
+                help="Share of the documents to keep for validation; 1: no training rows, to score a model with.",
+            ),
         ] = 0.2,
-        seed: Annotated[int, typer.Option("--seed", help="Of the split and of the choice for weights.")] = 0,
+        seed: Annotated[
+            int,
+            typer.Option(
+                "--seed",
+                help="Decides which documents are for validation, and which are taken at a weight such as 1/3.",
+            ),
+        ] = 0,
         out: Annotated[
             Path | None,
-            typer.Option("--out", help="Dataset folder; <length>-roberta beside if not given, or -trained."),
+            typer.Option(
+                "--out",
+                help="Folder to write the dataset to.  [default: beside this script, <length>-roberta, or "
+                "<length>-trained with --tokenizer train]",
+            ),
         ] = None,
         workers: Workers = CORES,
-        task: Task = None,
-        num_tasks: NumTasks = None,
+        array_index: ArrayIndex = None,
+        array_size: ArraySize = None,
         overwrite: Overwrite = False,
     ) -> None:
-        settings = PretrainingSettings(
+        settings = DatasetSettings(
             length, tuple(corpus or mixture), tokenizer, vocab_size, tokenizer_limit, validation, seed
         )
         target = out or folder / f"{length}-{'trained' if tokenizer == TRAIN else 'roberta'}"
-        build_pretraining(corpora, target, settings, workers, overwrite, share_of(task, num_tasks, overwrite))
+        array_slice = array_slice_of(array_index, array_size, overwrite)
+        build_dataset(corpora, target, settings, workers, overwrite, array_slice)
 
     preprocess.__doc__ = f"Make a pretraining dataset of rows of {usual} tokens from unified corpora."
     return preprocess

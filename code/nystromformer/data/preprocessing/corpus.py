@@ -33,23 +33,33 @@ class Document:
 def in_batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
     """The same documents in lists of at least so many characters; only the last list may have fewer."""
     batch: list[Document] = []
-    found = 0
+    size = 0
     for document in documents:
         batch.append(document)
-        found += sum(map(len, document.sentences))
-        if found >= characters:
+        size += sum(map(len, document.sentences))
+        if size >= characters:
             yield batch
-            batch, found = [], 0
+            batch, size = [], 0
     if batch:
         yield batch
 
 
 def write_documents(path: Path, documents: Iterable[Document]) -> FileStamp:
-    """Write documents as JSON lines, whole or not at all."""
+    """Write documents as JSON lines, whole or not at all.
+
+    Raises:
+        UserError: a document holds half of a surrogate pair, which is no character.
+    """
     with NewFile(path) as file:
         for document in documents:
             record = {"id": document.id, "group": document.group, "sentences": document.sentences}
-            file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+            try:
+                line = json.dumps(record, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise UserError(
+                    f"document {document.id!r} holds half of a surrogate pair, which is no character"
+                ) from None
+            file.write(line + b"\n")
     return file.stamp
 
 

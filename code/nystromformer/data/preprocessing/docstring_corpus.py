@@ -23,12 +23,12 @@ from nystromformer.data.preprocessing.unified import (
     CORPUS_FILE,
     FORMAT_VERSION,
     UnifiedCorpus,
-    counted,
     log_corpus,
     read_corpus,
     shard_name,
     write_corpus,
 )
+from nystromformer.data.preprocessing.wording import counted, number_of
 from nystromformer.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -103,8 +103,8 @@ def _write(out: Path, settings: DocstringSettings, workers: int) -> StageOutput:
     output.result = tally.as_dict(with_groups=True)
     if not tally.documents:
         raise UserError(
-            f"no document is left of {len(modules)} modules: add packages by --source, or lower --min_words. Dropped: "
-            f"{counted(tally.dropped)}"
+            f"no document is left of {number_of(len(modules), 'module')}: add packages by --source, or lower "
+            f"--min_words. Dropped: {counted(tally.dropped)}"
         )
     return output
 

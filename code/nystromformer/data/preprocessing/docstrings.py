@@ -31,7 +31,7 @@ from nystromformer.errors import UserError
 _SKIPPED_FOLDERS = frozenset({"test", "tests", "_vendor", "vendor", "site-packages", "dist-packages", "__pycache__"})
 _MIN_LETTER_SHARE = 0.6
 _MAX_FOREIGN_SHARE = 0.02
-_FILES_PER_TASK = 32
+_FILES_PER_BATCH = 32
 _LETTERS = string.ascii_letters.encode()
 
 
@@ -69,15 +69,15 @@ def find_sources(folders: Sequence[Path]) -> list[SourceFile]:
     Raises:
         UserError: a folder is missing.
     """
-    found: dict[str, SourceFile] = {}
+    files: dict[str, SourceFile] = {}
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: expected a folder with Python packages, found none: correct --source")
         for path in _python_files(folder):
             parts = path.relative_to(folder).parts
             name = "/".join(parts)
-            found.setdefault(name, SourceFile(path, name, parts[0].removesuffix(".py")))
-    return [found[name] for name in sorted(found)]
+            files.setdefault(name, SourceFile(path, name, parts[0].removesuffix(".py")))
+    return [files[name] for name in sorted(files)]
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
@@ -123,7 +123,7 @@ def _read_all(files: Sequence[SourceFile], workers: int) -> Generator[Module]:
     # spawned, not forked: the tokenizers library's threads do not survive a fork
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
     try:
-        yield from pool.map(read_module, files, chunksize=_FILES_PER_TASK)
+        yield from pool.map(read_module, files, chunksize=_FILES_PER_BATCH)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -144,13 +144,13 @@ def read_module(file: SourceFile) -> Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = extract_docstrings(text)
+            texts = extract_docstrings(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Module(file.id, file.group, problem="file with a syntax error")
-    english = [text for text in found if is_english(text)]
+    english = [text for text in texts if is_english(text)]
     cleaned = (tuple(split_sentences(clean_docstring(text))) for text in english)
     docstrings = tuple(sentences for sentences in cleaned if sentences)
-    return Module(file.id, file.group, docstrings, not_english=len(found) - len(english))
+    return Module(file.id, file.group, docstrings, not_english=len(texts) - len(english))
 
 
 def extract_docstrings(source: str) -> list[str]:
@@ -162,24 +162,24 @@ def extract_docstrings(source: str) -> list[str]:
     # a docstring across lines is written with three quotes: most of the files without any are data
     if '"""' not in source and "'''" not in source:
         return []
-    found: list[str] = []
-    _collect(ast.parse(source), found)
-    return found
+    docstrings: list[str] = []
+    _collect(ast.parse(source), docstrings)
+    return docstrings
 
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def _collect(node: ast.AST, found: list[str]) -> None:
+def _collect(node: ast.AST, docstrings: list[str]) -> None:
     if isinstance(node, _DOCUMENTED):
         text = ast.get_docstring(node, clean=False)
         if text:
-            found.append(inspect.cleandoc(text))
+            docstrings.append(inspect.cleandoc(text))
     # only blocks of statements hold definitions: walking expressions too would take most of the time
     for field in ("body", "handlers", "orelse", "finalbody", "cases"):
         for child in getattr(node, field, ()):
             if type(child) not in _WITHOUT_BLOCK:
-                _collect(child, found)
+                _collect(child, docstrings)
 
 
 _WITHOUT_BLOCK = frozenset(

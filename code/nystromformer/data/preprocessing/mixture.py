@@ -14,13 +14,13 @@ _MOST = 1000
 
 
 @dataclass(frozen=True)
-class Share:
+class WeightedCorpus:
     """A corpus of a mixture.
 
     weight: how often a document of it is in the train split, on average. Validation has a document once at the most.
     """
 
-    corpus: str
+    name: str
     weight: Fraction = Fraction(1)
 
     @property
@@ -29,21 +29,21 @@ class Share:
         return math.ceil(self.weight)
 
 
-def parse_mixture(texts: Sequence[str]) -> tuple[Share, ...]:
+def parse_mixture(texts: Sequence[str]) -> tuple[WeightedCorpus, ...]:
     """Read NAME or NAME=WEIGHT, with weights such as 2, 0.5 and 1/3.
 
     Raises:
         UserError: a weight is not a positive number, or a corpus comes twice.
     """
-    shares = tuple(_parse(text) for text in texts)
-    names = [share.corpus for share in shares]
+    mixture = tuple(_parse(text) for text in texts)
+    names = [corpus.name for corpus in mixture]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"--corpus: {', '.join(twice)} given more than once; a weight of 2 takes its text twice")
-    return shares
+    return mixture
 
 
-def _parse(text: str) -> Share:
+def _parse(text: str) -> WeightedCorpus:
     name, equals, weight = text.partition("=")
     problem = UserError(f"--corpus {text}: expected NAME or NAME=WEIGHT with a positive weight, such as wiki=1/3")
     try:
@@ -52,7 +52,7 @@ def _parse(text: str) -> Share:
         raise problem from None
     if not name or "/" in name or name.startswith(".") or not 0 < value <= _MOST:
         raise problem
-    return Share(name, value)
+    return WeightedCorpus(name, value)
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,14 @@ class Choice:
     groups: the validation groups of a corpus that has few large ones, which a hash would divide by chance.
     """
 
-    share: Share
+    corpus: WeightedCorpus
     validation: float
     seed: int
     groups: frozenset[str] | None = None
 
     def __call__(self, document: Document) -> tuple[str, int]:
         """The split, and how many passes over the corpus take the document: the first ones."""
-        weight = self.share.weight
+        weight = self.corpus.weight
         whole = int(weight)
         extra = int(weight != whole and self._uniform("weight", document.id) < weight - whole)
         if self._is_for_validation(document.group):
@@ -83,5 +83,5 @@ class Choice:
         return self._uniform("validation", group) < self.validation
 
     def _uniform(self, purpose: str, name: str) -> float:
-        digest = stable_hash(self.seed, f"{purpose}\0{self.share.corpus}\0{name}")
+        digest = stable_hash(self.seed, f"{purpose}\0{self.corpus.name}\0{name}")
         return int.from_bytes(digest[:8], "big") / 2**64

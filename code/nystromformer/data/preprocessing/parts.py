@@ -68,7 +68,7 @@ class MakePart:
         )
 
     def _chosen(self, splits: deque[str], progress: Callable[[int], object]) -> Iterator[Document]:
-        for turn in range(self.choice.share.passes):
+        for turn in range(self.choice.corpus.passes):
             for document in read_documents(self.documents, progress):
                 split, times = self.choice(document)
                 if turn < times:

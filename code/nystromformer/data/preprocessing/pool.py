@@ -44,7 +44,7 @@ class Stopped(Exception):
     """Raised by `Report` in a unit whose result nobody waits for any more."""
 
 
-def run_tasks(
+def run_works(
     works: Sequence[Work[Result]], workers: int, progress: Report
 ) -> Generator[tuple[int, Result], None, None]:
     """Do independent units of work, in this process where `workers` is 1.

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from filelock import FileLock, Timeout
+
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, write_json
 
@@ -59,8 +61,8 @@ class Stamps:
 
     def names(self) -> list[str]:
         """Stages that have a stamp or a lock."""
-        found = {path.stem for pattern in ("*.json", "*.lock") for path in (self.folder / _FOLDER).glob(pattern)}
-        return sorted(found - {"run"})
+        names = {path.stem for pattern in ("*.json", "*.lock") for path in (self.folder / _FOLDER).glob(pattern)}
+        return sorted(names - {"run"})
 
     @contextmanager
     def claim(self, name: str, waiting: Callable[[int], object] | None = None) -> Iterator[bool]:
@@ -69,15 +71,18 @@ class Stamps:
         Args:
             waiting: waits for that, and is called with 0 every so often meanwhile: what it raises ends the waiting.
         """
-        with self._lock(name).open("a+") as lock:
-            # no blocking lock: a worker, which is deaf to Ctrl-C, would hang in it
-            while not _locked(lock, fcntl.LOCK_EX):
-                if waiting is None:
-                    yield False
-                    return
-                waiting(0)
-                time.sleep(_SECONDS_BETWEEN_TRIES)
+        lock = FileLock(self._lock(name))
+        # not acquired by waiting in it: a worker, which is deaf to Ctrl-C, would hang there
+        while not _acquired(lock):
+            if waiting is None:
+                yield False
+                return
+            waiting(0)
+            time.sleep(_SECONDS_BETWEEN_TRIES)
+        try:
             yield True
+        finally:
+            lock.release()
 
     def _file(self, name: str) -> Path:
         return self.folder / _FOLDER / f"{name}.json"
@@ -193,10 +198,10 @@ class Stages:
             work: writes files under final names (through `NewFile`) and returns their stamps.
         """
         fingerprint = fingerprint_of([name, dict(parameters), [stamp.sha256 for stamp in inputs]])
-        found = self.stamps.find(name, fingerprint)
-        if found is not None:
+        finished = self.stamps.find(name, fingerprint)
+        if finished is not None:
             log.info("%s: found finished", name)
-            return found
+            return finished
         self.unfinish()
         output = work()
         self.stamps.write(name, fingerprint, output)
@@ -241,8 +246,8 @@ class Stages:
 
     def _identity(self) -> tuple[int, int]:
         """What tells this run from one that replaced it."""
-        found = (self.folder / _FOLDER / "run.json").stat()
-        return found.st_ino, found.st_mtime_ns
+        run_file = (self.folder / _FOLDER / "run.json").stat()
+        return run_file.st_ino, run_file.st_mtime_ns
 
     def _remove_run(self) -> None:
         """Remove an earlier run's files: the final one first, those that its stamps name, those of reserved names."""
@@ -267,6 +272,16 @@ def fingerprint_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+def _acquired(lock: FileLock) -> bool:
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return False
+    return True
+
+
+# The lock of a run is held by many at once, or by one alone to begin or end it, and goes from one to the other: that is
+# flock's own, which filelock has only for one at a time.
 def _locked(file: TextIO, kind: int) -> bool:
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from nystromformer.data.preprocessing.wording import counted, number_of
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, write_json
 
@@ -80,8 +80,8 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
     for name, stamp in corpus.shards.items():
         size = (folder / name).stat().st_size if (folder / name).is_file() else None
         if size != stamp.size:
-            found = "no such file" if size is None else f"{size} bytes"
-            raise UserError(f"{folder / name}: expected {stamp.size} bytes as in {CORPUS_FILE}, found {found}. {how}")
+            state = "no such file" if size is None else f"{size} bytes"
+            raise UserError(f"{folder / name}: expected {stamp.size} bytes as in {CORPUS_FILE}, found {state}. {how}")
     return corpus
 
 
@@ -90,21 +90,16 @@ def shard_name(number: int) -> str:
     return f"{number:05d}.jsonl"
 
 
-def counted(counts: Mapping[str, int]) -> str:
-    """Such as `3 x empty document`."""
-    return ", ".join(f"{count} x {reason}" for reason, count in counts.items()) or "nothing"
-
-
 def log_corpus(corpus: UnifiedCorpus, seconds: float) -> None:
     """Say what a corpus holds and what was left out."""
     log.info(
-        "%s: %d documents, %d sentences, %d words, %.1f million characters in %d files, in %.1f seconds",
+        "%s: %s, %s, %s, %.1f million characters in %s, in %.1f seconds",
         corpus.name,
-        corpus.documents,
-        corpus.sentences,
-        corpus.words,
+        number_of(corpus.documents, "document"),
+        number_of(corpus.sentences, "sentence"),
+        number_of(corpus.words, "word"),
         corpus.characters / 1e6,
-        len(corpus.shards),
+        number_of(len(corpus.shards), "file"),
         seconds,
     )
     log.info("%s: dropped %s; cut %s", corpus.name, counted(corpus.dropped), counted(corpus.cut))

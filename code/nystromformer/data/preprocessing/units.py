@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from nystromformer.data.preprocessing.pool import Report, Work, run_tasks
+from nystromformer.data.preprocessing.pool import Report, Work, run_works
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
+from nystromformer.data.preprocessing.wording import number_of
 from nystromformer.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -31,17 +32,20 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Share:
-    """One of the equal tasks into which an array job divides a run: units task, task + num_tasks, …"""
+class ArraySlice:
+    """What one job of an array job does of a run: units index, index + size, … of all."""
 
-    task: int
-    num_tasks: int
+    index: int
+    size: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.task < self.num_tasks:
+        if not 0 <= self.index < self.size:
             raise UserError(
-                f"--task: expected 0 to {self.num_tasks - 1} with --num_tasks {self.num_tasks}, found {self.task}"
+                f"--array_index: expected 0 to {self.size - 1} with --array_size {self.size}, found {self.index}"
             )
+
+    def __str__(self) -> str:
+        return f"array index {self.index} of {self.size}"
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,13 @@ def run_units(
     units: Sequence[Unit],
     workers: int,
     label: str,
-    share: Share | None = None,
+    array_slice: ArraySlice | None = None,
     counted: str = "tokens",
 ) -> dict[str, StageOutput]:
-    """Do the units that are not finished yet, or a share of them.
+    """Do the units that are not finished yet, or a slice of them.
 
     Args:
+        array_slice: do these only.
         counted: what they report besides bytes.
 
     Returns:
@@ -82,22 +87,25 @@ def run_units(
     Raises:
         UserError: what a unit raises, or a worker process was killed.
     """
-    if share is not None:
-        units = units[share.task :: share.num_tasks]
-    found = {unit.name: stages.stamps.find(unit.name, unit.fingerprint) for unit in units}
-    missing = [unit for unit in units if found[unit.name] is None]
+    everything = units
+    if array_slice is not None:
+        units = units[array_slice.index :: array_slice.size]
+    outputs = {unit.name: stages.stamps.find(unit.name, unit.fingerprint) for unit in units}
+    missing = [unit for unit in units if outputs[unit.name] is None]
     if missing:
         stages.unfinish()
         total = sum(unit.size for unit in units)
         done = total - sum(unit.size for unit in missing)
         if len(missing) < len(units):
-            log.info("%s: %d of %d parts found finished", label, len(units) - len(missing), len(units))
+            log.info("%s: %d of %s found finished", label, len(units) - len(missing), number_of(len(units), "part"))
         with ReadingProgress(label, total, done, counted) as progress:
             for patient in (False, True):
                 works = [_Claimed(stages.stamps, unit, patient) for unit in missing]
-                with closing(run_tasks(works, workers, progress)) as results:
+                with closing(run_works(works, workers, progress)) as results:
                     for index, output in results:
-                        found[missing[index].name] = output
-                missing = [unit for unit in missing if found[unit.name] is None]
+                        outputs[missing[index].name] = output
+                missing = [unit for unit in missing if outputs[unit.name] is None]
         stages.ran.append(label)
-    return {name: output for name, output in found.items() if output is not None}
+    if array_slice is not None:
+        log.info("%s: %d of %s done", array_slice, len(units), number_of(len(everything), "part"))
+    return {name: output for name, output in outputs.items() if output is not None}

@@ -62,8 +62,8 @@ def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> li
 def _walk(folder: Path, left_out: set[Path], above: tuple[Path, ...]) -> Iterator[Path]:
     names = {path.name for path in left_out}
     with os.scandir(folder) as entries:
-        found = [(Path(entry.path), entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
-    for path, is_folder in found:
+        paths = [(Path(entry.path), entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
+    for path, is_folder in paths:
         # resolved only where that decides something: there may be millions of files
         resolved = path.resolve() if is_folder or path.name in names else path
         if resolved in left_out or resolved in above:

@@ -32,23 +32,31 @@ class Rules:
     text_field: str = "text"
 
 
+def text_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
+    """Documents of a data set whose rows are documents."""
+    for name, text in rows:
+        yield from documents_of(name, text.split("\n"), rules.min_words, tally)
+
+
 @dataclass(frozen=True)
 class Format:
-    """A corpus' format.
+    """A corpus' format. It is pickled, so its functions are a module's, or those of a script that is run.
 
-    pattern: of its files' names; looks: what they hold, for messages.
-    cut: whether documents can be read from the middle of a file.
+    name: of the corpus. pattern: of its files' names, which may end in .gz or .bz2 besides.
+    looks: what the files are, for messages.
+    read: yields the documents of a file, or of the part of it that an `OpenFile` is.
+    rows: yields those of a data set's rows (`--hub`), given as (name, text) pairs.
+    cut: whether documents can be read from the middle of a file, so that processes share a large one.
     few_groups: whether its groups are few and large, so that corpus.json tells the size of each.
-    read: yields the documents of a file. rows: yields those of a data set's rows, given as (name, text) pairs.
     """
 
     name: str
     pattern: str
     looks: str
-    cut: bool
-    few_groups: bool
     read: Callable[[OpenFile, Rules, Tally], Iterator[Document]]
-    rows: Callable[[Iterable[tuple[str, str]], Rules, Tally], Iterator[Document]]
+    rows: Callable[[Iterable[tuple[str, str]], Rules, Tally], Iterator[Document]] = text_rows
+    cut: bool = False
+    few_groups: bool = False
 
 
 _DOC = re.compile(rb'<doc id="(?P<id>[^"]*)"(?:[^>]*? title="(?P<title>.*?)")?[^"]*>$')
@@ -118,28 +126,28 @@ def _grouped(documents: Iterator[Document], tally: Tally, follows: bool) -> Iter
     group, skipped = "", 1 if follows else 0
     while True:
         gap = list(islice(documents, skipped))
-        found, is_enough = _take_group(documents)
+        members, is_enough = _take_group(documents)
         if group and not is_enough:
-            yield from (replace(document, group=group) for document in (*gap, *found))
+            yield from (replace(document, group=group) for document in (*gap, *members))
             return
         if gap:
             tally.dropped["document between two groups"] += len(gap)
-        if not found:
+        if not members:
             return
-        group, skipped = found[0].id, 1
-        yield from (replace(document, group=group) for document in found)
+        group, skipped = members[0].id, 1
+        yield from (replace(document, group=group) for document in members)
 
 
 def _take_group(documents: Iterator[Document]) -> tuple[list[Document], bool]:
     """The next documents, and whether they are enough for a group."""
-    found: list[Document] = []
+    members: list[Document] = []
     characters = 0
     for document in documents:
-        found.append(document)
+        members.append(document)
         characters += sum(map(len, document.sentences))
-        if len(found) == DOCUMENTS_PER_GROUP or characters >= _CHARACTERS_PER_GROUP:
-            return found, True
-    return found, False
+        if len(members) == DOCUMENTS_PER_GROUP or characters >= _CHARACTERS_PER_GROUP:
+            return members, True
+    return members, False
 
 
 def _documents_of_lines(lines: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
@@ -255,15 +263,9 @@ def _article_text(record: Any, key: str) -> str:
         raise ValueError(f"found a JSON {type(record).__name__}, not an object")
     text = record.get(key)
     if not isinstance(text, str):
-        found = f"is {text!r:.40}, not a text" if key in record else f"is missing; there are {', '.join(record)}"
-        raise ValueError(f'"{key}" {found:.200}')
+        problem = f"is {text!r:.40}, not a text" if key in record else f"is missing; there are {', '.join(record)}"
+        raise ValueError(f'"{key}" {problem:.200}')
     return text
-
-
-def text_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
-    """Documents of a data set whose rows are documents."""
-    for name, text in rows:
-        yield from documents_of(name, text.split("\n"), rules.min_words, tally)
 
 
 def _is_unicode(text: str) -> bool:
@@ -281,11 +283,18 @@ def _shown(line: bytes) -> str:
 FORMATS = {
     made.name: made
     for made in (
-        Format("wiki", "wiki_*", "files wiki_00, wiki_01, … of WikiExtractor", True, False, read_wiki, text_rows),
+        Format("wiki", "wiki_*", "files wiki_00, wiki_01, … of WikiExtractor", read_wiki, cut=True),
         Format(
-            "bookcorpus", "*.txt", "files *.txt with one sentence a line", True, True, read_bookcorpus, bookcorpus_rows
+            "bookcorpus",
+            "*.txt",
+            "files *.txt with one sentence a line",
+            read_bookcorpus,
+            bookcorpus_rows,
+            cut=True,
+            few_groups=True,
         ),
-        Format("stories", "*", "text files, one a document", False, False, read_stories, text_rows),
-        Format("realnews", "*.jsonl", "files *.jsonl with one article a line", True, False, read_realnews, text_rows),
+        Format("stories", "*", "text files, one a document", read_stories),
+        Format("realnews", "*.jsonl", "files *.jsonl with one article a line", read_realnews, cut=True),
     )
 }
+"""Those of the paper's corpora; another corpus' script brings its own."""

@@ -60,10 +60,10 @@ def hub_rows(name: str, state: str, part: int, parts: int, text_field: str) -> I
     Raises:
         UserError: a row has no text, the data set has not this state any more, or the network fails.
     """
-    found = open_hub(name)
-    if found.state != state:
+    data_set = open_hub(name)
+    if data_set.state != state:
         raise UserError(f"--hub {name}: was changed while it was read. Start the command again, to read it anew")
-    for number, row in enumerate(_read(name, found.rows.shard(parts, part))):
+    for number, row in enumerate(_read(name, data_set.rows.shard(parts, part))):
         text = row.get(text_field)
         if not isinstance(text, str):
             raise UserError(

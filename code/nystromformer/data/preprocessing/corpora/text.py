@@ -73,23 +73,24 @@ def decode(file: OpenFile, offset: int, line: bytes, policy: Policy, tally: Tall
     return None
 
 
-def documents_of(name: str, paragraphs: Iterable[str], min_words: int, tally: Tally) -> Iterator[Document]:
+def documents_of(
+    name: str, paragraphs: Iterable[str], min_words: int, tally: Tally, group: str | None = None
+) -> Iterator[Document]:
     """Make a document of paragraphs, or several of a long one; none of one that is empty or too short.
 
     Sentences never span paragraphs. Pieces of a long document have ids of their own and share its group.
+
+    Args:
+        group: of the document; None for one of its own.
     """
     sentences = (sentence for paragraph in paragraphs for sentence in split_sentences(paragraph))
-    return cut_document(name, sentences, min_words, tally)
+    return cut_document(name, sentences, min_words, tally, group)
 
 
 def cut_document(
     name: str, sentences: Iterable[str], min_words: int, tally: Tally, group: str | None = None
 ) -> Iterator[Document]:
-    """`documents_of` for text that is divided into sentences already.
-
-    Args:
-        group: of the document; None for one of its own.
-    """
+    """`documents_of` for text that is divided into sentences already."""
     group = name if group is None else group
     pieces = 0
     kept: list[str] = []

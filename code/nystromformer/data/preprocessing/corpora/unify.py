@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.data.preprocessing.corpora.files import Chunk, OpenFile, divide, find_files
-from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
+from nystromformer.data.preprocessing.corpora.formats import Format, Rules
 from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
 from nystromformer.data.preprocessing.corpora.text import MAX_DOCUMENT, MAX_SENTENCE, Tally
 from nystromformer.data.preprocessing.corpus import Document, write_documents
@@ -27,13 +27,13 @@ from nystromformer.data.preprocessing.unified import (
     CORPUS_FILE,
     FORMAT_VERSION,
     UnifiedCorpus,
-    counted,
     log_corpus,
     read_corpus,
     shard_name,
     write_corpus,
 )
-from nystromformer.data.preprocessing.units import Share, Unit, run_units
+from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
+from nystromformer.data.preprocessing.wording import counted
 from nystromformer.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ _ROWS_PER_REPORT = 1000
 class UnifySettings:
     """What decides the unified form of a corpus.
 
-    corpus: one of `formats.FORMATS`; hub: name of a data set that is read in place of files.
+    hub: name of a data set that is read in place of files.
     """
 
-    corpus: str
+    format: Format
     rules: Rules
     hub: str | None = None
 
@@ -68,12 +68,12 @@ def unify(
     settings: UnifySettings,
     workers: int = 1,
     overwrite: bool = False,
-    share: Share | None = None,
+    array_slice: ArraySlice | None = None,
 ) -> UnifiedCorpus | None:
     """Make a corpus' unified folder, or what an interrupted run left to do; nothing where it is finished.
 
     Args:
-        share: do only this share of the chunks, and leave the rest and `corpus.json` to others.
+        array_slice: do only these chunks, and leave the rest and `corpus.json` to others.
 
     Raises:
         UserError: the source is missing, empty or not in the corpus' format; the folder is another run's.
@@ -81,15 +81,17 @@ def unify(
     begin = time.monotonic()
     units = _hub_units(out, settings) if settings.hub else _file_units(source, out, settings)
     origin = settings.hub or str(source.resolve())
-    parameters = {"format_version": FORMAT_VERSION, "corpus": settings.corpus, **settings.described(), "source": origin}
+    parameters = {
+        "format_version": FORMAT_VERSION,
+        "corpus": settings.format.name,
+        **settings.described(),
+        "source": origin,
+    }
     reserved = (CORPUS_FILE, *(shard_name(number) for number in range(len(units))))
     with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, shared=True) as stages:
         stages.share()
-        outputs = run_units(stages, units, workers, settings.corpus, share, "words")
-        if share is not None:
-            log.info(
-                "task %d of %d: its %d of %d parts are done", share.task, share.num_tasks, len(outputs), len(units)
-            )
+        outputs = run_units(stages, units, workers, settings.format.name, array_slice, "words")
+        if array_slice is not None:
             return None
         stages.alone()
         stale = sorted(set(stages.stamps.names()) - set(outputs))
@@ -108,13 +110,13 @@ def unify(
 
 
 def _file_units(source: Path, out: Path, settings: UnifySettings) -> list[Unit]:
-    format = FORMATS[settings.corpus]
+    format = settings.format
     names = find_files(source, format.pattern, (out, source / "unified"))
     if not names:
         others = find_files(source, "*", (out, source / "unified"))
-        found = f"found others, such as {others[0]}" if others else "found none"
+        instead = f"found others, such as {others[0]}" if others else "found none"
         raise UserError(
-            f"{source}: expected {format.looks}, {found}. Put the corpus there, or name its folder: --source"
+            f"{source}: expected {format.looks}, {instead}. Put the corpus there, or name its folder: --source"
         )
     units = []
     for number, chunk in enumerate(divide(source, names, format.cut)):
@@ -128,18 +130,18 @@ def _file_units(source: Path, out: Path, settings: UnifySettings) -> list[Unit]:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _hub_units(out: Path, settings: UnifySettings) -> list[Unit]:
     assert settings.hub is not None
-    found = open_hub(settings.hub)
-    parts = int(found.rows.num_shards)
+    data_set = open_hub(settings.hub)
+    parts = int(data_set.rows.num_shards)
     units = []
     for part in range(parts):
-        fingerprint = fingerprint_of([settings.described(), found.state, part, parts])
-        units.append(Unit(f"{part:05d}", fingerprint, 0, UnifyRows(out, settings, found.state, part, parts)))
+        fingerprint = fingerprint_of([settings.described(), data_set.state, part, parts])
+        units.append(Unit(f"{part:05d}", fingerprint, 0, UnifyRows(out, settings, data_set.state, part, parts)))
     return units
 
 
@@ -154,8 +156,7 @@ class UnifyFiles:
     number: int
 
     def __call__(self, report: Report) -> StageOutput:
-        format = FORMATS[self.settings.corpus]
-        tally = Tally()
+        format, tally = self.settings.format, Tally()
         documents = (
             document
             for name in self.chunk.files
@@ -176,7 +177,7 @@ class UnifyRows:
 
     def __call__(self, report: Report) -> StageOutput:
         assert self.settings.hub is not None
-        format, rules, tally = FORMATS[self.settings.corpus], self.settings.rules, Tally()
+        format, rules, tally = self.settings.format, self.settings.rules, Tally()
         rows = _reporting(hub_rows(self.settings.hub, self.state, self.part, self.parts, rules.text_field), report)
         return _write(self.out, self.part, format.rows(rows, rules, tally), tally, report, format.few_groups)
 
@@ -207,15 +208,14 @@ def _write(
 
 
 def _corpus(settings: UnifySettings, outputs: dict[str, StageOutput]) -> UnifiedCorpus:
-    few_groups = FORMATS[settings.corpus].few_groups
     counts = {name: sum(output.result[name] for output in outputs.values()) for name in _COUNTED}
     return UnifiedCorpus(
-        name=settings.corpus,
+        name=settings.format.name,
         settings=settings.described(),
         **counts,
         dropped=_sums(output.result["dropped"] for output in outputs.values()),
         cut=_sums(output.result["cut"] for output in outputs.values()),
-        groups=_sums(output.result["groups"] for output in outputs.values()) if few_groups else None,
+        groups=_sums(output.result["groups"] for output in outputs.values()) if settings.format.few_groups else None,
         shards={name: stamp for output in outputs.values() for name, stamp in output.files.items()},
     )
 

@@ -1,0 +1,113 @@
+"""docs/adding.md, "A corpus": its files in a copy of the project, its commands on a small corpus in its format."""
+
+import gzip
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from corpora import paragraph
+from doc_examples import ROOT, Block, apply, blocks, commands, copy_of_project, run
+
+from nystromformer.data.dataset import open_dataset
+from nystromformer.data.preprocessing.corpora.files import CHUNK_BYTES
+from nystromformer.data.preprocessing.corpus import Document, read_documents
+from nystromformer.data.preprocessing.unified import read_corpus
+from nystromformer.data.tokenizer import load_tokenizer
+
+ADDING = ROOT / "docs" / "adding.md"
+DAYS, ARTICLES_PER_DAY = 30, 4
+
+
+def example_blocks() -> list[Block]:
+    return blocks(ADDING, "A corpus")
+
+
+def make_articles() -> list[dict[str, Any]]:
+    draw = random.Random(0)
+    return [
+        {
+            "date": f"1897-03-{day + 1:02d}",
+            "title": f"Title {day} {number}",
+            "paragraphs": [paragraph(draw, 8) for _ in range(3)],
+        }
+        for day in range(DAYS)
+        for number in range(ARTICLES_PER_DAY)
+    ]
+
+
+def write_gazette(folder: Path, articles: list[dict[str, Any]]) -> None:
+    """Two years: a compressed one, and a plain one with scans so large that processes divide it."""
+    half = len(articles) // 2
+    with gzip.open(folder / "1896.jsonl.gz", "wt") as packed:
+        packed.writelines(json.dumps(article) + "\n" for article in articles[:half])
+    scan = "x" * (CHUNK_BYTES // half + 1)
+    with (folder / "1897.jsonl").open("w") as plain:
+        plain.writelines(json.dumps({**article, "scan": scan}) + "\n" for article in articles[half:])
+
+
+def test_the_page_shows_every_file_and_command() -> None:
+    examples = example_blocks()
+    assert [block.file for block in examples if block.file] == [
+        "data-preprocessing/gazette/preprocess.py",
+        "tests/data/preprocessing/test_gazette.py",
+    ]
+    assert len(commands(examples)) == 3
+    [line] = [block.text for block in examples if block.language == "json"]
+    assert set(json.loads(line)) == {"date", "title", "paragraphs", "scan"}
+
+
+def test_a_corpus_is_added_as_the_page_says(tmp_path: Path) -> None:
+    project = copy_of_project(tmp_path / "project")
+    examples = example_blocks()
+    [script, _] = apply(examples, project)
+    articles = make_articles()
+    write_gazette(script.parent, articles)
+    said = [run(words, project) for words in commands(examples)]
+    assert "2 passed" in said[0].stdout
+
+    corpora = project / "data-preprocessing"
+    documents = check_documents(corpora / "gazette" / "unified", articles)
+    check_rows(corpora / "128-gazette", documents)
+    # as every script of the project
+    again = run(["python", "data-preprocessing/gazette/preprocess.py", "--workers", "1"], project)
+    assert "finished already" in again.stderr
+
+
+def check_documents(unified: Path, articles: list[dict[str, Any]]) -> list[Document]:
+    corpus = read_corpus(unified)
+    assert (corpus.name, len(corpus.shards)) == ("gazette", 3), "one compressed file, and two ranges of the plain one"
+    documents = [document for shard in corpus.shards for document in read_documents(unified / shard)]
+    assert len(documents) == corpus.documents == len(articles) == DAYS * ARTICLES_PER_DAY
+    for document, article in zip(documents, articles, strict=True):
+        assert document.group == article["date"]
+        assert document.sentences[0] == article["title"]
+        assert " ".join(document.sentences) == " ".join([article["title"], *article["paragraphs"]])
+    assert len({document.id for document in documents}) == len(documents)
+    return documents
+
+
+def check_rows(folder: Path, documents: list[Document]) -> None:
+    dataset = open_dataset(folder, verify=True)
+    assert (dataset.length, [corpus.name for corpus in dataset.manifest.corpora]) == (128, ["gazette"])
+    counts = {split: dataset.manifest.split(split) for split in ("train", "validation")}
+    assert sum(split.documents for split in counts.values()) == len(documents)
+    # whole days, about a fifth of them
+    assert counts["validation"].documents % ARTICLES_PER_DAY == 0
+    assert 0 < counts["validation"].documents < len(documents) / 2
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    tokenizer.encode_special_tokens = True
+    text = Counter(
+        token
+        for document in documents
+        for sentence in document.sentences
+        for token in tokenizer.encode(sentence, add_special_tokens=False).ids
+    )
+    special = (dataset.special.bos, dataset.special.eos, dataset.special.pad)
+    rows = [*dataset.train.tokens.reshape(-1).tolist(), *dataset.validation.tokens.reshape(-1).tolist()]
+    kept = Counter(token for token in rows if token not in special)
+    assert kept <= text
+    # all of it, but for the ends that fill no row
+    assert text.total() - kept.total() <= sum(split.dropped_tokens for split in counts.values())
+    assert kept.total() > 0.8 * text.total()
