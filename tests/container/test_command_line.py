@@ -470,11 +470,11 @@ def test_help_says_what_is_passed_on(launch: Launcher) -> None:
         assert re.search(rf"^  {name} ", said, re.MULTILINE)
         assert launch(name, "--help").out.startswith(f"Usage: launch.py {name}")
     for name, function in FUNCTIONS.items():
-        own, _, passed = launch(name, "--help").out.partition(f"Options passed on, of {name}:")
+        own, _, passed = launch(name, "--help").out.partition(f"Options passed on to {name}:")
         flags = {flag for each in get_command(cli.application(function)).params for flag in each.opts}
         assert set(re.findall(r"^  (--\w+)", passed, re.MULTILINE)) == flags - {"--model", "--help"}
         assert "--gpus" in own
-    assert "Options passed on, of pretrain" in launch("queue", "--help").out
+    assert "Options passed on to pretrain" in launch("queue", "--help").out
 
 
 def test_as_a_process(fake: FakeEngine, tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ def test_files_belong_to_the_caller(
 ) -> None:
     from nystromformer.container import commands
     from nystromformer.container.flags import ScriptFlags
+    from nystromformer.container.options import LaunchOptions
     from nystromformer.container.scripts import SCRIPTS
 
     folder = experiment(tmp_path / "owned", epochs=1)
@@ -176,7 +177,7 @@ def test_files_belong_to_the_caller(
     monkeypatch.setattr(os, "getgid", lambda: 4322)
     readable(dataset)
     flags = ScriptFlags((("--dataset", str(dataset)),))
-    options = commands.options("nystromformer", "none", None, "host", None, None, None, "no", None, None)
+    options = LaunchOptions(gpus="none")
     with pytest.raises(commands.typer.Exit) as ended:
         commands.start_experiment(SCRIPTS["pretrain"], str(folder), flags, options, follow_log=True, dry_run=False)
     assert ended.value.exit_code == 0, capsys.readouterr()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nystromformer.container.progress import LOG, Progress, progress_of, read_progress
+from nystromformer.container.progress import LOG, LoggedProgress, progress_of, read_progress
 from nystromformer.training.log import RunLog
 
 NOW = 2_000_000_000.0
@@ -168,8 +168,8 @@ def test_of_several_runs_the_one_that_wrote_last(tmp_path: Path) -> None:
 
 
 def test_as_text_and_back() -> None:
-    progress = Progress(3, None, 2.5, None, 1.0, "SIGTERM", "/model/x")
-    assert Progress.from_json(progress.to_json()) == progress
+    progress = LoggedProgress(3, None, 2.5, None, 1.0, "SIGTERM", "/model/x")
+    assert LoggedProgress.from_json(progress.to_json()) == progress
 
 
 def test_as_a_program(tmp_path: Path) -> None:
@@ -184,5 +184,5 @@ def test_as_a_program(tmp_path: Path) -> None:
 
     found = read_progress(tmp_path, 0, NOW)
     assert found is not None
-    assert Progress.from_json(asked(0)).step == found.step == 3
+    assert LoggedProgress.from_json(asked(0)).step == found.step == 3
     assert asked(NOW + 1) == "null"
