@@ -143,8 +143,8 @@ def build(options: BuildOptions, dry_run: DryRun = False) -> None:
     commands.build(options, dry_run)
 
 
-def main() -> None:
-    """Run the command that the first argument names."""
+def launcher() -> typer.Typer:
+    """All commands."""
     app = cli.application()
     app.info.help = __doc__
     for name, function in FUNCTIONS.items():
@@ -155,8 +155,8 @@ def main() -> None:
     app.command(cls=kind)(cli.with_clear_errors(queue))
     for function in (ps, logs, stop, kill, resume, remove, build):
         app.command()(cli.with_clear_errors(function))
-    app()
+    return app
 
 
 if __name__ == "__main__":
-    main()
+    launcher()()

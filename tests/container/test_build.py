@@ -4,21 +4,14 @@ import io
 import json
 import shlex
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_engine import FakeEngine, Launcher, connected, fake_engine
+from fake_engine import FakeEngine, Launcher, connected
 
 from nystromformer.container.build import build_image, build_line
 from nystromformer.container.options import BuildOptions
 from nystromformer.errors import UserError
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +23,6 @@ from nystromformer.container.scripts import CODE_FOLDER, PROJECT, SCRIPTS
 from nystromformer.errors import UserError
 
 Words = tuple[object, ...]
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
-
-
-@pytest.fixture
-def launch(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launcher:
-    return Launcher(fake.url, monkeypatch, capsys)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """An experiment folder."""
-    write_experiment(tmp_path / "small")
-    return tmp_path / "small"
-
-
-@pytest.fixture
-def words(home: Path, dataset_folder: Path) -> Words:
-    """What starts it."""
-    return ("pretrain", home, "--dataset", dataset_folder)
 
 
 def bind(source: Path, target: str, read_only: bool = False) -> dict[str, Any]:
@@ -428,7 +404,7 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.now += 5 * seconds  # so that it is looked at less often
         self.sleeps += 1
         self.each()
 
@@ -466,15 +442,17 @@ def test_waiting_for_a_run_to_settle(fake: FakeEngine, home: Path, monkeypatch: 
 
 def test_help_says_what_is_passed_on(launch: Launcher) -> None:
     said = launch("--help").out
+    helps: dict[str, str] = {}
     for name in (*SCRIPTS, "preprocess", "queue", "ps", "logs", "stop", "kill", "resume", "remove", "build"):
         assert re.search(rf"^  {name} ", said, re.MULTILINE)
-        assert launch(name, "--help").out.startswith(f"Usage: launch.py {name}")
+        helps[name] = launch(name, "--help").out
+        assert helps[name].startswith(f"Usage: launch.py {name}")
     for name, function in FUNCTIONS.items():
-        own, _, passed = launch(name, "--help").out.partition(f"Options passed on to {name}:")
+        own, _, passed = helps[name].partition(f"Options passed on to {name}:")
         flags = {flag for each in get_command(cli.application(function)).params for flag in each.opts}
         assert set(re.findall(r"^  (--\w+)", passed, re.MULTILINE)) == flags - {"--model", "--help"}
         assert "--gpus" in own
-    assert "Options passed on to pretrain" in launch("queue", "--help").out
+    assert "Options passed on to pretrain" in helps["queue"]
 
 
 def test_as_a_process(fake: FakeEngine, tmp_path: Path) -> None:

@@ -37,12 +37,6 @@ PROGRESS = LoggedProgress(1200, 500_000, 3.14159, 123_456.7, 93_784.4, None, "/m
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
-
-
-@pytest.fixture
 def remote() -> Iterator[FakeEngine]:
     with fake_engine(tcp=True) as engine:
         yield engine

@@ -1,7 +1,5 @@
 """The launcher's own flags: what is said of a container, and of the image, as one value each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
