@@ -162,19 +162,24 @@ def test_two_scripts_on_one_experiment(fake: FakeEngine, launch: Launcher, words
     assert fake.names == ["small-pretrain", "small-glue"]
 
 
-@pytest.mark.parametrize("exit_code", [2, 1])
-def test_what_fails_at_once_says_why_and_is_gone(
-    fake: FakeEngine, launch: Launcher, words: Words, home: Path, exit_code: int
-) -> None:
+def writes_when_started(fake: FakeEngine, home: Path, text: str) -> None:
+    """A run that goes on in the log of an earlier start."""
     log = home / "pretrain.txt"
     log.write_text("of an earlier start\n")
 
     def write() -> None:
         with log.open("a") as file:
-            file.write("error: no such thing\n")
+            file.write(text)
 
-    # Before the launcher hears that it has started, it may have ended.
     fake.when("POST", "/start", write)
+
+
+@pytest.mark.parametrize("exit_code", [2, 1])
+def test_what_fails_at_once_says_why_and_is_gone(
+    fake: FakeEngine, launch: Launcher, words: Words, home: Path, exit_code: int
+) -> None:
+    # Before the launcher hears that it has started, it may have ended.
+    writes_when_started(fake, home, "error: no such thing\n")
     fake.plans["small-pretrain"] = (0, exit_code)
     said = launch(*words, status=exit_code)
     assert said.err == f"error: small-pretrain failed ({exit_code}):\nerror: no such thing\n"
@@ -207,14 +212,7 @@ def test_what_is_done_at_once(fake: FakeEngine, launch: Launcher, words: Words) 
 
 
 def test_following(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
-    log = home / "pretrain.txt"
-    log.write_text("of an earlier start\n")
-
-    def write() -> None:
-        with log.open("a") as file:
-            file.write("step 1\nstep 2\n")
-
-    fake.when("POST", "/start", write)
+    writes_when_started(fake, home, "step 1\nstep 2\n")
     fake.plans["small-pretrain"] = (0, 143)
     said = launch(*words, "-f", status=143)
     assert said.out == "step 1\nstep 2\n"
