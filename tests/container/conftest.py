@@ -1,10 +1,37 @@
-"""A container engine that the tests of this folder share."""
+"""Container engines, a real and a pretended one, and what tests start with them."""
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from container_engine import Engine, host_image, host_volumes, missing, start_engine
+from fake_engine import FakeEngine, Launcher, fake_engine
+from small import write_experiment
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeEngine]:
+    with fake_engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def launch(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launcher:
+    return Launcher(fake.url, monkeypatch, capsys)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """An experiment folder."""
+    write_experiment(tmp_path / "small")
+    return tmp_path / "small"
+
+
+@pytest.fixture
+def words(home: Path, dataset_folder: Path) -> tuple[object, ...]:
+    """What starts it."""
+    return ("pretrain", home, "--dataset", dataset_folder)
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +46,18 @@ def engine() -> Iterator[Engine]:
         yield started
 
 
+@pytest.fixture
+def no_containers_left(engine: Engine) -> Iterator[None]:
+    """Whatever a test leaves in the engine is removed after it."""
+    yield
+    for container in engine.client.containers.list(all=True, ignore_removed=True):
+        container.remove(force=True)
+
+
 @pytest.fixture(scope="session")
 def docker_command() -> str:
     """Docker's command line, which is a client of whatever engine DOCKER_HOST names."""
-    found = shutil.which("docker")
-    if found is None:
+    path = shutil.which("docker")
+    if path is None:
         pytest.skip("no docker command (the client alone is enough)")
-    return found
+    return path

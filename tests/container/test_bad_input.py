@@ -1,41 +1,18 @@
 """Each mistake gives one clear error and exit status 2, before there is a container, or with none left behind."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from docker.api.container import ContainerApiMixin
-from fake_engine import FakeEngine, Launcher, fake_engine
+from fake_engine import FakeEngine, Launcher
 from finetuning import write_sst2
 from small import write_experiment
 
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING
 
 Words = tuple[object, ...]
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
-
-
-@pytest.fixture
-def launch(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launcher:
-    return Launcher(fake.url, monkeypatch, capsys)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    write_experiment(tmp_path / "small")
-    return tmp_path / "small"
-
-
-@pytest.fixture
-def words(home: Path, dataset_folder: Path) -> Words:
-    """What would start it."""
-    return ("pretrain", home, "--dataset", dataset_folder)
 
 
 class Refused:

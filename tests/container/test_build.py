@@ -4,20 +4,14 @@ import io
 import json
 import shlex
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_engine import FakeEngine, Launcher, connected, fake_engine
+from fake_engine import FakeEngine, Launcher, connected
 
-from nystromformer.container.build import build_arguments, build_image, build_line
+from nystromformer.container.build import build_image, build_line
+from nystromformer.container.options import BuildOptions
 from nystromformer.errors import UserError
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
 
 
 @pytest.fixture
@@ -30,7 +24,8 @@ def context(tmp_path: Path) -> Path:
 
 def build(fake: FakeEngine, context: Path, network: str | None = None, fresh: bool = False) -> str:
     shown: list[str] = []
-    build_image(connected(fake), context, "mine", {"BASE_IMAGE": "ubuntu:24.04"}, network, fresh, shown.append)
+    options = BuildOptions(tag="mine", base="ubuntu:24.04", network=network, fresh=fresh)
+    build_image(connected(fake), context, options, shown.append)
     return "".join(shown)
 
 
@@ -91,22 +86,13 @@ def test_no_dockerfile(fake: FakeEngine, tmp_path: Path) -> None:
     assert not fake.sent("POST", "/build")
 
 
-def test_arguments() -> None:
-    found = build_arguments("ubuntu:24.04", None, ["UID=5", "PIP_INDEX_URL=https://x/?a=b", "EMPTY="])
-    assert found == {"BASE_IMAGE": "ubuntu:24.04", "UID": "5", "PIP_INDEX_URL": "https://x/?a=b", "EMPTY": ""}
-    assert build_arguments(None, "https://y", []) == {"TORCH_INDEX_URL": "https://y"}
-    for text in ("UID", "=5", ""):
-        with pytest.raises(UserError, match=f"--build_arg {text}: expected NAME=VALUE"):
-            build_arguments(None, None, [text])
-
-
 def test_the_docker_line() -> None:
-    line = build_line(Path("/a b"), "my tag", {"A": "x y", "B": "$c"}, "host", True)
+    line = build_line(Path("/a b"), BuildOptions(tag="my tag", build_arg=["A=x y", "B=$c"], network="host", fresh=True))
     assert shlex.split(line) == [
         *("docker", "build", "--tag", "my tag", "--build-arg", "A=x y", "--build-arg", "B=$c"),
         *("--network", "host", "--pull", "--no-cache", "/a b"),
     ]
-    assert build_line(Path("/x"), "t", {}, None, False) == "docker build --tag t /x"
+    assert build_line(Path("/x"), BuildOptions(tag="t")) == "docker build --tag t /x"
 
 
 def test_the_command(

@@ -4,7 +4,7 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +23,6 @@ from nystromformer.container.scripts import CODE_FOLDER, PROJECT, SCRIPTS
 from nystromformer.errors import UserError
 
 Words = tuple[object, ...]
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
-
-
-@pytest.fixture
-def launch(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launcher:
-    return Launcher(fake.url, monkeypatch, capsys)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """An experiment folder."""
-    write_experiment(tmp_path / "small")
-    return tmp_path / "small"
-
-
-@pytest.fixture
-def words(home: Path, dataset_folder: Path) -> Words:
-    """What starts it."""
-    return ("pretrain", home, "--dataset", dataset_folder)
 
 
 def bind(source: Path, target: str, read_only: bool = False) -> dict[str, Any]:
@@ -186,19 +162,24 @@ def test_two_scripts_on_one_experiment(fake: FakeEngine, launch: Launcher, words
     assert fake.names == ["small-pretrain", "small-glue"]
 
 
-@pytest.mark.parametrize("exit_code", [2, 1])
-def test_what_fails_at_once_says_why_and_is_gone(
-    fake: FakeEngine, launch: Launcher, words: Words, home: Path, exit_code: int
-) -> None:
+def writes_when_started(fake: FakeEngine, home: Path, text: str) -> None:
+    """A run that goes on in the log of an earlier start."""
     log = home / "pretrain.txt"
     log.write_text("of an earlier start\n")
 
     def write() -> None:
         with log.open("a") as file:
-            file.write("error: no such thing\n")
+            file.write(text)
 
-    # Before the launcher hears that it has started, it may have ended.
     fake.when("POST", "/start", write)
+
+
+@pytest.mark.parametrize("exit_code", [2, 1])
+def test_what_fails_at_once_says_why_and_is_gone(
+    fake: FakeEngine, launch: Launcher, words: Words, home: Path, exit_code: int
+) -> None:
+    # Before the launcher hears that it has started, it may have ended.
+    writes_when_started(fake, home, "error: no such thing\n")
     fake.plans["small-pretrain"] = (0, exit_code)
     said = launch(*words, status=exit_code)
     assert said.err == f"error: small-pretrain failed ({exit_code}):\nerror: no such thing\n"
@@ -231,14 +212,7 @@ def test_what_is_done_at_once(fake: FakeEngine, launch: Launcher, words: Words) 
 
 
 def test_following(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
-    log = home / "pretrain.txt"
-    log.write_text("of an earlier start\n")
-
-    def write() -> None:
-        with log.open("a") as file:
-            file.write("step 1\nstep 2\n")
-
-    fake.when("POST", "/start", write)
+    writes_when_started(fake, home, "step 1\nstep 2\n")
     fake.plans["small-pretrain"] = (0, 143)
     said = launch(*words, "-f", status=143)
     assert said.out == "step 1\nstep 2\n"
@@ -428,7 +402,7 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.now += 5 * seconds  # so that it is looked at less often
         self.sleeps += 1
         self.each()
 
@@ -466,15 +440,17 @@ def test_waiting_for_a_run_to_settle(fake: FakeEngine, home: Path, monkeypatch: 
 
 def test_help_says_what_is_passed_on(launch: Launcher) -> None:
     said = launch("--help").out
+    helps: dict[str, str] = {}
     for name in (*SCRIPTS, "preprocess", "queue", "ps", "logs", "stop", "kill", "resume", "remove", "build"):
         assert re.search(rf"^  {name} ", said, re.MULTILINE)
-        assert launch(name, "--help").out.startswith(f"Usage: launch.py {name}")
+        helps[name] = launch(name, "--help").out
+        assert helps[name].startswith(f"Usage: launch.py {name}")
     for name, function in FUNCTIONS.items():
-        own, _, passed = launch(name, "--help").out.partition(f"Options passed on, of {name}:")
+        own, _, passed = helps[name].partition(f"Options passed on to {name}:")
         flags = {flag for each in get_command(cli.application(function)).params for flag in each.opts}
         assert set(re.findall(r"^  (--\w+)", passed, re.MULTILINE)) == flags - {"--model", "--help"}
         assert "--gpus" in own
-    assert "Options passed on, of pretrain" in launch("queue", "--help").out
+    assert "Options passed on to pretrain" in helps["queue"]
 
 
 def test_as_a_process(fake: FakeEngine, tmp_path: Path) -> None:

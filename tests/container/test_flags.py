@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -173,6 +173,7 @@ def passing_all() -> typer.Typer:
         max_size=6,
     )
 )
+@settings(max_examples=50)
 def test_every_flag_that_is_not_the_launchers_is_passed_on(pieces: list[tuple[list[str], bool]]) -> None:
     said = output(passing_all(), "wiki", *(word for words, _ in pieces for word in words))
     passed = tuple(word for words, own in pieces if not own for word in words)

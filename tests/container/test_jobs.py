@@ -1,11 +1,10 @@
 """Which containers are ours, and what `docker inspect` says of them, by Docker and by Podman."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from fake_engine import FakeEngine, connected, fake_engine
+from fake_engine import FakeEngine, connected
 
 from nystromformer.container.jobs import Job, describe, find_job, find_jobs, select_jobs
 from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL
@@ -14,12 +13,6 @@ from nystromformer.errors import UserError
 NANOSECONDS = "2026-11-21T11:14:38.257055973Z"
 SECONDS = 1795259678.0
 PRETRAIN = "exec python3 /code/run_pretrain.py >> /model/pretrain.txt 2>&1"
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
 
 
 def docker_says(command: str = PRETRAIN, home: str = "/home/x/nystrom-512", **changes: Any) -> dict[str, Any]:
@@ -71,9 +64,9 @@ def podman_says(**changes: Any) -> dict[str, Any]:
 
 
 def job(**changes: Any) -> Job:
-    found = describe(docker_says(**changes))
-    assert found is not None
-    return found
+    described = describe(docker_says(**changes))
+    assert described is not None
+    return described
 
 
 def test_a_documented_docker_line() -> None:
@@ -99,9 +92,9 @@ def test_a_documented_docker_line() -> None:
 
 
 def test_the_same_by_podman() -> None:
-    found = describe(podman_says())
-    assert found is not None
-    assert (found.started, found.health, found.gpus, found.stop_seconds) == (SECONDS, "", "none", 10)
+    described = describe(podman_says())
+    assert described is not None
+    assert (described.started, described.health, described.gpus, described.stop_seconds) == (SECONDS, "", "none", 10)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +137,8 @@ def test_the_order_of_making_is_that_of_the_clock() -> None:
     ],
 )
 def test_scripts_and_their_logs(command: str, script: str, output: str | None) -> None:
-    found = job(command=command)
-    assert (found.command, found.output) == (script, output)
+    described = job(command=command)
+    assert (described.command, described.output) == (script, output)
 
 
 def test_a_log_outside_the_experiment_is_no_file_of_ours() -> None:
@@ -156,9 +149,9 @@ def test_a_log_outside_the_experiment_is_no_file_of_ours() -> None:
 def test_preprocessing() -> None:
     mounts = [{"Source": "/home/x/data-preprocessing", "Destination": "/data-preprocessing"}]
     command = "exec python3 /data-preprocessing/wiki/preprocess.py >> /data-preprocessing/preprocess.txt 2>&1"
-    found = job(command=command, Mounts=mounts)
-    assert (found.command, found.home_target) == ("preprocess wiki/preprocess.py", "/data-preprocessing")
-    assert found.output_path == Path("/home/x/data-preprocessing/preprocess.txt")
+    described = job(command=command, Mounts=mounts)
+    assert (described.command, described.home_target) == ("preprocess wiki/preprocess.py", "/data-preprocessing")
+    assert described.output_path == Path("/home/x/data-preprocessing/preprocess.txt")
 
 
 @pytest.mark.parametrize(
@@ -180,8 +173,8 @@ def test_containers_of_others(detail: dict[str, Any]) -> None:
 
 def test_labels_say_it_where_they_are() -> None:
     labels = {COMMAND_LABEL: "glue", EXPERIMENT_LABEL: "/there/nystrom-512", GPUS_LABEL: "0"}
-    found = job(Config__Labels=labels)
-    assert (found.command, found.home, found.gpus) == ("glue", "/there/nystrom-512", "0")
+    described = job(Config__Labels=labels)
+    assert (described.command, described.home, described.gpus) == ("glue", "/there/nystrom-512", "0")
 
 
 @pytest.mark.parametrize(
@@ -222,11 +215,11 @@ def test_gpus_that_were_asked_for(requests: list[dict[str, Any]] | None, gpus: s
     ],
 )
 def test_state(state: dict[str, Any], words: str) -> None:
-    found = describe(docker_says(State={**docker_says()["State"], **state}))
-    assert found is not None
-    assert found.state == words
-    assert found.is_active == (state["Status"] in ("running", "restarting", "paused"))
-    assert found.has_ended == (state["Status"] in ("exited", "dead"))
+    described = describe(docker_says(State={**docker_says()["State"], **state}))
+    assert described is not None
+    assert described.state == words
+    assert described.is_active == (state["Status"] in ("running", "restarting", "paused"))
+    assert described.has_ended == (state["Status"] in ("exited", "dead"))
 
 
 def test_the_same_work() -> None:

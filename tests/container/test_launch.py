@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from nystromformer.container.engine import Engine as Connection
 from nystromformer.container.jobs import find_jobs
 from nystromformer.training.checkpoint import read_checkpoint
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 
 STEPS = 480
 
@@ -29,13 +28,6 @@ STEPS = 480
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_dataset(tmp_path_factory.mktemp("launch") / "dataset")
-
-
-@pytest.fixture(autouse=True)
-def _no_containers_left(engine: Engine) -> Iterator[None]:
-    yield
-    for container in engine.client.containers.list(all=True, ignore_removed=True):
-        container.remove(force=True)
 
 
 @pytest.fixture
@@ -88,9 +80,9 @@ def test_killed_stopped_and_resumed_ends_as_if_nothing_had_been(
 
     whole = experiment(tmp_path / "whole")
     launch("pretrain", whole, *flags, "--follow")
-    expected, found = final_weights(whole), final_weights(cut)
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(value, found[key]) for key, value in expected.items())
+    expected, actual = final_weights(whole), final_weights(cut)
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(value, actual[key]) for key, value in expected.items())
     learned = [{key: r[key] for key in ("step", "loss", "gradient_norm")} for r in records(whole, "train")]
     assert learned == [{key: r[key] for key in ("step", "loss", "gradient_norm")} for r in records(cut, "train")]
 
@@ -165,6 +157,7 @@ def test_files_belong_to_the_caller(
 ) -> None:
     from nystromformer.container import commands
     from nystromformer.container.flags import ScriptFlags
+    from nystromformer.container.options import LaunchOptions
     from nystromformer.container.scripts import SCRIPTS
 
     folder = experiment(tmp_path / "owned", epochs=1)
@@ -176,7 +169,7 @@ def test_files_belong_to_the_caller(
     monkeypatch.setattr(os, "getgid", lambda: 4322)
     readable(dataset)
     flags = ScriptFlags((("--dataset", str(dataset)),))
-    options = commands.options("nystromformer", "none", None, "host", None, None, None, "no", None, None)
+    options = LaunchOptions(gpus="none")
     with pytest.raises(commands.typer.Exit) as ended:
         commands.start_experiment(SCRIPTS["pretrain"], str(folder), flags, options, follow_log=True, dry_run=False)
     assert ended.value.exit_code == 0, capsys.readouterr()

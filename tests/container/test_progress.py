@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nystromformer.container.progress import LOG, Progress, progress_of, read_progress
+from nystromformer.container.progress import LOG, LoggedProgress, progress_of, read_progress
 from nystromformer.training.log import RunLog
 
 NOW = 2_000_000_000.0
@@ -42,11 +42,11 @@ def test_a_log_of_trainings_own(tmp_path: Path) -> None:
     for step in (10, 20):
         log.train(step, 0, {"loss": 3.0 - step / 20}, {"tokens_per_second": 500.0, "memory_mib": 1.0})
     log.validation(20, 0, {"loss": 9.0})
-    found = read_progress(tmp_path, before, time.time())
-    assert found is not None
-    assert (found.step, found.steps, found.loss, found.tokens_per_second) == (20, 40, 2.0, 500.0)
-    assert found.stopped_by is None
-    assert found.log == str(tmp_path / LOG)
+    progress = read_progress(tmp_path, before, time.time())
+    assert progress is not None
+    assert (progress.step, progress.steps, progress.loss, progress.tokens_per_second) == (20, 40, 2.0, 500.0)
+    assert progress.stopped_by is None
+    assert progress.log == str(tmp_path / LOG)
     log.event("stop", 20, signal="SIGTERM")
     log.close()
     stopped = read_progress(tmp_path, before, time.time())
@@ -65,8 +65,8 @@ def test_a_log_of_trainings_own(tmp_path: Path) -> None:
 def test_time_left_is_that_of_the_last_reports() -> None:
     # A second a step at first, then two; the pause before this start does not count.
     slow = [report(10 + i, NOW - 40 + 2 * i) for i in range(1, 21)]
-    found = progress_of([start(0, NOW - 100), report(5, NOW - 95), report(10, NOW - 90), *slow], "log", NOW)
-    assert found.seconds_left == pytest.approx((100 - 30) * 2)
+    progress = progress_of([start(0, NOW - 100), report(5, NOW - 95), report(10, NOW - 90), *slow], "log", NOW)
+    assert progress.seconds_left == pytest.approx((100 - 30) * 2)
     later = progress_of([start(0, NOW - 100), *slow], "log", NOW + 30)
     assert later.seconds_left == pytest.approx((100 - 30) * 2 - 30), "from now on"
     assert progress_of([start(0, NOW - 100), *slow], "log", NOW + 1000).seconds_left == 0
@@ -85,9 +85,9 @@ def test_time_left_is_that_of_the_last_reports() -> None:
     ids=["no report", "one report", "number of steps unknown", "no start", "no step between", "no time between"],
 )
 def test_time_left_is_unknown(records: list[dict[str, Any]]) -> None:
-    found = progress_of(records, "log", NOW)
-    assert found.seconds_left is None
-    assert found.step == records[-1]["step"]
+    progress = progress_of(records, "log", NOW)
+    assert progress.seconds_left is None
+    assert progress.step == records[-1]["step"]
 
 
 def test_a_stop_counts_as_the_last_event_only() -> None:
@@ -99,9 +99,9 @@ def test_a_stop_counts_as_the_last_event_only() -> None:
 @pytest.mark.parametrize("end", ['{"type": "train", "step": 9', '{"type": "start", "step": 9, "num_st', "{"])
 def test_a_half_written_line_is_left_out(tmp_path: Path, end: str) -> None:
     write(tmp_path, [start(0, NOW), report(3, NOW)], end)
-    found = read_progress(tmp_path, NOW, NOW)
-    assert found is not None
-    assert found.step == 3
+    progress = read_progress(tmp_path, NOW, NOW)
+    assert progress is not None
+    assert progress.step == 3
 
 
 @pytest.mark.parametrize("damage", ["\0\0\0\n", "{]\n", "[1]\n", "3\n", '{"step": 9}\n', "\n"])
@@ -109,9 +109,9 @@ def test_what_a_crash_of_the_machine_left_is_left_out(tmp_path: Path, damage: st
     path = write(tmp_path, [start(0, NOW), report(3, NOW)], damage)
     with path.open("a") as file:
         file.write(json.dumps(report(4, NOW)) + "\n")
-    found = read_progress(tmp_path, 0, NOW)
-    assert found is not None
-    assert (found.step, found.loss) == (4, 2.5)
+    progress = read_progress(tmp_path, 0, NOW)
+    assert progress is not None
+    assert (progress.step, progress.loss) == (4, 2.5)
 
 
 @pytest.mark.parametrize("content", ["", "no line's end", "\n"])
@@ -137,13 +137,14 @@ def test_the_log_of_an_earlier_start_is_not_this_ones(tmp_path: Path) -> None:
 def test_the_last_start_counts(tmp_path: Path) -> None:
     earlier = [start(0, NOW - 100, 50), *(report(step, NOW - 90 + step) for step in range(1, 20))]
     write(tmp_path, [*earlier, start(10, NOW - 20, 70), report(12, NOW - 10), report(14, NOW - 6)])
-    found = read_progress(tmp_path, 0, NOW)
-    assert found is not None
-    assert (found.step, found.steps) == (14, 70)
-    assert found.seconds_left == pytest.approx((70 - 14) * 2 - 6)
+    progress = read_progress(tmp_path, 0, NOW)
+    assert progress is not None
+    assert (progress.step, progress.steps) == (14, 70)
+    assert progress.seconds_left == pytest.approx((70 - 14) * 2 - 6)
 
 
 @given(reports=st.integers(0, 40), pad=st.sampled_from([10, 5_000, 70_000]), earlier=st.integers(0, 30))
+@settings(max_examples=40)
 def test_long_logs_are_read_at_their_end(
     tmp_path_factory: pytest.TempPathFactory, reports: int, pad: int, earlier: int
 ) -> None:
@@ -151,25 +152,25 @@ def test_long_logs_are_read_at_their_end(
     before = [start(0, NOW - 999, 7), *(report(n, NOW - 900) | {"x": "y" * pad} for n in range(earlier))]
     now = [start(0, NOW - 500, 77), *(report(n, NOW - 400 + n) | {"x": "y" * pad} for n in range(1, reports + 1))]
     write(folder, [*before, *now])
-    found = read_progress(folder, 0, NOW)
-    assert found is not None
-    assert found.steps == 77, "the line that begins the last start is found however far back it is"
+    progress = read_progress(folder, 0, NOW)
+    assert progress is not None
+    assert progress.steps == 77, "the line that begins the last start is found however far back it is"
     # Of lines that are longer than what is read, the first alone is left.
-    assert found.step == (reports if pad < 1 << 16 else 0)
+    assert progress.step == (reports if pad < 1 << 16 else 0)
 
 
 def test_of_several_runs_the_one_that_wrote_last(tmp_path: Path) -> None:
     for number, name in enumerate(("SST-2/a", "SST-2/b", "MRPC/c")):
         path = write(tmp_path / name, [start(0, NOW - 10), report(number, NOW - 5)])
         os.utime(path, (NOW - number, NOW - number))
-    found = read_progress(tmp_path, NOW - 20, NOW)
-    assert found is not None
-    assert (found.step, found.log) == (0, str(tmp_path / "SST-2" / "a" / LOG))
+    progress = read_progress(tmp_path, NOW - 20, NOW)
+    assert progress is not None
+    assert (progress.step, progress.log) == (0, str(tmp_path / "SST-2" / "a" / LOG))
 
 
 def test_as_text_and_back() -> None:
-    progress = Progress(3, None, 2.5, None, 1.0, "SIGTERM", "/model/x")
-    assert Progress.from_json(progress.to_json()) == progress
+    progress = LoggedProgress(3, None, 2.5, None, 1.0, "SIGTERM", "/model/x")
+    assert LoggedProgress.from_json(progress.to_json()) == progress
 
 
 def test_as_a_program(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ def test_as_a_program(tmp_path: Path) -> None:
         environment = {"PYTHONPATH": str(code), "PATH": os.environ["PATH"]}
         return subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout
 
-    found = read_progress(tmp_path, 0, NOW)
-    assert found is not None
-    assert Progress.from_json(asked(0)).step == found.step == 3
+    progress = read_progress(tmp_path, 0, NOW)
+    assert progress is not None
+    assert LoggedProgress.from_json(asked(0)).step == progress.step == 3
     assert asked(NOW + 1) == "null"

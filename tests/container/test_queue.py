@@ -5,7 +5,6 @@ The engine of the tests drops the request for GPUs, so that the runs compute on 
 
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,12 @@ from small import write_dataset, write_experiment
 from nystromformer.container.engine import Engine as Connection
 from nystromformer.container.jobs import Job, find_jobs
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_dataset(tmp_path_factory.mktemp("queue") / "dataset")
-
-
-@pytest.fixture(autouse=True)
-def _no_containers_left(engine: Engine) -> Iterator[None]:
-    yield
-    for container in engine.client.containers.list(all=True, ignore_removed=True):
-        container.remove(force=True)
 
 
 def experiments(folder: Path, *names: str, epochs: int = 6) -> list[Path]:

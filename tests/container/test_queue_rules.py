@@ -20,6 +20,10 @@ from nystromformer.container.spec import Gpus, Mount, RunSpec
 from nystromformer.errors import UserError
 
 ONE, TWO = make_slots(Gpus(("0",)), 1), make_slots(Gpus(("0", "1")), 1)
+# Of the requests at which something happens, because each takes a queue of its own.
+EVERY = pytest.mark.parametrize(
+    "every", [pytest.param(7, id="each 7th"), pytest.param(1, id="each", marks=pytest.mark.slow)]
+)
 NO_DRIVER = 'could not select device driver "" with capabilities: [[gpu]]'
 
 
@@ -335,8 +339,9 @@ def dying(fake: FakeEngine, at: int, sent: bool) -> Engine:
     return engine
 
 
+@EVERY
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
-def test_a_launcher_that_is_killed_loses_nothing(sent: bool) -> None:
+def test_a_launcher_that_is_killed_loses_nothing(sent: bool, every: int) -> None:
     at = 0
     while True:
         with fake_engine() as fake:
@@ -346,7 +351,7 @@ def test_a_launcher_that_is_killed_loses_nothing(sent: bool) -> None:
             try:
                 run(fake, dying(fake, at, sent))
             except Killed:
-                at += 3  # every third, for the time it takes
+                at += every
             else:
                 break
             run(fake)
@@ -363,8 +368,9 @@ class Pause(Exception):
     """Where the second launcher would sleep."""
 
 
+@EVERY
 @pytest.mark.parametrize("whole", [False, True], ids=["one look", "to the end"])
-def test_two_launchers_do_each_others_work(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+def test_two_launchers_do_each_others_work(monkeypatch: pytest.MonkeyPatch, whole: bool, every: int) -> None:
     """At each of the first one's requests the second comes in between."""
 
     def pause(seconds: float) -> None:
@@ -386,7 +392,7 @@ def test_two_launchers_do_each_others_work(monkeypatch: pytest.MonkeyPatch, whol
 
             first = connected(fake)
             done = not interrupted(first, at, come_in, lambda engine: run(fake, engine))
-            at += 3  # every third, for the time it takes
+            at += every
             # Once, but for the moment between the last look and the start.
             starts = Counter(fake.started)
             assert starts.keys() == {"a-pretrain", "b-pretrain"}, f"at request {at}"

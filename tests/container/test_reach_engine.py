@@ -3,7 +3,6 @@
 import hashlib
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ from nystromformer.container.engine import NoEngine, clear_errors, connect, engi
 from nystromformer.errors import UserError
 
 DEFAULT = "unix:///var/run/docker.sock"
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
 
 
 class Contexts:

@@ -12,7 +12,7 @@ from small import write_experiment
 
 from nystromformer.container.engine import Engine
 from nystromformer.container.jobs import Job, find_jobs
-from nystromformer.container.progress import Progress
+from nystromformer.container.progress import LoggedProgress
 from nystromformer.container.status import ended_by_stop, interval, progress_of_job, state, table
 from nystromformer.training.log import RunLog
 
@@ -33,13 +33,7 @@ JOB = Job(
     stop_seconds=300,
     labels={},
 )
-PROGRESS = Progress(1200, 500_000, 3.14159, 123_456.7, 93_784.4, None, "/model/model/log.jsonl")
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeEngine]:
-    with fake_engine() as engine:
-        yield engine
+PROGRESS = LoggedProgress(1200, 500_000, 3.14159, 123_456.7, 93_784.4, None, "/model/model/log.jsonl")
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def test_table() -> None:
             replace(PROGRESS, steps=None),
         ),
         (replace(JOB, name="c", command="validate", status="exited", exit_code=2), None),
-        (replace(JOB, name="d"), Progress(0, 5, None, None, None, None, "log")),
+        (replace(JOB, name="d"), LoggedProgress(0, 5, None, None, None, None, "log")),
     ]
     assert table(rows).splitlines() == [
         "CONTAINER   EXPERIMENT   COMMAND   STATE       GPU         STEP   LOSS  TOKENS/S       LEFT",

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -21,8 +22,9 @@ from socketserver import BaseServer, TCPServer, ThreadingMixIn, UnixStreamServer
 from typing import Any, Literal
 
 import pytest
-from small import run_here
+from typer.main import get_command
 
+from launch import launcher
 from nystromformer.container import control
 from nystromformer.container.engine import Engine, connect
 from nystromformer.container.jobs import find_job
@@ -206,8 +208,8 @@ class FakeEngine:
             for method, pattern, answer in _ROUTES:
                 match = re.fullmatch(pattern, request.path)
                 if match and method == request.method:
-                    found: Answer = answer(self, request, *match.groups())
-                    return found
+                    answered: Answer = answer(self, request, *match.groups())
+                    return answered
             raise Refusal(404, "page not found")
 
     def _create(self, body: dict[str, Any], name: str) -> str:
@@ -516,11 +518,17 @@ class Said:
     err: str
 
 
+@functools.cache
+def _commands() -> Callable[..., Any]:
+    """Made once, which takes longer than what most of them do."""
+    return get_command(launcher())
+
+
 class Launcher:
     """`launch.py` in this process."""
 
     def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
+        self._capsys = capsys
         monkeypatch.setenv("DOCKER_HOST", url)
         for name in ("DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
             monkeypatch.delenv(name, raising=False)
@@ -531,7 +539,9 @@ class Launcher:
 
     def __call__(self, *words: object, status: int = 0) -> Said:
         self._capsys.readouterr()
-        code = run_here(self._monkeypatch, "code/launch.py", *words)
+        with pytest.raises(SystemExit) as exit_info:
+            _commands()(list(map(str, words)), prog_name="launch.py")
+        code = exit_info.value.code or 0
         said = Said(*self._capsys.readouterr())
         assert code == status, f"status {code}\n{said.out}\n{said.err}"
         return said

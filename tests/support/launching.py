@@ -51,8 +51,8 @@ def records(experiment: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """The whole lines of an experiment's log."""
     path = experiment / "model" / "log.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    found = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [record for record in found if kind in (None, record["type"])]
+    written = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [record for record in written if kind in (None, record["type"])]
 
 
 def last_step(experiment: Path) -> int:

@@ -46,7 +46,7 @@ def passing_flags_to(
             parser = parser_of(default)
             passed = [each for each in parser.params if not set(each.opts) & set(_NOT_PASSED_ON)]
             records = [record for record in (each.get_help_record(ctx) for each in passed) if record is not None]
-            with formatter.section(f"Options passed on, of {default}"):
+            with formatter.section(f"Options passed on to {default}"):
                 formatter.write_dl(records)
 
     return Command
@@ -54,12 +54,12 @@ def passing_flags_to(
 
 def _value(args: Sequence[str], option: str | None) -> str | None:
     """What the command line gives an option, at the last of its places as for the parser; or None."""
-    found = None
+    last = None
     for index, word in enumerate(args):
         name, equals, value = word.partition("=")
         if option is not None and name == option:
-            found = value if equals else (args[index + 1] if index + 1 < len(args) else None)
-    return found
+            last = value if equals else (args[index + 1] if index + 1 < len(args) else None)
+    return last
 
 
 class PassingAll(TyperCommand):

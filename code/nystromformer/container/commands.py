@@ -11,10 +11,13 @@ from dataclasses import replace
 import typer
 
 from nystromformer.container import control, queue
-from nystromformer.container.build import build_arguments, build_image, build_line
+from nystromformer.container.build import build_image, build_line
+from nystromformer.container.compose import Place
 from nystromformer.container.engine import Engine, NoEngine, connect, is_local_address
+from nystromformer.container.experiments import experiment_spec, find_experiment
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.jobs import Job, find_jobs, select_jobs
+from nystromformer.container.options import BuildOptions, LaunchOptions
 from nystromformer.container.output import (
     follow,
     has_written,
@@ -23,15 +26,8 @@ from nystromformer.container.output import (
     output_size_before,
     read_output,
 )
-from nystromformer.container.scripts import (
-    PROJECT,
-    SCRIPTS,
-    Options,
-    Script,
-    experiment_spec,
-    find_experiment,
-    preprocess_spec,
-)
+from nystromformer.container.preprocessing import preprocess_spec
+from nystromformer.container.scripts import PROJECT, SCRIPTS, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.container.status import progress_of_job, state, table
 from nystromformer.errors import UserError
@@ -42,56 +38,27 @@ _FAILED = 1
 """Exit status where a run failed, which is not a mistake in how the launcher was called."""
 
 
-def options(
-    image: str,
-    gpus: str,
-    name: str | None,
-    network: str,
-    shm_size: str | None,
-    mounts: Sequence[str] | None,
-    environment: Sequence[str] | None,
-    restart: str,
-    code: str | None,
-    remote_root: str | None,
-) -> Options:
-    """The launcher's flags, checked; files will belong to who calls.
-
-    Raises:
-        UserError: a flag's value.
-    """
-    return Options(
-        image=image,
-        gpus=Gpus.parse(gpus),
-        name=name,
-        network=network,
-        shm_size=shm_size,
-        mounts=tuple(mounts or ()),
-        environment=tuple(environment or ()),
-        restart=restart,
-        code=code,
-        remote_root=remote_root,
-    )
-
-
 def start_experiment(
-    script: Script, experiment: str, flags: ScriptFlags, options: Options, follow_log: bool, dry_run: bool
+    script: Script, experiment: str, flags: ScriptFlags, options: LaunchOptions, follow_log: bool, dry_run: bool
 ) -> None:
     """Start the container of a script on an experiment folder, or print the docker command."""
     folder = find_experiment(experiment)
     engine = _engine(dry_run)
-    spec = experiment_spec(script, folder, flags, _for_caller(options, engine), _is_here(engine, options))
+    spec = experiment_spec(script, folder, flags, options, _place(engine, options))
     _start(engine, spec, follow_log, dry_run)
 
 
-def start_preprocessing(script: str, flags: ScriptFlags, options: Options, follow_log: bool, dry_run: bool) -> None:
+def start_preprocessing(
+    script: str, flags: ScriptFlags, options: LaunchOptions, follow_log: bool, dry_run: bool
+) -> None:
     """Start the container of a script of data-preprocessing, or print the docker command."""
     engine = _engine(dry_run)
-    spec = preprocess_spec(script, flags, _for_caller(options, engine), _is_here(engine, options))
+    spec = preprocess_spec(script, flags, options, _place(engine, options))
     _start(engine, spec, follow_log, dry_run)
 
 
 def run_queue(
-    command: str, experiments: Sequence[str], flags: ScriptFlags, options: Options, gpus_each: int, dry_run: bool
+    command: str, experiments: Sequence[str], flags: ScriptFlags, options: LaunchOptions, gpus_each: int, dry_run: bool
 ) -> None:
     """Put experiments into the queue and run it to its end."""
     if command not in SCRIPTS:
@@ -103,10 +70,10 @@ def run_queue(
     specs: list[RunSpec] = []
     slots: tuple[Gpus, ...] = ()
     if folders:
-        gpus = queue.all_gpus(connect(), options.image) if options.gpus.every else options.gpus
+        gpus = queue.all_gpus(connect(), options.image) if options.devices.every else options.devices
         slots = queue.make_slots(gpus, gpus_each)
-        each, is_here = replace(_for_caller(options, engine), gpus=slots[0]), _is_here(engine, options)
-        specs = [experiment_spec(SCRIPTS[command], folder, flags, each, is_here) for folder in folders]
+        each, place = replace(options, gpus=str(slots[0])), _place(engine, options)
+        specs = [experiment_spec(SCRIPTS[command], folder, flags, each, place) for folder in folders]
     if dry_run:
         typer.echo("\n".join(spec.docker_run() for spec in specs))
         return
@@ -132,8 +99,8 @@ def list_jobs(ended: bool) -> None:
 def show_log(name: str, follow_log: bool, tail: int | None) -> None:
     """Print a log, and what is added to it."""
     engine = connect()
-    found = select_jobs(find_jobs(engine), [name])
-    active = [job for job in found if job.is_active] or found
+    named = select_jobs(find_jobs(engine), [name])
+    active = [job for job in named if job.is_active] or named
     if len(active) > 1:
         raise UserError(f"{name}: has several containers; name one of {', '.join(job.name for job in active)}")
     if follow_log:
@@ -178,22 +145,13 @@ def remove_jobs(names: Sequence[str], everything: bool) -> None:
         typer.echo(f"{job.name}: removed; its files stay in {job.home}")
 
 
-def build(
-    tag: str,
-    base: str | None,
-    torch_index_url: str | None,
-    build_args: Sequence[str],
-    network: str | None,
-    fresh: bool,
-    dry_run: bool,
-) -> None:
+def build(options: BuildOptions, dry_run: bool) -> None:
     """Build the image, or print the docker command."""
-    arguments = build_arguments(base, torch_index_url, build_args)
     if dry_run:
-        typer.echo(build_line(PROJECT, tag, arguments, network, fresh))
+        typer.echo(build_line(PROJECT, options))
         return
-    build_image(connect(), PROJECT, tag, arguments, network, fresh, lambda text: typer.echo(text, nl=False))
-    typer.echo(f"built: {tag}")
+    build_image(connect(), PROJECT, options, lambda text: typer.echo(text, nl=False))
+    typer.echo(f"built: {options.tag}")
 
 
 def _engine(dry_run: bool) -> Engine | None:
@@ -207,17 +165,17 @@ def _engine(dry_run: bool) -> Engine | None:
     return engine
 
 
-def _is_here(engine: Engine | None, options: Options) -> bool:
-    """Whether the engine sees this machine's folders under their names here."""
+def _place(engine: Engine | None, options: LaunchOptions) -> Place:
+    """What the engine's machine sees; files that a container writes shall belong to who calls."""
     is_local = is_local_address() if engine is None else engine.is_local
-    return is_local and options.remote_root is None
+    return Place(is_local and options.remote_root is None, options.remote_root, _caller(engine))
 
 
-def _for_caller(options: Options, engine: Engine | None) -> Options:
-    """Files that a container writes shall belong to who calls, whom a rootless engine calls root."""
+def _caller(engine: Engine | None) -> str | None:
+    """Whom a container runs as: a rootless engine calls the caller root. None where the system knows no such ids."""
     if engine is not None and engine.is_rootless:
-        return replace(options, user="0:0")
-    return replace(options, user=f"{os.getuid()}:{os.getgid()}") if hasattr(os, "getuid") else options
+        return "0:0"
+    return f"{os.getuid()}:{os.getgid()}" if hasattr(os, "getuid") else None
 
 
 def _start(engine: Engine | None, spec: RunSpec, follow_log: bool, dry_run: bool) -> None:
@@ -301,10 +259,10 @@ def _chosen(
         return [job for job in jobs if fits(job)]
     chosen: list[Job] = []
     for name in names:
-        found = select_jobs(jobs, [name])
-        fitting = [job for job in found if fits(job)]
+        named = select_jobs(jobs, [name])
+        fitting = [job for job in named if fits(job)]
         if not fitting:
-            states = ", ".join(f"{job.name} is {job.state}" for job in found)
+            states = ", ".join(f"{job.name} is {job.state}" for job in named)
             raise UserError(f"{name}: nothing to {verb}: {states}")
         chosen += [job for job in fitting if job not in chosen]
     return chosen

@@ -181,8 +181,8 @@ def remove(engine: Engine, job: Job) -> None:
 
 def newest_checkpoint(job: Job) -> Path | None:
     """The checkpoint written last below the experiment folder, where this machine sees it."""
-    found = [path for path in job.folder.rglob("cp-*.cp") if path.is_file()]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+    checkpoints = [path for path in job.folder.rglob("cp-*.cp") if path.is_file()]
+    return max(checkpoints, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _present(job: Job | None, name: str) -> Job:

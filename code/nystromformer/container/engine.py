@@ -14,6 +14,7 @@ import urllib3
 from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
+from nystromformer.container.spec import IMAGE
 from nystromformer.errors import UserError
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
@@ -129,7 +130,7 @@ def clear_errors(what: str, image: str | None = None) -> Iterator[None]:
 
 
 def _missing_image(image: str) -> str:
-    option = "" if image == "nystromformer" else f" --tag {image}"
+    option = "" if image == IMAGE else f" --tag {image}"
     return (
         f"the engine has no image {image}. Build it with `python code/launch.py build{option}`, or name another with "
         "--image"

@@ -184,12 +184,12 @@ def select_jobs(jobs: Sequence[Job], names: Sequence[str]) -> list[Job]:
     chosen: list[Job] = []
     for name in names:
         folder = str(Path(name).resolve())
-        found = [job for job in jobs if job.name == name or (len(name) >= 12 and job.id.startswith(name))]
-        found = found or [job for job in jobs if folder == job.home or name == job.experiment]
-        if not found:
+        named = [job for job in jobs if job.name == name or (len(name) >= 12 and job.id.startswith(name))]
+        named = named or [job for job in jobs if folder == job.home or name == job.experiment]
+        if not named:
             known = "There are: " + ", ".join(job.name for job in jobs) if jobs else "There are none of this project"
             raise UserError(f"{name}: no container or experiment of that name. {known}")
-        chosen += [job for job in found if job not in chosen]
+        chosen += [job for job in named if job not in chosen]
     return chosen
 
 

@@ -23,7 +23,7 @@ _RECENT = 20
 
 
 @dataclass(frozen=True)
-class Progress:
+class LoggedProgress:
     """Of the run that wrote last.
 
     Args:
@@ -51,7 +51,7 @@ class Progress:
         return cls(**json.loads(text))
 
 
-def read_progress(folder: Path, since: float, now: float) -> Progress | None:
+def read_progress(folder: Path, since: float, now: float) -> LoggedProgress | None:
     """The progress of the log in `folder`, or of the newest below it, that was written to after `since` (seconds since
     1970); None where there is none yet."""
     log = folder / LOG if (folder / LOG).is_file() else _newest_log(folder)
@@ -61,13 +61,13 @@ def read_progress(folder: Path, since: float, now: float) -> Progress | None:
     return progress_of(records, str(log), now) if records else None
 
 
-def progress_of(records: Sequence[dict[str, Any]], log: str, now: float) -> Progress:
+def progress_of(records: Sequence[dict[str, Any]], log: str, now: float) -> LoggedProgress:
     """The progress that records of one start of a run tell; at least one."""
     reports = [record for record in records if record["type"] == "train"]
     steps = next((record["num_steps"] for record in reversed(records) if record.get("num_steps")), None)
     last = records[-1]
     report = reports[-1] if reports else {}
-    return Progress(
+    return LoggedProgress(
         step=int(last["step"]),
         steps=steps,
         loss=report.get("loss"),
@@ -120,5 +120,5 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 if __name__ == "__main__":
-    found = read_progress(Path(sys.argv[1]), float(sys.argv[2]), time.time())
-    sys.stdout.write(found.to_json() if found is not None else "null")
+    progress = read_progress(Path(sys.argv[1]), float(sys.argv[2]), time.time())
+    sys.stdout.write(progress.to_json() if progress is not None else "null")

@@ -16,6 +16,9 @@ from docker.types import Mount as DockerMount
 
 from nystromformer.errors import UserError
 
+IMAGE = "nystromformer"
+"""What `launch.py build` calls the image, if no flag says otherwise."""
+
 STOP_SECONDS = 300
 """From `docker stop` to a kill: the step in progress and the writing of a checkpoint take less."""
 
@@ -73,9 +76,6 @@ class Gpus:
             return ["--gpus", "all"]
         quote = '"' if len(self.ids) > 1 else ""
         return ["--gpus", f"{quote}device={self}{quote}"] if self.ids else []
-
-
-ALL_GPUS = Gpus(every=True)
 
 
 @dataclass(frozen=True)

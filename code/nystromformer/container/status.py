@@ -9,14 +9,14 @@ from pathlib import PurePosixPath
 from nystromformer.config import ExperimentConfig, load_config
 from nystromformer.container.engine import Engine
 from nystromformer.container.jobs import Job
-from nystromformer.container.progress import Progress, read_progress
+from nystromformer.container.progress import LoggedProgress, read_progress
 from nystromformer.errors import UserError
 
 _HEADS = ("CONTAINER", "EXPERIMENT", "COMMAND", "STATE", "GPU", "STEP", "LOSS", "TOKENS/S", "LEFT")
 _RIGHT = {"STEP", "LOSS", "TOKENS/S", "LEFT"}
 
 
-def progress_of_job(engine: Engine, job: Job) -> Progress | None:
+def progress_of_job(engine: Engine, job: Job) -> LoggedProgress | None:
     """How far the job's run is, from the log in its folder; through the engine where this machine does not see that,
     while the job runs. None where nothing is known.
     """
@@ -33,22 +33,22 @@ def progress_of_job(engine: Engine, job: Job) -> Progress | None:
     try:
         made = engine.api.exec_create(job.id, program, stderr=False)
         answer = engine.api.exec_start(made["Id"]).decode()
-        return Progress.from_json(answer) if answer.startswith("{") else None
+        return LoggedProgress.from_json(answer) if answer.startswith("{") else None
     except (OSError, ValueError, TypeError):
         return None  # it ended while it was asked, or its image has another version of the program
 
 
-def ended_by_stop(job: Job, progress: Progress | None) -> bool:
+def ended_by_stop(job: Job, progress: LoggedProgress | None) -> bool:
     """Whether a stop ended the job: torchrun has the status 1 then, as after a failure, but the log tells."""
     return job.has_ended and (job.exit_code in (130, 143) or (progress is not None and bool(progress.stopped_by)))
 
 
-def state(job: Job, progress: Progress | None) -> str:
+def state(job: Job, progress: LoggedProgress | None) -> str:
     """How a job is, in a word or two."""
     return "stopped" if ended_by_stop(job, progress) else job.state
 
 
-def table(rows: Sequence[tuple[Job, Progress | None]]) -> str:
+def table(rows: Sequence[tuple[Job, LoggedProgress | None]]) -> str:
     """A line for each job."""
     cells = [_HEADS, *(_cells(job, progress) for job, progress in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADS))]
@@ -62,7 +62,7 @@ def table(rows: Sequence[tuple[Job, Progress | None]]) -> str:
     return "\n".join(lines)
 
 
-def _cells(job: Job, progress: Progress | None) -> tuple[str, ...]:
+def _cells(job: Job, progress: LoggedProgress | None) -> tuple[str, ...]:
     head = (job.name, job.experiment, job.command, state(job, progress), job.gpus)
     if progress is None:
         return (*head, "-", "-", "-", "-")

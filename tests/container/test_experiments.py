@@ -10,20 +10,17 @@ from finetuning import write_sst2
 from small import small_data
 
 from nystromformer.container import per_gpu
+from nystromformer.container.compose import Place
+from nystromformer.container.experiments import experiment_spec, find_experiment
 from nystromformer.container.flags import ScriptFlags
-from nystromformer.container.scripts import (
-    CODE_FOLDER,
-    PROJECT,
-    SCRIPTS,
-    Options,
-    experiment_spec,
-    find_experiment,
-    preprocess_spec,
-)
+from nystromformer.container.options import LaunchOptions
+from nystromformer.container.scripts import CODE_FOLDER, PROJECT, SCRIPTS
 from nystromformer.container.spec import Gpus, Mount, RunSpec
 from nystromformer.errors import UserError
 
-CPU = Options(gpus=Gpus(), user="1000:1000")
+CPU = LaunchOptions(gpus="none")
+HERE = Place(is_here=True, user="1000:1000")
+ELSEWHERE = Place(is_here=False)
 CODE = Mount(str(CODE_FOLDER), "/code", True)
 
 
@@ -43,8 +40,8 @@ def flags(*words: str) -> ScriptFlags:
     return ScriptFlags(tuple(zip(words[::2], words[1::2], strict=True)))
 
 
-def spec(command: str, folder: Path, *words: str, options: Options = CPU, is_here: bool = True) -> RunSpec:
-    return experiment_spec(SCRIPTS[command], folder, flags(*words), options, is_here)
+def spec(command: str, folder: Path, *words: str, options: LaunchOptions = CPU, place: Place = HERE) -> RunSpec:
+    return experiment_spec(SCRIPTS[command], folder, flags(*words), options, place)
 
 
 def others(made: RunSpec) -> list[Mount]:
@@ -85,7 +82,7 @@ def test_pretraining(folder: Path, dataset_folder: Path) -> None:
 def test_the_authors_folders_where_nothing_else_is_named(
     folder: Path, command: str, file: str, data: str, target: str
 ) -> None:
-    made = spec(command, folder, is_here=False)
+    made = spec(command, folder, place=ELSEWHERE)
     assert others(made) == [Mount(str(PROJECT / data), target, True)]
     assert made.argv == ("python3", f"/code/{file}")
     assert made.output == f"/model/{command}.txt"
@@ -95,9 +92,9 @@ def test_the_authors_folders_where_nothing_else_is_named(
 
 def test_each_length_has_its_folder(tmp_path: Path) -> None:
     for name, length in (("nystrom-512", 512), ("nystrom-4096", 4096), ("nystrom-small-conv", 512)):
-        made = spec("pretrain", PROJECT / name, is_here=False)
+        made = spec("pretrain", PROJECT / name, place=ELSEWHERE)
         assert others(made)[-1] == Mount(str(PROJECT / f"data-preprocessing/{length}-roberta"), "/dataset", True)
-    made = spec("pretrain", PROJECT / "nystrom-512", "--set", "model.max_seq_len=1024", is_here=False)
+    made = spec("pretrain", PROJECT / "nystrom-512", "--set", "model.max_seq_len=1024", place=ELSEWHERE)
     assert others(made)[-1].source.endswith("/1024-roberta"), "of the run, not of the file"
 
 
@@ -112,7 +109,7 @@ def test_each_length_has_its_folder(tmp_path: Path) -> None:
 )
 def test_data_where_the_config_says(tmp_path: Path, name: str, source: str | None, target: str) -> None:
     folder = write_config(tmp_path / "experiment", data_folder=name)
-    made = spec("pretrain", folder, is_here=False)
+    made = spec("pretrain", folder, place=ELSEWHERE)
     expected = (tmp_path / source).resolve() if source else PROJECT / "data-preprocessing/32-roberta"
     assert others(made) == [Mount(str(expected), target, True)]
 
@@ -150,7 +147,7 @@ def test_links_and_parents_are_followed_as_this_machine_does(
     (tmp_path / "deep" / "code").symlink_to(CODE_FOLDER)
     (tmp_path / "deep" / "tokenizer").mkdir()
     monkeypatch.chdir(tmp_path)
-    options = Options(gpus=Gpus(), code="link/../code")
+    options = LaunchOptions(gpus="none", code="link/../code")
     made = spec("pretrain", folder, "--dataset", "link/../rows", options=options)
     assert others(made) == [Mount(str(dataset_folder), "/dataset", True)]
     write_sst2(tmp_path / "deep" / "glue")
@@ -265,7 +262,7 @@ def test_checkpoints_that_would_be_lost(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_a_process_for_each_gpu(folder: Path, command: str, gpus: str, program: tuple[str, ...]) -> None:
-    made = spec(command, folder, options=Options(gpus=Gpus.parse(gpus)), is_here=False)
+    made = spec(command, folder, options=LaunchOptions(gpus=gpus), place=ELSEWHERE)
     on_gpus = () if gpus == "none" else ("--device", "cuda")
     assert made.argv == (*program, f"/code/{SCRIPTS[command].file}", *on_gpus)
     assert made.gpus == Gpus.parse(gpus)
@@ -273,35 +270,9 @@ def test_a_process_for_each_gpu(folder: Path, command: str, gpus: str, program: 
 
 
 def test_a_device_that_is_given_is_taken(folder: Path) -> None:
-    made = spec("pretrain", folder, "--device", "cpu", options=Options(), is_here=False)
+    made = spec("pretrain", folder, "--device", "cpu", options=LaunchOptions(), place=ELSEWHERE)
     assert made.argv[-2:] == ("--device", "cpu")
     assert made.argv.count("--device") == 1
-
-
-@pytest.mark.parametrize(
-    ("gpus", "command"),
-    [
-        (1, ("python3", "run.py", "--lr", "1")),
-        (2, ("torchrun", "--standalone", "--nproc_per_node", "2", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
-        (8, ("torchrun", "--standalone", "--nproc_per_node", "8", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
-    ],
-)
-def test_the_gpus_that_are_seen_count(gpus: int, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    became: list[Any] = []
-    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    monkeypatch.setattr("os.execvp", lambda *words: became.append(words))
-    per_gpu.main(["run.py", "--lr", "1"])
-    assert became == [(command[0], command)]
-
-
-def test_no_gpu_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    with pytest.raises(SystemExit) as info:
-        per_gpu.main(["run.py"])
-    assert info.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: this container sees no GPU")
-    assert "--gpus none" in said
 
 
 @pytest.mark.parametrize(
@@ -319,31 +290,30 @@ def test_no_gpu_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 )
 def test_names_of_folders(tmp_path: Path, name: str, container: str) -> None:
     folder = write_config(tmp_path / name)
-    made = spec("pretrain", folder, is_here=False)
+    made = spec("pretrain", folder, place=ELSEWHERE)
     assert made.name == container
     assert made.mounts[0].source == str(folder)
     assert made.labels["nystromformer.experiment"] == str(folder)
 
 
 def test_a_name_of_its_own(folder: Path) -> None:
-    made = spec("glue", folder, options=Options(name="mrpc", gpus=Gpus()), is_here=False)
+    made = spec("glue", folder, options=LaunchOptions(name="mrpc", gpus="none"), place=ELSEWHERE)
     assert (made.name, made.output) == ("mrpc", "/model/mrpc.txt")
 
 
 def test_options(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = Options(
+    options = LaunchOptions(
         image="mine",
-        gpus=Gpus(("1",)),
+        gpus="1",
         network="none",
         shm_size="8g",
-        mounts=("here:/there", "/a b:/c:ro", "/d:/e:rw"),
-        environment=("A=1", "B=x=y", "C="),
+        mount=["here:/there", "/a b:/c:ro", "/d:/e:rw"],
+        env=["A=1", "B=x=y", "C="],
         restart="always",
         code="image",
-        user="5:6",
     )
-    made = spec("glue", folder, "--glue", "hub", options=options)
+    made = spec("glue", folder, "--glue", "hub", options=options, place=Place(is_here=True, user="5:6"))
     assert made.mounts[1:] == (
         Mount(str(tmp_path / "here"), "/there"),
         Mount("/a b", "/c", True),
@@ -353,36 +323,23 @@ def test_options(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (made.image, made.network, made.shm_size, made.restart, made.user) == ("mine", "none", "8g", "always", "5:6")
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (Options(mounts=("folder",)), "--mount folder"),
-        (Options(mounts=(":/x",)), "--mount :/x"),
-        (Options(mounts=("/x:relative",)), "--mount /x:relative"),
-        (Options(mounts=("/x:/y:z",)), "--mount /x:/y:z"),
-        (Options(mounts=("/x:/y:ro:ro",)), "--mount"),
-        (Options(environment=("NAME",)), "--env NAME"),
-        (Options(environment=("=value",)), "--env =value"),
-        (Options(code="/nowhere"), "--code /nowhere"),
-        (Options(name="a b"), "--name a b"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_options_that_make_no_sense(folder: Path, options: Options, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        spec("glue", folder, "--glue", "hub", options=options)
+@pytest.mark.parametrize("code", [None, "/nowhere"], ids=["a folder", "nothing"])
+def test_code_that_is_no_clones(folder: Path, tmp_path: Path, code: str | None) -> None:
+    given = code or str(tmp_path)
+    with pytest.raises(UserError, match=f"--code {given}: no code folder of this project"):
+        spec("glue", folder, "--glue", "hub", options=LaunchOptions(code=given))
 
 
-def test_code_that_is_no_clones(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no code folder of this project"):
-        spec("glue", folder, "--glue", "hub", options=Options(code=str(tmp_path)))
+def test_a_name_that_engines_refuse(folder: Path) -> None:
+    with pytest.raises(UserError, match="--name a b"):
+        spec("glue", folder, "--glue", "hub", options=LaunchOptions(name="a b"))
 
 
 def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: path != folder)
     with pytest.raises(UserError, match="cannot be written by this user"):
         spec("glue", folder, "--glue", "hub")
-    spec("glue", folder, is_here=False)
+    spec("glue", folder, place=ELSEWHERE)
 
 
 def test_the_experiment_is_no_flag(folder: Path) -> None:
@@ -392,8 +349,9 @@ def test_the_experiment_is_no_flag(folder: Path) -> None:
 
 def test_on_another_machine(tmp_path: Path) -> None:
     """Nothing is looked for here but the config, and paths of this project are that machine's."""
-    options = Options(gpus=Gpus(), remote_root="/srv/nystromformer", code="elsewhere/code")
-    made = spec("pretrain", PROJECT / "nystrom-512", options=options, is_here=False)
+    options = LaunchOptions(gpus="none", remote_root="/srv/nystromformer", code="elsewhere/code")
+    place = Place(is_here=False, remote_root="/srv/nystromformer")
+    made = spec("pretrain", PROJECT / "nystrom-512", options=options, place=place)
     assert made.mounts == (
         Mount("/srv/nystromformer/nystrom-512", "/model"),
         Mount(str(Path("elsewhere/code").absolute()).replace(str(PROJECT), "/srv/nystromformer"), "/code", True),
@@ -401,11 +359,11 @@ def test_on_another_machine(tmp_path: Path) -> None:
     )
     assert made.labels["nystromformer.experiment"] == "/srv/nystromformer/nystrom-512"
     made = spec(
-        "pretrain", PROJECT / "nystrom-512", "--dataset", str(PROJECT / "../rows"), options=options, is_here=False
+        "pretrain", PROJECT / "nystrom-512", "--dataset", str(PROJECT / "../rows"), options=options, place=place
     )
     assert made.mounts[-1].source == str(PROJECT.parent / "rows"), "outside the project, though written within it"
     outside = write_config(tmp_path / "experiment")
-    made = spec("imdb", outside, "--imdb", "/data/imdb", options=options, is_here=False)
+    made = spec("imdb", outside, "--imdb", "/data/imdb", options=options, place=place)
     assert [made.mounts[0].source, made.mounts[-1].source] == [str(outside), "/data/imdb"]
 
 
@@ -458,41 +416,3 @@ def test_finding_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name in ("nowhere", "file"):
         with pytest.raises(UserError, match=rf"^{name}: no such folder.*nystrom-512"):
             find_experiment(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "script", "label"),
-    [
-        ("wiki", "wiki/preprocess.py", "preprocess-wiki"),
-        ("docstrings", "docstrings/preprocess.py", "preprocess-docstrings"),
-        ("512", "preprocess_data_512.py", "preprocess-512"),
-        ("4096", "preprocess_data_4096.py", "preprocess-4096"),
-        ("wiki/preprocess.py", "wiki/preprocess.py", "preprocess-wiki"),
-        ("data-preprocessing/wiki/preprocess.py", "wiki/preprocess.py", "preprocess-wiki"),
-        ("./data-preprocessing/preprocess_data_512.py", "preprocess_data_512.py", "preprocess-512"),
-        (str(PROJECT / "data-preprocessing" / "preprocess_data_512.py"), "preprocess_data_512.py", "preprocess-512"),
-    ],
-)
-def test_preprocessing(name: str, script: str, label: str) -> None:
-    home = PROJECT / "data-preprocessing"
-    made = preprocess_spec(name, ScriptFlags(words=("--workers", "4", "text")), CPU, is_here=True)
-    assert made == RunSpec(
-        name=label,
-        image="nystromformer",
-        argv=("python3", f"/data-preprocessing/{script}", "--workers", "4", "text"),
-        output=f"/data-preprocessing/{label}.txt",
-        mounts=(Mount(str(home), "/data-preprocessing"), CODE),
-        user="1000:1000",
-        labels={
-            "nystromformer.command": f"preprocess {label.removeprefix('preprocess-')}",
-            "nystromformer.experiment": str(home),
-            "nystromformer.gpus": "none",
-        },
-        working_dir="/data-preprocessing",
-    )
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "wikipedia", "README.md", "../code/run_pretrain.py", "/etc/passwd"])
-def test_no_script_of_preprocessing(name: str) -> None:
-    with pytest.raises(UserError, match=r"expected one of .*512.*wiki"):
-        preprocess_spec(name, ScriptFlags(), CPU, is_here=True)

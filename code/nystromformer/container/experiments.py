@@ -1,0 +1,169 @@
+"""Which container a script needs for an experiment folder: the folders of the authors' README, the script, and its log
+beside the config."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from pathlib import Path, PurePosixPath
+
+from nystromformer.config import ExperimentConfig
+from nystromformer.container.compose import Mounts, Place, compose, engine_name
+from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.options import LaunchOptions
+from nystromformer.container.per_gpu import torchrun
+from nystromformer.container.scripts import PRETRAINING, PROJECT, Data, Script
+from nystromformer.container.spec import Gpus, RunSpec
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment, open_experiment
+
+
+def find_experiment(name: str) -> Path:
+    """The folder of an experiment: a path, or the name of a folder of the project.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    for folder in (Path(name), PROJECT / name):
+        if folder.is_dir():
+            return folder.resolve()
+    shipped = ", ".join(sorted(path.parent.name for path in PROJECT.glob("*/config.json")))
+    raise UserError(
+        f"{name}: no such folder, here or in {PROJECT}. An experiment is a folder with a config.json"
+        + (f", such as {shipped}" if shipped else "")
+    )
+
+
+def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: LaunchOptions, place: Place) -> RunSpec:
+    """The container that runs a script on an experiment folder.
+
+    Raises:
+        UserError: the config, a folder, or a flag is wrong.
+    """
+    if flags.has("--model"):
+        raise UserError(f"--model: the launcher takes the experiment folder itself: launch.py {script.command} FOLDER")
+    experiment = open_experiment(folder, flags.values("--set"))
+    gpus = options.devices
+    mounts = Mounts(place)
+    mounts.add(folder, str(CONTAINER_MODEL))
+    if place.is_here and not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"{folder}: cannot be written by this user; checkpoints and the log go there")
+    _check_checkpoints(experiment)
+    _add_linked(mounts, experiment, experiment.checkpoints)
+    mounts.add_code(options.code)
+    flags = _add_data(mounts, script, experiment, flags)
+    flags = _add_tokenizer(mounts, flags)
+    if script.command == "pretrain":
+        _add_from_cp(mounts, experiment)
+    if gpus != Gpus() and not flags.has("--device"):
+        # A GPU that the engine does not hand over is an error then, not a run on the CPU.
+        flags = flags.with_flag("--device", "cuda")
+    return compose(
+        options,
+        mounts,
+        (*_program(script, gpus), f"/code/{script.file}", *flags.argv),
+        name=options.name or f"{engine_name(folder.name)}-{script.command}",
+        output=PurePosixPath(CONTAINER_MODEL) / f"{options.name or script.command}.txt",
+        command=script.command,
+        home=folder,
+        gpus=gpus,
+    )
+
+
+def _program(script: Script, gpus: Gpus) -> tuple[str, ...]:
+    if script.shares_gpus and gpus.every:
+        return ("python3", "-m", "nystromformer.container.per_gpu")
+    return torchrun(len(gpus.ids)) if script.shares_gpus and len(gpus.ids) > 1 else ("python3",)
+
+
+def _check_checkpoints(experiment: Experiment) -> None:
+    key = experiment.config.model_checkpoints
+    target = PurePosixPath(posixpath.normpath(str(PurePosixPath(CONTAINER_MODEL) / key)))
+    if not target.is_relative_to(CONTAINER_MODEL):
+        raise UserError(
+            f"{experiment.folder / 'config.json'}: model_checkpoints: {key} is not below /model, which is all that "
+            "outlives a container. Expected a folder below it, such as /model/model"
+        )
+
+
+def _add_linked(mounts: Mounts, experiment: Experiment, path: Path, read_only: bool = False) -> None:
+    """What a link in the experiment folder puts on another disk is where the link says in the container, too."""
+    if path.is_symlink() and not path.resolve().is_relative_to(experiment.folder):
+        inside = CONTAINER_MODEL / path.relative_to(experiment.folder).parent / path.readlink()
+        mounts.add(path.resolve(), posixpath.normpath(str(inside)), read_only)
+
+
+def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: ScriptFlags) -> ScriptFlags:
+    """Mount a script's data where its config looks for them; returns the flags that remain."""
+    data = script.data
+    given = flags.values(data.flag)
+    if data.has_hub and given[-1:] == ["hub"]:
+        return flags
+    flags = flags.without(data.flag)
+    target = _in_container(getattr(experiment.config, data.key))
+    if given:
+        source = Path(given[-1])
+    elif PurePosixPath(target).is_relative_to(CONTAINER_MODEL):
+        # Mounted with the experiment.
+        inside = experiment.path(getattr(experiment.config, data.key))
+        if mounts.place.is_here:
+            _check_data(data, inside, experiment)
+        _add_linked(mounts, experiment, inside, read_only=True)
+        return flags
+    elif target == ExperimentConfig.model_fields[data.key].default:
+        source = PROJECT / data.folder.format(length=experiment.config.model.max_seq_len)
+    else:
+        source = experiment.path(getattr(experiment.config, data.key))
+    if mounts.place.is_here:
+        _check_data(data, source, experiment)
+        if source.is_file():
+            target = f"{target}/{source.name}"
+            flags = flags.with_flag(data.flag, target)
+    mounts.add(source, target, read_only=True)
+    return flags
+
+
+def _check_data(data: Data, source: Path, experiment: Experiment) -> None:
+    if not source.exists():
+        advice = (
+            f"Make it (`python code/launch.py preprocess {experiment.config.model.max_seq_len}`, after the corpora)"
+            if data is PRETRAINING
+            else f"{data.folder}/README.md says which files go there"
+        )
+        raise UserError(f"{source}: no such folder. {advice}, or name another with {data.flag}")
+    if data is PRETRAINING:
+        experiment.dataset(source)
+    elif source.is_dir() and all(entry.name == "README.md" for entry in source.iterdir()):
+        raise UserError(
+            f"{source}: there are no data in it. {data.folder}/README.md says which files go there; another folder is "
+            f"named with {data.flag}"
+        )
+
+
+def _add_tokenizer(mounts: Mounts, flags: ScriptFlags) -> ScriptFlags:
+    given = flags.values("--tokenizer")
+    if not given:
+        return flags
+    source = Path(given[-1])
+    if mounts.place.is_here and not source.is_dir():
+        raise UserError(f"--tokenizer {source}: no such folder")
+    mounts.add(source, "/tokenizer", read_only=True)
+    return flags.without("--tokenizer").with_flag("--tokenizer", "/tokenizer")
+
+
+def _add_from_cp(mounts: Mounts, experiment: Experiment) -> None:
+    """A checkpoint outside the experiment folder gets the path in the container that config.json's leads to."""
+    name = experiment.config.from_cp
+    if name is None:
+        return
+    target, source = _in_container(name), experiment.path(name)
+    if PurePosixPath(target).is_relative_to(CONTAINER_MODEL):
+        _add_linked(mounts, experiment, source, read_only=True)
+    # Where it is missing the run says so, if it is needed at all: a run that goes on reads its own checkpoints.
+    elif source.is_file():
+        mounts.add(source.resolve(), target, read_only=True)
+
+
+def _in_container(name: str) -> str:
+    """What a path of config.json is in a container: relative ones are in the experiment folder."""
+    return posixpath.normpath(str(PurePosixPath(CONTAINER_MODEL) / name))

@@ -1,0 +1,133 @@
+"""The launcher's own flags: what is said of a container, and of the image, as one value each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer.container.spec import IMAGE, Gpus, Mount
+from nystromformer.errors import UserError
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """As they are typed. Each is checked when the value is made, or else by `RunSpec`.
+
+    Raises:
+        UserError: a flag's value.
+    """
+
+    gpus: Annotated[
+        str, typer.Option("--gpus", help="GPUs to use: all of the engine's machine, none, or numbers such as 0,1.")
+    ] = "all"
+    image: Annotated[str, typer.Option("--image", help="Image to run; `launch.py build` makes it.")] = IMAGE
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of the container and of its log; default: made from what it runs."),
+    ] = None
+    restart: Annotated[
+        str,
+        typer.Option(
+            "--restart", help="When the engine shall start it again: no, on-failure:N, unless-stopped or always."
+        ),
+    ] = "no"
+    shm_size: Annotated[
+        str | None,
+        typer.Option("--shm_size", help="Shared memory of the container, such as 8g; default: the machine's own."),
+    ] = None
+    network: Annotated[str, typer.Option("--network", help="Docker network to join; host: the machine's own.")] = "host"
+    mount: Annotated[
+        list[str] | None,
+        typer.Option("--mount", metavar="HOST:CONTAINER[:ro]", help="Further folder to mount; repeatable."),
+    ] = None
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of the container; repeatable."),
+    ] = None
+    code: Annotated[
+        str | None,
+        typer.Option("--code", help="Code folder to run; default: this one; image: the code in the image."),
+    ] = None
+    remote_root: Annotated[
+        str | None,
+        typer.Option("--remote_root", help="Where this project is on the engine's machine, if that is another one."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        # Made again where they are needed; here for their errors, before there is any other.
+        _ = self.devices, self.more_mounts, self.variables
+
+    @property
+    def devices(self) -> Gpus:
+        """The GPUs."""
+        return Gpus.parse(self.gpus)
+
+    @property
+    def more_mounts(self) -> tuple[Mount, ...]:
+        """Mounts beside those that a script needs."""
+        return tuple(_mount(text) for text in self.mount or ())
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Environment variables by name."""
+        return _assignments("--env", self.env or ())
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What the image is built of.
+
+    Raises:
+        UserError: an argument that is not NAME=VALUE.
+    """
+
+    tag: Annotated[str, typer.Option("--tag", help="Name of the image.")] = IMAGE
+    base: Annotated[
+        str | None, typer.Option("--base", help="Image to build on; default: the Dockerfile's CUDA image.")
+    ] = None
+    torch_index_url: Annotated[
+        str | None,
+        typer.Option("--torch_index_url", help="Package index to take torch from, such as that of its CPU builds."),
+    ] = None
+    build_arg: Annotated[
+        list[str] | None,
+        typer.Option("--build_arg", metavar="NAME=VALUE", help="Argument of the Dockerfile; repeatable."),
+    ] = None
+    network: Annotated[
+        str | None, typer.Option("--network", help="Docker network that the building steps join, such as host.")
+    ] = None
+    fresh: Annotated[bool, typer.Option("--fresh", help="Fetch the base image again and use no cached layer.")] = False
+
+    def __post_init__(self) -> None:
+        _ = self.arguments
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """The Dockerfile's, by name."""
+        own = {"BASE_IMAGE": self.base, "TORCH_INDEX_URL": self.torch_index_url}
+        return {name: value for name, value in own.items() if value} | _assignments("--build_arg", self.build_arg or ())
+
+
+def _mount(text: str) -> Mount:
+    source, _, rest = text.partition(":")
+    target, _, mode = rest.partition(":")
+    if not source or not target.startswith("/") or mode not in ("", "ro", "rw"):
+        raise UserError(f"--mount {text}: expected FOLDER:/IN/CONTAINER or FOLDER:/IN/CONTAINER:ro")
+    return Mount(str(Path(source).absolute()), target, mode == "ro")
+
+
+def _assignments(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """What a flag gives names, each time as NAME=VALUE.
+
+    Raises:
+        UserError: one that is not.
+    """
+    values = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UserError(f"{flag} {text}: expected NAME=VALUE")
+        values[name] = value
+    return values
