@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from costs import made_up_cost
+from costs import made_up_cost, write_weights
 from small import CPU, LENGTH, VOCABULARY, write_experiment
 
 from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.data.dataset import open_dataset
 from nystromformer.files import sha256_of, write_json
-from nystromformer.model import PretrainingModel
 from nystromformer.report import cost as cost_module
 from nystromformer.report.cost import (
     METHODS,
@@ -28,7 +27,6 @@ from nystromformer.report.cost import (
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.free_memory import free_memory
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.training.checkpoint import FORMAT, write_checkpoint
 
 SHORT = CostSettings(lengths=(LENGTH, 2 * LENGTH, 4 * LENGTH), seconds=60, repeats=3)
 
@@ -38,20 +36,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Path]
     """An experiment and its weights, which are random: that changes no figure here."""
     experiment = write_experiment(tmp_path_factory.mktemp("trained") / "nystrom-small")
     return experiment, write_weights(experiment, seed=0)
-
-
-def write_weights(experiment: Experiment, seed: int) -> Path:
-    torch.manual_seed(seed)
-    config = experiment.config
-    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    path = experiment.checkpoints / "cp-0000.model"
-    path.parent.mkdir(exist_ok=True)
-    facts = {"format": FORMAT, "config": config.model_dump(mode="json", by_alias=True)}
-    write_checkpoint(facts | {"model": model.state_dict()}, path)
-    return path
 
 
 def tokens(length: int) -> torch.Tensor:

@@ -1,11 +1,17 @@
-"""Made-up measurements of time and memory."""
+"""Made-up measurements of time and memory, and made-up weights to measure."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.benchmark.timing import Timing
+from nystromformer.model import PretrainingModel
 from nystromformer.report.cost import WRITTEN_OUT, Cost, CostRow, CostSettings, LeftOut
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.training.checkpoint import FORMAT, epoch_name, write_checkpoint
 
 LENGTHS = (512, 1024, 2048)
 MACHINE = {"date": "2026-01-02", "commit": "abc1234", "processor": "a processor, 2 cores", "threads": 2}
@@ -44,3 +50,18 @@ def made_up_cost(
         "left_out": list(left_out),
     }
     return Cost(**fields | changes)
+
+
+def write_weights(experiment: Experiment, seed: int) -> Path:
+    """Random weights as the checkpoint of an experiment's first epoch; returns its path."""
+    torch.manual_seed(seed)
+    config = experiment.config
+    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    path = experiment.checkpoints / f"{epoch_name(0)}.model"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"format": FORMAT, "config": config.model_dump(mode="json", by_alias=True)}
+    write_checkpoint(facts | {"model": model.state_dict()}, path)
+    return path

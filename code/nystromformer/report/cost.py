@@ -28,6 +28,7 @@ from nystromformer.files import sha256_of
 from nystromformer.interop.transfer import transfer_weights
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder, PretrainingModel
+from nystromformer.model.layers import Layer
 from nystromformer.report.free_memory import free_memory
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training import Device, choose_device
@@ -173,6 +174,7 @@ def softmax_twins(experiment: Experiment, weights: Path, longest: int, device: D
         model.load_state_dict(transfer_weights(model.state_dict(), now, content["model"], before).weights)
         encoders[method] = model.encoder.to(device.device).eval()
     for layer in encoders[WRITTEN_OUT].layers:
+        assert isinstance(layer, Layer)
         core = layer.attention.core
         layer.attention.core = WrittenOutAttention(core.num_heads, core.head_dim)
         layer.attention.core.skip = core.skip
@@ -235,7 +237,7 @@ def _expected_seconds(rows: Sequence[CostRow], method: str, length: int) -> floa
     if len(mine) > 1:
         before, seconds_before = mine[-2]
         power = min(2.0, max(1.0, math.log(seconds / seconds_before) / math.log(last / before)))
-    return seconds * float(length / last) ** power
+    return float(seconds * (length / last) ** power)
 
 
 def _matrices(heads: int, length: int) -> float:

@@ -28,8 +28,8 @@ def cost_findings(cost: Cost) -> list[str]:
         _compared(cost, SOFTMAX, "softmax through SDPA"),
         _compared(cost, WRITTEN_OUT, "softmax written out"),
         *(f"Left out: {left.method} from {left.length:,} tokens on: there {left.reason}." for left in cost.left_out),
-        f"Measured on {machine['date']} on {machine['processor']}, {machine['threads']} threads, device "
-        f"{machine['device']}, torch {machine['torch']}, commit {machine['commit']}; it took {cost.seconds:.0f} s.",
+        f"Measured on {machine['date']} on {machine['processor']} (threads: {machine['threads']}, device: "
+        f"{machine['device']}), torch {machine['torch']}, commit {machine['commit']}; it took {cost.seconds:.0f} s.",
     ]
 
 

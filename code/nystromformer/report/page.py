@@ -17,8 +17,9 @@ h1, h2 { line-height: 1.2; }
 table { border-collapse: collapse; }
 th, td { padding: .3rem .9rem; border-bottom: 1px solid #8884; text-align: right; vertical-align: top; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
+td { white-space: nowrap; }
 .text td { text-align: left; }
-.text td:first-child { white-space: nowrap; }
+.text td:last-child { white-space: normal; min-width: 12rem; }
 .box { overflow-x: auto; margin: 1rem 0; }
 .box img { display: block; width: 100%; min-width: 56rem; }
 .bar { background: #4c78a8; height: .7rem; display: inline-block; border-radius: 2px; }
