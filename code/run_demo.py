@@ -9,15 +9,28 @@ from nystromformer import cli
 
 
 def demo(
-    out: Annotated[Path | None, typer.Option("--out", help="Folder; default: demo, or demo-quick.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A few steps, to see that everything runs.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for all that it writes; if not given, demo, or demo-quick with --quick."),
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Only 20 training steps on little text: shows that everything runs, but learns nothing."
+        ),
+    ] = False,
 ) -> None:
-    """From the docstrings of this machine to four trained encoders, a picture and a page; run again, it goes on."""
+    """Train four small encoders on the docstrings of the Python packages on this machine, with Nyström and with softmax
+    attention, and compare what they learned and what they cost.
+
+    Ends with two pictures, a report to open in a browser, and results.json. Started again, it goes on where it was
+    stopped and keeps what is done.
+    """
     from nystromformer.report.demo import DemoSettings, run_demo
 
     result = run_demo(DemoSettings(out or Path("demo-quick" if quick else "demo"), quick))
     typer.echo(result.summary)
-    typer.echo(f"picture: {result.picture}\nreport:  {result.page}")
+    typer.echo(f"\npictures: {', '.join(map(str, result.pictures))}\nreport:   {result.page}")
 
 
 if __name__ == "__main__":

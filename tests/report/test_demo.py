@@ -3,20 +3,38 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small import LENGTH, VOCABULARY, run_here, small_data
+from costs import write_weights
+from small import LENGTH, ROOT, VOCABULARY, run_here, small_data
 
 from nystromformer.report import demo
-from nystromformer.tasks.pretraining.validation import Score, Validation
+from nystromformer.report.cost import METHODS, CostSettings
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.pretraining.validation import Score, Validation, write_validation
+from nystromformer.training.checkpoint import epoch_name
+
+BASELINES = {"most_frequent_token": 0.04, "bigram_table": 0.14}
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """A shipped config of the demo in small."""
+    model = json.loads((ROOT / name / "config.json").read_text())["model"]
+    data = small_data(pretraining_setting__epoch=1, pretraining_setting__objectives=["mlm"])
+    data["model"] |= {
+        "max_seq_len": 4 * LENGTH,
+        "vocab_size": VOCABULARY,
+        "attn_type": model["attn_type"],
+        "num_landmarks": 8 if model["attn_type"] == "nystrom" else None,
+        "conv_kernel_size": model.get("conv_kernel_size"),
+    }
+    return data
 
 
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch, dataset_folder: Path) -> None:
     """The demo with a small model, and with data that is there already instead of the docstrings."""
-    data = small_data(pretraining_setting__epoch=1)
-    data["pretraining_setting"]["objectives"] = ["mlm"]
-    data["model"] |= {"max_seq_len": 4 * LENGTH, "vocab_size": VOCABULARY}
     run_command = demo._command
 
     def command(*words: str | Path) -> None:
@@ -27,40 +45,82 @@ def small_demo(monkeypatch: pytest.MonkeyPatch, dataset_folder: Path) -> None:
             run_command(*words)
 
     monkeypatch.setattr(demo, "_command", command)
-    monkeypatch.setattr(demo, "_shipped_config", lambda name: json.loads(json.dumps(data | {"model": kind(name)})))
-
-    def kind(name: str) -> dict[str, object]:
-        shipped = json.loads((demo.ROOT / name / "config.json").read_text())["model"]
-        landmarks = 8 if shipped["attn_type"] == "nystrom" else None
-        changes = {"attn_type": shipped["attn_type"], "num_landmarks": landmarks}
-        return data["model"] | changes | {"conv_kernel_size": shipped.get("conv_kernel_size")}
+    monkeypatch.setattr(demo, "_shipped_config", shipped)
+    monkeypatch.setattr(demo, "COST", CostSettings(lengths=(LENGTH, 8 * LENGTH), repeats=1))
 
 
-def test_the_demo_ends_with_a_picture_and_a_report(
-    small_demo: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    out = tmp_path / "demo"
-    assert run_here(monkeypatch, "code/run_demo.py", "--out", out) == 0
-    shown = capfd.readouterr()
+@pytest.fixture
+def made_up_demo(small_demo: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same without its commands: what training and validation leave behind is made up."""
+    prepare = demo._command
+
+    def command(script: str, *words: str | Path) -> None:
+        run = Path(words[1])
+        if script == "code/run_pretrain.py":
+            write_weights(open_experiment(run), seed=len(run.name))
+            line = {"type": "train", "step": 10, "loss": 5.0, "mlm_accuracy": 0.1}
+            (run / "model" / "log.jsonl").write_text(json.dumps(line) + "\n")
+        elif script == "code/run_validation.py":
+            metrics = {"loss": 5.0, "mlm_accuracy": 0.15 if run.name == demo.KINDS[0] else 0.1}
+            result = Validation(100, 3800, [Score(epoch_name(0), 10, metrics)], BASELINES)
+            write_validation(result, run / "model" / demo.RESULTS)
+        else:
+            prepare(script, *words)
+
+    monkeypatch.setattr(demo, "_command", command)
+
+
+def check_what_it_ends_with(out: Path, shown: str) -> None:
     for words in (*demo.KINDS, "bigram table", "most frequent token", "The convolution: ", "Goal (3 times"):
-        assert words in shown.out
-    assert shown.out.count("<mask>") == 3
-    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+        assert words in shown
+    assert shown.count("<mask>") == 3
+    for words in (*METHODS, "the trained Nyström encoder is ", "Measured on "):
+        assert words in shown
+    assert shown.endswith(f"pictures: {out / 'curves.png'}, {out / 'cost.png'}\nreport:   {out / 'report.html'}\n")
+    for picture in ("curves.png", "cost.png"):
+        assert (out / picture).read_bytes().startswith(b"\x89PNG")
     results = json.loads((out / "results.json").read_text())
     assert set(results["runs"]) == set(demo.KINDS)
     assert results["runs"][demo.KINDS[0]]["masked_tokens"] > 100
     assert results["machine"]["commit"]
+    assert results["cost"]["experiment"] == demo.KINDS[0]
+    assert [row["length"] for row in results["cost"]["rows"]] == [LENGTH] * 3 + [8 * LENGTH] * 3
     page = (out / "report.html").read_text()
     assert page.count("<mark>mask</mark>") == 3
-    assert "data:image/png;base64," in page
+    assert page.count("data:image/png;base64,") == 2
+    assert "softmax, written out" in page
+
+
+def test_a_demo_of_made_up_runs_ends_with_pictures_and_a_report(
+    made_up_demo: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "demo"
+    assert run_here(monkeypatch, "code/run_demo.py", "--out", out) == 0
+    shown = capfd.readouterr().out
+    check_what_it_ends_with(out, shown)
+    assert "reached, with 3.75 times and 15.00 % against 14.00 %" in shown
+    # Again: the measurement is kept, its times, too.
+    measured = json.loads((out / "results.json").read_text())["cost"]
+    assert run_here(monkeypatch, "code/run_demo.py", "--out", out) == 0
+    assert json.loads((out / "results.json").read_text())["cost"] == measured
+    capfd.readouterr()
+    # Another demo's folder is left alone.
+    assert run_here(monkeypatch, "code/run_demo.py", "--out", out, "--quick") == 2
+    assert "belongs to another demo" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_demo_ends_with_pictures_and_a_report(
+    small_demo: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "demo"
+    assert run_here(monkeypatch, "code/run_demo.py", "--out", out) == 0
+    check_what_it_ends_with(out, capfd.readouterr().out)
     # Again: what is done is not done again.
     before = (out / demo.KINDS[0] / "model" / "cp-0000.cp").stat().st_mtime_ns
     assert run_here(monkeypatch, "code/run_demo.py", "--out", out) == 0
     assert capfd.readouterr().err.count("done: 10 of 10 steps") == 4
     assert (out / demo.KINDS[0] / "model" / "cp-0000.cp").stat().st_mtime_ns == before
-    # Another demo's folder is left alone.
-    assert run_here(monkeypatch, "code/run_demo.py", "--out", out, "--quick") == 2
-    assert "belongs to another demo" in capfd.readouterr().err
 
 
 def test_an_older_demo_is_refused(

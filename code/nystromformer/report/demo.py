@@ -1,4 +1,4 @@
-"""The demonstration: from the docstrings of this machine to four trained encoders, a picture and a page."""
+"""The demonstration: from the docstrings of this machine to four trained encoders, what they cost, and a page."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,8 +20,10 @@ from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
+from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
+from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.curves import draw_curves, read_run
-from nystromformer.report.page import write_page
+from nystromformer.report.page import Figures, write_page
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
@@ -31,6 +33,7 @@ from nystromformer.training.checkpoint import choose_weights
 logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[3]
+RESULTS_FILE = "results.json"
 KINDS = ("nystrom-demo-conv", "nystrom-demo-noconv", "softmax-demo-conv", "softmax-demo-noconv")
 """The shipped experiments that the demo runs; each pair differs in one thing. The first one is shown at work."""
 SENTENCES = (
@@ -40,6 +43,8 @@ SENTENCES = (
 )
 GOAL = 3.0
 """The demo's aim: this many times the accuracy of always guessing the most frequent token."""
+COST = CostSettings()
+QUICK_COST = CostSettings(lengths=(512, 1024, 2048), seconds=5, repeats=3)
 
 
 @dataclass(frozen=True)
@@ -56,12 +61,12 @@ class DemoResult:
     """What the demo ends with."""
 
     summary: str
-    picture: Path
+    pictures: tuple[Path, ...]
     page: Path
 
 
 def run_demo(settings: DemoSettings) -> DemoResult:
-    """Prepare text, train, validate, draw; every part that is done already is kept.
+    """Prepare text, train, validate, measure, draw; every part that is done already is kept.
 
     Raises:
         UserError: a part failed, or the folder holds a demo with other settings.
@@ -85,7 +90,10 @@ def run_demo(settings: DemoSettings) -> DemoResult:
         _command("code/run_pretrain.py", "--model", run, "--dataset", dataset)
     for run in runs:
         _command("code/run_validation.py", "--model", run, "--dataset", dataset, "--rows", "500", "--baselines")
-    return _report(settings, runs, time.monotonic() - started)
+    first = open_experiment(runs[0])
+    rows = first.dataset(dataset).validation
+    cost = kept_or_measured(folder / RESULTS_FILE, first, rows, QUICK_COST if settings.quick else COST)
+    return _report(settings, runs, cost, time.monotonic() - started)
 
 
 def _refuse_older(folder: Path, dataset: Path) -> None:
@@ -161,24 +169,28 @@ def _wait_and_forward_signals(process: subprocess.Popen[bytes]) -> int:
 _STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM}
 
 
-def _report(settings: DemoSettings, runs: list[Path], seconds: float) -> DemoResult:
+def _report(settings: DemoSettings, runs: list[Path], cost: Cost, seconds: float) -> DemoResult:
     results = {run.name: read_validation(run / "model" / RESULTS) for run in runs}
     shown = results[KINDS[0]]
-    picture, page = settings.folder / "curves.png", settings.folder / "report.html"
-    draw_curves([read_run(run) for run in runs], picture, shown.baselines)
+    pictures = curves, cost_curves = settings.folder / "curves.png", settings.folder / "cost.png"
+    page = settings.folder / "report.html"
+    draw_curves([read_run(run) for run in runs], curves, shown.baselines)
+    draw_cost(cost, cost_curves)
     guesses = _guesses(runs[0], settings.folder / "dataset")
-    rows = _results(results, shown.baselines)
-    what_helps = _differences(results)
+    learned = Figures(_results(results, shown.baselines), _differences(results), curves)
+    costs = Figures(cost_table(cost), cost_findings(cost), cost_curves)
     write_json(
-        settings.folder / "results.json",
+        settings.folder / RESULTS_FILE,
         {
             "machine": machine_facts(),
             "seconds": round(seconds),
             "runs": {name: asdict(r) for name, r in results.items()},
+            "cost": asdict(cost),
         },
     )
-    write_page(page, picture, rows, what_helps, _facts(runs[0], shown, seconds), guesses)
-    return DemoResult(_summary(rows, what_helps, guesses, shown, settings.quick), picture, page)
+    write_page(page, learned, costs, what_is_measured(cost), guesses, _facts(runs[0], shown, seconds))
+    lines = [*_summary(learned, guesses, shown, settings.quick), *_why(costs)]
+    return DemoResult("\n".join(lines), pictures, page)
 
 
 def _guesses(run: Path, dataset_folder: Path) -> dict[str, list[Guess]]:
@@ -235,28 +247,38 @@ def _facts(run: Path, result: Validation, seconds: float) -> dict[str, str]:
     }
 
 
-def _summary(
-    rows: list[list[str]], what_helps: list[str], guesses: dict[str, list[Guess]], result: Validation, quick: bool
-) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "",
-        *("  ".join([f"{row[0]:{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows),
-        "",
-        *what_helps,
-        "",
-    ]
-    for sentence, found in guesses.items():
-        lines.append(f"{sentence}\n    " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in found))
+def _summary(learned: Figures, guesses: Mapping[str, Sequence[Guess]], result: Validation, quick: bool) -> list[str]:
+    """How the encoders did, in lines for a terminal."""
+    lines = ["", *_columns(learned.table), "", *learned.findings, ""]
+    for sentence, tokens in guesses.items():
+        lines.append(f"{sentence}\n    " + ", ".join(f"{g.token} {100 * g.probability:.0f} %" for g in tokens))
     accuracy = result.scores[-1].metrics["mlm_accuracy"]
     times, bigram = accuracy / result.baselines["most_frequent_token"], result.baselines["bigram_table"]
     if quick:
-        lines += ["", "A quick run: too few steps to learn from. `make demo` is the real one."]
-    else:
-        reached = "reached" if times >= GOAL and accuracy > bigram else "missed"
-        lines += [
-            "",
-            f"Goal ({GOAL:.0f} times the most frequent token, and above the bigram table): {reached}, with "
-            f"{times:.2f} times and {100 * accuracy:.2f} % against {100 * bigram:.2f} %.",
-        ]
-    return "\n".join(lines)
+        return [*lines, "", "A quick run: too few steps to learn from. `make demo` is the real one."]
+    reached = "reached" if times >= GOAL and accuracy > bigram else "missed"
+    return [
+        *lines,
+        "",
+        f"Goal ({GOAL:.0f} times the most frequent token, and above the bigram table): {reached}, with "
+        f"{times:.2f} times and {100 * accuracy:.2f} % against {100 * bigram:.2f} %.",
+    ]
+
+
+def _why(costs: Figures) -> list[str]:
+    """What the method is for, in lines for a terminal."""
+    return [
+        "",
+        "Why Nyström attention: time and peak memory of a forward of the trained encoder (no gradients, one row), and "
+        "of softmax twins with its weights:",
+        "",
+        *_columns(costs.table),
+        "",
+        *costs.findings,
+    ]
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([f"{row[0]:{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows]

@@ -1,0 +1,229 @@
+"""Time and memory of a trained encoder over the length of its input: measured, kept, and put into words."""
+
+import json
+import math
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from costs import made_up_cost, write_weights
+from small import CPU, LENGTH, VOCABULARY, write_experiment
+
+from nystromformer.benchmark.attention import OURS, SOFTMAX
+from nystromformer.data.dataset import open_dataset
+from nystromformer.files import sha256_of, write_json
+from nystromformer.report import cost as cost_module
+from nystromformer.report.cost import (
+    METHODS,
+    WRITTEN_OUT,
+    CostSettings,
+    LeftOut,
+    kept_or_measured,
+    measure_cost,
+    softmax_twins,
+)
+from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
+from nystromformer.report.free_memory import free_memory
+from nystromformer.tasks.experiment.folder import Experiment
+
+SHORT = CostSettings(lengths=(LENGTH, 2 * LENGTH, 4 * LENGTH), seconds=60, repeats=3)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Path]:
+    """An experiment and its weights, which are random: that changes no figure here."""
+    experiment = write_experiment(tmp_path_factory.mktemp("trained") / "nystrom-small")
+    return experiment, write_weights(experiment, seed=0)
+
+
+def tokens(length: int) -> torch.Tensor:
+    return torch.randint(5, VOCABULARY, (1, length), generator=torch.Generator().manual_seed(length))
+
+
+def test_the_twins_have_the_trained_weights(trained: tuple[Experiment, Path]) -> None:
+    """Beside the attention: where Nyström is exact, with at most as many tokens as landmarks, all three agree."""
+    experiment, weights = trained
+    with torch.inference_mode():
+        ours, fused, written_out = softmax_twins(experiment, weights, 4 * LENGTH, CPU).values()
+        landmarks = experiment.config.model.num_landmarks or 8
+        expected = ours(tokens(landmarks))
+        for twin in (fused, written_out):
+            torch.testing.assert_close(twin(tokens(landmarks)), expected, rtol=1e-4, atol=1e-4)
+        # The two are one function at every length, and not ours.
+        long = tokens(4 * LENGTH)
+        torch.testing.assert_close(written_out(long), fused(long), rtol=1e-4, atol=1e-4)
+        assert (ours(long) - fused(long)).abs().max() > 1e-2
+
+
+def test_the_trained_positions_are_repeated(trained: tuple[Experiment, Path]) -> None:
+    for encoder in softmax_twins(*trained, 2 * LENGTH, CPU).values():
+        offset = encoder.embeddings.position_offset
+        first, second = encoder.embeddings.position.weight[offset:].split(LENGTH)
+        assert torch.equal(first, second)
+
+
+def test_every_method_is_measured_at_every_length(trained: tuple[Experiment, Path], dataset_folder: Path) -> None:
+    experiment, weights = trained
+    cost = measure_cost(experiment, weights, open_dataset(dataset_folder).validation, SHORT)
+    assert [(row.length, row.method) for row in cost.rows] == [(n, m) for n in SHORT.lengths for m in METHODS]
+    assert cost.left_out == []
+    assert all(row.time.low > 0 and row.memory > 0 and row.repeats >= 1 for row in cost.rows)
+    assert (cost.experiment, cost.trained_length, cost.precision) == ("nystrom-small", LENGTH, "float32")
+    memory = {(row.length, row.method): row.memory for row in cost.rows}
+    # It grows with the square where the N x N matrix is stored, and with the length where it is not.
+    assert memory[4 * LENGTH, WRITTEN_OUT] > 8 * memory[LENGTH, WRITTEN_OUT]
+    for method in (OURS, SOFTMAX):
+        assert memory[4 * LENGTH, method] < 5 * memory[LENGTH, method]
+    # Two heads' scores and weights, and little else, at lengths like these.
+    matrices = cost_module._matrices(2, 4 * LENGTH) / 2**20
+    assert matrices < memory[4 * LENGTH, WRITTEN_OUT] < 1.5 * matrices
+
+
+def test_it_is_measured_once_for_the_same_weights(
+    trained: tuple[Experiment, Path], dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, weights = trained
+    results, rows = tmp_path / "results.json", open_dataset(dataset_folder).validation
+    new = made_up_cost(seconds=2.0)
+    monkeypatch.setattr(cost_module, "measure_cost", lambda *_: new)
+    earlier = made_up_cost(weights=sha256_of(weights), settings=SHORT)
+
+    def measured_after(content: object) -> bool:
+        write_json(results, content)
+        return kept_or_measured(results, experiment, rows, SHORT) == new
+
+    assert kept_or_measured(results, experiment, rows, SHORT) == new
+    write_json(results, {"cost": asdict(earlier)})
+    assert kept_or_measured(results, experiment, rows, SHORT) == earlier
+    assert measured_after({"runs": {}})
+    assert measured_after({"cost": asdict(earlier) | {"rows": [{"of": "another version"}]}})
+    assert measured_after({"cost": asdict(earlier) | {"weights": "1" * 64}})
+    assert measured_after({"cost": asdict(earlier) | {"settings": asdict(CostSettings())}})
+
+
+def test_what_takes_too_long_or_too_much_memory_is_left_out() -> None:
+    expected = {OURS: 1.0, SOFTMAX: 3.0, WRITTEN_OUT: 4.0}
+    needed = {WRITTEN_OUT: 2.0 * 2**30}
+    assert cost_module._too_much(expected, 16.0, needed, math.inf) == {}
+    assert cost_module._too_much(expected, 15.0, needed, 4.0 * 2**30) == {
+        WRITTEN_OUT: "it would take about 8 s, and 7 s were left for it"
+    }
+    assert cost_module._too_much(expected, 16.0, needed, 2.4 * 2**30) == {
+        WRITTEN_OUT: "it takes 2.0 GiB of memory, and 2.4 GiB are free"
+    }
+    # What is too long leaves its time to the others.
+    assert list(cost_module._too_much({OURS: 1.0, SOFTMAX: 9.0, WRITTEN_OUT: 4.0}, 10.0, {}, math.inf)) == [SOFTMAX]
+    assert list(cost_module._too_much(expected, -1.0, {}, math.inf)) == list(METHODS)
+
+
+def test_what_is_left_out_stays_out(
+    trained: tuple[Experiment, Path], dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of time there is enough; the memory is just not enough for the second length's matrices."""
+    experiment, weights = trained
+    enough = cost_module._matrices(2, 2 * LENGTH)
+    monkeypatch.setattr(cost_module, "free_memory", lambda device: enough)
+    cost = measure_cost(experiment, weights, open_dataset(dataset_folder).validation, SHORT)
+    assert [(left.length, left.method) for left in cost.left_out] == [(2 * LENGTH, WRITTEN_OUT)]
+    assert [row.length for row in cost.rows if row.method == WRITTEN_OUT] == [LENGTH]
+    assert [row.length for row in cost.rows if row.method == SOFTMAX] == list(SHORT.lengths)
+
+
+def test_what_a_length_takes_is_expected_from_those_before() -> None:
+    """Ours grew by 2, softmax by 4 and what is written out by 8, which no length's square explains."""
+    cost = made_up_cost(written_out=(1, 8, 64), left_out=[LeftOut(2048, SOFTMAX, "")])
+    expected = [cost_module._expected_seconds(cost.rows, method, 4096) for method in METHODS]
+    assert expected == pytest.approx([2 * 0.016, 4**2 * 0.008, 4 * 0.064])
+    # Of one length alone it is not known how it grows; and it takes no less at more tokens.
+    first = [row for row in cost.rows if row.length == 512]
+    assert cost_module._expected_seconds(first, OURS, 1024) == pytest.approx(2 * 0.004)
+    shrinking = made_up_cost(ours=(4, 4, 2)).rows
+    assert cost_module._expected_seconds(shrinking, OURS, 4096) == pytest.approx(2 * 0.002)
+    assert cost_module._expected_seconds([], OURS, 512) == 0
+
+
+def test_long_input_and_slow_machines_repeat_less() -> None:
+    settings = CostSettings()
+    assert [cost_module._repeats(settings, length) for length in settings.lengths] == [9, 9, 4, 3, 3]
+
+    def repeated(length: int, seconds: float) -> int:
+        """Rounds of 20 ms where so many seconds are left."""
+        end = time.monotonic() + seconds
+        (row,) = cost_module._side_by_side({OURS: lambda: time.sleep(0.02)}, settings, length, end)
+        assert row.time.median >= 20
+        return row.repeats
+
+    assert repeated(512, 1000) == 9
+    # Once at least; and most of what is left is for the lengths that follow.
+    assert repeated(512, 0) == 1
+    assert repeated(512, 1) == 1
+    assert repeated(8192, 1000) == 3
+
+
+def test_the_length_from_which_on_it_is_faster() -> None:
+    to_sdpa, to_written_out, machine = cost_findings(made_up_cost())
+    assert to_sdpa.startswith(
+        "From 2,048 tokens on the trained Nyström encoder is faster than softmax through SDPA; at 2,048 tokens 2.0 "
+        "times (16 ms against 32 ms)."
+    )
+    assert to_sdpa.endswith("takes as much memory as the Nyström encoder (16 MiB against 16 MiB at the peak).")
+    assert to_written_out.startswith("From 1,024 tokens on the trained Nyström encoder is faster than softmax written")
+    assert "softmax written out takes 3.0 times the memory of the Nyström encoder (48 MiB against 16" in to_written_out
+    assert "a processor, 2 cores" in machine
+
+
+def test_faster_everywhere_and_nowhere() -> None:
+    everywhere, nowhere, _ = cost_findings(made_up_cost(softmax=(5, 9, 17), written_out=(1, 9, 12)))
+    assert everywhere.startswith("At every length, from 512 tokens on, the trained Nyström encoder is faster than")
+    # Once faster, at 1,024 tokens, and slower again.
+    assert nowhere.startswith(
+        "At 2,048 tokens, the most that both were measured at, the trained Nyström encoder is not"
+    )
+    assert "takes 1.33 times as long (16 ms against 12 ms). So no length was met from which on it is" in nowhere
+    assert "takes 0.75 times the memory" in nowhere
+
+
+def test_what_was_left_out_is_named() -> None:
+    absent = [LeftOut(2048, SOFTMAX, "it was too long"), LeftOut(512, WRITTEN_OUT, "it was too large")]
+    cost = made_up_cost(left_out=absent)
+    to_sdpa, to_written_out, *left_out, _ = cost_findings(cost)
+    assert "At 1,024 tokens, the most that both were measured at" in to_sdpa
+    assert to_written_out == "Softmax written out was not measured."
+    assert left_out == [
+        "Left out: softmax (SDPA) from 2,048 tokens on: there it was too long.",
+        "Left out: softmax, written out from 512 tokens on: there it was too large.",
+    ]
+    assert cost_table(cost)[-1] == ["2,048", "16 ms, 16 MiB", "left out", "left out"]
+
+
+def test_a_table_a_picture_and_what_was_measured(tmp_path: Path) -> None:
+    cost = made_up_cost()
+    assert cost_table(cost)[:2] == [
+        ["tokens", *METHODS],
+        ["512", "4.0 ms, 4.0 MiB", "2.0 ms, 4.0 MiB", "3.0 ms, 3.0 MiB"],
+    ]
+    draw_cost(cost, tmp_path / "cost.png")
+    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")
+    text = what_is_measured(cost)
+    assert "nystrom-demo-conv" in text
+    assert "256 tokens in training" in text
+    assert "medians of 3 to 5" in text
+    json.dumps(asdict(cost))
+
+
+def test_free_memory_is_the_machines_or_the_containers(tmp_path: Path) -> None:
+    cpu = torch.device("cpu")
+    assert free_memory(cpu, tmp_path) == math.inf
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       9000 kB\nMemAvailable:   2000 kB\n")
+    assert free_memory(cpu, tmp_path) == 2000 * 1024
+    cgroup = tmp_path / "sys/fs/cgroup"
+    cgroup.mkdir(parents=True)
+    (cgroup / "memory.max").write_text("max\n")
+    assert free_memory(cpu, tmp_path) == 2000 * 1024
+    (cgroup / "memory.max").write_text("1000000\n")
+    assert free_memory(cpu, tmp_path) == 1000000
+    (cgroup / "memory.stat").write_text("anon 400000\nfile 500000\n")
+    assert free_memory(cpu, tmp_path) == 600000
