@@ -27,7 +27,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "tasks.glue": _TASKS - {"data.preprocessing"} | _SHARED,
     "tasks.imdb": _TASKS - {"data.preprocessing"} | _SHARED,
     "tasks.wikihop": _TASKS - {"data.preprocessing"} | _SHARED,
-    "report": _TASKS | _ALL_TASKS,
+    "report": _TASKS | _ALL_TASKS | {"benchmark"},
     "benchmark": _TASKS | _ALL_TASKS,
     "container": _TASKS | _ALL_TASKS,
 }
