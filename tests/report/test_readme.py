@@ -1,28 +1,41 @@
-"""What the README says is so."""
+"""What README.md and docs/ say is so."""
 
+import json
 import re
+from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
-from small import ROOT
+from documents import README, TEXTS
+from small import ROOT, run_command
 
 from nystromformer.config import NystromConfig, load_config
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.report.exceptions import exceptions_table
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+def docs(name: str) -> str:
+    return TEXTS[f"docs/{name}"]
 
 
-def test_nothing_is_left_to_fill_in() -> None:
-    assert "@@" not in README
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def measured(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+    return content
 
 
 def test_the_table_of_exceptions_is_current() -> None:
-    assert exceptions_table() in README
+    assert exceptions_table() in docs("library.md")
 
 
 def test_the_library_example_runs() -> None:
     code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
     assert code is not None
+    assert code[0] in docs("library.md")
     names: dict[str, torch.Tensor] = {}
     exec(code[1], names)  # our own text
     assert names["out"].shape == (2, 12, 1000, 64)
@@ -30,7 +43,7 @@ def test_the_library_example_runs() -> None:
 
 
 def test_the_authors_protocol_is_the_line_it_names() -> None:
-    (override,) = re.findall(r"--pad_to 512 --set '(model\.attn_type=.*?)'", README)
+    (override,) = re.findall(r"--pad_to 512 --set '(model\.attn_type=.*?)'", docs("fine-tuning.md"))
     model = load_config(ROOT / "nystrom-512" / "config.json", [override]).model
     wanted = NystromConfig(
         num_landmarks=64, conv_kernel_size=33, segments="padded", pinv_start="batch", ignore_mask=True
@@ -44,13 +57,57 @@ def test_the_disk_that_checkpoints_take() -> None:
         parameters = count_parameters(PretrainingModel(config.model, config.pretraining_setting.objectives))
     epochs, state, weights = config.pretraining_setting.epoch, 12 * parameters, 4 * parameters
     sizes = f"{state / 1e9:.2f} GB and {weights / 1e9:.2f} GB, and {epochs * (state + weights) / 1e9:.0f} GB"
-    assert f"for the {parameters / 1e6:.0f} million of\n`nystrom-512` {sizes} for its {epochs} epochs" in README
+    sentence = f"for the {parameters / 1e6:.0f} million of `nystrom-512` {sizes} for its {epochs} epochs"
+    assert sentence in one_line(docs("checkpoints.md"))
 
 
-def test_every_command_it_names_exists() -> None:
-    scripts = set(re.findall(r"python ((?:code|data-preprocessing)/[\w/-]+\.py)", README))
-    assert len(scripts) >= 5
-    for script in scripts:
-        assert (ROOT / script).is_file(), script
-    for folder in re.findall(r"`((?:nystrom|softmax)-[\w-]+)`", README):
-        assert (ROOT / folder / "config.json").is_file(), folder
+def test_the_shipped_experiments_are_counted() -> None:
+    shipped = [path for name in ("nystrom", "softmax") for path in ROOT.glob(f"{name}-*/config.json")]
+    assert f"{len(shipped)} shipped experiments" in README
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+def test_the_demos_table_is_what_was_measured(name: str) -> None:
+    runs = measured("demo/results.json")["runs"]
+    ours = ["nystrom-demo-conv", "softmax-demo-conv", "nystrom-demo-noconv", "softmax-demo-noconv"]
+    baselines = runs[ours[0]]["baselines"]
+    accuracies = [runs[run]["scores"][-1]["metrics"]["mlm_accuracy"] for run in ours]
+    accuracies += [baselines["bigram_table"], baselines["most_frequent_token"]]
+    rows = re.findall(r"^\| [^|]+ \| (\d+\.\d) % \| (\d\.\d) \|$", TEXTS[name], re.MULTILINE)
+    assert rows == [(f"{100 * each:.1f}", f"{each / accuracies[-1]:.1f}") for each in accuracies]
+
+
+def test_the_first_pages_ratios_are_what_was_measured() -> None:
+    times = {
+        row["method"]: row["both"]["median"]
+        for row in measured("attention-cpu/attention.json")["rows"]
+        if row["length"] == 4096
+    }
+    of_softmax, of_transformers = (times["nystrom"] / times[each] for each in ("softmax (SDPA)", "transformers"))
+    assert f"At 4096 tokens the attention alone takes {of_softmax:.2f} of fused softmax's time" in one_line(README)
+    assert f"and {of_transformers:.2f} of transformers'" in one_line(README)
+    steps = (ROOT / "results" / "pretrain-cpu" / "pretrain.txt").read_text(encoding="utf-8")
+    faster = re.search(r"512 x 8: ([\d.]+) times as fast as transformers", steps)
+    assert faster is not None
+    assert f"is {float(faster[1]):.1f} times as fast as transformers'" in one_line(README)
+
+
+def test_the_attentions_table_is_what_was_measured() -> None:
+    rows = {(row["length"], row["method"]): row for row in measured("attention-cpu/attention.json")["rows"]}
+    table = re.findall(r"^\| (\d+) \| (yes)? ?\| ([\d.]+) \([^|]*\| (?:([\d.]+) \()?", docs("results.md"), re.MULTILINE)
+    assert len(table) == 12
+    for length, mask, ours, softmax in table:
+        ending = ", padding mask" if mask else ""
+        expected = [rows[int(length), f"nystrom{ending}"]]
+        expected += [rows[int(length), f"softmax (SDPA){ending}"]] if softmax else []
+        for text, row in zip((ours, softmax), expected, strict=False):
+            digits = len(text.partition(".")[2])
+            assert float(text) == pytest.approx(row["both"]["median"], abs=0.51 * 10**-digits)
+
+
+def test_the_picture_is_drawn_from_the_results(tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    done = run_command("results/attention-cpu/picture.py", picture)
+    assert done.returncode == 0, done.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert (ROOT / "docs" / "attention-time.png").is_file()

@@ -1,4 +1,4 @@
-"""The README's table of which attention keeps what, made from what the modules declare."""
+"""The table of docs/library.md, which attention keeps what, made from what the modules declare."""
 
 from dataclasses import fields
 

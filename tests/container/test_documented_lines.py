@@ -1,4 +1,4 @@
-"""The README's `docker run` lines, as they are written there, beside folders of its layout."""
+"""The `docker run` lines of docs/containers.md, as they are written there, beside folders of the project's layout."""
 
 import re
 import subprocess
@@ -17,11 +17,13 @@ from nystromformer.training.checkpoint import read_checkpoint
 
 pytestmark = pytest.mark.engine
 
-LINES = re.findall(r"```sh\n(docker run .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+LINES = re.findall(
+    r"```sh\n(docker run .*?)```", (ROOT / "docs" / "containers.md").read_text(encoding="utf-8"), re.DOTALL
+)
 
 
 class Project:
-    """A project's folders, and the README's lines in them."""
+    """A project's folders, and the page's lines in them."""
 
     def __init__(self, folder: Path, engine: Engine, docker_command: str) -> None:
         self.folder = folder
@@ -30,7 +32,7 @@ class Project:
         (folder / "code").symlink_to(ROOT / "code")
 
     def run(self, name: str, under: str, **replaced: str) -> None:
-        """The README's line for the container of that name, in a folder of the project; not waited for."""
+        """The page's line for the container of that name, in a folder of the project; not waited for."""
         (line,) = [line for line in LINES if f"--name={name} " in line]
         for old, new in replaced.items():
             assert old in line

@@ -1,0 +1,117 @@
+"""Links, paths and commands of README.md, CONTRIBUTING.md, docs/ and the folders' own pages; what GitHub reads."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from documents import PATHS, README, TEXTS, anchors, exists, links, named_files, named_modules
+from small import ROOT
+
+GITHUB = ROOT / ".github"
+
+NOT_OURS = {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "train.json", "dev.json"}
+"""What users bring."""
+WRITTEN = {
+    *("config.json", "manifest.json", "corpus.json", "result.json", "baselines.json", "validation.json", "table2.json"),
+    *("gpu.json", "array.sh"),
+}
+"""What commands write, and where what a page shows is to be put."""
+NEVER = {"utils.py"}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_link_leads_somewhere(name: str) -> None:
+    folder = (ROOT / name).parent
+    for path, anchor in links(TEXTS[name]):
+        target = (folder / path).resolve() if path else ROOT / name
+        assert target.exists(), f"{path} does not exist"
+        assert target.is_relative_to(ROOT), f"{path} leaves the repository"
+        if anchor:
+            headings = anchors(TEXTS[target.relative_to(ROOT).as_posix()])
+            assert anchor in headings, f"{path}#{anchor}: expected one of {sorted(headings)}"
+
+
+def test_every_page_of_docs_is_linked_from_the_first_one() -> None:
+    linked = {path for path, _ in links(README)}
+    assert {name for name in TEXTS if name.startswith("docs/")} <= linked
+    assert "CONTRIBUTING.md" in linked
+
+
+@pytest.mark.parametrize("name", sorted(set(TEXTS) - {"CHANGELOG.md"}))
+def test_every_file_and_module_that_is_named_exists(name: str) -> None:
+    folder = (ROOT / name).parent
+    missing = [
+        each
+        for each in sorted(named_files(TEXTS[name]) - WRITTEN - NOT_OURS - NEVER)
+        if not exists(Path(each)) and not (folder / each).exists()
+    ]
+    for module in named_modules(TEXTS[name]):
+        path = ROOT / "code" / module.replace(".", "/")
+        missing += [] if path.is_dir() or path.with_suffix(".py").is_file() else [module]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_commands_it_names_exist(name: str) -> None:
+    for script in re.findall(r"python3? ((?:code|data-preprocessing|results|tests)/[\w/-]+\.py)", TEXTS[name]):
+        assert (ROOT / script).is_file(), script
+    for folder in re.findall(r"`((?:nystrom|softmax)-(?:512|4096|small|tiny|demo)(?:-\w+)?)`", TEXTS[name]):
+        assert (ROOT / folder / "config.json").is_file() or name == "CHANGELOG.md", folder
+
+
+def test_the_first_page_names_the_commands() -> None:
+    scripts = set(re.findall(r"python (code/[\w/-]+\.py)", README))
+    ours = {f"code/{path.name}" for path in (ROOT / "code").glob("*.py")} - {"code/run_demo.py"}
+    assert scripts == ours
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(README.splitlines()) <= 170
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_nothing_is_left_to_fill_in(name: str) -> None:
+    assert not re.findall(r"@@|\bTODO\b|\bTBD\b|\bFIXME\b", TEXTS[name])
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_the_make_targets_it_names_exist(name: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", TEXTS[name], re.MULTILINE))
+    assert named
+    assert named <= targets
+
+
+def test_pages_are_found() -> None:
+    assert {"README.md", "CONTRIBUTING.md", "docs/kernels.md", "data-preprocessing/README.md", "glue/README.md"} <= {
+        path.relative_to(ROOT).as_posix() for path in PATHS
+    }
+
+
+def read_yaml(path: Path) -> dict[str, object]:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(content, dict)
+    # YAML 1.1 reads the key `on` as true.
+    return {("on" if key is True else str(key)): value for key, value in content.items()}
+
+
+def test_the_workflow_runs_what_must_pass() -> None:
+    workflow = read_yaml(GITHUB / "workflows" / "ci.yml")
+    assert {"push", "pull_request"} <= set(workflow["on"])  # type: ignore[call-overload]
+    (job,) = workflow["jobs"].values()  # type: ignore[attr-defined]
+    assert any(".ci/run" in step.get("run", "") for step in job["steps"])
+    versions = job["strategy"]["matrix"]["python"]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert versions == re.findall(r"Python :: (3\.\d+)", project), "those that pyproject.toml names, quoted"
+
+
+def test_a_report_is_asked_for_what_finds_the_mistake() -> None:
+    form = read_yaml(GITHUB / "ISSUE_TEMPLATE" / "bug.yml")
+    assert {"name", "description", "body"} <= set(form)
+    fields = {each["id"]: each for each in form["body"] if "id" in each}  # type: ignore[attr-defined]
+    assert {"command", "config", "log", "versions"} <= set(fields)
+    assert "log.jsonl" in str(fields["log"])
+    for each in form["body"]:  # type: ignore[attr-defined]
+        assert each["type"] in ("markdown", "textarea", "input", "dropdown", "checkboxes")
+    assert isinstance(read_yaml(GITHUB / "ISSUE_TEMPLATE" / "config.yml")["blank_issues_enabled"], bool)
