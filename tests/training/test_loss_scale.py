@@ -13,8 +13,8 @@ from small import CPU
 
 from nystromformer.training import Device, Step, Trainer, TrainingSettings
 from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.finite import Diverged
 from nystromformer.training.log import read_log
-from nystromformer.training.loop import Diverged
 
 FP16 = Device(torch.device("cpu"), torch.float16)
 STEPS = 8
@@ -61,7 +61,7 @@ def test_the_weights_do_not_move_in_it(tmp_path: Path) -> None:
     begun = Trainer(_Until(STEPS - 1, set()), SHORT, tmp_path / "before", FP16, {})
     begun.run()
     trainer, _ = train(tmp_path, {STEPS - 1})
-    assert torch.equal(trainer.trainable.model.weight, begun.task.model.weight)  # type: ignore[arg-type]
+    assert torch.equal(trainer.trainable.model.weight, begun.trainable.model.weight)  # type: ignore[arg-type]
 
 
 def test_a_report_of_none_but_such_steps_has_no_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
