@@ -113,7 +113,7 @@ def _resolve(node: Schema, root: Schema) -> Schema:
 
 
 def _tag(option: Schema) -> str:
-    """The tag under which schema.py offers this form of ``attn_type``."""
+    """The tag under which network.py offers this form of ``attn_type``."""
     if "discriminator" in option:
         return "object"
     return "list" if option.get("type") == "array" else "name"
