@@ -86,9 +86,9 @@ def test_a_checkpoint_between_two_reports_remembers_what_was_left_out(tmp_path: 
     again = Trainer(Scripted([1.0], {0, 1}, STEPS), wanted, tmp_path / "parts", FP16, {})
     again.resume(read_checkpoint(path), path)
     again.run()
-    found = [record for record in read_log(tmp_path / "parts" / "log.jsonl") if record["type"] == "train"]
+    reports = [record for record in read_log(tmp_path / "parts" / "log.jsonl") if record["type"] == "train"]
     for key in ("step", "loss", "steps_left_out", "loss_scale"):
-        assert [report[key] for report in found] == [report[key] for report in expected]
+        assert [report[key] for report in reports] == [report[key] for report in expected]
 
 
 def test_a_loss_that_stays_infinite_ends_the_run(tmp_path: Path) -> None:
