@@ -1,85 +1,209 @@
-"""Imports go one way: which package may know which."""
+"""Who may import whom. Read from the source: nothing is imported here, and imports within functions count too."""
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "code" / "nystromformer"
+ROOT = Path(__file__).parents[1]
+PACKAGE = "nystromformer"
 
-_MODELS = {"config", "attention", "model", "interop"}
-_TASKS = _MODELS | {"data", "data.preprocessing", "training"}
-_SHARED = {"tasks.experiment", "tasks.finetuning"}
-_ALL_TASKS = _SHARED | {"tasks.pretraining", "tasks.glue", "tasks.imdb", "tasks.wikihop"}
+PLAIN = ("errors", "files")
+LIBRARY = ("config", "attention", "model", "interop")
+TASKS = ("tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.glue", "tasks.imdb", "tasks.wikihop")
 
-MAY_KNOW: dict[str, set[str]] = {
-    "config": set(),
-    "attention": {"config"},
-    "model": {"config", "attention"},
-    "interop": {"config", "attention", "model"},
-    "data": set(),
-    "data.preprocessing": {"data"},
-    "training": set(),
-    "tasks.experiment": _TASKS - {"data.preprocessing"},
-    "tasks.pretraining": _TASKS - {"data.preprocessing"} | {"tasks.experiment"},
-    "tasks.finetuning": _TASKS - {"data.preprocessing"} | {"tasks.experiment"},
-    "tasks.glue": _TASKS - {"data.preprocessing"} | _SHARED,
-    "tasks.imdb": _TASKS - {"data.preprocessing"} | _SHARED,
-    "tasks.wikihop": _TASKS - {"data.preprocessing"} | _SHARED,
-    "report": _TASKS | _ALL_TASKS | {"benchmark"},
-    "benchmark": _TASKS | _ALL_TASKS,
-    "container": _TASKS | _ALL_TASKS,
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    # What everything may stand on, and knows nothing of the rest.
+    "errors": (),
+    "files": ("errors",),
+    "machine": (),
+    "flags": (),
+    "cli": PLAIN,
+    # The library: one way, each only what stands before it.
+    "config": PLAIN,
+    "attention": ("config",),
+    "model": ("config", "attention"),
+    "interop": ("config", "attention", "model"),
+    # What training reads, and the loop: neither knows the other, a model or a task.
+    "data": PLAIN,
+    "data.preprocessing": (*PLAIN, "data"),
+    "training": PLAIN,
+    # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
+    "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
+    "tasks.pretraining": (*PLAIN, *LIBRARY, "machine", "data", "training", "tasks.experiment"),
+    "tasks.finetuning": (*PLAIN, *LIBRARY, "machine", "data", "training", "tasks.experiment"),
+    "tasks.glue": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
+    "tasks.imdb": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
+    "tasks.wikihop": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
+    # What measures and shows; nothing stands on these.
+    "report": (*PLAIN, *LIBRARY, *TASKS, "machine", "data", "training"),
+    "benchmark": (*PLAIN, *LIBRARY, *TASKS, "machine", "data", "data.preprocessing", "training"),
+    # Containers know scripts by their names and experiments by their folders.
+    "container": (*PLAIN, "cli", "config", "tasks.experiment"),
 }
-"""Besides themselves and the modules beside the packages. Every package stands here."""
+"""Rooms of the package, and the rooms that each may import beside itself. A module is in the longest name it begins
+with."""
+
+NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
+"""Libraries that take a second or more to import."""
+QUICK = ("errors", "files", "flags", "cli", "config", "container", "data", "data.preprocessing")
+"""Rooms that import none of these before one of their functions is called, nor anything that does: mistakes in a
+command show at once."""
 
 
-def package_of(module: str) -> str | None:
-    """The longest package of MAY_KNOW that a module's name, without "nystromformer.", is in; None: beside them."""
-    names = [name for name in MAY_KNOW if module == name or module.startswith(f"{name}.")]
-    return max(names, key=len, default=None)
+@dataclass(frozen=True)
+class Import:
+    """A module that is imported, by its whole name, and where."""
+
+    target: str
+    line: int
+    within_function: bool
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Names of the project's modules that a file imports, anywhere in it, without "nystromformer."."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            parents = ("nystromformer", *path.relative_to(PACKAGE).parent.parts)
-            base = ".".join(parents[: len(parents) - node.level + 1]) + "." if node.level else ""
-            module = f"{base}{node.module or ''}".rstrip(".")
-            names = [f"{module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        yield from (name.removeprefix("nystromformer.") for name in names if name.startswith("nystromformer."))
+def name_of(path: Path) -> str:
+    """The dotted name of a module, after the package's own; empty for the package."""
+    parts = path.relative_to(ROOT / "code" / PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def test_every_package_has_its_rule() -> None:
-    # Folders that hold code: tasks/ itself is empty, its own packages have the rules.
-    folders = {
-        ".".join(path.relative_to(PACKAGE).parts[:-1]) for path in PACKAGE.rglob("*.py") if path.stat().st_size
-    } - {""}
-    assert [folder for folder in sorted(folders) if package_of(folder) is None] == []
-    assert set(MAY_KNOW) <= folders
+MODULES = {name_of(path): path for path in sorted((ROOT / "code" / PACKAGE).rglob("*.py"))}
+SCRIPTS = sorted([*(ROOT / "code").glob("*.py"), *(ROOT / "data-preprocessing").rglob("*.py")])
 
 
-@pytest.mark.parametrize("package", MAY_KNOW)
-def test_a_package_imports_what_stands_below_it_alone(package: str) -> None:
-    wrong = []
-    for path in sorted((PACKAGE / package.replace(".", "/")).rglob("*.py")):
-        if package_of(".".join(path.relative_to(PACKAGE).with_suffix("").parts)) != package:
-            continue
-        known = {package_of(name) for name in imported(path)} - {None, package}
-        wrong += [f"{path.relative_to(PACKAGE)} imports {name}" for name in sorted(map(str, known - MAY_KNOW[package]))]
-    assert not wrong
+def room_of(module: str) -> str | None:
+    rooms = [room for room in MAY_IMPORT if module == room or module.startswith(f"{room}.")]
+    return max(rooms, key=len, default=None)
 
 
-def test_no_package_imports_the_scripts() -> None:
-    scripts = {path.stem for path in PACKAGE.parent.glob("*.py")}
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                assert not scripts & {alias.name for alias in node.names}, path
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level or node.module not in scripts, path
+@cache
+def imports_of(path: Path) -> tuple[Import, ...]:
+    return tuple(_imports(ast.parse(path.read_text(encoding="utf-8")), path, within_function=False))
+
+
+def _imports(node: ast.AST, path: Path, within_function: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, child.lineno, within_function) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            yield from (Import(name, child.lineno, within_function) for name in _names(child, path))
+        elif not _is_for_types_alone(child):
+            inner = within_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _imports(child, path, inner)
+
+
+def _names(node: ast.ImportFrom, path: Path) -> set[str]:
+    """What `from origin import name` imports: the modules that the names are, or else the origin."""
+    origin = node.module or ""
+    if node.level:
+        folder = path.relative_to(ROOT / "code").parts[: -node.level]
+        origin = ".".join((*folder, origin)).strip(".")
+    whole = {f"{origin}.{alias.name}" for alias in node.names}
+    return {name if inside(name) in MODULES else origin for name in whole}
+
+
+def _is_for_types_alone(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def inside(target: str) -> str | None:
+    """The name within the package; None for what comes from elsewhere."""
+    return target.removeprefix(PACKAGE).removeprefix(".") if target.split(".")[0] == PACKAGE else None
+
+
+def where(path: Path, each: Import) -> str:
+    return f"{path.relative_to(ROOT)}:{each.line} imports {each.target}"
+
+
+def test_every_module_has_a_room_and_every_room_a_module() -> None:
+    homeless = [name for name in MODULES if room_of(name) is None and name not in ("", "tasks")]
+    assert not homeless, "say in MAY_IMPORT what these may import"
+    assert {room_of(name) for name in MODULES} - {None} == set(MAY_IMPORT)
+    assert {room for rooms in MAY_IMPORT.values() for room in rooms} <= set(MAY_IMPORT)
+
+
+def test_no_two_rooms_may_import_each_other() -> None:
+    above = {room: set(rooms) for room, rooms in MAY_IMPORT.items()}
+    order: list[str] = []
+    while above:
+        free = [room for room, rooms in above.items() if rooms <= set(order)]
+        assert free, f"a circle among {sorted(above)}"
+        order += free
+        above = {room: rooms for room, rooms in above.items() if room not in free}
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_what_it_may(room: str) -> None:
+    allowed = {room, *MAY_IMPORT[room]}
+    strangers = [
+        where(path, each)
+        for name, path in MODULES.items()
+        if room_of(name) == room
+        for each in imports_of(path)
+        if (target := inside(each.target)) and room_of(target) not in allowed
+    ]
+    assert not strangers, f"{room} may import {sorted(allowed)}"
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    for name in ("", "tasks"):
+        assert not imports_of(MODULES[name])
+
+
+@cache
+def imported_with(module: str) -> dict[str, tuple[str, ...]]:
+    """Everything that is imported as soon as a module is, with the way that leads there."""
+    ways: dict[str, tuple[str, ...]] = {module: (module,)}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        # A module's packages are imported before it.
+        parents = [name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)]
+        targets = [each.target for each in imports_of(MODULES[name]) if not each.within_function]
+        for target in [*(f"{PACKAGE}.{parent}" for parent in parents), *targets]:
+            known = inside(target)
+            key = target if known is None else known
+            if key not in ways:
+                ways[key] = (*ways[name], key)
+                if known in MODULES:
+                    waiting.append(known)
+    return ways
+
+
+@pytest.mark.parametrize("room", QUICK)
+def test_what_is_needed_to_see_a_mistake_imports_nothing_slow(room: str) -> None:
+    slow = [
+        " -> ".join(way)
+        for name in MODULES
+        if room_of(name) == room
+        for target, way in imported_with(name).items()
+        if target.split(".")[0] in NOT_WHEN_IMPORTED
+    ]
+    assert not slow
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_script_parses_and_delegates(path: Path) -> None:
+    """Its own imports are the command line's and the package's; those of what is slow stand within its function."""
+    library = {"typer", "typing", "pathlib", "collections", "sys", "re", "secrets", "shlex", "shutil"}
+    others = {other.stem for other in SCRIPTS if other.name.startswith("run_")} if path.stem == "launch" else set()
+    for each in imports_of(path):
+        top = each.target.split(".")[0]
+        assert top in {PACKAGE, *library, *others}, where(path, each)
+        known = inside(each.target)
+        if known in MODULES and not each.within_function:
+            slow = NOT_WHEN_IMPORTED & {target.split(".")[0] for target in imported_with(known)}
+            assert not slow, f"{where(path, each)}, and with it {sorted(slow)}"
+
+
+def test_this_test_reads_imports_as_python_does(tmp_path: Path) -> None:
+    path = ROOT / "code" / PACKAGE / "config" / "load.py"
+    targets = {each.target for each in imports_of(path)}
+    assert {f"{PACKAGE}.errors", f"{PACKAGE}.config.schema", "pydantic", "pathlib"} <= targets
+    source = "from . import build\nfrom ..data import dataset\nfrom .heads import Head\ndef f():\n    import torch\n"
+    names = [(each.target, each.within_function) for each in _imports(ast.parse(source), MODULES["model"], False)]
+    heads = f"{PACKAGE}.model"
+    expected = [(f"{heads}.build", False), (f"{PACKAGE}.data.dataset", False), (f"{heads}.heads", False)]
+    assert names == [*expected, ("torch", True)]

@@ -124,7 +124,8 @@ class TestKeys:
         meaning = "tokens in the vocabulary; the tokenizer must have no more"
         assert problems(write_config(valid)) == [
             f"model.vocab_size: missing; expected an integer of at least 1 ({meaning})",
-            "gpu_setting: missing; expected an object {...} (how the batch is cut for the devices)",
+            "gpu_setting: missing; expected an object {...} (how a batch, and where it is large the model, is divided "
+            "among devices)",
         ]
 
     def test_seq_len_is_refused_with_the_reason(self, valid: Data, write_config: WriteConfig) -> None:

@@ -25,9 +25,9 @@ def test_the_best_and_the_last_stay(values: Sequence[float], best: int, stop: in
         trainer.run()
     kept = [epoch for epoch, path in find_weights(tmp_path).items() if path.suffix == ".model"]
     assert kept == sorted({best, 3})
-    assert [found.epoch for found in find_checkpoints(tmp_path)] == [2, 3], "the last two"
+    assert [checkpoint.epoch for checkpoint in find_checkpoints(tmp_path)] == [2, 3], "the last two"
 
 
 def test_without_a_best_metric_every_epoch_stays(tmp_path: Path) -> None:
     Trainer(Scripted((0.2, 0.9, 0.5)), settings(3), tmp_path, CPU, {}).run()
-    assert list(find_weights(tmp_path)) == [found.epoch for found in find_checkpoints(tmp_path)] == [0, 1, 2]
+    assert list(find_weights(tmp_path)) == [checkpoint.epoch for checkpoint in find_checkpoints(tmp_path)] == [0, 1, 2]

@@ -63,16 +63,16 @@ def test_a_flipped_byte_anywhere_is_a_clear_error_or_harmless(tmp_path: Path) ->
     path = tmp_path / "cp-0000.cp"
     write_checkpoint({"format": FORMAT, "model": {"weight": torch.ones(8)}}, path)
     data = path.read_bytes()
-    found = 0
+    refused = 0
     for position in range(0, len(data), 3):
         path.write_bytes(data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :])
         try:
             weight = read_checkpoint(path)["model"]["weight"]
         except UserError:
-            found += 1
+            refused += 1
         else:
             assert torch.equal(weight, torch.ones(8)), "alignment padding may change, weights may not"
-    assert found > 100
+    assert refused > 100
 
 
 class _Bomb:
@@ -117,7 +117,7 @@ def test_the_newest_readable_one_is_found_and_the_damaged_reported(tmp_path: Pat
     for number, name in enumerate(names):
         write_checkpoint(content(float(number)), tmp_path / name)
     (tmp_path / "cp-best.cp").write_text("not ours")
-    assert [found.path.name for found in find_checkpoints(tmp_path)] == names
+    assert [checkpoint.path.name for checkpoint in find_checkpoints(tmp_path)] == names
     reports: list[str] = []
     for name in ("cp-0001.cp", "cp-0001-step-00000017.cp"):
         (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:100])
@@ -130,8 +130,8 @@ def test_the_newest_readable_one_is_found_and_the_damaged_reported(tmp_path: Pat
         "cp-0001-step-00000017.cp.damaged",
         "cp-0001.cp.damaged",
     ]
-    for found in find_checkpoints(tmp_path):
-        found.path.write_bytes(b"")
+    for checkpoint in find_checkpoints(tmp_path):
+        checkpoint.path.write_bytes(b"")
     with pytest.raises(UserError, match="none of its 2 checkpoints can be read"):
         read_latest(tmp_path, reports.append)
 

@@ -35,6 +35,7 @@ def test_without_a_compiler_layers_run_as_they_are(
     assert (tmp_path / "run" / "model" / "cp-0000.model").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(missing_compiler(CPU.device) is not None, reason="no C++ compiler here")
 def test_compiled_training_is_the_same_training(tmp_path: Path, dataset_folder: Path) -> None:
     curves = []

@@ -35,8 +35,10 @@ SHORT = {
     "model__dropout_prob": 0.0,
     "model__num_layers": 1,
     # Tracing takes most of the time, and goes by these.
-    "model__attn_type": {"name": "nystrom", "pinv_iterations": 1},
+    "model__attn_type": "softmax",
+    "model__num_landmarks": None,
 }
+NYSTROM = {"model__attn_type": {"name": "nystrom", "pinv_iterations": 1}, "model__num_landmarks": 8}
 Compiler = Callable[..., Any]
 
 
@@ -93,8 +95,8 @@ def paying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counting]:
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = read_checkpoint(folder / "model" / "cp-0001.model")["model"]
-    return found
+    model: dict[str, Tensor] = read_checkpoint(folder / "model" / "cp-0001.model")["model"]
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +106,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pat
     return folder
 
 
-def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert found.keys() == expected.keys()
+def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert actual.keys() == expected.keys()
     for name, weight in expected.items():
-        assert torch.equal(found[name], weight), name
+        assert torch.equal(actual[name], weight), name
 
 
 def test_auto_compiles_nothing_on_a_cpu(
@@ -141,13 +143,21 @@ def every_other_step_masked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("every_other_step_masked")
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("attention", "dropout"),
+    [
+        pytest.param({}, 0.1, id="softmax"),
+        pytest.param(NYSTROM, 0.0, id="nystrom, no dropout", marks=pytest.mark.slow),
+        pytest.param(NYSTROM, 0.1, id="nystrom", marks=pytest.mark.slow),
+    ],
+)
 def test_every_step_runs_what_was_compiled_before_the_first(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     paying: Counting,
     tmp_path: Path,
     dataset_folder: Path,
+    attention: dict[str, Any],
     dropout: float,
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -157,26 +167,28 @@ def test_every_step_runs_what_was_compiled_before_the_first(
     def counted(trainer: Trainer, *args: Any) -> Tensor:
         before = paying.graphs, paying.calls
         tried.append(paying.graphs)
-        found = step(trainer, *args)
+        norm = step(trainer, *args)
         seen.append((paying.graphs - before[0], paying.calls - before[1]))
-        return found
+        return norm
 
     monkeypatch.setattr(Trainer, "_step", counted)
-    changes = {**SHORT, "model__num_layers": 3, "model__dropout_prob": dropout}
+    changes = {**SHORT, **attention, "model__num_layers": 2, "model__dropout_prob": dropout}
     with caplog.at_level(logging.INFO):
         pretrain(write_experiment(tmp_path, **changes), dataset_folder, CPU)
     assert "layers compiled in" in caplog.text
-    # 2 micro-batches, 3 layers, forward and backward.
-    assert seen == [(0, 12)] * 8
+    # 2 micro-batches, 2 layers, forward and backward.
+    assert seen == [(0, 8)] * 8
     assert paying.graphs == tried[0], "the validations compile nothing either"
 
 
 @pytest.mark.usefixtures("paying")
-def test_compiled_where_it_pays_it_is_the_same_training(tmp_path: Path, dataset_folder: Path, plain: Path) -> None:
-    pretrain(write_experiment(tmp_path, **SHORT), dataset_folder, CPU)
-    for name, weight in weights(plain).items():
-        torch.testing.assert_close(weights(tmp_path)[name], weight, rtol=0, atol=1e-5)
-    curves = [[r["loss"] for r in read_log(run / "model" / "log.jsonl") if "loss" in r] for run in (tmp_path, plain)]
+def test_compiled_where_it_pays_it_is_the_same_training(tmp_path: Path, dataset_folder: Path) -> None:
+    runs = tmp_path / "auto", tmp_path / "never"
+    for run, choice in zip(runs, ("auto", False), strict=True):
+        pretrain(write_experiment(run, **(SHORT | NYSTROM), model__compile=choice), dataset_folder, CPU)
+    for name, weight in weights(runs[1]).items():
+        torch.testing.assert_close(weights(runs[0])[name], weight, rtol=0, atol=1e-5)
+    curves = [[r["loss"] for r in read_log(run / "model" / "log.jsonl") if "loss" in r] for run in runs]
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-4)
 
 
@@ -209,7 +221,15 @@ def test_a_compiler_that_fails_or_is_wrong_ends_no_run(
     assert_equal(weights(tmp_path), weights(plain))
 
 
-@pytest.mark.parametrize(("before", "after"), [(False, "auto"), ("auto", True), (True, "auto"), ("auto", False)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("auto", True),
+        pytest.param(False, "auto", marks=pytest.mark.slow),
+        pytest.param(True, "auto", marks=pytest.mark.slow),
+        pytest.param("auto", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_goes_on_with_another_choice(
     monkeypatch: pytest.MonkeyPatch,
     paying: Counting,
@@ -240,7 +260,7 @@ def test_a_trial_leaves_no_trace(
 ) -> None:
     if name == "backward":
         monkeypatch.setattr(compiling, "_BACKEND", MISTAKES[name][0])
-    config = small_config(model__num_layers=1)
+    config = small_config(model__num_layers=1, model__attn_type="softmax", model__num_landmarks=None)
     torch.manual_seed(3)
     model = PretrainingModel(config.model, ["mlm", "sop"])
     task = Pretraining(model, config, open_dataset(dataset_folder), CPU)

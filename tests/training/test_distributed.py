@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from small import CPU, ROOT, write_experiment
+from forking import Forked, as_torchrun
+from small import CPU, ROOT, run_here, write_experiment
 
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training import Group, join_group
 from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 
@@ -54,12 +58,12 @@ def curve(folder: Path, steps: int = STEPS) -> torch.Tensor:
     return torch.tensor([[r[key] for key in ("mlm_loss", "sop_loss", "gradient_norm")] for r in records[:steps]])
 
 
-def assert_same_curve(found: Path, expected: Path, steps: int = STEPS) -> None:
-    assert len(curve(found)) >= steps
-    torch.testing.assert_close(curve(found, steps), curve(expected, steps), rtol=0, atol=1e-5)
+def assert_same_curve(folder: Path, expected: Path, steps: int = STEPS) -> None:
+    assert len(curve(folder)) >= steps
+    torch.testing.assert_close(curve(folder, steps), curve(expected, steps), rtol=0, atol=1e-5)
 
 
-def wait_for_step(process: subprocess.Popen[bytes], folder: Path, step: int) -> None:
+def wait_for_step(process: subprocess.Popen[bytes] | Forked, folder: Path, step: int) -> None:
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
         log = folder / "model" / "log.jsonl"
@@ -77,6 +81,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pat
     return folder
 
 
+@pytest.mark.slow
 def test_one_by_sixteen_four_by_four_and_two_processes_agree(tmp_path: Path, dataset_folder: Path) -> None:
     folders = {name: tmp_path / name for name in ("1x16", "4x4", "2x4x2")}
     for name, folder in folders.items():
@@ -97,16 +102,35 @@ def test_one_by_sixteen_four_by_four_and_two_processes_agree(tmp_path: Path, dat
     torch.testing.assert_close(torch.tensor(validations[1:]), torch.tensor(validations[:1] * 2), rtol=0, atol=1e-5)
 
 
+def fork(experiment: Experiment, dataset_folder: Path) -> list[Forked]:
+    """The command's work in two processes."""
+
+    def work() -> int:
+        with join_group() as group:
+            stopped_by = pretrain(experiment, dataset_folder, CPU, group=group)
+        group.leave(0 if stopped_by is None else 128 + stopped_by)
+
+    return [Forked(work, experiment.folder / "stderr.txt", environment) for environment in as_torchrun(2)]
+
+
 @pytest.mark.parametrize("layout", ["ddp", "fsdp"])
+@pytest.mark.parametrize("launcher", ["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_stopped_with_two_processes_and_resumed_with_one(
-    layout: str, tmp_path: Path, dataset_folder: Path, alone: Path
+    layout: str, launcher: str, tmp_path: Path, dataset_folder: Path, alone: Path
 ) -> None:
     """Dropout, order and masks go on exactly; the signals come as a scheduler sends them: to all, and again."""
-    write_experiment(tmp_path, **EVERY_STEP, gpu_setting__parallel=layout)
-    process = start(tmp_path, dataset_folder)
-    wait_for_step(process, tmp_path, 5)
-    os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait(timeout=60) == 1, stderr(tmp_path)
+    experiment = write_experiment(tmp_path, **EVERY_STEP, gpu_setting__parallel=layout)
+    if launcher == "forks":
+        processes = fork(experiment, dataset_folder)
+        wait_for_step(processes[0], tmp_path, 5)
+        for each in processes * 2:
+            os.kill(each.pid, signal.SIGTERM)
+        assert [each.wait(timeout=60) for each in processes] == [128 + signal.SIGTERM] * 2, stderr(tmp_path)
+    else:
+        process = start(tmp_path, dataset_folder)
+        wait_for_step(process, tmp_path, 5)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(timeout=60) == 1, stderr(tmp_path)
     newest = read_checkpoint(find_checkpoints(tmp_path / "model")[-1].path)
     assert 5 <= newest["step"] < STEPS
     assert re.findall(r"stopped by SIGTERM after step (\d+)", stderr(tmp_path)) == [str(newest["step"])]
@@ -118,6 +142,7 @@ def test_stopped_with_two_processes_and_resumed_with_one(
     assert_same_curve(tmp_path, alone)
 
 
+@pytest.mark.slow
 def test_begun_alone_and_gone_on_in_shards(tmp_path: Path, dataset_folder: Path, alone: Path) -> None:
     write_experiment(tmp_path, **EVERY_STEP, gpu_setting__parallel="fsdp")
     (tmp_path / "model").mkdir()
@@ -131,6 +156,7 @@ def test_begun_alone_and_gone_on_in_shards(tmp_path: Path, dataset_folder: Path,
     assert final["optimizer"]["state"][0]["exp_avg"].shape == final["model"]["encoder.embeddings.word.weight"].shape
 
 
+@pytest.mark.slow
 def test_a_lost_worker_is_replaced_and_the_curve_is_the_same(tmp_path: Path, dataset_folder: Path, alone: Path) -> None:
     write_experiment(tmp_path, **EVERY_STEP)
     process = start(tmp_path, dataset_folder, restarts=3)
@@ -144,6 +170,27 @@ def test_a_lost_worker_is_replaced_and_the_curve_is_the_same(tmp_path: Path, dat
     assert_same_curve(tmp_path, alone)
 
 
+def test_processes_that_cannot_share_a_batch_are_told_so(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path, pretraining_setting__batch_size=20)
+    for rank in range(3):
+        with pytest.raises(UserError, match=r"3 processes cannot share batches of 20 rows .* divides .*, such as 1$"):
+            pretrain(experiment, dataset_folder, CPU, group=Group(rank, 3, rank))
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("local_rank", [0, 1])
+def test_of_several_processes_one_tells_of_a_mistake(
+    local_rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_experiment(tmp_path)
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    flags = ("--model", tmp_path, "--dataset", tmp_path / "nowhere", "--device", "cpu")
+    assert run_here(monkeypatch, "code/run_pretrain.py", *flags) == 2
+    said = re.findall("error: .*", capsys.readouterr().err)
+    assert ["expected a dataset folder, found none" in line for line in said] == [True] * (1 - local_rank)
+
+
+@pytest.mark.slow
 def test_a_number_of_processes_that_does_not_divide_the_batch(tmp_path: Path, dataset_folder: Path) -> None:
     write_experiment(tmp_path, pretraining_setting__batch_size=20)
     assert run(tmp_path, dataset_folder, processes=3) == 1
@@ -153,6 +200,7 @@ def test_a_number_of_processes_that_does_not_divide_the_batch(tmp_path: Path, da
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
 def test_a_mistake_is_said_once_and_ends_all(tmp_path: Path) -> None:
     write_experiment(tmp_path)
     assert run(tmp_path, tmp_path / "nowhere") == 1

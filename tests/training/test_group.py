@@ -31,9 +31,9 @@ def meet(store: Store, size: int, late: int | None = None) -> set[str]:
 @pytest.mark.parametrize("late", [None, 0, 2])
 def test_every_attempt_has_its_own_part_of_the_store(late: int | None) -> None:
     store = HashStore()
-    found = [meet(store, size=3, late=late) for _ in range(3)]
-    assert [len(values) for values in found] == [1, 1, 1], "all of an attempt read the same"
-    assert len(set.union(*found)) == 3, "and nothing of another attempt's"
+    attempts = [meet(store, size=3, late=late) for _ in range(3)]
+    assert [len(values) for values in attempts] == [1, 1, 1], "all of an attempt read the same"
+    assert len(set.union(*attempts)) == 3, "and nothing of another attempt's"
 
 
 def test_an_attempt_that_never_became_complete_does_not_disturb_the_next() -> None:

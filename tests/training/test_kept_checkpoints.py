@@ -95,8 +95,8 @@ class FileOperations:
 def weight(folder: Path) -> Tensor:
     latest = read_latest(folder, pytest.fail)
     assert latest is not None
-    found: Tensor = latest[1]["model"]["weight"]
-    return found
+    value: Tensor = latest[1]["model"]["weight"]
+    return value
 
 
 def test_killed_between_any_two_file_operations_it_ends_the_same(

@@ -13,8 +13,8 @@ from small import CPU
 
 from nystromformer.training import Device, Step, Trainer, TrainingSettings
 from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.finite import Diverged
 from nystromformer.training.log import read_log
-from nystromformer.training.loop import Diverged
 
 FP16 = Device(torch.device("cpu"), torch.float16)
 STEPS = 8
@@ -61,7 +61,7 @@ def test_the_weights_do_not_move_in_it(tmp_path: Path) -> None:
     begun = Trainer(_Until(STEPS - 1, set()), SHORT, tmp_path / "before", FP16, {})
     begun.run()
     trainer, _ = train(tmp_path, {STEPS - 1})
-    assert torch.equal(trainer.trainable.model.weight, begun.task.model.weight)  # type: ignore[arg-type]
+    assert torch.equal(trainer.trainable.model.weight, begun.trainable.model.weight)  # type: ignore[arg-type]
 
 
 def test_a_report_of_none_but_such_steps_has_no_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -86,9 +86,9 @@ def test_a_checkpoint_between_two_reports_remembers_what_was_left_out(tmp_path: 
     again = Trainer(Scripted([1.0], {0, 1}, STEPS), wanted, tmp_path / "parts", FP16, {})
     again.resume(read_checkpoint(path), path)
     again.run()
-    found = [record for record in read_log(tmp_path / "parts" / "log.jsonl") if record["type"] == "train"]
+    reports = [record for record in read_log(tmp_path / "parts" / "log.jsonl") if record["type"] == "train"]
     for key in ("step", "loss", "steps_left_out", "loss_scale"):
-        assert [report[key] for report in found] == [report[key] for report in expected]
+        assert [report[key] for report in reports] == [report[key] for report in expected]
 
 
 def test_a_loss_that_stays_infinite_ends_the_run(tmp_path: Path) -> None:

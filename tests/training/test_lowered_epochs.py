@@ -17,6 +17,7 @@ from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 
 PRETRAIN = "code/run_pretrain.py"
+FOUR = {"pretraining_setting__epoch": 4, "pretraining_setting__batches_per_epoch": 4}
 
 
 def stop_after(step: int, folder: Path, dataset: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
@@ -46,46 +47,47 @@ def test_it_ends_with_a_validation_and_a_checkpoint_of_where_it_stands(
     tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And with a higher `epoch` again it ends in the same bits as a run that never was to end before."""
-    stop_after(25, tmp_path, dataset_folder, monkeypatch, pretraining_setting__epoch=4)
-    assert validations(tmp_path) == [10, 20]
+    stop_after(10, tmp_path, dataset_folder, monkeypatch, **FOUR)
+    assert validations(tmp_path) == [4, 8]
     flags = ["--model", tmp_path, "--dataset", dataset_folder, "--device", "cpu"]
     lower = ["--set", "pretraining_setting.epoch=1"]
     with caplog.at_level("INFO"):
         assert run_here(monkeypatch, PRETRAIN, *flags, *lower) == 0
-    assert "step 25 of 10: the run had passed the end that it has now" in caplog.text
-    assert validations(tmp_path) == [10, 20, 25]
+    assert "step 10 of 4: the run had passed the end that it has now" in caplog.text
+    assert validations(tmp_path) == [4, 8, 10]
     ends = [f"cp-{number:04d}.{kind}" for number in range(3) for kind in ("cp", "model")]
     assert checkpoints(tmp_path) == ends
-    assert [read_checkpoint(tmp_path / "model" / f"cp-0002.{kind}")["step"] for kind in ("cp", "model")] == [25, 25]
+    assert [read_checkpoint(tmp_path / "model" / f"cp-0002.{kind}")["step"] for kind in ("cp", "model")] == [10, 10]
 
     # Once more: there is nothing left to do.
     caplog.clear()
     with caplog.at_level("INFO"):
         assert run_here(monkeypatch, PRETRAIN, *flags, *lower) == 0
-    assert "done: 25 of 10 steps, past the end that it has now" in caplog.text
-    assert validations(tmp_path) == [10, 20, 25]
+    assert "done: 10 of 4 steps, past the end that it has now" in caplog.text
+    assert validations(tmp_path) == [4, 8, 10]
 
     # Further, stopped within the same epoch: what was written last is the newest.
-    stop_after(27, tmp_path, dataset_folder, monkeypatch, pretraining_setting__epoch=4)
+    stop_after(11, tmp_path, dataset_folder, monkeypatch, **FOUR)
     newest = find_checkpoints(tmp_path / "model")[-1]
-    assert (newest.path.name, read_checkpoint(newest.path)["step"]) == ("cp-0002-step-00000027.cp", 27)
+    assert (newest.path.name, read_checkpoint(newest.path)["step"]) == ("cp-0002-step-00000011.cp", 11)
     assert run_here(monkeypatch, PRETRAIN, *flags) == 0
     assert checkpoints(tmp_path) == [f"cp-{number:04d}.{kind}" for number in range(4) for kind in ("cp", "model")]
-    pretrain(write_experiment(tmp_path / "whole", pretraining_setting__epoch=4), dataset_folder, CPU)
+    pretrain(write_experiment(tmp_path / "whole", **FOUR), dataset_folder, CPU)
     for number in (2, 3):
-        found, expected = (
+        resumed, expected = (
             read_checkpoint(folder / "model" / f"cp-{number:04d}.model") for folder in (tmp_path, tmp_path / "whole")
         )
-        assert found["step"] == expected["step"] == 10 * (number + 1)
-        assert all(torch.equal(found["model"][name], weight) for name, weight in expected["model"].items())
+        assert resumed["step"] == expected["step"] == 4 * (number + 1)
+        assert all(torch.equal(resumed["model"][name], weight) for name, weight in expected["model"].items())
 
 
 def test_at_an_epochs_end_there_is_nothing_to_do(
     tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pretrain(write_experiment(tmp_path, pretraining_setting__epoch=2), dataset_folder, CPU)
+    pretrain(write_experiment(tmp_path, **FOUR | {"pretraining_setting__epoch": 2}), dataset_folder, CPU)
     before = checkpoints(tmp_path)
     with caplog.at_level("INFO"):
-        assert pretrain(write_experiment(tmp_path, pretraining_setting__epoch=1), dataset_folder, CPU) is None
-    assert "done: 20 of 10 steps, past the end that it has now" in caplog.text
-    assert (checkpoints(tmp_path), validations(tmp_path)) == (before, [10, 20])
+        lower = FOUR | {"pretraining_setting__epoch": 1}
+        assert pretrain(write_experiment(tmp_path, **lower), dataset_folder, CPU) is None
+    assert "done: 8 of 4 steps, past the end that it has now" in caplog.text
+    assert (checkpoints(tmp_path), validations(tmp_path)) == (before, [4, 8])

@@ -81,9 +81,9 @@ class Guard:
         step, run = Trainer._step, Trainer.run
 
         def counted(trainer: Trainer, *args: Any) -> Tensor:
-            found = step(trainer, *args)
+            norm = step(trainer, *args)
             self.steps += self._open
-            return found
+            return norm
 
         def ended(trainer: Trainer) -> Any:
             try:
@@ -155,7 +155,7 @@ def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pa
     return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
 
 
-@pytest.mark.parametrize("name", ["SST-2", "wikihop"])
+@pytest.mark.parametrize("name", ["SST-2", pytest.param("wikihop", marks=pytest.mark.slow)])
 def test_no_step_of_finetuning_waits(guard: Guard, source: Path, tmp_path: Path, name: str) -> None:
     experiment = copy_of(source, tmp_path / "run", "pretraining_setting.batches_per_report=2")
     if name == "wikihop":
@@ -189,9 +189,9 @@ def test_a_step_that_waits_is_found(
     loss = Pretraining.loss
 
     def waiting(task: Pretraining, batch: Any) -> tuple[Tensor, Tensor]:
-        found, sums = loss(task, batch)
+        value, sums = loss(task, batch)
         mistakes()[name](sums)
-        return found, sums
+        return value, sums
 
     monkeypatch.setattr(Pretraining, "loss", waiting)
     expected: Any = RuntimeError if torch.cuda.is_available() else Waits

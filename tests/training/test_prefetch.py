@@ -38,9 +38,9 @@ def test_batches_of_a_validation_arrive_in_order(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     batches = ({"x": torch.full((3,), float(number))} for number in range(5))
-    found = list(batches_ahead(batches, torch.device(device)))
-    assert [batch["x"].device.type for batch in found] == [device] * 5
-    assert [batch["x"].tolist() for batch in found] == [[float(number)] * 3 for number in range(5)]
+    copied = list(batches_ahead(batches, torch.device(device)))
+    assert [batch["x"].device.type for batch in copied] == [device] * 5
+    assert [batch["x"].tolist() for batch in copied] == [[float(number)] * 3 for number in range(5)]
 
 
 def test_a_validation_that_ends_early_ends_its_thread() -> None:

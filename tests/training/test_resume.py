@@ -3,19 +3,22 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forking import Forked
 from small import CPU, LENGTH, command, small_config, write_experiment
 
 from nystromformer.data.dataset import open_dataset
 from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment.folder import checkpoint_facts
+from nystromformer.tasks.experiment.folder import Experiment, checkpoint_facts, open_experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain, training_settings
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Trainer
@@ -23,6 +26,7 @@ from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 
 STEPS = 40
+TWO = {"pretraining_setting__epoch": 2}
 FREQUENT = {"pretraining_setting__epoch": 4, "pretraining_setting__minutes_per_checkpoint": 1e-6}
 
 
@@ -48,26 +52,38 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path
     return folder
 
 
-def start(folder: Path, dataset_folder: Path, *flags: object, **options: Any) -> subprocess.Popen[bytes]:
+@pytest.fixture(scope="module")
+def two_epochs(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    folder = tmp_path_factory.mktemp("two-epochs")
+    assert pretrain(write_experiment(folder, **TWO), dataset_folder, CPU) is None
+    return folder
+
+
+def start(folder: Path, dataset_folder: Path, workers: int = 0, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        command("code/run_pretrain.py", "--model", folder, "--dataset", dataset_folder, *flags),
+        command("code/run_pretrain.py", "--model", folder, "--dataset", dataset_folder, "--workers", workers),
         **options,
         stdout=subprocess.DEVNULL,
         stderr=(folder / "stderr.txt").open("ab"),
     )
 
 
+def fork(folder: Path, dataset_folder: Path, workers: int = 0) -> Forked:
+    experiment = open_experiment(folder)
+    return Forked(lambda: 0 if pretrain(experiment, dataset_folder, CPU, workers) is None else 1, folder / "stderr.txt")
+
+
 def newest_step(folder: Path) -> int:
     """The step of the folder's newest checkpoint, by its name; 0 without one."""
-    found = find_checkpoints(folder / "model")
-    if not found:
+    checkpoints = find_checkpoints(folder / "model")
+    if not checkpoints:
         return 0
     per_epoch = json.loads((folder / "config.json").read_text())["pretraining_setting"]["batches_per_epoch"]
-    newest = found[-1]
+    newest = checkpoints[-1]
     return per_epoch * (newest.epoch + 1) if newest.step == float("inf") else int(newest.step)
 
 
-def wait_for_step(process: subprocess.Popen[bytes], folder: Path, step: int) -> None:
+def wait_for_step(process: subprocess.Popen[bytes] | Forked, folder: Path, step: int) -> None:
     """Until the run's newest checkpoint is past the step, or the run is over."""
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
@@ -77,27 +93,42 @@ def wait_for_step(process: subprocess.Popen[bytes], folder: Path, step: int) -> 
     assert process.poll() is not None, (folder / "stderr.txt").read_text()
 
 
-def test_sigkill_at_any_moment_ends_in_the_same_bits(tmp_path: Path, dataset_folder: Path, uninterrupted: Path) -> None:
-    write_experiment(tmp_path, **FREQUENT)
-    # The second time with data workers, which outlive the kill for a moment.
-    for kill_after, workers in ((3, 0), (17, 2), (29, 0)):
-        process = start(tmp_path, dataset_folder, "--workers", workers)
+@pytest.mark.parametrize(
+    ("kills", "launch"),
+    [
+        pytest.param([(17, 2)], fork, id="once"),
+        pytest.param([(3, 0), (17, 2), (29, 0)], start, id="three times", marks=pytest.mark.slow),
+    ],
+)
+def test_sigkill_at_any_moment_ends_in_the_same_bits(
+    tmp_path: Path,
+    dataset_folder: Path,
+    uninterrupted: Path,
+    kills: list[tuple[int, int]],
+    launch: Callable[[Path, Path, int], Forked | subprocess.Popen[bytes]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    experiment = write_experiment(tmp_path, **FREQUENT)
+    # With data workers, which outlive the kill for a moment, where the second number says so.
+    for kill_after, workers in kills:
+        process = launch(tmp_path, dataset_folder, workers)
         wait_for_step(process, tmp_path, kill_after)
         time.sleep(0.0137 * (kill_after % 3))
         process.kill()
         process.wait()
         assert not (tmp_path / "model" / "cp-0003.model").exists(), "killed before the end"
-    process = start(tmp_path, dataset_folder)
-    assert process.wait(timeout=120) == 0, (tmp_path / "stderr.txt").read_text()
+    with caplog.at_level("INFO"):
+        assert pretrain(experiment, dataset_folder, CPU) is None
     assert_same(final_weights(tmp_path), final_weights(uninterrupted))
     assert losses(tmp_path) == losses(uninterrupted), "no line is lost or written twice"
-    assert "going on from" in (tmp_path / "stderr.txt").read_text()
+    assert "going on from" in caplog.text
 
 
 KILLS = int(os.environ.get("NYSTROM_KILLS", "1"))
 """Fifty take five minutes."""
 
 
+@pytest.mark.slow
 def test_sigkill_at_random_moments_ends_in_the_same_bits(tmp_path: Path, dataset_folder: Path) -> None:
     """Within the start, a step, a checkpoint, an epoch's end: wherever the random moment falls."""
     # About as many steps between two kills as fit into the longest wait.
@@ -111,7 +142,7 @@ def test_sigkill_at_random_moments_ends_in_the_same_bits(tmp_path: Path, dataset
     write_experiment(killed, **settings)
     moments = random.Random(0)
     for number in range(KILLS):
-        process = start(killed, dataset_folder, "--workers", moments.choice((0, 0, 1)))
+        process = start(killed, dataset_folder, moments.choice((0, 0, 1)))
         if moments.random() < 0.8:  # else within the start
             wait_for_step(process, killed, newest_step(killed) + 1)
         time.sleep(moments.uniform(0, 0.3))
@@ -121,17 +152,17 @@ def test_sigkill_at_random_moments_ends_in_the_same_bits(tmp_path: Path, dataset
     assert process.wait(timeout=120) == 0, (killed / "stderr.txt").read_text()
     last = f"cp-{settings['pretraining_setting__epoch'] - 1:04d}"
     for kind in ("model", "cp"):
-        found, expected = (read_checkpoint(folder / "model" / f"{last}.{kind}") for folder in (killed, whole))
-        assert_same(found["model"], expected["model"])
+        resumed, expected = (read_checkpoint(folder / "model" / f"{last}.{kind}") for folder in (killed, whole))
+        assert_same(resumed["model"], expected["model"])
     assert losses(killed) == losses(whole)
 
 
 def test_sigterm_leaves_a_checkpoint_at_the_very_step(
     tmp_path: Path, dataset_folder: Path, uninterrupted: Path
 ) -> None:
-    write_experiment(tmp_path, pretraining_setting__epoch=4)  # no checkpoint by minutes
+    experiment = write_experiment(tmp_path, pretraining_setting__epoch=4)  # no checkpoint by minutes
     # To the whole group, as a scheduler sends it: the data workers get it too.
-    process = start(tmp_path, dataset_folder, "--workers", 1, start_new_session=True)
+    process = start(tmp_path, dataset_folder, 1, start_new_session=True)
     log = tmp_path / "model" / "log.jsonl"
     deadline = time.monotonic() + 60
     while not (log.exists() and '"train"' in log.read_text()) and time.monotonic() < deadline:
@@ -142,7 +173,7 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
     content = read_checkpoint(newest.path)
     assert 2 <= content["step"] < STEPS
     assert f"stopped by SIGTERM after step {content['step']}" in (tmp_path / "stderr.txt").read_text()
-    assert start(tmp_path, dataset_folder).wait(timeout=120) == 0
+    assert pretrain(experiment, dataset_folder, CPU) is None
     assert_same(final_weights(tmp_path), final_weights(uninterrupted))
 
 
@@ -174,9 +205,9 @@ def test_accumulation_gives_the_same_steps(tmp_path: Path, dataset_folder: Path)
     curves = []
     for size in (16, 4):
         changes = {"pretraining_setting__batch_size": 16, "gpu_setting__inst_per_gpu": size, "model__dropout_prob": 0.0}
-        train(tmp_path / str(size), dataset_folder, pretraining_setting__batches_per_report=1, **changes)
+        train(tmp_path / str(size), dataset_folder, **TWO, pretraining_setting__batches_per_report=1, **changes)
         records = read_log(tmp_path / str(size) / "log.jsonl")
-        curves.append([(r["loss"], r["sop_loss"], r["gradient_norm"]) for r in records if r["type"] == "train"][:20])
+        curves.append([(r["loss"], r["sop_loss"], r["gradient_norm"]) for r in records if r["type"] == "train"])
     assert len(curves[0]) == 20
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
 
@@ -198,12 +229,13 @@ def test_a_seed_fixes_everything(tmp_path: Path, dataset_folder: Path) -> None:
     assert not torch.equal(first["mlm.bias"], other["mlm.bias"])
 
 
-def test_dropout_and_learning_rate_go_on_where_they_stopped(tmp_path: Path, dataset_folder: Path) -> None:
+def test_dropout_and_learning_rate_go_on_where_they_stopped(
+    tmp_path: Path, dataset_folder: Path, two_epochs: Path
+) -> None:
     """Stopped between two checkpoints in one process, resumed in another object."""
-    config = small_config(pretraining_setting__epoch=2, pretraining_setting__minutes_per_checkpoint=1e-6)
+    config = small_config(**TWO, pretraining_setting__minutes_per_checkpoint=1e-6)
     dataset = open_dataset(dataset_folder)
     facts = checkpoint_facts(config, dataset)
-    whole = train(tmp_path / "whole", dataset_folder, pretraining_setting__epoch=2)
 
     torch.manual_seed(0)
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
@@ -219,7 +251,7 @@ def test_dropout_and_learning_rate_go_on_where_they_stopped(tmp_path: Path, data
     )
     trainer.resume(read_checkpoint(newest.path), newest.path)
     trainer.run()
-    assert_same(fresh.state_dict(), whole.state_dict())
+    assert_same(fresh.state_dict(), read_checkpoint(two_epochs / "model" / "cp-0001.model")["model"])
 
 
 class _StopDuring:
@@ -240,43 +272,46 @@ class _StopDuring:
 
 @pytest.mark.parametrize("step", [10, 20])
 def test_a_stop_at_an_epochs_end_does_not_wait_for_its_validation(
-    step: int, tmp_path: Path, dataset_folder: Path
+    step: int, tmp_path: Path, dataset_folder: Path, two_epochs: Path
 ) -> None:
     """The next start makes up for it, also where nothing else is left to do."""
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    for folder in (whole, stopped):
-        write_experiment(folder, pretraining_setting__epoch=2)
-    pretrain(write_experiment(whole, pretraining_setting__epoch=2), dataset_folder, CPU)
-
-    config = small_config(pretraining_setting__epoch=2)
+    experiment = write_experiment(tmp_path, **TWO)
+    config = experiment.config
     dataset = open_dataset(dataset_folder)
     torch.manual_seed(0)
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
     task = _StopDuring(Pretraining(model, config, dataset, CPU), step)
-    (stopped / "model").mkdir()
+    (tmp_path / "model").mkdir()
     facts = checkpoint_facts(config, dataset) | {"started_from": None}
-    trainer = Trainer(task, training_settings(config), stopped / "model", CPU, facts)
+    trainer = Trainer(task, training_settings(config), tmp_path / "model", CPU, facts)
     assert trainer.run() == signal.SIGTERM
-    assert [found.path.name for found in find_checkpoints(stopped / "model")][-1].endswith(f"step-{step:08d}.cp")
-    assert pretrain(write_experiment(stopped, pretraining_setting__epoch=2), dataset_folder, CPU) is None
+    assert find_checkpoints(tmp_path / "model")[-1].path.name.endswith(f"step-{step:08d}.cp")
+    assert pretrain(experiment, dataset_folder, CPU) is None
     records = [
         [
             (r["type"], r["step"], r["loss"])
             for r in read_log(folder / "model" / "log.jsonl")
             if r["type"] in ("train", "validation")
         ]
-        for folder in (whole, stopped)
+        for folder in (two_epochs, tmp_path)
     ]
     assert records[0] == records[1]
     for name in ("cp-0000.model", "cp-0001.model"):
-        first, second = (read_checkpoint(folder / "model" / name)["model"] for folder in (whole, stopped))
+        first, second = (read_checkpoint(folder / "model" / name)["model"] for folder in (two_epochs, tmp_path))
         assert_same(first, second)
 
 
-def test_a_validation_that_no_checkpoint_followed_is_in_the_log_once(tmp_path: Path, dataset_folder: Path) -> None:
+def copied(run: Path, folder: Path) -> Experiment:
+    """A run of two epochs in another folder."""
+    shutil.copytree(run, folder, dirs_exist_ok=True)
+    return write_experiment(folder, **TWO)
+
+
+def test_a_validation_that_no_checkpoint_followed_is_in_the_log_once(
+    tmp_path: Path, dataset_folder: Path, two_epochs: Path
+) -> None:
     """Killed between an epoch's validation and its checkpoint, a run validates again."""
-    experiment = write_experiment(tmp_path, pretraining_setting__epoch=2)
-    pretrain(experiment, dataset_folder, CPU)
+    experiment = copied(two_epochs, tmp_path)
     model = tmp_path / "model"
     before = [r for r in read_log(model / "log.jsonl") if r["type"] == "validation"]
     (model / "cp-0001.cp").rename(model / "cp-0001-step-00000020.cp")
@@ -296,9 +331,10 @@ def test_checkpoints_that_are_kept(tmp_path: Path, dataset_folder: Path, uninter
     assert content["config"]["model"]["max_seq_len"] == LENGTH
 
 
-def test_an_epochs_weights_lost_to_a_kill_are_written_again(tmp_path: Path, dataset_folder: Path) -> None:
-    experiment = write_experiment(tmp_path, pretraining_setting__epoch=2)
-    pretrain(experiment, dataset_folder, CPU)
+def test_an_epochs_weights_lost_to_a_kill_are_written_again(
+    tmp_path: Path, dataset_folder: Path, two_epochs: Path
+) -> None:
+    experiment = copied(two_epochs, tmp_path)
     expected = read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"]
     # Killed within the last epoch's end: the run is done, but for this file.
     last = (tmp_path / "model" / "cp-0001.model").read_bytes()
@@ -341,7 +377,7 @@ def test_the_loss_falls(uninterrupted: Path) -> None:
 def test_what_config_says_of_the_optimizer_holds_after_a_resume(tmp_path: Path, dataset_folder: Path) -> None:
     pretrain(write_experiment(tmp_path, pretraining_setting__epoch=1), dataset_folder, CPU)
     changed = {"pretraining_setting__weight_decay": 0.25, "pretraining_setting__adam_beta2": 0.98}
-    pretrain(write_experiment(tmp_path, pretraining_setting__epoch=2, **changed), dataset_folder, CPU)
+    pretrain(write_experiment(tmp_path, **TWO, **changed), dataset_folder, CPU)
     decayed, free = read_checkpoint(tmp_path / "model" / "cp-0001.cp")["optimizer"]["param_groups"]
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.25, 0.0)
     assert decayed["betas"][1] == 0.98

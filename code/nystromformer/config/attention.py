@@ -37,13 +37,13 @@ class AttentionConfig(BaseModel):
     name: str = Field(description="Which attention this is.")
     conv_kernel_size: ConvKernelSize | None = Field(
         default=None,
-        description="Taps of the depthwise convolution over the values that is added to the output, an odd number; "
-        "null for no convolution.",
+        description="Tokens that the depthwise convolution over the values spans, an odd number; what it gives is "
+        "added to the output. null for no convolution.",
     )
     ignore_mask: bool = Field(
         default=False,
         description="Whether padding is taken for tokens like any others: it is attended to, enters landmarks and "
-        "convolution and gets an output, as in the authors' classification code.",
+        "convolution and gets an output, as in the authors' code for classification.",
     )
 
     def accepts_length(self, length: int) -> bool:
@@ -63,30 +63,32 @@ class NystromConfig(AttentionConfig):
     name: Literal["nystrom"] = Field(default="nystrom", description="Nyström attention, eq. 13-17 of the paper.")
     num_landmarks: NumLandmarks = Field(
         default=64,
-        description="Landmarks M of each head; a row with at most this many valid tokens gets exact attention.",
+        description="Number of landmarks, M in the paper, of each head; a row with at most so many tokens, padding not "
+        "counted, gets exact attention.",
     )
     pinv_iterations: int = Field(
         default=6,
         ge=1,
-        description="Iterations of eq. 14 for the pseudo-inverse; few of them also act as a regulariser.",
+        description="Iterations of eq. 14 that approximate the pseudo-inverse; more come closer to it, few also act as "
+        "a regulariser.",
     )
     segments: Literal["valid", "padded", "padded_unmasked"] = Field(
         default="valid",
-        description="What a landmark is the mean of. valid: near-equal segments of each row's own valid tokens; "
-        "padded: the authors' fixed segments over the padded length, masked tokens as zeros; "
-        "padded_unmasked: the fixed segments of transformers' module, masked tokens included. To let padding into the "
-        "rest as well there is ignore_mask.",
+        description="What a landmark is the mean of. valid: near-equal segments of each row's own tokens, without its "
+        "padding; padded: the authors' fixed segments over the padded length, masked tokens as zeros; "
+        "padded_unmasked: the fixed segments of transformers' module, masked tokens included. ignore_mask lets "
+        "padding into all the rest, too.",
     )
     pinv_start: Literal["matrix", "batch"] = Field(
         default="matrix",
-        description="How the start value of eq. 14 is normalised. matrix: each matrix by its own norms; "
-        "batch: all by the batch's largest norms, as the authors do.",
+        description="By what the start value of eq. 14 is divided. matrix: each matrix by its own norms, so that rows "
+        "do not depend on one another; batch: all by the largest norms in the batch, as the authors do.",
     )
 
     implementation: Literal["auto", "torch", "triton"] = Field(
         default="auto",
-        description="What computes it. torch: tensor operations; triton: fused kernels, an error where they cannot; "
-        "auto: the kernels on CUDA devices where they can.",
+        description="What computes it. torch: tensor operations; triton: fused GPU kernels, an error where these "
+        "cannot; auto: the kernels on CUDA devices where they can, else torch.",
     )
 
     @model_validator(mode="after")

@@ -72,15 +72,15 @@ def _schema() -> dict[str, Any]:
 
 
 def _checked(data: object, source: str, problems: Sequence[Problem]) -> ExperimentConfig:
-    found = list(problems)
+    mistakes = list(problems)
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
-        found += describe_errors(error, _schema())
-    if not found:
+        mistakes += describe_errors(error, _schema())
+    if not mistakes:
         return config
-    count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-    raise UserError(f"{source}: {count}" + "".join(f"\n  {problem}" for problem in found))
+    count = "1 problem" if len(mistakes) == 1 else f"{len(mistakes)} problems"
+    raise UserError(f"{source}: {count}" + "".join(f"\n  {problem}" for problem in mistakes))
 
 
 def _read(path: Path) -> str:

@@ -81,8 +81,8 @@ def _problems(details: ErrorDetails, schema: Schema) -> list[Problem]:
     if "discriminator" in node and isinstance(details["input"], Mapping):
         return [_wrong_name(path, node, details["input"])]
     place = "" if path else "at the top level: "
-    found = f"found {quoted(details['input'])}{_near(node, details)}"
-    return [Problem(path, f"{place}expected {_words(node, schema)}, {found}")]
+    value = f"{quoted(details['input'])}{_near(node, details)}"
+    return [Problem(path, f"{place}expected {_words(node, schema)}, found {value}")]
 
 
 def _locate(loc: Path, root: Schema) -> tuple[Path, Schema, Schema]:
@@ -113,7 +113,7 @@ def _resolve(node: Schema, root: Schema) -> Schema:
 
 
 def _tag(option: Schema) -> str:
-    """The tag under which schema.py offers this form of ``attn_type``."""
+    """The tag under which network.py offers this form of ``attn_type``."""
     if "discriminator" in option:
         return "object"
     return "list" if option.get("type") == "array" else "name"
@@ -199,12 +199,12 @@ def _home_of(key: str, root: Schema) -> str | None:
     return None
 
 
-def _wrong_name(path: Path, node: Schema, found: Mapping[str, object]) -> Problem:
+def _wrong_name(path: Path, node: Schema, attention: Mapping[str, object]) -> Problem:
     names = list(node["discriminator"]["mapping"])
     expected = f"expected {_either(list(map(quoted, names)))}"
-    if "name" not in found:
+    if "name" not in attention:
         return Problem((*path, "name"), f"missing; {expected}")
-    name = found["name"]
+    name = attention["name"]
     nearest = get_close_matches(name.lower(), names, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {quoted(nearest[0])}?" if nearest else ""
     return Problem((*path, "name"), f"{expected}, found {quoted(name)}{hint}")

@@ -27,8 +27,8 @@ def apply_overrides(data: Any, overrides: Sequence[str]) -> list[Problem]:
             problems.append(Problem((), f"override {quoted(override)}: expected {expected}"))
             continue
         path = _parts(key)
-        value, found = _value(text, path)
-        problems += found
+        value, duplicates = _value(text, path)
+        problems += duplicates
         if path in seen:
             problems.append(Problem(path, "overridden twice; keep one"))
         seen.add(path)
@@ -41,13 +41,13 @@ def overridden(overrides: Sequence[str]) -> dict[str, Any]:
 
     Malformed overrides are left out: `apply_overrides` tells of them.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for override in overrides:
         key, equals, text = override.partition("=")
         if equals and _PATH.fullmatch(key.strip()):
             path = _parts(key.strip())
-            found |= {dotted(place): value for place, value in _leaves(path, _value(text, path)[0])}
-    return found
+            values |= {dotted(place): value for place, value in _leaves(path, _value(text, path)[0])}
+    return values
 
 
 def _leaves(path: Path, value: object) -> Iterator[tuple[Path, object]]:
@@ -85,7 +85,7 @@ def _set(data: Any, path: Path, value: object) -> list[Problem]:
 
 
 def _no_place(node: object, part: str | int, where: str) -> str | None:
-    """Why `node`, found at `where`, cannot hold `part`."""
+    """Why `node`, which stands at `where`, cannot hold `part`."""
     if isinstance(part, str):
         return None if isinstance(node, dict) else f"{where} is {quoted(node)}, not an object"
     if not isinstance(node, list):

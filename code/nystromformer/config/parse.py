@@ -56,9 +56,9 @@ def _duplicates(node: object, path: Path) -> Iterator[Problem]:
 def _not_json(text: str, error: json.JSONDecodeError) -> str:
     if not text.strip():
         return "not JSON: empty"
-    found = text[error.pos :].split("\n", 1)[0].strip()
-    found = f"found {found[:40]!a}" if found else "the line or the text ends there"
-    return f"not JSON: line {error.lineno}, column {error.colno}: {_complaint(text, error)}, {found}"
+    rest = text[error.pos :].split("\n", 1)[0].strip()
+    there = f"found {rest[:40]!a}" if rest else "the line or the text ends there"
+    return f"not JSON: line {error.lineno}, column {error.colno}: {_complaint(text, error)}, {there}"
 
 
 def _complaint(text: str, error: json.JSONDecodeError) -> str:

@@ -14,36 +14,71 @@ from torch import Tensor
 
 from nystromformer.config import Resize
 from nystromformer.config.attention import what_decides
+from nystromformer.config.shape import SHAPE_KEYS
 from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
 
 _POSITIONS = "encoder.embeddings.position.weight"
 _SENTENCE_TYPES = "encoder.embeddings.sentence_type.weight"
 _KERNEL = re.compile(r"encoder\.layers\.\d+\.attention\.core\.skip\.weight")
+_FITTED_AXES = {re.escape(_POSITIONS): 0, re.escape(_SENTENCE_TYPES): 0, _KERNEL.pattern: 2}
+"""Weights of which one size may differ: patterns of their names, and which size."""
 # A key projection is of the attention: those that share queries and keys have none.
 _OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|key)\.")
 _LAYER = re.compile(r"(encoder\.layers\.)(\d+)(\..+)")
 
 # With another number of heads or place of the norms the same weights would fit and mean something else.
-_FIXED = (
-    "vocab_size",
-    "embedding_dim",
-    "transformer_dim",
-    "transformer_hidden_dim",
-    "num_layers",
-    "num_head",
-    "head_dim",
-    "norm",
-    "embedding_norm",
-)
+_FIXED = (*SHAPE_KEYS, "norm", "embedding_norm")
+_GIVES = {
+    "embedding_dim": "encoder.embeddings.projection.",
+    "transformer_dim": "encoder.embeddings.projection.",
+    "norm": "encoder.final_norm.",
+    "embedding_norm": "encoder.embeddings.norm.",
+}
+"""Keys on which it depends whether a model has weights at all, and how these begin."""
 _MENTIONED = ("attn_type", "num_landmarks", "activation", "layer_norm_eps", "position_offset", "pooling")
 
 
 class DoesNotFit(ValueError):
-    """The weights are of another architecture; `problems` lists all that differs."""
+    """The weights are of another architecture; `problems` lists the keys of the config that differ and must not, and
+    the weights that differ for no such key."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
+
+
+@dataclass(frozen=True)
+class _Differing:
+    """The keys of the config that must be alike and are not."""
+
+    values: Mapping[str, tuple[Any, Any]]
+    """Of each, the model's value and the source's."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], source_config: Mapping[str, Any]) -> "_Differing":
+        shared = [key for key in _FIXED if key in config and key in source_config]
+        return cls({key: (config[key], source_config[key]) for key in shared if config[key] != source_config[key]})
+
+    @property
+    def problems(self) -> list[str]:
+        return [
+            f"model.{key}: {_json(now)} in config.json, {_json(before)} in the checkpoint"
+            for key, (now, before) in self.values.items()
+        ]
+
+    def explain_absence(self, name: str) -> bool:
+        """Whether one of them is the reason why only one of the two models has a weight."""
+        layer = _LAYER.fullmatch(name)
+        if layer and "num_layers" in self.values:
+            return int(layer[2]) >= min(self.values["num_layers"])
+        return any(name.startswith(_GIVES[key]) for key in self.values if key in _GIVES)
+
+    def explain_sizes(self, name: str, target: Tensor, source: Tensor) -> bool:
+        """Whether they are the reason for all sizes of a weight that differ and cannot be made to fit."""
+        fitted = next((axis for pattern, axis in _FITTED_AXES.items() if re.fullmatch(pattern, name)), None)
+        sizes = zip(target.shape, source.shape, strict=False)
+        differing = [pair for axis, pair in enumerate(sizes) if axis != fitted and pair[0] != pair[1]]
+        return bool(differing) and all(pair in self.values.values() for pair in differing)
 
 
 @dataclass
@@ -88,20 +123,10 @@ def transfer_weights(
             same output; "lossy": convolution kernels may lose taps too.
 
     Raises:
-        DoesNotFit: lists each key of the config and each weight that differs and must not.
+        DoesNotFit: lists each key of the config that differs and must not, and each weight that differs for no such
+            key.
     """
-    problems = [
-        f"model.{key}: {_json(config[key])} in config.json, {_json(source_config[key])} in the checkpoint"
-        for key in _FIXED
-        if key in config and key in source_config and config[key] != source_config[key]
-    ]
-    layers = min(config.get("num_layers", 0), source_config.get("num_layers", 0))
-
-    def counts(name: str) -> bool:
-        """Not the layers that only one of the two has: the line on num_layers says it."""
-        match = _LAYER.fullmatch(name)
-        return match is None or not layers or int(match[2]) < layers
-
+    keys = _Differing.of(config, source_config)
     result = Transfer()
     missing, unexpected, misfits, resized = [], [], [], []
     for name, target in initial.items():
@@ -109,14 +134,15 @@ def transfer_weights(
             if _is_optional(name):
                 missing.append((name, ""))
                 result.weights[name] = target
-            elif counts(name):
+            elif not keys.explain_absence(name):
                 misfits.append((name, "missing from the checkpoint"))
             continue
         offsets = source_config.get("position_offset", config["position_offset"]), config["position_offset"]
         fitted, note = _fit(name, source[name], target, offsets)
         refusal = _refusal(name, source[name], target, fitted, note, resize)
         if refusal:
-            misfits.append((name, refusal))
+            if not keys.explain_sizes(name, target, source[name]):
+                misfits.append((name, refusal))
             continue
         assert fitted is not None, "a weight that does not fit is refused"
         result.weights[name] = fitted
@@ -126,10 +152,10 @@ def transfer_weights(
         if name not in initial:
             if _is_optional(name):
                 unexpected.append((name, ""))
-            elif counts(name):
+            elif not keys.explain_absence(name):
                 misfits.append((name, "not in the model"))
-    if problems or misfits:
-        raise DoesNotFit([*problems, *grouped(misfits)])
+    if keys.values or misfits:
+        raise DoesNotFit([*keys.problems, *grouped(misfits)])
     result.resized, result.initial, result.left_out = grouped(resized), grouped(missing), grouped(unexpected)
     result.mentioned = [
         f"model.{key}: {_json(source_config[key])} in the checkpoint, {_json(config[key])} now"

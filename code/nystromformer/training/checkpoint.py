@@ -36,7 +36,7 @@ class UnreadableCheckpoint(UserError):
 
 
 @dataclass(frozen=True, order=True)
-class Found:
+class CheckpointFile:
     """A `.cp` file of a run, ordered by how far the run had come."""
 
     epoch: int
@@ -76,24 +76,25 @@ def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -
         sync_folder(path.parent)
 
 
-def find_checkpoints(folder: Path) -> list[Found]:
+def find_checkpoints(folder: Path) -> list[CheckpointFile]:
     """The folder's `.cp` files, oldest first."""
-    found = []
+    checkpoints = []
     for path in folder.glob("cp-*.cp"):
         match = _NAME.fullmatch(path.name)
         if match:
-            found.append(Found(int(match[1]), float("inf") if match[2] is None else int(match[2]), path))
-    return sorted(found)
+            step = float("inf") if match[2] is None else int(match[2])
+            checkpoints.append(CheckpointFile(int(match[1]), step, path))
+    return sorted(checkpoints)
 
 
 def find_weights(folder: Path) -> dict[int, Path]:
     """The weights of each epoch, by its number: `cp-NNNN.model` or else `cp-NNNN.cp`."""
-    found: dict[int, Path] = {}
+    weights: dict[int, Path] = {}
     for path in sorted(folder.glob("cp-*")):
         match = _WEIGHTS.fullmatch(path.name)
-        if match and (match[2] == "model" or int(match[1]) not in found):
-            found[int(match[1])] = path
-    return dict(sorted(found.items()))
+        if match and (match[2] == "model" or int(match[1]) not in weights):
+            weights[int(match[1])] = path
+    return dict(sorted(weights.items()))
 
 
 def choose_weights(folder: Path, wanted: str) -> list[Path]:
@@ -102,16 +103,16 @@ def choose_weights(folder: Path, wanted: str) -> list[Path]:
     Raises:
         UserError: nothing there, or another word; lists the numbers that exist.
     """
-    found = find_weights(folder)
-    if not found:
+    weights = find_weights(folder)
+    if not weights:
         raise UserError(f"{folder}: no checkpoint of a finished epoch (cp-NNNN.model) is there; pretrain first")
     if wanted == "last":
-        return [list(found.values())[-1]]
+        return [list(weights.values())[-1]]
     if wanted == "all":
-        return list(found.values())
-    if wanted.isdecimal() and int(wanted) in found:
-        return [found[int(wanted)]]
-    numbers = ", ".join(map(str, found))
+        return list(weights.values())
+    if wanted.isdecimal() and int(wanted) in weights:
+        return [weights[int(wanted)]]
+    numbers = ", ".join(map(str, weights))
     raise UserError(f"{folder}: expected --checkpoint last, all or one of {numbers}; found {wanted!r}")
 
 
@@ -175,7 +176,7 @@ def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         The file and its plain data; None where there is none, or none that can be read: what reads one says why.
     """
     ends = list(reversed(find_weights(folder).values()))
-    for path in [*(found.path for found in reversed(find_checkpoints(folder))), *ends]:
+    for path in [*(checkpoint.path for checkpoint in reversed(find_checkpoints(folder))), *ends]:
         try:
             return path, read_facts(path)
         except UserError:
@@ -204,9 +205,9 @@ def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None
     Raises:
         UserError: there are checkpoints and none can be read, or weights alone, which a new run would overwrite.
     """
-    found = find_checkpoints(folder)
+    checkpoints = find_checkpoints(folder)
     damaged: list[Path] = []
-    for candidate in reversed(found):
+    for candidate in reversed(checkpoints):
         try:
             content = read_checkpoint(candidate.path)
         except UnreadableCheckpoint as error:
@@ -217,9 +218,10 @@ def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None
         for path in damaged:
             path.replace(path.with_name(path.name + ".damaged"))
         return candidate.path, content
-    if found:
+    if checkpoints:
+        count = len(checkpoints)
         raise UserError(
-            f"{folder}: none of its {len(found)} checkpoints can be read. Move them away to start from the beginning."
+            f"{folder}: none of its {count} checkpoints can be read. Move them away to start from the beginning."
         )
     weights = sorted(folder.glob("cp-*.model"))
     if weights:
@@ -259,10 +261,10 @@ def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None, k
         epochs: where given, only the weights of these epochs stay, and the last `keep` `.cp` files of either kind.
         keep_epochs: so many of the last epochs stay, `.cp` and `.model`; None: all.
     """
-    found = find_checkpoints(folder)
-    ends = [other for other in found if other.step == float("inf")]
+    checkpoints = find_checkpoints(folder)
+    ends = [other for other in checkpoints if other.step == float("inf")]
     over = ends[-1].epoch if ends else -1
-    between = [other for other in found if other.step != float("inf") and other.epoch > over]
+    between = [other for other in checkpoints if other.step != float("inf") and other.epoch > over]
     staying = _last(keep, sorted([*ends, *between])) if epochs is not None else [*ends, *_last(keep, between)]
     weights = {epoch: path for epoch, path in find_weights(folder).items() if path.suffix == ".model"}
     if epochs is not None:
@@ -271,7 +273,8 @@ def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None, k
         oldest = _oldest_kept({other.epoch for other in ends}, weights.keys(), keep_epochs)
         staying = [other for other in staying if other.epoch >= oldest]
         leaving = {epoch for epoch in weights if epoch < oldest}
-    for path in [other.path for other in found if other not in staying] + [weights[epoch] for epoch in sorted(leaving)]:
+    old = [other.path for other in checkpoints if other not in staying]
+    for path in old + [weights[epoch] for epoch in sorted(leaving)]:
         path.unlink(missing_ok=True)
 
 

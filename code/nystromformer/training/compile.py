@@ -94,14 +94,14 @@ def _failure(
         with torch._dynamo.config.patch(recompile_limit=_KINDS):
             for unit in units:
                 unit.compile(backend=_BACKEND, dynamic=False)
-            found = [x.detach() for x in results()]
+            compiled = [x.detach() for x in results()]
             for use in uses:
                 use()
         # What is compiled for one call alone would never serve the run, and nobody would notice.
         with torch.compiler.set_stance("fail_on_recompile"):
             for use in uses:
                 use()
-        wrong = _worst_error(found, expected)
+        wrong = _worst_error(compiled, expected)
     except Exception as error:  # of whatever kind: a compiler's, a driver's
         logger.debug("compiled layers", exc_info=True)
         reason = " ".join(str(error).split("\n")[:2]).strip()  # the first line may only say that there is another
@@ -121,9 +121,9 @@ def _undisturbed(device: torch.device) -> Iterator[None]:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def _worst_error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+def _worst_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """The largest relative error of a tensor."""
     norms = torch.stack([x.double().norm() for x in expected])
-    errors = torch.stack([(a.double() - b.double()).norm() for a, b in zip(found, expected, strict=True)])
+    errors = torch.stack([(a.double() - b.double()).norm() for a, b in zip(actual, expected, strict=True)])
     least = _SMALL * norms[1:].amax() if len(norms) > 1 else 0.0
     return float((errors / norms.clamp(min=torch.as_tensor(least).clamp(min=1e-30))).amax())

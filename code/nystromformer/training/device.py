@@ -65,12 +65,12 @@ def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None
             f"--device {name}: expected auto, cpu, cuda or cuda:N ({str(error).splitlines()[0]})"
         ) from error
     if device.type == "cuda":
-        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (device.index or 0) >= found:
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= count:
             advice = (
                 "use --device cpu or auto" if local_rank is None else "start as many processes, or use --device cpu"
             )
-            raise UserError(f"--device {name}: this machine has {found} CUDA devices; {advice}")
+            raise UserError(f"--device {name}: this machine has {count} CUDA devices; {advice}")
     elif device.type != "cpu":
         raise UserError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
     if isinstance(mixed_precision, str):

@@ -76,10 +76,10 @@ class Group:
         result, failure = _attempt(work)
         failures: list[UserError | None] = [None] * self.size
         dist.all_gather_object(failures, failure)
-        for rank, found in enumerate(failures):
-            if found is not None:
-                alike = all(str(other) == str(found) for other in failures)
-                raise found if alike else UserError(f"process {rank}: {found}")
+        for rank, error in enumerate(failures):
+            if error is not None:
+                alike = all(str(other) == str(error) for other in failures)
+                raise error if alike else UserError(f"process {rank}: {error}")
         return result  # type: ignore[return-value]  # only a failure leaves none
 
     def on_main(self, work: Callable[[], T]) -> T:

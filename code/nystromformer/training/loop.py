@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from signal import Signals
@@ -32,6 +32,7 @@ from nystromformer.training.distributed import (
     unwrapped,
     whole,
 )
+from nystromformer.training.finite import check_finite, check_loss_scale
 from nystromformer.training.group import Group
 from nystromformer.training.log import RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, learning_rate
@@ -40,17 +41,12 @@ from nystromformer.training.seeds import dropout_seed
 from nystromformer.training.settings import TrainingSettings
 from nystromformer.training.state import RunState
 from nystromformer.training.stop import StopSignal
-from nystromformer.training.trainable import Batch, Step, Trainable
+from nystromformer.training.trainable import Step, Trainable, to_device
 
 logger = logging.getLogger(__name__)
 
-_LEAST_LOSS_SCALE = 2.0**-10
 _WORTH_SAVING = 60.0
 """Seconds since the last checkpoint after which a validation begins with one."""
-
-
-class Diverged(UserError):
-    """Loss or gradients are not finite: these settings come to no result."""
 
 
 class Trainer:
@@ -244,8 +240,9 @@ class Trainer:
 
     def _report(self, log: RunLog | SilentLog, gradient_norm: Tensor, speed: Mapping[str, float]) -> None:
         metrics = self._metrics()
-        self._check_finite(metrics)
-        self._check_loss_scale()
+        check_finite(self.state.step, metrics)
+        if self.scaler.is_enabled():
+            check_loss_scale(self.state.step, self.scaler.get_scale())
         rate = learning_rate(self.state.step - 1, self.settings)
         (memory,) = self.group.highest(round(peak_memory_in_mib(self.device.device)))
         state = {
@@ -262,7 +259,7 @@ class Trainer:
     def _end_epoch(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
         metrics = self.validate()
-        self._check_finite(metrics)
+        check_finite(self.state.step, metrics)
         log.validation(self.state.step, self._epoch, metrics)
         log.flush()
         kept = self._kept_epochs(metrics)
@@ -327,41 +324,11 @@ class Trainer:
 
     def _check_before_saving(self) -> None:
         """No checkpoint of a run that has diverged: the next start would go on from it."""
-        self._check_finite(self._metrics())
+        check_finite(self.state.step, self._metrics())
         # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then, but
         # where the weights are the reason.
         if self.scaler.is_enabled():
             norm = torch.nn.utils.get_total_norm(list(self.trainable.model.parameters()))
-            self._check_finite({"the norm of the weights": float(norm)})
+            check_finite(self.state.step, {"the norm of the weights": float(norm)})
         elif self._gradient_norms is not None:
-            self._check_finite({"gradient_norm": float(self._gradient_norms)})
-
-    def _check_loss_scale(self) -> None:
-        """A step of too large gradients is left out and the scale halved; where that goes on, nothing is learned."""
-        scale = self.scaler.get_scale()
-        if self.scaler.is_enabled() and scale < _LEAST_LOSS_SCALE:
-            raise Diverged(
-                f"float16 gradients are not finite at step after step: the loss scale fell to {scale:.1e} at step "
-                f"{self.state.step}. Lower the learning rate, lengthen the warm-up or set mixed_precision to bf16 "
-                "or false, and start again; the checkpoints written so far are kept."
-            )
-
-    def _check_finite(self, metrics: Mapping[str, float]) -> None:
-        broken = [name for name, value in metrics.items() if not math.isfinite(value)]
-        if broken:
-            raise Diverged(
-                f"{', '.join(broken)} is not a finite number at step {self.state.step}: the run has diverged. "
-                "Lower the learning rate, lengthen the warm-up or set max_grad_norm, and start again; the checkpoints "
-                "written so far are kept."
-            )
-
-
-def to_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
-    """The batch on the device; the copy does not wait where the memory is pinned."""
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-
-
-def micro_batches(count: int, size: int) -> Iterator[slice]:
-    """Slices of `size` rows out of `count`."""
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
+            check_finite(self.state.step, {"gradient_norm": float(self._gradient_norms)})

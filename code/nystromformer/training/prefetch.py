@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from nystromformer.training.trainable import Batch, Step
+from nystromformer.training.trainable import Batch, Step, to_device
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -86,7 +86,7 @@ def copied_ahead(steps: Iterable[Step], device: torch.device) -> Iterator[Step]:
 
     def begin(step: Step) -> tuple[Step, torch.cuda.Event]:
         with torch.cuda.stream(stream):
-            copied = Step([_copied(batch, device) for batch in step.micro_batches], step.tokens)
+            copied = Step([to_device(batch, device) for batch in step.micro_batches], step.tokens)
             return copied, stream.record_event()
 
     for step, done in one_ahead(steps, begin):
@@ -104,7 +104,3 @@ def batches_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[Ba
     steps = (Step([batch], tokens=0) for batch in batches)
     for step in copied_ahead(Prefetched(step.pin_memory() if pinned else step for step in steps), device):
         yield step.micro_batches[0]
-
-
-def _copied(batch: Batch, device: torch.device) -> Batch:
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 Batch = Mapping[str, Tensor]
@@ -23,6 +24,17 @@ class Step:
     def pin_memory(self) -> "Step":
         """The step in page-locked memory; torch's DataLoader calls this."""
         return Step([{name: x.pin_memory() for name, x in batch.items()} for batch in self.micro_batches], self.tokens)
+
+
+def to_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    """The batch on the device; the copy does not wait where the memory is pinned."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def micro_batch_slices(count: int, size: int) -> Iterator[slice]:
+    """Slices of `size` rows out of `count`."""
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
 
 
 class Trainable(Protocol):

@@ -31,7 +31,7 @@ from nystromformer.tasks.finetuning.tables import table
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.training import Device, Trainer
-from nystromformer.training.checkpoint import Found, find_checkpoints, read_checkpoint
+from nystromformer.training.checkpoint import CheckpointFile, find_checkpoints, read_checkpoint
 from nystromformer.training.log import read_log
 
 NO_DROPOUT = ("model.dropout_prob=0.0",)
@@ -108,7 +108,7 @@ def test_killed_at_any_step_and_resumed_it_ends_in_the_same_bits(
     assert predictions[0] == predictions[1]
 
 
-def _step(found: Found) -> float:
+def _step(found: CheckpointFile) -> float:
     """The step of a checkpoint, at 15 steps to an epoch."""
     return 15 * (found.epoch + 1) if found.step == float("inf") else found.step
 

@@ -7,22 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nystromformer.config.shape import SHAPE_KEYS
 from nystromformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-SHAPE = {
-    f"model.{name}": name
-    for name in (
-        "vocab_size",
-        "embedding_dim",
-        "transformer_dim",
-        "transformer_hidden_dim",
-        "num_layers",
-        "num_head",
-        "head_dim",
-    )
-}
+SHAPE = {f"model.{name}": name for name in SHAPE_KEYS}
 """Dotted keys of config.json, and their names in the section "model"."""
 
 

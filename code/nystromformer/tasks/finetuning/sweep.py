@@ -17,7 +17,7 @@ from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import finetuning_config
 from nystromformer.training import Device, Group
 from nystromformer.training.checkpoint import remove_weights
-from nystromformer.training.loop import Diverged
+from nystromformer.training.finite import Diverged
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,8 @@ from nystromformer.data.masking import count_predictions, prepare_rows
 from nystromformer.data.sampler import rows_of_step
 from nystromformer.tasks.pretraining.objectives import OBJECTIVES
 from nystromformer.training import Group, Step
-from nystromformer.training.loop import micro_batches
 from nystromformer.training.prefetch import Prefetched
-from nystromformer.training.trainable import Batch
+from nystromformer.training.trainable import Batch, micro_batch_slices
 
 _TRAIN_STREAM, _VALIDATION_STREAM = 10, 11
 
@@ -84,7 +83,7 @@ class RowPreparation:
         counts = {f"{name}_count": torch.tensor(number) for name, number in numbers_of.items()}
         parts = [
             {name: tensor[rows_of_part] for name, tensor in tensors.items()} | counts
-            for rows_of_part in micro_batches(len(prepared.tokens_BN), self.micro_batch)
+            for rows_of_part in micro_batch_slices(len(prepared.tokens_BN), self.micro_batch)
         ]
         return Step(parts, tokens=int((all_tokens != self.special.pad).sum()))
 
@@ -125,7 +124,7 @@ class ValidationBatches(Sequence[Batch]):
         self.preparation = preparation
         count = len(rows) if num_rows is None else min(num_rows, len(rows))
         numbers = permute(np.arange(count), len(rows), _VALIDATION_STREAM)
-        self._parts = [numbers[part] for part in micro_batches(count, preparation.micro_batch)]
+        self._parts = [numbers[part] for part in micro_batch_slices(count, preparation.micro_batch)]
 
     def __len__(self) -> int:
         return len(self._parts)

@@ -16,8 +16,7 @@ from nystromformer.model.dropout import Dropout
 from nystromformer.tasks.experiment.run import say, take_gpu
 from nystromformer.training import Device, Group, Step, Trainable
 from nystromformer.training.compile import compiling_pays, try_compiled
-from nystromformer.training.loop import to_device
-from nystromformer.training.trainable import Batch
+from nystromformer.training.trainable import Batch, to_device
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,258 @@
+"""The section "model" of a config.json: the network."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+from .attention import (
+    STRICT,
+    AttentionConfig,
+    AttentionName,
+    AttentionSpec,
+    ConvKernelSize,
+    NumLandmarks,
+    attention_config,
+)
+from .messages import ImpossibleError, Path, Problem
+
+Size = Annotated[int, Field(ge=1)]
+MixedPrecision = Literal[True, False, "bf16", "fp16"]
+Compile = Literal[True, False, "auto"]
+
+MOST_DROPOUT = 0.999
+"""Past it hardly anything is left, scaled by thousands; dropout of 16 random bits needs a bound below one."""
+
+
+def as_tuple(value: object) -> object:
+    # Strict pydantic takes no list for a tuple, but JSON has only lists.
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _form(value: object) -> str | None:
+    """Which of the three forms an ``attn_type`` has; messages.py knows these tags."""
+    if isinstance(value, str):
+        return "name"
+    if isinstance(value, (dict, AttentionConfig)):
+        return "object"
+    return "list" if isinstance(value, (list, tuple)) else None
+
+
+_Name = Annotated[AttentionName, Tag("name")]
+_Object = Annotated[AttentionSpec, Tag("object")]
+LayerAttention = Annotated[_Name | _Object, Discriminator(_form)]
+_List = Annotated[tuple[LayerAttention, ...], BeforeValidator(as_tuple), Tag("list")]
+AttnType = Annotated[_Name | _Object | _List, Discriminator(_form)]
+
+_SEQ_LEN = (
+    "the length comes from the input, so there is nothing to set: remove the key (in the authors' shipped "
+    "nystrom-512/config.json its value was swapped with that of num_landmarks)"
+)
+
+
+class ModelConfig(BaseModel):
+    """The network."""
+
+    model_config = ConfigDict(**STRICT, json_schema_extra={"x-refused": {"seq_len": _SEQ_LEN}})
+
+    mixed_precision: MixedPrecision = Field(
+        default=True,
+        description='Number format in which the layers compute. "bf16" or "fp16": 16 bits (the weights stay float32); '
+        "true: whichever of the two the device is fast at, else float32; false: float32 throughout.",
+    )
+    attention_grad_checkpointing: bool = Field(
+        default=False,
+        description="Save memory: each layer's attention is computed a second time in the backward pass instead of "
+        "being stored.",
+    )
+    gelu_grad_checkpointing: bool = Field(
+        default=False,
+        description="Save memory: each layer's activation is computed a second time in the backward pass instead of "
+        "being stored.",
+    )
+    compile: Compile = Field(
+        default="auto",
+        description="Compile the layers with torch.compile: a minute or two at the start, faster steps from then on. "
+        "auto: in pretraining on a GPU, where the run is long enough and a trial computes the same. true: always, "
+        "where there is a compiler. false: never.",
+    )
+    vocab_size: Size = Field(description="Tokens in the vocabulary; the tokenizer must have no more.")
+    num_sen_type: Size = Field(
+        default=1,
+        description="Sentence types (BERT's segments: 0 for the first part of an input, 1 for the second) that each "
+        "have an embedding; 1 where parts are not told apart.",
+    )
+    max_seq_len: Size = Field(description="Tokens of the longest input; each of so many positions has an embedding.")
+    embedding_dim: Size = Field(
+        description="Width of the token, position and sentence-type embeddings; a projection follows where it is not "
+        "transformer_dim."
+    )
+    transformer_dim: Size = Field(
+        description="Width of each token's vector between the layers; equal to num_head x head_dim."
+    )
+    transformer_hidden_dim: Size = Field(description="Width of the hidden layer of each feed-forward block.")
+    num_layers: Size = Field(description="Number of the encoder's layers.")
+    dropout_prob: float = Field(
+        default=0.1,
+        ge=0,
+        le=MOST_DROPOUT,
+        description="Probability with which dropout zeroes a number in training: after the embeddings, in each layer "
+        "and in heads for fine-tuning.",
+    )
+    num_head: Size = Field(description="Number of attention heads in each layer.")
+    head_dim: Size = Field(description="Width of each attention head.")
+    attn_type: AttnType = Field(
+        description='The attention of all layers: a name, or an object with a name and parameters, such as {"name": '
+        '"nystrom", "num_landmarks": 32}; or a list with such an item for each layer.'
+    )
+    num_landmarks: NumLandmarks | None = Field(
+        default=None,
+        description="Number of landmarks (means of segments, which stand for all tokens) in every layer whose "
+        "attention has them and does not give its own number; null for the attention's default.",
+    )
+    conv_kernel_size: ConvKernelSize | None = Field(
+        default=None,
+        description="Tokens that the convolution over the attention's values spans, an odd number, in every layer that "
+        "does not give its own; what it gives is added to the attention's output. null for no convolution.",
+    )
+    norm: Literal["post", "pre"] = Field(
+        default="post",
+        description="Where layer norms stand. post: after each attention and feed-forward block, as in BERT; pre: "
+        "before each of them, and one after the last layer, as in the authors' encoder for the Long Range Arena (LRA).",
+    )
+    activation: Literal["gelu_tanh", "gelu"] = Field(
+        default="gelu_tanh",
+        description="Function within each feed-forward block. gelu_tanh: GELU by its tanh approximation, as the "
+        "authors'; gelu: exact, as in BERT and in LRA's encoder.",
+    )
+    layer_norm_eps: float = Field(
+        default=1e-5, gt=0, description="Number added to the variance in every layer norm, against a division by zero."
+    )
+    position_offset: int = Field(
+        default=2,
+        ge=0,
+        description="Row of the position table, counted from 0, that the first token takes: 2 as in RoBERTa, 0 as in "
+        "BERT.",
+    )
+    embedding_norm: bool = Field(
+        default=True, description="Whether a layer norm follows the embeddings; false in the authors' encoder for LRA."
+    )
+    pooling: Literal["first", "mean"] = Field(
+        default="first",
+        description="Which vector stands for the whole input where one is asked for (sentence order, classification). "
+        "first: the first token's; mean: the mean of all tokens' vectors but padding's.",
+    )
+
+    @field_validator("mixed_precision", "compile", mode="before")
+    @classmethod
+    def _no_number_as_bool(cls, value: object) -> object:
+        # pydantic's Literal[True] takes 1, since 1 == True.
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            raise ValueError("expected true, false or a name")
+        return value
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        problems = [
+            *self._wrong_widths(),
+            *self._wrong_layers(),
+            *self._unused_defaults(),
+            *self._too_many_landmarks(),
+            *self._uneven_segments(),
+        ]
+        if problems:
+            raise ImpossibleError(problems)
+        # Written out so that an equal, or saved and reloaded, config means the same: which fields were set is lost.
+        object.__setattr__(self, "attn_type", self._written_out())
+        return self
+
+    @property
+    def attentions(self) -> tuple[AttentionConfig, ...]:
+        """The attention of each layer, `num_layers` of them, with all defaults filled in."""
+        layers = self._layers()
+        return layers if isinstance(self.attn_type, tuple) else layers * self.num_layers
+
+    def _layers(self) -> tuple[AttentionConfig, ...]:
+        items = self.attn_type if isinstance(self.attn_type, tuple) else (self.attn_type,)
+        return tuple(self._resolved(attention_config(item) if isinstance(item, str) else item) for item in items)
+
+    def _resolved(self, attention: AttentionConfig) -> AttentionConfig:
+        """`attention` with the flat defaults where it gives no value of its own (both are checked alike)."""
+        own = attention.model_fields_set
+        fields = type(attention).model_fields
+        defaults = {key: value for key, value in self._flat().items() if key in fields and key not in own}
+        return attention.model_copy(update=defaults)
+
+    def _flat(self) -> dict[str, int]:
+        flat = {"num_landmarks": self.num_landmarks, "conv_kernel_size": self.conv_kernel_size}
+        return {key: value for key, value in flat.items() if value is not None}
+
+    def _written_out(self) -> Any:
+        """`attn_type` in the form that it was given, objects with every parameter."""
+        if isinstance(self.attn_type, str):
+            return self.attn_type
+        items = self.attn_type if isinstance(self.attn_type, tuple) else (self.attn_type,)
+        written = tuple(
+            item if isinstance(item, str) else layer for item, layer in zip(items, self._layers(), strict=True)
+        )
+        return written if isinstance(self.attn_type, tuple) else written[0]
+
+    def _wrong_widths(self) -> list[Problem]:
+        width = self.num_head * self.head_dim
+        if width == self.transformer_dim:
+            return []
+        product = f"num_head x head_dim = {self.num_head} x {self.head_dim} = {width}"
+        return [Problem(("transformer_dim",), f"expected {product}, found {self.transformer_dim}")]
+
+    def _wrong_layers(self) -> list[Problem]:
+        if not isinstance(self.attn_type, tuple) or len(self.attn_type) == self.num_layers:
+            return []
+        expected = f"expected {self.num_layers} items, one for each of the num_layers"
+        return [Problem(("attn_type",), f"{expected}, found {len(self.attn_type)}")]
+
+    def _unused_defaults(self) -> list[Problem]:
+        layers = self._layers()
+        return [
+            Problem((key,), f"no layer uses it: {_why_unused(key, layers)}; remove it, or set it to null")
+            for key, value in self._flat().items()
+            if layers and value not in [getattr(layer, key, None) for layer in layers]
+        ]
+
+    def _too_many_landmarks(self) -> list[Problem]:
+        problems = []
+        for index, layer in enumerate(self._layers()):
+            landmarks = getattr(layer, "num_landmarks", 0)
+            if landmarks >= self.max_seq_len:
+                text = (
+                    f"expected fewer landmarks than max_seq_len = {self.max_seq_len}, found {landmarks}: every input "
+                    'would be short enough for exact attention; lower it, or use "softmax"'
+                )
+                problems.append(Problem(self._path_of_landmarks(index), text))
+        return list(dict.fromkeys(problems))
+
+    def _uneven_segments(self) -> list[Problem]:
+        problems = [
+            Problem(
+                self._path_of_landmarks(index),
+                f"expected a divisor of max_seq_len = {self.max_seq_len}, found {getattr(layer, 'num_landmarks', 0)}: "
+                'fixed segments are of equal length; only segments "valid" take any length',
+            )
+            for index, layer in enumerate(self._layers())
+            if not layer.accepts_length(self.max_seq_len)
+        ]
+        return list(dict.fromkeys(problems))
+
+    def _path_of_landmarks(self, index: int) -> Path:
+        """Where the number of landmarks of a layer comes from."""
+        item = self.attn_type[index] if isinstance(self.attn_type, tuple) else self.attn_type
+        place: Path = ("attn_type", index) if isinstance(self.attn_type, tuple) else ("attn_type",)
+        if not isinstance(item, str) and "num_landmarks" in item.model_fields_set:
+            return (*place, "num_landmarks")
+        # Unset everywhere, it is the attention's own default.
+        return ("num_landmarks",) if self.num_landmarks is not None else place
+
+
+def _why_unused(key: str, layers: tuple[AttentionConfig, ...]) -> str:
+    if any(key in type(layer).model_fields for layer in layers):
+        return f"each that has {key} gives its own"
+    names = " and ".join(dict.fromkeys(layer.name for layer in layers))
+    return f"attn_type is {names}, which has no {key}"
