@@ -66,8 +66,9 @@ def test_the_trained_positions_are_repeated(trained: tuple[Experiment, Path]) ->
 
 def test_every_method_is_measured_at_every_length(trained: tuple[Experiment, Path], dataset_folder: Path) -> None:
     experiment, weights = trained
-    cost = measure_cost(experiment, weights, open_dataset(dataset_folder).validation, SHORT)
-    assert [(row.length, row.method) for row in cost.rows] == [(n, m) for n in SHORT.lengths for m in METHODS]
+    settings = CostSettings(lengths=(LENGTH, 4 * LENGTH), seconds=60, repeats=3)
+    cost = measure_cost(experiment, weights, open_dataset(dataset_folder).validation, settings)
+    assert [(row.length, row.method) for row in cost.rows] == [(n, m) for n in settings.lengths for m in METHODS]
     assert cost.left_out == []
     assert all(row.time.low > 0 and row.memory > 0 and row.repeats >= 1 for row in cost.rows)
     assert (cost.experiment, cost.trained_length, cost.precision) == ("nystrom-small", LENGTH, "float32")
@@ -108,7 +109,7 @@ def test_what_takes_too_long_or_too_much_memory_is_left_out() -> None:
     needed = {WRITTEN_OUT: 2.0 * 2**30}
     assert cost_module._too_much(expected, 16.0, needed, math.inf) == {}
     assert cost_module._too_much(expected, 15.0, needed, 4.0 * 2**30) == {
-        WRITTEN_OUT: "it would take about 8 s, and 7 s were left for it"
+        WRITTEN_OUT: "it would take about 8.0 s, and 7.0 s were left for it"
     }
     assert cost_module._too_much(expected, 16.0, needed, 2.4 * 2**30) == {
         WRITTEN_OUT: "it takes 2.0 GiB of memory, and 2.4 GiB are free"
@@ -122,6 +123,8 @@ def test_what_is_left_out_stays_out(
     trained: tuple[Experiment, Path], dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of time there is enough; the memory is just not enough for the second length's matrices."""
+    monkeypatch.setattr(cost_module, "peak_memory", lambda work: 1.0)
+    monkeypatch.setattr(cost_module, "_repeats", lambda settings, length: 1)
     experiment, weights = trained
     enough = cost_module._matrices(2, 2 * LENGTH)
     monkeypatch.setattr(cost_module, "free_memory", lambda device: enough)
@@ -147,6 +150,7 @@ def test_what_a_length_takes_is_expected_from_those_before() -> None:
 def test_long_input_and_slow_machines_repeat_less() -> None:
     settings = CostSettings()
     assert [cost_module._repeats(settings, length) for length in settings.lengths] == [9, 9, 4, 3, 3]
+    settings = CostSettings(repeats=4)
 
     def repeated(length: int, seconds: float) -> int:
         """Rounds of 20 ms where so many seconds are left."""
@@ -155,7 +159,7 @@ def test_long_input_and_slow_machines_repeat_less() -> None:
         assert row.time.median >= 20
         return row.repeats
 
-    assert repeated(512, 1000) == 9
+    assert repeated(512, 1000) == 4
     # Once at least; and most of what is left is for the lengths that follow.
     assert repeated(512, 0) == 1
     assert repeated(512, 1) == 1
@@ -209,7 +213,7 @@ def test_a_table_a_picture_and_what_was_measured(tmp_path: Path) -> None:
     text = what_is_measured(cost)
     assert "nystrom-demo-conv" in text
     assert "256 tokens in training" in text
-    assert "medians of 3 to 5" in text
+    assert "(repeats: 3 to 5)" in text
     json.dumps(asdict(cost))
 
 

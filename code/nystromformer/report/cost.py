@@ -263,7 +263,7 @@ def _too_much(expected: Mapping[str, float], left: float, needed: Mapping[str, f
                 f"it takes {needed[method] / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} GiB are free"
             )
         elif least > left:
-            reasons[method] = f"it would take about {least:.0f} s, and {max(left, 0):.0f} s were left for it"
+            reasons[method] = f"it would take about {least:.1f} s, and {max(left, 0):.1f} s were left for it"
         else:
             left -= least
     return reasons

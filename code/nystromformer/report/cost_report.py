@@ -44,7 +44,8 @@ def what_is_measured(cost: Cost) -> str:
         f"scaled_dot_product_attention (SDPA), which never stores the N x N matrix, and once written out, "
         f"softmax(QKᵀ/√d)V, which does. Rows were {cost.trained_length} tokens in training; the position embeddings "
         f"are repeated to the lengths here, so this is about time and memory, not about what was learned. All methods "
-        f"of a length in turn, medians of {repeats}; memory is the most that tensors take beyond weights and input."
+        f"of a length ran in turn; times are medians (repeats: {repeats}), memory is the most that tensors take beyond "
+        "weights and input."
     )
 
 

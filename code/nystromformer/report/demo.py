@@ -44,7 +44,7 @@ SENTENCES = (
 GOAL = 3.0
 """The demo's aim: this many times the accuracy of always guessing the most frequent token."""
 COST = CostSettings()
-QUICK_COST = CostSettings(lengths=(512, 1024, 2048), seconds=5, repeats=3)
+QUICK_COST = CostSettings(lengths=(512, 1024, 2048), seconds=10, repeats=3)
 
 
 @dataclass(frozen=True)

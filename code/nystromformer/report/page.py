@@ -19,7 +19,7 @@ th, td { padding: .3rem .9rem; border-bottom: 1px solid #8884; text-align: right
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 td { white-space: nowrap; }
 .text td { text-align: left; }
-.text td:last-child { white-space: normal; min-width: 12rem; }
+.text td:last-child { white-space: normal; }
 .box { overflow-x: auto; margin: 1rem 0; }
 .box img { display: block; width: 100%; min-width: 56rem; }
 .bar { background: #4c78a8; height: .7rem; display: inline-block; border-radius: 2px; }
