@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documents import PATHS, README, TEXTS, anchors, exists, links, named_files, named_modules
+from documents import PATHS, README, TEXTS, anchors, exists, links, named_files, named_modules, new_files
 from small import ROOT
 
 GITHUB = ROOT / ".github"
@@ -41,12 +41,14 @@ def test_every_page_of_docs_is_linked_from_the_first_one() -> None:
 @pytest.mark.parametrize("name", sorted(set(TEXTS) - {"CHANGELOG.md"}))
 def test_every_file_and_module_that_is_named_exists(name: str) -> None:
     folder = (ROOT / name).parent
+    new = new_files(TEXTS[name])
+    modules_of_new = {path.removeprefix("code/").removesuffix(".py").replace("/", ".") for path in new}
     missing = [
         each
-        for each in sorted(named_files(TEXTS[name]) - WRITTEN - NOT_OURS - NEVER)
+        for each in sorted(named_files(TEXTS[name]) - WRITTEN - NOT_OURS - NEVER - new)
         if not exists(Path(each)) and not (folder / each).exists()
     ]
-    for module in named_modules(TEXTS[name]):
+    for module in named_modules(TEXTS[name]) - modules_of_new:
         path = ROOT / "code" / module.replace(".", "/")
         missing += [] if path.is_dir() or path.with_suffix(".py").is_file() else [module]
     assert not missing
@@ -55,7 +57,7 @@ def test_every_file_and_module_that_is_named_exists(name: str) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_commands_it_names_exist(name: str) -> None:
     for script in re.findall(r"python3? ((?:code|data-preprocessing|results|tests)/[\w/-]+\.py)", TEXTS[name]):
-        assert (ROOT / script).is_file(), script
+        assert (ROOT / script).is_file() or script in new_files(TEXTS[name]), script
     for folder in re.findall(r"`((?:nystrom|softmax)-(?:512|4096|small|tiny|demo)(?:-\w+)?)`", TEXTS[name]):
         assert (ROOT / folder / "config.json").is_file() or name == "CHANGELOG.md", folder
 
@@ -72,7 +74,7 @@ def test_the_first_page_is_short() -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_nothing_is_left_to_fill_in(name: str) -> None:
-    assert not re.findall(r"@@|\bTODO\b|\bTBD\b|\bFIXME\b", TEXTS[name])
+    assert not re.findall(r"@@\w|\bTODO\b|\bTBD\b|\bFIXME\b", TEXTS[name])
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])

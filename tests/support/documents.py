@@ -55,6 +55,11 @@ def named_files(text: str) -> set[str]:
     return {name for name in names if not name.startswith((".", "-"))}
 
 
+def new_files(text: str) -> set[str]:
+    """Files that an example of the text makes, which its own test tries."""
+    return set(re.findall(r"`([\w./-]+)`, a new file", text))
+
+
 def named_modules(text: str) -> set[str]:
     """The project's modules that a text names, such as nystromformer.attention.reference."""
     return set(re.findall(r"\bnystromformer(?:\.[a-z_]+)+\b", text))
