@@ -63,7 +63,7 @@ def finetune(
     precision: flags.Precision = "float32",
     out: flags.Out = FOLDER,
 ) -> None:
-    """Time and memory of fine-tuning on short texts: batches of like lengths, padded ones, and transformers'."""
+    """Time and memory of fine-tuning on short texts: in batches by length, in padded ones, and by transformers."""
     from nystromformer.benchmark.finetune import FinetuneBenchmark, measure_finetuning
     from nystromformer.benchmark.models import common_settings
 

@@ -170,6 +170,7 @@ def test_what_says_nothing_of_the_kernels_is_no_verdict(monkeypatch: pytest.Monk
     assert trial.failure(*case) is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("auto_everywhere")
 def test_auto_within_a_compiled_model() -> None:
     module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32).to(DEVICE)

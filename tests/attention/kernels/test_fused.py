@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from interpreting import DEVICE, ON_GPU
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -53,11 +54,17 @@ def ragged(B: int, N: int, seed: int = 3) -> Tensor:
     return keep.to(DEVICE)
 
 
+def slow(*values: object) -> ParameterSet:
+    """What the interpreter takes seconds for, and what is like a case that is not marked."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("M", "D", "N"),
     [
-        *((32, 32, 33), (32, 64, 96), (32, 128, 100), (64, 32, 70), (64, 64, 200), (64, 128, 70)),
-        *((128, 32, 150), (128, 64, 131), (128, 128, 160), (256, 32, 257), (256, 64, 270), (256, 128, 260)),
+        *((32, 32, 33), (32, 64, 96), slow(32, 128, 100), (64, 32, 70), (64, 64, 200), slow(64, 128, 70)),
+        *(slow(128, 32, 150), slow(128, 64, 131), slow(128, 128, 160)),
+        *(slow(256, 32, 257), slow(256, 64, 270), slow(256, 128, 260)),
     ],
 )
 def test_sizes(M: int, D: int, N: int) -> None:
@@ -65,20 +72,20 @@ def test_sizes(M: int, D: int, N: int) -> None:
     assert_close(results(module, x), by_the_equations(module, x))
 
 
-@pytest.mark.parametrize(("M", "D", "N"), [(32, 128, 100), (64, 64, 200), (128, 64, 131), (256, 128, 260)])
+@pytest.mark.parametrize(("M", "D", "N"), [(32, 128, 100), slow(64, 64, 200), slow(128, 64, 131), slow(256, 128, 260)])
 def test_sizes_with_a_mask(M: int, D: int, N: int) -> None:
     module, x = build(1, D, M, K=9), tensors(2, 1, N, D)
     keep = ragged(2, N)
     assert_close(results(module, x, keep), by_the_equations(module, x, keep))
 
 
-@pytest.mark.parametrize("N", [63, 64, 65, 127, 128, 129, 191, 500])
+@pytest.mark.parametrize("N", [63, 64, slow(65), slow(127), slow(128), 129, slow(191), slow(500)])
 def test_lengths(N: int) -> None:
     module, x = build(2, 32, 32, K=33), tensors(1, 2, N, 32, seed=N)
     assert_close(results(module, x), by_the_equations(module, x))
 
 
-@pytest.mark.parametrize("K", [None, 1, 3, 33, 65, 129])
+@pytest.mark.parametrize("K", [None, slow(1), 3, slow(33), slow(65), slow(129)])
 def test_filters(K: int | None) -> None:
     module, x = build(2, 32, 32, K), tensors(2, 2, 100, 32)
     keep = ragged(2, 100)
@@ -92,7 +99,7 @@ def test_iterations(iterations: int) -> None:
 
 
 def test_masks_of_all_kinds_with_short_and_empty_rows() -> None:
-    module, x = build(2, 32, 32, K=5), tensors(6, 2, 90, 32)
+    module, x = build(1, 32, 32, K=5), tensors(6, 1, 90, 32)
     keep = masks_of_all_kinds(90, 32, torch.Generator().manual_seed(3)).to(DEVICE)
     values = results(module, x, keep)
     assert_close(values, by_the_equations(module, x, keep))
@@ -108,7 +115,7 @@ def test_masks_of_all_kinds_with_short_and_empty_rows() -> None:
 
 
 def test_what_is_masked_does_not_matter_and_gets_nothing() -> None:
-    module, x = build(2, 32, 32, K=5), tensors(3, 2, 80, 32)
+    module, x = build(1, 32, 32, K=5), tensors(3, 1, 80, 32)
     keep = ragged(3, 80)
     before = results(module, x, keep)
     for each, value in zip(x, (1e30, 1e30, 1e30, -1e30), strict=True):
@@ -121,7 +128,7 @@ def test_what_is_masked_does_not_matter_and_gets_nothing() -> None:
 
 
 def test_padding_and_neighbours_change_nothing() -> None:
-    module, x = build(2, 32, 32, K=5), tensors(3, 2, 100, 32)
+    module, x = build(1, 32, 32, K=5), tensors(3, 1, 100, 32)
     keep = torch.ones(3, 100, dtype=torch.bool, device=DEVICE)
     keep[:, 70:] = False
     together = results(module, x, keep)["out"]
@@ -129,7 +136,7 @@ def test_padding_and_neighbours_change_nothing() -> None:
     torch.testing.assert_close(together[:1, :, :70], alone, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("enough", [1, 4, 512])
+@pytest.mark.parametrize("enough", [1, 4, slow(512)])
 def test_any_number_of_programs(enough: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nystromformer.attention.kernels.plan.ENOUGH_PROGRAMS", enough)
     module, x = build(1, 32, 32, K=5), tensors(1, 1, 300, 32)
@@ -137,6 +144,7 @@ def test_any_number_of_programs(enough: int, monkeypatch: pytest.MonkeyPatch) ->
     assert_close(results(module, x, keep), by_the_equations(module, x, keep))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("landmarks", [16, 32])
 def test_landmarks_in_tiles(landmarks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not all landmarks fit at once, as with 256 of head dim 128: rows of all kinds, several splits."""
@@ -162,7 +170,7 @@ def test_tiles_are_added_before_they_are_rounded(monkeypatch: pytest.MonkeyPatch
     assert all(tiles[name] < 1.05 * whole[name] for name in expected), (tiles, whole)
 
 
-@pytest.mark.parametrize("view", ["wider", "every other", "transposed", "one for all"])
+@pytest.mark.parametrize("view", [slow("wider"), "every other", slow("transposed"), "one for all"])
 def test_masks_and_filters_that_are_views(view: str) -> None:
     module, x = build(2, 32, 32, K=5), tensors(2, 2, 80, 32)
     keep = ragged(2, 80)
@@ -180,7 +188,7 @@ def test_masks_and_filters_that_are_views(view: str) -> None:
     assert_close(results(module, x, seen), by_the_equations(module, x, seen.contiguous()))
 
 
-@pytest.mark.parametrize("M", [64, 256])
+@pytest.mark.parametrize("M", [64, slow(256)])
 def test_autocast_does_not_reach_products_of_landmarks(M: int) -> None:
     module, x = build(1, 32, M, K=None, iterations=2), tensors(1, 1, M + 4, 32, torch.bfloat16)
     expected = results(module, x)
@@ -205,21 +213,37 @@ def test_launches_are_on_the_tensors_device(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(x.device.type == DEVICE.type for x in entered)
 
 
-def test_any_strides() -> None:
+LAYOUTS = {
+    "swapped": lambda each: each.transpose(2, 3).contiguous().transpose(2, 3),
+    "rows": lambda each: each.contiguous(),
+    "wide": lambda each: torch.cat([each] * 2, 1)[:, 2:],
+}
+
+
+@pytest.mark.parametrize("layout", ["swapped", slow("rows"), slow("wide")])
+def test_any_strides(layout: str) -> None:
     module, x = build(2, 32, 32, K=5), tensors(2, 2, 70, 32)
+    others = [*map(LAYOUTS[layout], x[:3]), x[3]]
+    assert others[0].stride() != x[0].stride()
     expected = results(module, x)
-    swapped = [each.transpose(2, 3).contiguous().transpose(2, 3) for each in x[:3]]
-    rows = [each.contiguous() for each in x[:3]]
-    wide = [torch.cat([each] * 2, 1)[:, 2:] for each in x[:3]]
-    for others in (swapped, rows, wide):
-        for name, value in results(module, [*others, x[3]]).items():
-            assert torch.equal(value, expected[name]), name
-    broadcast = x[3][:1, :1, :1].expand_as(x[3])
-    assert_close(results(module, [*x[:3], broadcast]), by_the_equations(module, [*x[:3], broadcast]))
+    for name, value in results(module, others).items():
+        assert torch.equal(value, expected[name]), name
 
 
-@pytest.mark.parametrize("scale", [0.3, 1, 3])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_a_gradient_without_strides() -> None:
+    module, x = build(2, 32, 32, K=5), tensors(2, 2, 70, 32)
+    broadcast = [*x[:3], x[3][:1, :1, :1].expand_as(x[3])]
+    assert_close(results(module, broadcast), by_the_equations(module, broadcast))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [
+        *(slow(torch.bfloat16, 0.3), (torch.bfloat16, 1), slow(torch.bfloat16, 3)),
+        *((torch.float16, 0.3), slow(torch.float16, 1), slow(torch.float16, 3)),
+    ],
+    ids=str,
+)
 def test_short_numbers_are_as_close_as_tensor_operations(dtype: torch.dtype, scale: float) -> None:
     """Also where all keys look alike, which the inverse enlarges most, and where a few take all."""
     module, x = build(1, 64, 64, K=9), tensors(2, 1, 150, 64, dtype)
@@ -236,7 +260,7 @@ def test_short_numbers_are_as_close_as_tensor_operations(dtype: torch.dtype, sca
 
 def test_every_element_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """New memory is full of NaN, which no result may keep."""
-    module, x = build(2, 32, 32, K=5), tensors(4, 2, 75, 32)
+    module, x = build(1, 32, 32, K=5), tensors(4, 1, 75, 32)
     keep = ragged(4, 75)
     expected = results(module, x, keep)
     empty = torch.empty

@@ -46,11 +46,13 @@ def table(results: Sequence[RunResult], baselines: Baselines | None = None, widt
     for baseline, metrics in compared.items():
         guesses = [_aligned(str(metrics[name]) if name in metrics else "", "") for name in names]
         rows.append([baseline, *(cell for guess in guesses for cell in (guess, ""))])
-    narrow = _WIDTH if width is None else min(_WIDTH, max(width, LEAST_WIDTH))
     validated = ", ".join(f"{count:,} rows of {name}" for name, count in first.rows.items())
     text = f"in percent, on the validation data; epochs count from 0, as in cp-0000.model; {validated}"
-    lines = [*_fitted(columns, rows, width), *textwrap.wrap(text, narrow), *_below(groups, compared, narrow)]
-    return "\n".join(line.rstrip() for line in lines)
+    narrow = _WIDTH if width is None else min(_WIDTH, max(width, LEAST_WIDTH))
+    below = [*textwrap.wrap(text, narrow), *_below(groups, compared, narrow)]
+    if width is not None:
+        below = [part for line in below for part in textwrap.wrap(line, max(width, LEAST_WIDTH))]
+    return "\n".join(line.rstrip() for line in (*_fitted(columns, rows, width), *below))
 
 
 def _settings(runs: Sequence[RunResult]) -> list[str]:
