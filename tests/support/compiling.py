@@ -45,10 +45,10 @@ class Driver:
         return self._target
 
 
-def compile_instead_of_launching(found: list[tuple[str, Any]]) -> None:
+def compile_instead_of_launching(kernels: list[tuple[str, Any]]) -> None:
     def launcher(kernel: Any, grid: Any) -> Any:
         def warm_up(*args: Any, **options: Any) -> None:
-            found.append((kernel.fn.__name__, kernel.warmup(*args, grid=grid, **options)))
+            kernels.append((kernel.fn.__name__, kernel.warmup(*args, grid=grid, **options)))
 
         return warm_up
 
@@ -68,8 +68,8 @@ def resources(compiled: Any) -> dict[str, int]:
 
 def main(capability: int, cases: list[str]) -> None:
     triton.runtime.driver.set_active(Driver(capability))
-    found: list[tuple[str, Any]] = []
-    compile_instead_of_launching(found)
+    kernels: list[tuple[str, Any]] = []
+    compile_instead_of_launching(kernels)
     room = _ROOM[capability]
     ops.room = lambda device: room  # type: ignore[assignment]
     everything = [
@@ -83,7 +83,7 @@ def main(capability: int, cases: list[str]) -> None:
         dtype, *sizes = case.split(",")
         M, D, K = (*map(int, sizes), 33)[:3]
         for masked in (False, True):
-            found.clear()
+            kernels.clear()
             q, k, v = (torch.zeros(4, 12, 2 * M, D, dtype=getattr(torch, dtype), requires_grad=True) for _ in range(3))
             weight = torch.zeros(12, 1, K, 1, requires_grad=True)
             mask = AttentionMask(torch.ones(4, 2 * M, dtype=torch.bool))
@@ -91,7 +91,7 @@ def main(capability: int, cases: list[str]) -> None:
             rows = (mask.keep_BN, ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
             out = nystrom_attention(q, k, v, *(rows if masked else (None,) * 6), weight, M, 6)[0]
             out.backward(torch.zeros_like(out))
-            for name, compiled in found:
+            for name, compiled in kernels:
                 words = " ".join(f"{key}={value}" for key, value in resources(compiled).items())
                 sys.stdout.write(f"sm_{capability} {case} {'masked' if masked else 'all'} {name} {words}\n")
                 sys.stdout.flush()

@@ -7,7 +7,7 @@ import gc
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -37,8 +37,8 @@ _ALIKE = 16
 
 
 @dataclass(frozen=True)
-class CheckRow:
-    """One comparison; errors are ‖out − reference‖ / ‖reference‖ of the output and of the gradients."""
+class Comparison:
+    """What is compared."""
 
     dtype: str
     num_landmarks: int
@@ -48,6 +48,12 @@ class CheckRow:
     length: int
     conv_kernel_size: int | None
     masked: bool
+
+
+@dataclass(frozen=True)
+class CheckRow(Comparison):
+    """What came of a comparison; errors are ‖out − reference‖ / ‖reference‖ of the output and of the gradients."""
+
     seed: int
     ours: dict[str, float]
     plain: dict[str, float]
@@ -84,17 +90,9 @@ def ratio(ours: float, plain: float) -> float:
 
 
 @dataclass(frozen=True)
-class CheckItem:
-    """One comparison."""
+class CheckItem(Comparison):
+    """A comparison to make."""
 
-    dtype: str
-    num_landmarks: int
-    head_dim: int
-    rows: int
-    heads: int
-    length: int
-    conv_kernel_size: int | None
-    masked: bool
     number: int
     section: str = "check"
     seconds: float = 20.0
@@ -130,14 +128,7 @@ class CheckItem:
         expected = by_tensor_operations(plain, inputs, keep)
         is_masked = None if keep is None else ~keep[:, None, :, None]
         row = CheckRow(
-            dtype=self.dtype,
-            num_landmarks=self.num_landmarks,
-            head_dim=self.head_dim,
-            rows=self.rows,
-            heads=self.heads,
-            length=self.length,
-            conv_kernel_size=self.conv_kernel_size,
-            masked=self.masked,
+            **{field.name: getattr(self, field.name) for field in fields(Comparison)},
             seed=seed,
             ours=errors(ours, expected),
             plain=errors(usual, expected),
