@@ -68,7 +68,7 @@ def longest(lines: Iterable[str]) -> int:
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str]) -> str:
-    parts = []
+    parts: list[str] = []
     for column, width, cell in zip(columns, widths, row, strict=True):
         parts.append(" " * column.gap if parts else "")
         parts.append(f"{cell:<{width}}" if column.is_text else f"{cell:>{width}}")

@@ -1,8 +1,9 @@
 """The fused kernels against the float64 oracle: outputs, gradients, masks, lengths, sizes, strides."""
 
+from typing import Any
+
 import pytest
 import torch
-from _pytest.mark import ParameterSet
 from interpreting import DEVICE, ON_GPU
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -54,7 +55,7 @@ def ragged(B: int, N: int, seed: int = 3) -> Tensor:
     return keep.to(DEVICE)
 
 
-def slow(*values: object) -> ParameterSet:
+def slow(*values: object) -> Any:
     """What the interpreter takes seconds for, and what is like a case that is not marked."""
     return pytest.param(*values, marks=pytest.mark.slow)
 
