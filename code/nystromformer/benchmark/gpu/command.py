@@ -23,7 +23,8 @@ def measure_on_gpu(
         from nystromformer.benchmark.gpu.settings import choose_settings
         from nystromformer.benchmark.gpu.summary import failures, summary
     except ModuleNotFoundError as error:
-        raise UserError(f"the package {error.name} is not installed: pip install {error.name}") from None
+        package = str(error.name).partition(".")[0]
+        raise UserError(f"the package {package} is not installed: pip install {package}") from None
     settings = choose_settings(sections, minutes, seed, dry_run)
     folder.mkdir(parents=True, exist_ok=True)
     figures = run_gpu_benchmark(settings, folder, command)
