@@ -10,10 +10,12 @@ from nystromformer import cli
 
 
 def pretraining(
-    runs: Annotated[list[Path], typer.Argument(help="Experiment folders, such as nystrom-512 softmax-512.")],
-    out: Annotated[Path, typer.Option("--out", help="The picture.")] = Path("pretraining.png"),
+    runs: Annotated[list[Path], typer.Argument(help="Experiment folders to compare, such as nystrom-512 softmax-512.")],
+    out: Annotated[Path, typer.Option("--out", help="File of the picture: PNG, SVG or PDF by its ending.")] = Path(
+        "pretraining.png"
+    ),
 ) -> None:
-    """Draw loss, masked-token and sentence-order accuracy over the steps of any runs (the paper's Figures 5 and 6)."""
+    """Draw how runs learn: loss and accuracies over the steps, as in the paper's Figures 5 and 6."""
     from nystromformer.report.curves import draw_curves, read_run
 
     draw_curves([read_run(run) for run in runs], out)
@@ -21,14 +23,15 @@ def pretraining(
 
 
 def table2(
-    runs: Annotated[list[Path], typer.Argument(help="Experiment folders with finished fine-tuning runs.")],
-    out: Annotated[Path, typer.Option("--out", help="The table, NAME.md; NAME.json beside it.")] = Path("table2.md"),
+    runs: Annotated[list[Path], typer.Argument(help="Experiment folders whose fine-tuning runs are finished.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="File of the table, ending in .md; a .json of the same name stands beside it.")
+    ] = Path("table2.md"),
 ) -> None:
-    """Put the finished fine-tuning runs of any experiments beside the paper's Table 2."""
-    from nystromformer.report.table2 import write_table2
-    from nystromformer.report.terminal import fitted
+    """Put the results of fine-tuning beside the paper's Table 2, with how each was reached."""
+    from nystromformer.report.table2 import for_terminal, write_table2
 
-    typer.echo(fitted(write_table2(runs, out), shutil.get_terminal_size().columns))
+    typer.echo(for_terminal(write_table2(runs, out), shutil.get_terminal_size().columns))
     typer.echo(f"\ntable, settings and commands: {out}, {out.with_suffix('.json')}")
 
 

@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "files": ("errors",),
     "machine": (),
+    "tables": (),
     "flag_groups": (),
     "flags": ("flag_groups",),
     "cli": PLAIN,
@@ -34,14 +35,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "training": PLAIN,
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
-    "tasks.pretraining": (*PLAIN, *LIBRARY, "machine", "data", "training", "tasks.experiment"),
-    "tasks.finetuning": (*PLAIN, *LIBRARY, "machine", "data", "training", "tasks.experiment"),
+    "tasks.pretraining": (*PLAIN, *LIBRARY, "tables", "machine", "data", "training", "tasks.experiment"),
+    "tasks.finetuning": (*PLAIN, *LIBRARY, "tables", "machine", "data", "training", "tasks.experiment"),
     "tasks.glue": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
     "tasks.imdb": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
     "tasks.wikihop": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
     # What measures, and what shows; nothing else stands on these.
-    "benchmark": (*PLAIN, *LIBRARY, *TASKS, "machine", "data", "data.preprocessing", "training"),
-    "report": (*PLAIN, *LIBRARY, *TASKS, "machine", "data", "training", "benchmark"),
+    "benchmark": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "data.preprocessing", "training"),
+    "report": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "training", "benchmark"),
     # Containers know scripts by their names and experiments by their folders.
     "container": (*PLAIN, "cli", "flag_groups", "config", "tasks.experiment"),
 }

@@ -7,8 +7,8 @@ import pytest
 from small import run_here
 
 from nystromformer.benchmark import attention
-from nystromformer.benchmark.attention import AttentionBenchmark, Row
-from nystromformer.benchmark.attention_report import markdown, table
+from nystromformer.benchmark.attention import AttentionBenchmark, AttentionRow
+from nystromformer.benchmark.attention_report import table, to_paste
 from nystromformer.benchmark.timing import Timing
 
 METHODS = {
@@ -22,14 +22,14 @@ METHODS = {
 """Milliseconds forward, and with backward, and MiB."""
 
 
-def rows(*lengths: int) -> list[Row]:
+def rows(*lengths: int) -> list[AttentionRow]:
     """As measured: softmax up to its limit, times and memory in proportion to the length."""
 
     def timing(median: float) -> Timing:
         return Timing(median, 0.9 * median, 1.2 * median)
 
     return [
-        Row(length, name, *(timing(length / 512 * value) for value in (forward, both)), length / 512 * memory)
+        AttentionRow(length, name, *(timing(length / 512 * value) for value in (forward, both)), length / 512 * memory)
         for length in lengths
         for name, (forward, both, memory) in METHODS.items()
         if length <= attention.FUSED_LIMIT or "softmax" not in name
@@ -45,20 +45,20 @@ def cells(text: str) -> dict[tuple[str, str], list[str]]:
 
 
 def test_the_table_to_paste_has_every_spread_and_both_ratios() -> None:
-    text = markdown(AttentionBenchmark(), rows(512, 8192), {"date": "2026-01-01", "commit": "abc"}, "python x.py")
-    found = cells(text)
-    forward, softmax, base, both, *_, memory, of_softmax, of_base = found["512", attention.OURS]
+    text = to_paste(AttentionBenchmark(), rows(512, 8192), {"date": "2026-01-01", "commit": "abc"}, "python x.py")
+    shown = cells(text)
+    forward, softmax, base, both, *_, memory, of_softmax, of_base = shown["512", attention.OURS]
     assert (forward, softmax, base) == ("10.00 (9.00-12.00)", "2.00", "0.50")
     assert both == "30.00 (27.00-36.00)"
     assert (memory, of_softmax, of_base) == ("40.0", "2.00", "0.50")
     # With a mask beside with a mask.
-    assert found["512", attention.MASKED][1::3] == ["2.00", "3.00", "2.00"]
-    assert found["512", attention.MASKED_SOFTMAX][1::3] == ["1.00", "1.00", "1.00"]
+    assert shown["512", attention.MASKED][1::3] == ["2.00", "3.00", "2.00"]
+    assert shown["512", attention.MASKED_SOFTMAX][1::3] == ["1.00", "1.00", "1.00"]
     # Past the limit there is no softmax to compare with.
-    assert found["8192", attention.MASKED][1::3] == ["", "", ""]
-    assert found["8192", attention.MASKED][2::3] == ["0.60", "0.60", "0.75"]
-    assert all("(" in line[0] and "(" in line[3] for line in found.values())
-    assert not [method for _, method in found if method == attention.CONTROL]
+    assert shown["8192", attention.MASKED][1::3] == ["", "", ""]
+    assert shown["8192", attention.MASKED][2::3] == ["0.60", "0.60", "0.75"]
+    assert all("(" in line[0] and "(" in line[3] for line in shown.values())
+    assert not [method for _, method in shown if method == attention.CONTROL]
     for part in (
         "date 2026-01-01, commit abc",
         "12 heads of 64",
@@ -82,8 +82,8 @@ def test_the_text_says_the_same() -> None:
 def test_the_command_writes_its_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    flags = ["attention", "--lengths", "128,256", "--repeats", 1, "--threads", 1, "--out", tmp_path]
-    assert run_here(monkeypatch, "code/run_benchmark.py", *flags) == 0
+    flags = ["--lengths", "32,48", "--num_landmarks", 16, "--repeats", 1, "--threads", 1, "--out", tmp_path]
+    assert run_here(monkeypatch, "code/run_benchmark.py", "attention", *flags) == 0
     shown = capsys.readouterr().out
     assert "authors' formulation" in shown
     assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
@@ -93,6 +93,6 @@ def test_the_command_writes_its_results(
     assert {attention.MASKED, attention.MASKED_SOFTMAX} < methods
     text = (tmp_path / "attention.md").read_text()
     assert {method for _, method in cells(text)} == methods - {attention.CONTROL}
-    assert f"--lengths 128,256 --repeats 1 --threads 1 --out {tmp_path}`" in text
+    assert f"--lengths 32,48 --num_landmarks 16 --repeats 1 --threads 1 --out {tmp_path}`" in text
     assert run_here(monkeypatch, "code/run_benchmark.py", "attention", "--lengths", "100") == 2
     assert "multiples of --num_landmarks = 64" in capsys.readouterr().err

@@ -27,7 +27,7 @@ from nystromformer.benchmark.gpu.items import FAILED, LEFT_OUT, MEASURED, Outcom
 from nystromformer.benchmark.gpu.kernels import KernelRow
 from nystromformer.benchmark.gpu.methods import CUDNN, FLASH, OURS, TRANSFORMERS
 from nystromformer.benchmark.gpu.plots import draw
-from nystromformer.benchmark.gpu.report import markdown
+from nystromformer.benchmark.gpu.report import report
 from nystromformer.benchmark.gpu.run import as_data
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.summary import failures, omissions, summary
@@ -65,14 +65,14 @@ def test_shares_of_the_copy() -> None:
     four, six, both = UNITS
     milliseconds = 1e3 * 4 * UNIT / (2 * TERABYTE)  # half of the copy's 4 TB/s
     row = attention(4096, OURS, milliseconds, 10 * milliseconds)
-    found = figures(row, *ceilings())
-    shares = [found.share(row, count) for count in (four, six, both)]
-    assert [share and share.of_copy for share in shares] == pytest.approx([0.5, 0.75, 0.5 * 4 / 10])
-    assert [share and share.rate for share in shares] == pytest.approx([2e12, 3e12, 0.8e12])
-    alone = figures(row).share(row, four)
+    run = figures(row, *ceilings())
+    moved = [run.throughput(row, count) for count in (four, six, both)]
+    assert [each and each.of_copy for each in moved] == pytest.approx([0.5, 0.75, 0.5 * 4 / 10])
+    assert [each and each.rate for each in moved] == pytest.approx([2e12, 3e12, 0.8e12])
+    alone = figures(row).throughput(row, four)
     assert alone is not None
     assert alone.of_copy is None
-    assert found.share(AttentionRow(4096, 32, FLASH, reason="not there"), four) is None
+    assert run.throughput(AttentionRow(4096, 32, FLASH, reason="not there"), four) is None
 
 
 def test_ratios_are_of_medians_at_one_length() -> None:
@@ -82,13 +82,13 @@ def test_ratios_are_of_medians_at_one_length() -> None:
         attention(8192, FLASH, 8.0, 30.0),
         AttentionRow(4096, 32, TRANSFORMERS, reason="RuntimeError", failed=True),
     )
-    found = figures(*rows)
-    assert found.faster(4096, FLASH, FORWARD) == 8
-    assert found.faster(4096, FLASH, BOTH) == 7.5
-    assert found.leaner(4096, FLASH, BOTH) == pytest.approx(0.9)
-    assert found.faster(8192, FLASH, BOTH) is None
-    assert found.faster(4096, TRANSFORMERS, BOTH) is None
-    assert found.faster(4096, CUDNN, BOTH) is None
+    run = figures(*rows)
+    assert run.faster(4096, FLASH, FORWARD) == 8
+    assert run.faster(4096, FLASH, BOTH) == 7.5
+    assert run.leaner(4096, FLASH, BOTH) == pytest.approx(0.9)
+    assert run.faster(8192, FLASH, BOTH) is None
+    assert run.faster(4096, TRANSFORMERS, BOTH) is None
+    assert run.faster(4096, CUDNN, BOTH) is None
 
 
 def test_goals_are_met_missed_or_not_measured() -> None:
@@ -143,12 +143,12 @@ def test_speed_use_and_hours_of_training() -> None:
 
 def test_other_batches_of_a_length_are_compared_with_themselves() -> None:
     alone = AttentionRow(4096, 1, OURS, took(0.1), took(0.4)), AttentionRow(4096, 1, FLASH, took(0.3), took(0.6))
-    found = figures(*alone, attention(4096, OURS, 0.5, 2.0), attention(4096, FLASH, 4.0, 15.0))
-    assert found.faster(4096, FLASH, FORWARD) == 8
-    assert found.faster(4096, FLASH, FORWARD, rows=1) == pytest.approx(3)
-    assert found.lengths() == [4096]
+    run = figures(*alone, attention(4096, OURS, 0.5, 2.0), attention(4096, FLASH, 4.0, 15.0))
+    assert run.faster(4096, FLASH, FORWARD) == 8
+    assert run.faster(4096, FLASH, FORWARD, rows=1) == pytest.approx(3)
+    assert run.lengths() == [4096]
     assert figures(*alone).lengths() == []
-    assert "| 4096 | 1 | softmax, flash | 0.300 (0.270-0.330) | 3.00 |" in markdown(found, {})
+    assert "| 4096 | 1 | softmax, flash | 0.300 (0.270-0.330) | 3.00 |" in report(run, {})
 
 
 def test_the_longest_sequence_must_fit_the_device() -> None:
@@ -164,12 +164,12 @@ def test_the_longest_sequence_must_fit_the_device() -> None:
 def test_training_is_compared_each_at_its_faster() -> None:
     times = {("nystrom", False): 100.0, ("nystrom", True): 80.0, ("softmax", False): 150.0, ("softmax", True): 120.0}
     rows = [TrainingRow(4096, 8, name, compiled, time=took(value)) for (name, compiled), value in times.items()]
-    found = figures(*rows, TrainingRow(512, 64, "softmax", True, reason="no compiler"))
-    assert found.training_faster(4096, compiled=True) == pytest.approx(1.5)
-    assert found.training_faster(4096) == pytest.approx(1.5)
+    run = figures(*rows, TrainingRow(512, 64, "softmax", True, reason="no compiler"))
+    assert run.training_faster(4096, compiled=True) == pytest.approx(1.5)
+    assert run.training_faster(4096) == pytest.approx(1.5)
     assert figures(*rows[:1], *rows[2:]).training_faster(4096) == pytest.approx(1.2)
-    assert found.training_faster(512) is None
-    states = {goal.text[-40:]: goal.state for goal in found.goals() if "pretraining" in goal.text}
+    assert run.training_faster(512) is None
+    states = {goal.text[-40:]: goal.state for goal in run.goals() if "pretraining" in goal.text}
     assert list(states.values()) == [UNKNOWN, MISSED]
 
 
@@ -196,13 +196,13 @@ def everything() -> Figures:
 
 
 def test_failures_and_omissions_are_named() -> None:
-    found = everything()
-    assert failures(found) == [
+    run = everything()
+    assert failures(run) == [
         "kernels, 512 tokens: its process ended with status -11",
         "check, an item: out: error 1.00e+00, tensor operations 1.00e-03",
         "attention, an item, transformers: OutOfMemoryError: 3 | 4 GiB",
     ]
-    assert omissions(found) == [
+    assert omissions(run) == [
         "training, 2 x 16384 tokens: the time limit: it is over",
         "attention, an item, softmax, cuDNN: No available kernel",
         "attention, an item, CUDA graph of softmax, flash: capturing failed",
@@ -211,25 +211,25 @@ def test_failures_and_omissions_are_named() -> None:
 
 
 def test_report_summary_data_and_pictures(tmp_path: Path) -> None:
-    found = everything()
-    report = markdown(found, {"device": "a GPU", "commit": "abc"})
+    run = everything()
+    text = report(run, {"device": "a GPU", "commit": "abc"})
     for title in ("Goals", "Correctness", "Ceilings", "Kernels", "Attention", "Launches", "Pretraining steps"):
-        assert f"\n## {title}\n" in report
-    assert "dry run" not in report
-    assert "| keys | 0.500 (0.450-0.550) | 400.0 | 800 | 20.0 % |" in report
-    assert "| 4096 | 32 | softmax, flash | 4.000 (3.600-4.400) | 8.00 |" in report
-    assert "| times faster than flash softmax, forward, 4096 tokens | ≥ 6 | 8 | met |" in report
-    for line in (*failures(found), *omissions(found)):
-        assert f"- {line}\n" in report
-    lines = summary(found).splitlines()
+        assert f"\n## {title}\n" in text
+    assert "dry run" not in text
+    assert "| keys | 0.500 (0.450-0.550) | 400.0 | 800 | 20.0 % |" in text
+    assert "| 4096 | 32 | softmax, flash | 4.000 (3.600-4.400) | 8.00 |" in text
+    assert "| times faster than flash softmax, forward, 4096 tokens | ≥ 6 | 8 | met |" in text
+    for line in (*failures(run), *omissions(run)):
+        assert f"- {line}\n" in text
+    lines = summary(run).splitlines()
     assert len(lines) < 50
     assert "copy: 4,000 GB/s, read and written" in lines
-    assert lines[-3:] == [f"FAILED: {line}" for line in failures(found)]
-    data = json.loads(json.dumps(as_data(found, {"device": "a GPU"})))
-    assert data["failed"] == failures(found)
-    assert data["left out"] == omissions(found)
+    assert lines[-3:] == [f"FAILED: {line}" for line in failures(run)]
+    data = json.loads(json.dumps(as_data(run, {"device": "a GPU"})))
+    assert data["failed"] == failures(run)
+    assert data["left out"] == omissions(run)
     assert {goal["state"] for goal in data["goals"]} == {MET, MISSED, UNKNOWN}
-    draw(found, tmp_path, "a GPU")
+    draw(run, tmp_path, "a GPU")
     assert {path.name for path in tmp_path.iterdir()} == {"gpu-time.png", "gpu-bandwidth.png"}
 
 
@@ -237,6 +237,6 @@ def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:
     nothing = Figures(SETTINGS, [])
     draw(nothing, tmp_path, "")
     assert not list(tmp_path.iterdir())
-    assert "## Goals" in markdown(nothing, {})
+    assert "## Goals" in report(nothing, {})
     assert "goals: 0 met, 0 missed" in summary(nothing)
     assert "times faster" not in summary(nothing)

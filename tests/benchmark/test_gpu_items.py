@@ -90,6 +90,7 @@ def test_a_process_that_dies_costs_its_item_alone() -> None:
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_what_never_ends_is_stopped_and_costs_its_section_alone() -> None:
     ends = {"check": time.monotonic() + 25, "training": time.monotonic() + 60}
 

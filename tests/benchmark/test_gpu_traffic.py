@@ -44,11 +44,11 @@ def test_bytes_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     monkeypatch.setattr(plan, "ENOUGH_PROGRAMS", 1)
     rows = KernelItem(64).measure(GpuBenchmark(dry_run=not ON_GPU, sizes=TINY))
-    found = {row.kernel: row.nbytes for row in rows}
+    nbytes = {row.kernel: row.nbytes for row in rows}
     # Q, and its landmarks: of 32 numbers of 4 bytes.
-    assert found["query_landmarks_kernel"] == 4 * 32 * (64 + 32)
-    assert found[WHOLE] is None
-    assert list(found)[-1] == WHOLE
+    assert nbytes["query_landmarks_kernel"] == 4 * 32 * (64 + 32)
+    assert nbytes[WHOLE] is None
+    assert list(nbytes)[-1] == WHOLE
 
 
 def test_bytes_of_queries() -> None:

@@ -10,7 +10,7 @@ from small import run_here
 
 from nystromformer.benchmark import pretrain
 from nystromformer.benchmark.models import lengths_of_sentences, made_up_batch, masked_lm_step
-from nystromformer.benchmark.pretrain import PretrainBenchmark, Row, SparseHead, table
+from nystromformer.benchmark.pretrain import PretrainBenchmark, PretrainRow, SparseHead, table
 from nystromformer.benchmark.timing import Timing
 from nystromformer.data.masking import IGNORED_LABEL
 from nystromformer.model import PretrainingModel, count_parameters
@@ -98,8 +98,8 @@ def test_a_step_on_padded_rows_has_their_mask() -> None:
 
 
 def test_the_table_says_what_the_speed_is_made_of_and_what_padding_costs() -> None:
-    def row(method: str, milliseconds: float, tokens: int = 4096) -> Row:
-        return Row(512, 8, tokens, method, Timing(milliseconds, milliseconds, milliseconds), 100.0)
+    def row(method: str, milliseconds: float, tokens: int = 4096) -> PretrainRow:
+        return PretrainRow(512, 8, tokens, method, Timing(milliseconds, milliseconds, milliseconds), 100.0)
 
     padded_ours, padded_softmax = pretrain.PADDED.values()
     rows = [row(pretrain.OURS, 200), row(padded_ours, 210, 3932), row(pretrain.SOFTMAX, 300)]

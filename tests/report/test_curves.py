@@ -37,9 +37,9 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 def test_the_running_mean_lags_nowhere(count: int) -> None:
     """What rises evenly is its own centred mean, at both ends, too."""
     steps = list(range(10, 10 * count + 1, 10))
-    found, means = _smooth(steps, [0.5 * step for step in steps])
-    assert means == pytest.approx([0.5 * step for step in found])
-    assert len(found) == (count if count <= 10 else count - 4)
+    shown, means = _smooth(steps, [0.5 * step for step in steps])
+    assert means == pytest.approx([0.5 * step for step in shown])
+    assert len(shown) == (count if count <= 10 else count - 4)
 
 
 def test_the_running_mean_is_one() -> None:

@@ -12,8 +12,7 @@ from small import run_here, write_experiment
 
 from nystromformer.errors import UserError
 from nystromformer.report.finetuning import collect
-from nystromformer.report.table2 import PAPER, Table, write_table2
-from nystromformer.report.terminal import fitted
+from nystromformer.report.table2 import PAPER, Table, for_terminal, write_table2
 from nystromformer.tasks.finetuning.measured import Measured, keep_baselines
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
 from nystromformer.tasks.finetuning.spread import MARKS, Spread
@@ -85,14 +84,14 @@ def mnli(values: tuple[float, ...], mismatched: tuple[float, ...]) -> list[Epoch
 
 def tables(text: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """The rows of the main table, and of the details with their model and command, as the cells by their column."""
-    found: list[list[dict[str, str]]] = []
+    parts: list[list[dict[str, str]]] = []
     header: list[str] | None = None
     heading, waiting = "", iter(())
     for line in text.splitlines():
         if line.startswith("### "):
             heading = line.removeprefix("### ")
         if line.startswith("```sh"):
-            waiting = iter(found[-1] if heading != "Baselines" else [])
+            waiting = iter(parts[-1] if heading != "Baselines" else [])
         elif line.startswith(("python ", "torchrun ")):
             next(waiting, {})["command"] = line
         if not line.startswith("|"):
@@ -101,11 +100,11 @@ def tables(text: str) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if header is None:
             header = cells
-            found.append([])
-        elif set(cells) != {"---"}:
+            parts.append([])
+        elif not line.startswith("|---|"):
             assert len(cells) == len(header)
-            found[-1].append({"model": heading} | dict(zip(header, cells, strict=True)))
-    main, *details = found
+            parts[-1].append({"model": heading} | dict(zip(header, cells, strict=True)))
+    main, *details = parts
     return main, [row for part in details for row in part]
 
 
@@ -138,8 +137,8 @@ def measure(
         "command": f"python code/run_glue.py --task {task.removeprefix('glue/')} --baselines",
         "machine": {"date": "2026-01-02", "commit": "abc1234", "processor": "a processor, 2 cores"},
     }
-    found = {name: {k: Spread(*v) for k, v in figures.items()} for name, figures in baselines.items()}
-    measured = Measured(baselines=found, **entry | changes)
+    spreads = {name: {k: Spread(*v) for k, v in figures.items()} for name, figures in baselines.items()}
+    measured = Measured(baselines=spreads, **entry | changes)
     keep_baselines(experiment / "model" / task / "baselines.json", measured)
     return measured
 
@@ -249,7 +248,7 @@ def test_another_model_is_another_row(tmp_path: Path, change: dict[str, Any]) ->
 def test_layers_of_several_attentions_are_counted(tmp_path: Path) -> None:
     softmax = {"name": "softmax", "conv_kernel_size": 5}
     write_run(tmp_path / "e", attention=[NYSTROM, NYSTROM, softmax])
-    (row,) = collect([tmp_path / "e"]).rows
+    (row,) = collect([tmp_path / "e"]).models
     assert row.attention == "2 x nystrom (num_landmarks=64), 1 x softmax (conv_kernel_size=5)"
 
 
@@ -312,7 +311,7 @@ def test_the_command_repeats_what_was_chosen(tmp_path: Path) -> None:
     old = write_run(tmp_path / "e", seed=0, batch_size=16, command=f"{before} 3e-5 --epoch 1")
     new = write_run(tmp_path / "e", seed=2, batch_size=16, command=f"{before} 2e-5,3e-5 --epoch 1 --warmup 0.1")
     os.utime(old / "result.json", (1, 1))
-    (row,) = collect([tmp_path / "e"]).rows
+    (row,) = collect([tmp_path / "e"]).models
     text = row.tasks["glue/SST-2"].command
     expected = (
         "python code/run_glue.py --model 'my model' --baselines --epoch 1 --warmup 0.1 --batch_size 16 --lr 3e-05 "
@@ -477,15 +476,29 @@ def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_pat
     assert marks == {"near": "≈", "above": "", "below": "<", "chance": "≈"}
 
 
-def test_baselines_of_other_data_are_another_row(tmp_path: Path) -> None:
-    write_run(tmp_path / "e", values=(0.9,))
-    write_run(tmp_path / "f", values=(0.7,), data="e" * 64)
+def test_baselines_of_other_data_are_rows_that_say_whose(tmp_path: Path) -> None:
+    for name, value, data in (("e", 0.9, "d" * 64), ("f", 0.7, "e" * 64), ("g", 0.6, "e" * 64)):
+        write_run(tmp_path / name, values=(value,), data=data)
+        write_run(tmp_path / name, "glue/RTE", (0.9,))
+        measure(tmp_path / name, "glue/RTE", {"bag of words": {"accuracy": (0.6, None)}})
     measure(tmp_path / "e", "glue/SST-2", GUESSERS)
     measure(tmp_path / "e", "glue/SST-2", {"bag of words": {"accuracy": (0.7, None)}}, data="e" * 64)
-    main, _, _ = made(tmp_path, tmp_path / "e", tmp_path / "f")
-    assert [row["SST-2"] for row in main] == ["90.0", "70.0 ≈"]
-    found = {name: row["SST-2"] for name, row in guesser_rows(tmp_path).items()}
-    assert (found["bag of words"], found["bag of words (2)"]) == ("78.6 ± 1.0", "70.0")
+    main, _, _ = made(tmp_path, *(tmp_path / name for name in "efg"))
+    assert [row["SST-2"] for row in main] == ["90.0", "70.0 ≈", "60.0 <"]
+    assert {name: (row["SST-2"], row["RTE"]) for name, row in guesser_rows(tmp_path).items()} == {
+        "bag of words": ("", "60.0"),
+        "bag of words (data of e)": ("78.6 ± 1.0", ""),
+        "bag of words (data of f and g)": ("70.0", ""),
+        "majority class (data of e)": ("50.9", ""),
+    }
+
+
+def test_baselines_that_are_measured_for_some_models_say_for_which(tmp_path: Path) -> None:
+    write_run(tmp_path / "e")
+    write_run(tmp_path / "f", data="e" * 64)
+    measure(tmp_path / "e", "glue/SST-2", {"bag of words": {"accuracy": (0.7, None)}})
+    made(tmp_path, tmp_path / "e", tmp_path / "f")
+    assert {name: row["SST-2"] for name, row in guesser_rows(tmp_path).items()} == {"bag of words (data of e)": "70.0"}
 
 
 @pytest.mark.parametrize("other", [{"data": "e" * 64}, None], ids=["other-data", "none"])
@@ -586,20 +599,20 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 100, 120, 400])
 def test_a_terminals_table_fits_it(tmp_path: Path, width: int) -> None:
-    found = table(tmp_path)
-    text = fitted(found, width)
+    shown = table(tmp_path)
+    text = for_terminal(shown, width)
     assert max(map(len, text.splitlines())) <= width
     squeezed = "".join(text.split())
-    for label, cells in found.rows:
+    for label, cells in shown.rows:
         assert label.replace(" ", "") in squeezed
         assert all(cell.replace(" ", "") in squeezed for cell in cells)
-    assert all("".join(paragraph.split()) in squeezed for paragraph in found.below), "nothing is cut off"
-    in_one_piece = text.splitlines()[0].split() == " ".join(found.tasks).split()
+    assert all("".join(paragraph.split()) in squeezed for paragraph in shown.below), "nothing is cut off"
+    in_one_piece = text.splitlines()[0].split() == " ".join(shown.tasks).split()
     assert in_one_piece == (width >= 100)
 
 
 def test_in_a_narrow_terminal_each_task_has_all_its_figures(tmp_path: Path) -> None:
-    pieces = fitted(table(tmp_path), 80).split("\n\n")
+    pieces = for_terminal(table(tmp_path), 80).split("\n\n")
     assert pieces[0].splitlines()[0] == "SST-2"
     names = [line.split("  ")[1] for line in pieces[0].splitlines()[1:]]
     assert names == [

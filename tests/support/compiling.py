@@ -1,10 +1,12 @@
 """Compiling the kernels for a GPU that need not be here: Triton brings NVIDIA's assembler.
 
 `python tests/support/compiling.py 90 bfloat16,64,64 ...` prints what each kernel takes, for the compute capability 9.0
-and the dtype, landmarks, head dims and taps (33 where none are said) named; without any of these, all sizes. A process
-of its own, because it stands in for a GPU's driver.
+and the dtype, landmarks, head dims and taps (33 where none are said) named; without any of these, all sizes. `--first
+N` compiles N kernels alone, in the order of their launches. A process of its own, because it stands in for a GPU's
+driver.
 """
 
+import argparse
 import os
 import re
 import subprocess
@@ -45,10 +47,11 @@ class Driver:
         return self._target
 
 
-def compile_instead_of_launching(found: list[tuple[str, Any]]) -> None:
+def compile_instead_of_launching(kernels: list[tuple[str, Any]], most: int | None) -> None:
     def launcher(kernel: Any, grid: Any) -> Any:
         def warm_up(*args: Any, **options: Any) -> None:
-            found.append((kernel.fn.__name__, kernel.warmup(*args, grid=grid, **options)))
+            if most is None or len(kernels) < most:
+                kernels.append((kernel.fn.__name__, kernel.warmup(*args, grid=grid, **options)))
 
         return warm_up
 
@@ -66,10 +69,10 @@ def resources(compiled: Any) -> dict[str, int]:
     return {"shared": compiled.metadata.shared, "registers": int(usage[1]), "stack": int(usage[2])}
 
 
-def main(capability: int, cases: list[str]) -> None:
+def main(capability: int, cases: list[str], most: int | None) -> None:
     triton.runtime.driver.set_active(Driver(capability))
-    found: list[tuple[str, Any]] = []
-    compile_instead_of_launching(found)
+    kernels: list[tuple[str, Any]] = []
+    compile_instead_of_launching(kernels, most)
     room = _ROOM[capability]
     ops.room = lambda device: room  # type: ignore[assignment]
     everything = [
@@ -83,7 +86,7 @@ def main(capability: int, cases: list[str]) -> None:
         dtype, *sizes = case.split(",")
         M, D, K = (*map(int, sizes), 33)[:3]
         for masked in (False, True):
-            found.clear()
+            kernels.clear()
             q, k, v = (torch.zeros(4, 12, 2 * M, D, dtype=getattr(torch, dtype), requires_grad=True) for _ in range(3))
             weight = torch.zeros(12, 1, K, 1, requires_grad=True)
             mask = AttentionMask(torch.ones(4, 2 * M, dtype=torch.bool))
@@ -91,11 +94,16 @@ def main(capability: int, cases: list[str]) -> None:
             rows = (mask.keep_BN, ranges.bounds_BM1, ranges.counts_BM, ranges.lengths_B, ranges.first_BM, ranges.ids_BN)
             out = nystrom_attention(q, k, v, *(rows if masked else (None,) * 6), weight, M, 6)[0]
             out.backward(torch.zeros_like(out))
-            for name, compiled in found:
+            for name, compiled in kernels:
                 words = " ".join(f"{key}={value}" for key, value in resources(compiled).items())
                 sys.stdout.write(f"sm_{capability} {case} {'masked' if masked else 'all'} {name} {words}\n")
                 sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("capability", type=int)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--first", type=int)
+    flags = parser.parse_args()
+    main(flags.capability, flags.cases, flags.first)

@@ -21,6 +21,7 @@ from nystromformer.benchmark.peers import (
     installed,
 )
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
+from nystromformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,11 @@ FUSED_LIMIT = 4096
 
 @dataclass(frozen=True)
 class AttentionBenchmark:
-    """What is measured."""
+    """What is measured.
+
+    Raises:
+        UserError: a length that some peer cannot take.
+    """
 
     lengths: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384)
     batch: int = 1
@@ -45,9 +50,17 @@ class AttentionBenchmark:
     repeats: int = 15
     threads: int = 2
 
+    def __post_init__(self) -> None:
+        wrong = [n for n in self.lengths if n <= self.num_landmarks or n % self.num_landmarks]
+        if wrong:
+            raise UserError(
+                f"--lengths: expected multiples of --num_landmarks = {self.num_landmarks}, larger than it, because the "
+                f"peers accept no others; found {wrong}"
+            )
+
 
 @dataclass(frozen=True)
-class Row:
+class AttentionRow:
     """One method at one length."""
 
     length: int
@@ -59,7 +72,19 @@ class Row:
     """MiB at the peak of forward and backward."""
 
 
-def run_attention(settings: AttentionBenchmark) -> list[Row]:
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """Of `--lengths`, such as 512,1024.
+
+    Raises:
+        UserError: no numbers.
+    """
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--lengths: expected numbers separated by commas, found {text!r}") from None
+
+
+def run_attention(settings: AttentionBenchmark) -> list[AttentionRow]:
     """Measure every method at every length, all methods of a length side by side."""
     torch.set_num_threads(settings.threads)
     rows = []
@@ -70,7 +95,7 @@ def run_attention(settings: AttentionBenchmark) -> list[Row]:
             forward = time_side_by_side(forwards, repeats)
         both = time_side_by_side(boths, repeats)
         for name, work in boths.items():
-            rows.append(Row(length, name, forward[name], both[name], peak_memory(work)))
+            rows.append(AttentionRow(length, name, forward[name], both[name], peak_memory(work)))
         logger.info("%d tokens measured, %d repeats", length, repeats)
     return rows
 

@@ -15,10 +15,13 @@ from nystromformer.benchmark.attention import (
     SOFTMAX,
     WRITTEN_OUT_LIMIT,
     AttentionBenchmark,
-    Row,
+    AttentionRow,
+    run_attention,
 )
-from nystromformer.benchmark.timing import Timing, write_figures
+from nystromformer.benchmark.results import told, write_figures
+from nystromformer.benchmark.timing import Timing
 from nystromformer.machine import machine_facts
+from nystromformer.tables import Column, aligned, markdown
 
 _MASKED = (MASKED, MASKED_SOFTMAX)
 _LEFT_OUT = (
@@ -37,14 +40,14 @@ class _Compared:
     of_base: float
 
 
-def _compared(rows: Sequence[Row]) -> list[tuple[Row, tuple[_Compared, _Compared, _Compared]]]:
+def _compared(rows: Sequence[AttentionRow]) -> list[tuple[AttentionRow, tuple[_Compared, _Compared, _Compared]]]:
     """Forward, forward and backward, and memory of each row; a row with a mask beside softmax with the same mask."""
-    found = {(row.method, row.length): row for row in rows}
+    measured = {(row.method, row.length): row for row in rows}
 
-    def figure(row: Row, value: Callable[[Row], float], text: str) -> _Compared:
-        softmax = found.get((MASKED_SOFTMAX if row.method in _MASKED else SOFTMAX, row.length))
+    def figure(row: AttentionRow, value: Callable[[AttentionRow], float], text: str) -> _Compared:
+        softmax = measured.get((MASKED_SOFTMAX if row.method in _MASKED else SOFTMAX, row.length))
         of_softmax = None if softmax is None else value(row) / value(softmax)
-        return _Compared(text, of_softmax, value(row) / value(found[BASE, row.length]))
+        return _Compared(text, of_softmax, value(row) / value(measured[BASE, row.length]))
 
     return [
         (
@@ -63,22 +66,20 @@ def _shown(timing: Timing) -> str:
     return f"{timing.median:.2f} ({timing.low:.2f}-{timing.high:.2f})"
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[AttentionRow]) -> str:
     """Times, memory, and their ratios to softmax and to the authors' formulation at the same length."""
-    ratios = f"{'/soft':>6} {'/auth':>6}"
-    lines = [
-        f"{'tokens':>7}  {'method':28} {'forward ms':>22} {ratios} {'fwd+bwd ms':>25} {ratios} {'MiB':>8} {ratios}"
-    ]
-    for row, figures in _compared(rows):
-        cells = [
-            f"{figure.text:>{width}} {_ratio(figure.of_softmax):>6} {_ratio(figure.of_base):>6}"
-            for figure, width in zip(figures, (22, 25, 8), strict=True)
-        ]
-        lines.append(f"{row.length:>7}  {row.method:28} {' '.join(cells)}")
+    columns = [Column("tokens", 7), Column("method", 28, is_text=True)]
+    for heading, width in (("forward ms", 22), ("fwd+bwd ms", 25), ("MiB", 8)):
+        columns += [Column(heading, width, gap=1), Column("/soft", 6, gap=1), Column("/auth", 6, gap=1)]
+    lines = aligned(columns, ([str(row.length), row.method, *_cells(figures)] for row, figures in _compared(rows)))
     return "\n".join([*lines, _LEFT_OUT, "", *_scaling(rows)])
 
 
-def markdown(settings: AttentionBenchmark, rows: Sequence[Row], facts: Mapping[str, Any], command: str) -> str:
+def _cells(figures: Sequence[_Compared]) -> list[str]:
+    return [cell for each in figures for cell in (each.text, _ratio(each.of_softmax), _ratio(each.of_base))]
+
+
+def to_paste(settings: AttentionBenchmark, rows: Sequence[AttentionRow], facts: Mapping[str, Any], command: str) -> str:
     """The same to be pasted: what was measured and on what, a row for each method, and the command.
 
     Args:
@@ -90,38 +91,47 @@ def markdown(settings: AttentionBenchmark, rows: Sequence[Row], facts: Mapping[s
         f"landmarks, convolution {convolution}; " + ", ".join(f"{key} {value}" for key, value in facts.items()) + ".",
         "Medians (quartiles); all methods of a length in turn in one process. A padding mask hides the last tenth of "
         "the tokens; what has one is compared with softmax that has it too.",
-        "",
-        "| tokens | method | forward, ms | / softmax (SDPA) | / authors' | forward + backward, ms | / softmax | "
-        "/ authors' | peak memory, MiB | / softmax | / authors' |",
-        "|---" * 11 + "|",
     ]
-    for row, figures in _compared(rows):
-        if row.method != CONTROL:
-            cells = [cell for each in figures for cell in (each.text, _ratio(each.of_softmax), _ratio(each.of_base))]
-            lines.append(f"| {row.length} | {row.method} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", _LEFT_OUT, "", f"`{command}`"])
+    header = ["tokens", "method", "forward, ms", "/ softmax (SDPA)", "/ authors'", "forward + backward, ms"]
+    header += ["/ softmax", "/ authors'", "peak memory, MiB", "/ softmax", "/ authors'"]
+    cells = [
+        [str(row.length), row.method, *_cells(figures)] for row, figures in _compared(rows) if row.method != CONTROL
+    ]
+    return "\n".join([*lines, "", markdown(header, cells), "", _LEFT_OUT, "", f"`{command}`"])
 
 
 def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _scaling(rows: Sequence[Row]) -> list[str]:
+def _scaling(rows: Sequence[AttentionRow]) -> list[str]:
     """How time grows from the first to the last of the long lengths, relative to the length."""
     long = sorted({row.length for row in rows if row.length >= 4096})
     if len(long) < 2:
         return []
     first, last = long[0], long[-1]
-    found = {(row.method, row.length): row for row in rows}
+    measured = {(row.method, row.length): row for row in rows}
     lines = [f"time per token at {last} tokens over that at {first} (1 is proportional):"]
     for method in (OURS, MASKED, CONTROL):
-        a, b = found[method, first], found[method, last]
+        a, b = measured[method, first], measured[method, last]
         forward, both = (y.median / x.median * first / last for x, y in ((a.forward, b.forward), (a.both, b.both)))
         lines.append(f"  {method:24} forward {forward:.2f}, forward and backward {both:.2f}")
     return lines
 
 
-def write_results(settings: AttentionBenchmark, rows: Sequence[Row], folder: Path, command: str) -> None:
+def measure_attention(settings: AttentionBenchmark, folder: Path, command: str) -> str:
+    """Measure, write what `write_results` writes, and return what to print.
+
+    Args:
+        command: what repeats the measurement.
+    """
+    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
+    rows = run_attention(settings)
+    write_results(settings, rows, folder, command)
+    return told(table(rows), folder)
+
+
+def write_results(settings: AttentionBenchmark, rows: Sequence[AttentionRow], folder: Path, command: str) -> None:
     """`attention.json`, `attention.txt`, `attention.md` and `attention.png`.
 
     Args:
@@ -129,11 +139,11 @@ def write_results(settings: AttentionBenchmark, rows: Sequence[Row], folder: Pat
     """
     facts = machine_facts()
     header = write_figures(folder, "attention", facts, asdict(settings), rows, table(rows))
-    (folder / "attention.md").write_text(f"{markdown(settings, rows, facts, command)}\n", encoding="utf-8")
+    (folder / "attention.md").write_text(f"{to_paste(settings, rows, facts, command)}\n", encoding="utf-8")
     _draw(rows, folder / "attention.png", header)
 
 
-def _draw(rows: Sequence[Row], path: Path, header: str) -> None:
+def _draw(rows: Sequence[AttentionRow], path: Path, header: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

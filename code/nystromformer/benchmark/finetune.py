@@ -14,10 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.benchmark.models import BertSmall, standing_memory
-from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side, write_figures
+from nystromformer.benchmark.results import told, write_figures
+from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
+from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
 from nystromformer.model import ClassificationModel, count_parameters
+from nystromformer.tables import Column, aligned
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.objective import Classes, accuracy
@@ -33,11 +36,20 @@ logger = logging.getLogger(__name__)
 
 OURS, PADDED, PEER = "nystromformer, by length", "nystromformer, padded", "transformers, padded"
 _PAD = 1
+_COLUMNS = (
+    *(Column(width=26, is_text=True), Column("examples", 8, gap=1), Column("tokens each", 11, gap=1)),
+    *(Column("ms (quartiles)", 22, gap=1), Column("ms/example", 10, gap=1)),
+    *(Column(f"/ {PEER}", 22, gap=1), Column(f"/ {PADDED}", 23, gap=1), Column("MiB", 7, gap=1)),
+)
 
 
 @dataclass(frozen=True)
 class FinetuneBenchmark(BertSmall):
-    """What is measured: which rows, in which batches, on which model."""
+    """What is measured: which rows, in which batches, on which model.
+
+    Raises:
+        UserError: settings that do not go together.
+    """
 
     glue: Path | None = None
     """GLUE's folder, whose SST-2 rows are used; None: made-up ones of such lengths."""
@@ -52,9 +64,16 @@ class FinetuneBenchmark(BertSmall):
     repeats: int = 3
     threads: int = 2
 
+    def __post_init__(self) -> None:
+        if (self.glue is None) != (self.tokenizer is None):
+            raise UserError("--glue and --tokenizer: expected both or none")
+        if self.pad_to % self.num_landmarks:
+            raise UserError(f"--pad_to: expected a multiple of the {self.num_landmarks} landmarks, found {self.pad_to}")
+        super().__post_init__()
+
 
 @dataclass(frozen=True)
-class Row:
+class FinetuneRow:
     """One way to fine-tune."""
 
     method: str
@@ -95,7 +114,7 @@ class MadeUpRows:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def run_finetune_benchmark(settings: FinetuneBenchmark) -> list[Row]:
+def run_finetune_benchmark(settings: FinetuneBenchmark) -> list[FinetuneRow]:
     """Measure all ways side by side, a step of the loop each: batch, forward, backward, clipping, fused AdamW.
 
     Raises:
@@ -107,13 +126,13 @@ def run_finetune_benchmark(settings: FinetuneBenchmark) -> list[Row]:
     by_length, padded, peer = (_steps(settings, examples, device, name) for name in (OURS, PADDED, PEER))
     ways = {OURS: by_length, PADDED: padded, PEER: peer}
     times = time_side_by_side({name: way.work for name, way in ways.items()}, settings.repeats, warmup=1)
-    found = []
+    rows = []
     for name, way in ways.items():
         way.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
         memory = standing_memory(way.model) + peak_memory(way.longest)
         per_row = times[name].median / way.rows
-        found.append(Row(name, way.rows, way.tokens / way.rows, times[name], per_row, memory))
-    return found
+        rows.append(FinetuneRow(name, way.rows, way.tokens / way.rows, times[name], per_row, memory))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -151,8 +170,8 @@ def _steps(settings: FinetuneBenchmark, examples: Examples, device: Device, name
             return task.loss(batch)[0]
         # Its Nyström path takes no mask of two dimensions.
         mask = torch.zeros(batch["mask_BN"].shape, device=device.device).masked_fill(~batch["mask_BN"], -1e9)
-        found: Tensor = model(batch["tokens_BN"], attention_mask=mask[:, None, None, :], labels=batch["labels"]).loss
-        return found
+        mean: Tensor = model(batch["tokens_BN"], attention_mask=mask[:, None, None, :], labels=batch["labels"]).loss
+        return mean
 
     def train(steps: Sequence[Step] | Any) -> None:
         for step in steps:
@@ -187,24 +206,33 @@ def _no_metrics(scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
     return {"accuracy": accuracy(scores_NC, labels_N)}
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[FinetuneRow]) -> str:
     """Time of an example, and ratios to transformers and to ours padded."""
     base = {row.method: row for row in rows}
-    lines = [
-        f"{'':26} {'examples':>8} {'tokens each':>11} {'ms (quartiles)':>22} {'ms/example':>10} "
-        f"{'/ ' + PEER:>22} {'/ ' + PADDED:>23} {'MiB':>7}"
+    cells = [
+        [
+            row.method,
+            str(row.rows),
+            f"{row.tokens:.1f}",
+            f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})",
+            f"{row.per_row:.2f}",
+            *(f"{row.per_row / base[name].per_row:.3f}" for name in (PEER, PADDED)),
+            f"{row.memory:.0f}",
+        ]
+        for row in rows
     ]
-    for row in rows:
-        shown = f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})"
-        ratios = [row.per_row / base[name].per_row for name in (PEER, PADDED)]
-        lines.append(
-            f"{row.method:26} {row.rows:>8} {row.tokens:>11.1f} {shown:>22} {row.per_row:>10.2f} {ratios[0]:>22.3f} "
-            f"{ratios[1]:>23.3f} {row.memory:>7.0f}"
-        )
-    return "\n".join(lines)
+    return "\n".join(aligned(_COLUMNS, cells))
 
 
-def write_results(settings: FinetuneBenchmark, rows: Sequence[Row], folder: Path) -> None:
+def measure_finetuning(settings: FinetuneBenchmark, folder: Path) -> str:
+    """Measure, write what `write_results` writes, and return what to print."""
+    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
+    rows = run_finetune_benchmark(settings)
+    write_results(settings, rows, folder)
+    return told(table(rows), folder)
+
+
+def write_results(settings: FinetuneBenchmark, rows: Sequence[FinetuneRow], folder: Path) -> None:
     """`finetune.json` and `finetune.txt`."""
     chosen = {key: value.name if isinstance(value, Path) else value for key, value in asdict(settings).items()}
     write_figures(folder, "finetune", machine_facts(), chosen, rows, table(rows))

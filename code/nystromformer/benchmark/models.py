@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nystromformer.benchmark.timing import Work
 from nystromformer.config import AttentionName, ModelConfig
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
+from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
 from nystromformer.training.device import Device
 
@@ -24,7 +25,11 @@ _PAD = 1
 
 @dataclass(frozen=True)
 class BertSmall:
-    """Sizes of the model; by default the paper's BERT-small with RoBERTa's vocabulary."""
+    """Sizes of the model; by default the paper's BERT-small with RoBERTa's vocabulary.
+
+    Raises:
+        UserError: a width that heads do not divide.
+    """
 
     vocab_size: int = 50265
     width: int = 512
@@ -32,6 +37,10 @@ class BertSmall:
     num_landmarks: int = 64
     conv_kernel_size: int = 33
     dropout_prob: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.width % _HEAD_DIM:
+            raise UserError(f"--width: expected a multiple of the heads' {_HEAD_DIM}, found {self.width}")
 
     def config(self, length: int, attention: AttentionName = "nystrom") -> ModelConfig:
         """Ours, for rows of up to `length` tokens; softmax has no convolution."""
@@ -70,6 +79,26 @@ class BertSmall:
             attention_probs_dropout_prob=0.0,
             pad_token_id=_PAD,
         )
+
+
+def common_settings(
+    layers: int, width: int, vocab_size: int, precision: str, repeats: int, threads: int
+) -> dict[str, Any]:
+    """What flags say of the model and of the measurement, by the names that settings have for it.
+
+    Raises:
+        UserError: an unknown precision.
+    """
+    if precision not in ("float32", "bf16", "fp16"):
+        raise UserError(f"--precision: expected float32, bf16 or fp16, found {precision!r}")
+    return {
+        "num_layers": layers,
+        "width": width,
+        "vocab_size": vocab_size,
+        "mixed_precision": False if precision == "float32" else precision,
+        "repeats": repeats,
+        "threads": threads,
+    }
 
 
 def standing_memory(model: nn.Module) -> float:

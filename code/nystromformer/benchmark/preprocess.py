@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from nystromformer.benchmark.timing import write_figures
+from nystromformer.benchmark.results import told, write_figures
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
@@ -26,10 +26,15 @@ from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp
 from nystromformer.machine import machine_facts
+from nystromformer.tables import Column, aligned
 
 logger = logging.getLogger(__name__)
 
 OURS, BASE = "read, encode, pack, write", "tokenizers.encode_batch alone"
+_COLUMNS = (
+    *(Column("method", 32, is_text=True), Column("tokens", 12, gap=1), Column("seconds", 24, gap=1)),
+    *(Column("tokens/s", 10, gap=1), Column("ratio", 6, gap=1), Column("MiB", 7, gap=1)),
+)
 _SHARD_BYTES = 1 << 24
 _BATCH_SENTENCES = 4096
 _GENERATED_VOCABULARY = 8192
@@ -65,7 +70,7 @@ class PreprocessBenchmark:
 
 
 @dataclass(frozen=True)
-class Row:
+class PreprocessRow:
     """One method.
 
     seconds: of each repeat. memory: MiB at the peak of the largest process.
@@ -82,7 +87,7 @@ class Row:
         return self.tokens / statistics.median(self.seconds)
 
 
-def run_preprocess(settings: PreprocessBenchmark) -> list[Row]:
+def run_preprocess(settings: PreprocessBenchmark) -> list[PreprocessRow]:
     """Measure both in turn, again and again."""
     # before the tokenizers library makes its threads
     os.environ["RAYON_NUM_THREADS"] = str(settings.workers)
@@ -108,7 +113,10 @@ def run_preprocess(settings: PreprocessBenchmark) -> list[Row]:
         separators = sum(manifest.split(split).documents - 1 for split in ("train", "validation"))
         written = manifest.train.tokens + manifest.validation.tokens
         assert tokens - written <= separators, "both encode the same text"
-    return [Row(OURS, tokens, tuple(seconds[OURS]), memory), Row(BASE, tokens, tuple(seconds[BASE]), None)]
+    return [
+        PreprocessRow(OURS, tokens, tuple(seconds[OURS]), memory),
+        PreprocessRow(BASE, tokens, tuple(seconds[BASE]), None),
+    ]
 
 
 def _write_text(settings: PreprocessBenchmark, folder: Path) -> list[str]:
@@ -191,21 +199,32 @@ def _preprocess(settings: PreprocessBenchmark, folder: Path, out: Path) -> float
     return int(done.stdout) / 1024
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[PreprocessRow]) -> str:
     """Tokens a second, their ratio to the tokenizer alone, and memory."""
     base = next(row for row in rows if row.method == BASE)
-    lines = [f"{'method':32} {'tokens':>12} {'seconds':>24} {'tokens/s':>10} {'ratio':>6} {'MiB':>7}"]
-    for row in rows:
-        seconds = f"{statistics.median(row.seconds):.2f} ({min(row.seconds):.2f}-{max(row.seconds):.2f})"
-        memory = "" if row.memory is None else f"{row.memory:.0f}"
-        lines.append(
-            f"{row.method:32} {row.tokens:>12} {seconds:>24} {row.speed:>10.0f} {row.speed / base.speed:>6.2f} "
-            f"{memory:>7}"
-        )
-    return "\n".join(lines)
+    cells = [
+        [
+            row.method,
+            str(row.tokens),
+            f"{statistics.median(row.seconds):.2f} ({min(row.seconds):.2f}-{max(row.seconds):.2f})",
+            f"{row.speed:.0f}",
+            f"{row.speed / base.speed:.2f}",
+            "" if row.memory is None else f"{row.memory:.0f}",
+        ]
+        for row in rows
+    ]
+    return "\n".join(aligned(_COLUMNS, cells))
 
 
-def write_results(settings: PreprocessBenchmark, rows: Sequence[Row], folder: Path) -> None:
+def measure_preprocessing(settings: PreprocessBenchmark, folder: Path) -> str:
+    """Measure, write what `write_results` writes, and return what to print."""
+    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
+    rows = run_preprocess(settings)
+    write_results(settings, rows, folder)
+    return told(table(rows), folder)
+
+
+def write_results(settings: PreprocessBenchmark, rows: Sequence[PreprocessRow], folder: Path) -> None:
     """`preprocess.json` and `preprocess.txt`."""
     facts = machine_facts()
     del facts["threads"], facts["device"], facts["torch"]

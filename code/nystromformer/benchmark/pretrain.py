@@ -4,6 +4,7 @@ Shapes: B rows, N tokens, K masked positions, E width.
 """
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,12 +21,14 @@ from nystromformer.benchmark.models import (
     standing_memory,
     take_step,
 )
-from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side, write_figures
+from nystromformer.benchmark.results import told, write_figures
+from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
 from nystromformer.config import AttentionName, ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
 from nystromformer.model import MaskedLMHead, PretrainingModel, count_parameters
 from nystromformer.model.layers import at_positions
+from nystromformer.tables import Column, aligned
 from nystromformer.training.compile import compile_units, missing_compiler
 from nystromformer.training.device import Device, choose_device
 
@@ -39,6 +42,10 @@ PADDED = {OURS: f"{OURS}, padded rows", SOFTMAX: f"{SOFTMAX}, padded rows"}
 """The same models on rows that end in padding, with its mask."""
 _GOAL = 1.08
 """Of the time of full rows, at most, that padded ones may take."""
+_COLUMNS = (
+    *(Column("tokens x rows", 13), Column("step", 28, is_text=True), Column("ms (quartiles)", 22, gap=1)),
+    *(Column("ratio", 5, gap=1), Column("tokens/s", 10, gap=1), Column("MiB", 8, gap=1), Column("ratio", 5, gap=1)),
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class PretrainBenchmark(BertSmall):
 
 
 @dataclass(frozen=True)
-class Row:
+class PretrainRow:
     """One way to make a step, at one size."""
 
     length: int
@@ -69,7 +76,23 @@ class Row:
     """MiB at the peak of a step, weights and optimizer included."""
 
 
-def run_pretrain_benchmark(settings: PretrainBenchmark) -> list[Row]:
+def parse_sizes(text: str) -> tuple[tuple[int, int], ...]:
+    """Tokens and rows of `--sizes`, such as 512x8,4096x1.
+
+    Raises:
+        UserError: another form, or a size that transformers does not take.
+    """
+    matches = [re.fullmatch(r"(\d+)x(\d+)", part.strip()) for part in text.split(",")]
+    sizes = tuple((int(match[1]), int(match[2])) for match in matches if match)
+    if len(sizes) < len(matches) or any(n <= 64 or n % 64 or not rows for n, rows in sizes):
+        raise UserError(
+            "--sizes: expected TOKENSxROWS separated by commas, such as 512x8,4096x1, with more tokens than the 64 "
+            f"landmarks and a multiple of them (transformers accepts no others); found {text!r}"
+        )
+    return sizes
+
+
+def run_pretrain_benchmark(settings: PretrainBenchmark) -> list[PretrainRow]:
     """Measure all ways to make a step, side by side at each size."""
     torch.set_num_threads(settings.threads)
     device = choose_device("auto", settings.mixed_precision)
@@ -82,7 +105,7 @@ def run_pretrain_benchmark(settings: PretrainBenchmark) -> list[Row]:
         for name, step in steps.items():
             step.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
             memory = standing_memory(step.model) + peak_memory(step.work)
-            rows.append(Row(length, count, step.tokens, name, times[name], memory))
+            rows.append(PretrainRow(length, count, step.tokens, name, times[name], memory))
         logger.info("%d x %d tokens measured", count, length)
     return rows
 
@@ -154,8 +177,8 @@ def _peer(model: nn.Module, batch: Mapping[str, Tensor], device: Device) -> Work
     optimizer = adamw(model)
 
     def loss() -> Tensor:
-        found: Tensor = model(batch["tokens_BN"], labels=batch["labels_BN"]).loss
-        return found
+        mean: Tensor = model(batch["tokens_BN"], labels=batch["labels_BN"]).loss
+        return mean
 
     return lambda: take_step(loss, model, optimizer, device)
 
@@ -171,27 +194,31 @@ def _sparse(model: SparseHead, batch: Mapping[str, Tensor], device: Device) -> W
     return lambda: take_step(loss, model, optimizer, device)
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[PretrainRow]) -> str:
     """Times, memory, and ratios to transformers in float32 at the same size; what they are made of, below."""
-    lines = [f"{'tokens x rows':>13}  {'step':28} {'ms (quartiles)':>22} ratio {'tokens/s':>10} {'MiB':>8} ratio"]
     sizes = dict.fromkeys((row.length, row.rows) for row in rows)
-    found = {size: {row.method: row for row in rows if (row.length, row.rows) == size} for size in sizes}
-    for row in rows:
-        other, time = found[row.length, row.rows][PEER], row.time
-        shown = f"{time.median:.0f} ({time.low:.0f}-{time.high:.0f})"
-        speed = 1e3 * row.tokens / time.median
-        lines.append(
-            f"{f'{row.length} x {row.rows}':>13}  {row.method:28} {shown:>22} {time.median / other.time.median:>5.2f} "
-            f"{speed:>10,.0f} {row.memory:>8.0f} {row.memory / other.memory:>5.2f}"
-        )
+    methods = {size: {row.method: row for row in rows if (row.length, row.rows) == size} for size in sizes}
+    lines = aligned(_COLUMNS, (_cells(row, methods[row.length, row.rows][PEER]) for row in rows))
     lines.append("")
-    for (length, count), methods in found.items():
-        lines.append(f"{length} x {count}: {_parts(methods)}")
-        lines += [f"{length} x {count}: {_padding(methods[name], methods[PADDED[name]])}" for name in PADDED]
+    for (length, count), alike in methods.items():
+        lines.append(f"{length} x {count}: {_parts(alike)}")
+        lines += [f"{length} x {count}: {_padding(alike[name], alike[PADDED[name]])}" for name in PADDED]
     return "\n".join(lines)
 
 
-def _parts(methods: Mapping[str, Row]) -> str:
+def _cells(row: PretrainRow, peer: PretrainRow) -> list[str]:
+    return [
+        f"{row.length} x {row.rows}",
+        row.method,
+        f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})",
+        f"{row.time.median / peer.time.median:.2f}",
+        f"{1e3 * row.tokens / row.time.median:,.0f}",
+        f"{row.memory:.0f}",
+        f"{row.memory / peer.memory:.2f}",
+    ]
+
+
+def _parts(methods: Mapping[str, PretrainRow]) -> str:
     """What the speed beside transformers is the product of."""
     ours, sparse, peer = (methods[name].time.median for name in (OURS, SPARSE, PEER))
     return (
@@ -200,7 +227,7 @@ def _parts(methods: Mapping[str, Row]) -> str:
     )
 
 
-def _padding(full: Row, padded: Row) -> str:
+def _padding(full: PretrainRow, padded: PretrainRow) -> str:
     ratio = padded.time.median / full.time.median
     filled, verdict = padded.tokens / full.tokens, "kept" if ratio <= _GOAL else "missed"
     return (
@@ -209,6 +236,14 @@ def _padding(full: Row, padded: Row) -> str:
     )
 
 
-def write_results(settings: PretrainBenchmark, rows: Sequence[Row], folder: Path) -> None:
+def measure_pretraining(settings: PretrainBenchmark, folder: Path) -> str:
+    """Measure, write what `write_results` writes, and return what to print."""
+    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
+    rows = run_pretrain_benchmark(settings)
+    write_results(settings, rows, folder)
+    return told(table(rows), folder)
+
+
+def write_results(settings: PretrainBenchmark, rows: Sequence[PretrainRow], folder: Path) -> None:
     """`pretrain.json` and `pretrain.txt`."""
     write_figures(folder, "pretrain", machine_facts(), asdict(settings), rows, table(rows))

@@ -3,14 +3,10 @@
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
-
-from nystromformer.files import write_json
 
 Work = Callable[[], object]
 
@@ -66,21 +62,6 @@ def peak_memory(work: Work) -> float:
         now += change
         peak = max(peak, now)
     return peak / 2**20
-
-
-def write_figures(
-    folder: Path, name: str, facts: Mapping[str, Any], settings: Mapping[str, Any], rows: Sequence[Any], table: str
-) -> str:
-    """Write `<name>.json` and `<name>.txt`, both with the facts of the machine; returns these on one line.
-
-    Args:
-        rows: dataclasses.
-    """
-    data = {"machine": facts, "settings": settings, "rows": [asdict(row) for row in rows]}
-    write_json(folder / f"{name}.json", data)
-    header, chosen = (", ".join(f"{key} {value}" for key, value in part.items()) for part in (facts, settings))
-    (folder / f"{name}.txt").write_text(f"{header}\n{chosen}\n\n{table}\n", encoding="utf-8")
-    return header
 
 
 def summarise(values: list[float]) -> Timing:

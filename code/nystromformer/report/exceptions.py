@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 from nystromformer.attention import Holds, Needs, create_attention
+from nystromformer.tables import markdown
 
 VARIANTS: dict[str, dict[str, object]] = {
     "softmax": {"name": "softmax"},
@@ -23,14 +24,11 @@ VARIANTS: dict[str, dict[str, object]] = {
 def exceptions_table() -> str:
     """Markdown: a row per attention, a column per property of the contract, and what the method needs."""
     properties = [field.name for field in fields(Holds)]
-    lines = [
-        "| attention | " + " | ".join(name.replace("_", " ") for name in properties) + " | needs |",
-        "|---" * (len(properties) + 2) + "|",
-    ]
+    rows = []
     for label, parameters in VARIANTS.items():
         options = dict(parameters)
         module = create_attention(str(options.pop("name")), num_heads=1, head_dim=1, **options)
         kept = ["yes" if getattr(module.holds, name) else "no" for name in properties]
         needed = [field.name.replace("_", " ") for field in fields(Needs) if getattr(module.needs, field.name)]
-        lines.append(f"| `{label}` | " + " | ".join(kept) + f" | {', '.join(needed) or '-'} |")
-    return "\n".join(lines)
+        rows.append([f"`{label}`", *kept, ", ".join(needed) or "-"])
+    return markdown(["attention", *(name.replace("_", " ") for name in properties), "needs"], rows)

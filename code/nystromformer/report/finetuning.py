@@ -70,16 +70,17 @@ class Repeats:
         """What stands beside a shown figure: whether it is clear of the baselines."""
         run = self.on_test[0] if self.on_test else self.first
         rows = sum(run.test_rows.values()) if self.on_test else rows_behind(name, run.rows)
-        return mark(name, self.shown[name], (found[name] for found in self.baselines.values() if name in found), rows)
+        guesses = (figures[name] for figures in self.baselines.values() if name in figures)
+        return mark(name, self.shown[name], guesses, rows)
 
     @property
     def baselines(self) -> dict[str, dict[str, Spread]]:
         """The guessers' figures for the shown ones, on the same rows."""
         ending = "_test" if self.on_test else ""
-        found = self.measured.baselines if self.measured is not None else {}
+        measured = self.measured.baselines if self.measured is not None else {}
         return {
             guesser: {name: figures[name + ending] for name in self.shown if name + ending in figures}
-            for guesser, figures in found.items()
+            for guesser, figures in measured.items()
         }
 
     @property
@@ -109,7 +110,7 @@ class Repeats:
 
 
 @dataclass(frozen=True)
-class Row:
+class FinetunedModel:
     """What was reached from one pretraining checkpoint with one attention."""
 
     name: str
@@ -130,7 +131,7 @@ class Row:
 class Finished:
     """The runs of some experiments."""
 
-    rows: list[Row]
+    models: list[FinetunedModel]
     unfinished: list[str]
     """Folders of runs without a result."""
 
@@ -141,7 +142,7 @@ def collect(folders: Sequence[Path]) -> Finished:
     Raises:
         UserError: a folder is no experiment or has no finished run, or a result cannot be read.
     """
-    rows: list[Row] = []
+    models: list[FinetunedModel] = []
     unfinished: list[str] = []
     measured: dict[str, list[Measured]] = {}
     different: dict[Path, Path] = {}
@@ -153,7 +154,7 @@ def collect(folders: Sequence[Path]) -> Finished:
         checkpoints = read_experiment(folder).checkpoints
         results: list[RunResult] = []
         waiting: list[str] = []
-        for place in (found for pattern in _PLACES for found in sorted(checkpoints.glob(pattern))):
+        for place in (run for pattern in _PLACES for run in sorted(checkpoints.glob(pattern))):
             result = read_result(place)
             if result is not None:
                 results.append(_checked(result))
@@ -167,34 +168,33 @@ def collect(folders: Sequence[Path]) -> Finished:
             )
         for task, place in dict.fromkeys((run.task, Path(run.folder).parent) for run in results):
             measured.setdefault(task, []).extend(read_baselines(place / BASELINES))
-        rows += _rows(name, results)
+        models += _models(name, results)
         unfinished += waiting
-    return Finished([_compared(row, measured) for row in rows], unfinished)
+    return Finished([_compared(model, measured) for model in models], unfinished)
 
 
-def _compared(row: Row, measured: Mapping[str, Sequence[Measured]]) -> Row:
-    """A row whose runs know the baselines on their data, whichever experiment measured them."""
+def _compared(model: FinetunedModel, measured: Mapping[str, Sequence[Measured]]) -> FinetunedModel:
+    """A model whose runs know the baselines on their data, whichever experiment measured them."""
     tasks = {}
-    for task, runs in row.tasks.items():
+    for task, runs in model.tasks.items():
         tested = runs.on_test[0].predicted if runs.on_test else None
-        found = find_baselines(measured[runs.first.task], runs.first.data, tested)
-        tasks[task] = replace(runs, measured=found)
-    return replace(row, tasks=tasks)
+        tasks[task] = replace(runs, measured=find_baselines(measured[runs.first.task], runs.first.data, tested))
+    return replace(model, tasks=tasks)
 
 
-def _rows(name: str, results: Sequence[RunResult]) -> list[Row]:
-    """Rows of an experiment, those of early checkpoints first."""
+def _models(name: str, results: Sequence[RunResult]) -> list[FinetunedModel]:
+    """Those of an experiment, of early checkpoints first."""
     together: dict[tuple[Any, ...], list[RunResult]] = {}
     for run in results:
         origin = (run.checkpoint_step, run.checkpoint, run.checkpoint_sha256)
         together.setdefault((*origin, json.dumps(run.attention, sort_keys=True)), []).append(run)
-    rows = []
+    models = []
     for key in sorted(together):
         step, checkpoint, sha256, _ = key
         runs = together[key]
         cells = {task: _best([run for run in runs if _column(run) == task]) for task in map(_column, runs)}
-        rows.append(Row(name, checkpoint, step, sha256, _attention(runs[0].attention), cells))
-    return rows
+        models.append(FinetunedModel(name, checkpoint, step, sha256, _attention(runs[0].attention), cells))
+    return models
 
 
 def _column(run: RunResult) -> str:
@@ -249,8 +249,8 @@ def _checked(run: RunResult) -> RunResult:
         ]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("a text is missing")
-        (row,) = _rows("", [run])
-        runs = row.tasks[_column(run)]
+        (model,) = _models("", [run])
+        runs = model.tasks[_column(run)]
         # What the report will print, tried on this run alone.
         _ = runs.command
         numbers = [epoch.metrics[name] for epoch in run.epochs for name in runs.metrics]

@@ -1,5 +1,6 @@
 """Finished fine-tuning runs beside the paper's Table 2."""
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile, write_json
-from nystromformer.report.finetuning import Finished, Repeats, Row, collect
+from nystromformer.report.finetuning import FinetunedModel, Finished, Repeats, collect
+from nystromformer.tables import LEAST_WIDTH, Column, fitted, markdown
 from nystromformer.tasks.finetuning.measured import Measured
 from nystromformer.tasks.finetuning.results import tested_weights
 from nystromformer.tasks.finetuning.spread import MARKS
@@ -98,40 +100,54 @@ def write_table2(folders: Sequence[Path], out: Path) -> Table:
     return table
 
 
+def for_terminal(table: Table, width: int) -> str:
+    """The table and what stands below it, in lines of at most so many characters."""
+    columns = [Column(heading, is_text=True) for heading in ("", *table.tasks)]
+    lines = fitted(columns, [[label, *cells] for label, cells in table.rows], width)
+    below = (line for text in table.below for line in ("", *textwrap.wrap(text, max(width, LEAST_WIDTH))))
+    return "\n".join([*lines, *below])
+
+
 def table2(finished: Finished) -> Table:
     """The paper's figures, ours, and those of the guessers, for the tasks that there are runs of."""
     tasks = _tasks(finished)
-    labels = _labels(finished.rows)
+    labels = _labels(finished.models)
     rows = [(f"{name} (paper)", [_paper_cell(values, task) for task in tasks]) for name, values in PAPER.items()]
-    for row, label in zip(finished.rows, labels, strict=True):
-        rows.append((label, [_cell(row.tasks[task]) if task in row.tasks else "" for task in tasks]))
-    rows += _guesser_rows(finished, tasks)
+    for model, label in zip(finished.models, labels, strict=True):
+        rows.append((label, [_cell(model.tasks[task]) if task in model.tasks else "" for task in tasks]))
+    rows += _guesser_rows(finished, tasks, labels)
     below = [_LEGEND]
-    if any(runs.measured for _, _, runs in _cells(finished)):
+    if any(runs.measured for _, _, runs in _cells(finished, labels)):
         below += [MARKS, RESAMPLED]
     return Table([_COLUMNS.get(task, task) for task in tasks], rows, below + _notes(finished, labels))
 
 
 def _tasks(finished: Finished) -> list[str]:
     """Those that there are runs of, the paper's first."""
-    found = {task for row in finished.rows for task in row.tasks}
-    known = [task for task in _COLUMNS if task in found]
-    return known + sorted(found - set(known))
+    tasks = {task for model in finished.models for task in model.tasks}
+    known = [task for task in _COLUMNS if task in tasks]
+    return known + sorted(tasks - set(known))
 
 
-def _cells(finished: Finished) -> list[tuple[Row, str, Repeats]]:
-    """Row, task and runs of each figure, column by column."""
-    return [(row, task, row.tasks[task]) for task in _tasks(finished) for row in finished.rows if task in row.tasks]
+def _cells(finished: Finished, labels: Sequence[str]) -> list[tuple[str, str, Repeats]]:
+    """Label of the model, task and runs of each figure, column by column."""
+    labelled = list(zip(labels, finished.models, strict=True))
+    return [
+        (label, task, model.tasks[task])
+        for task in _tasks(finished)
+        for label, model in labelled
+        if task in model.tasks
+    ]
 
 
-def _labels(rows: Sequence[Row]) -> list[str]:
-    """The experiments' names, and what tells rows of one experiment apart."""
+def _labels(models: Sequence[FinetunedModel]) -> list[str]:
+    """The experiments' names, and what tells models of one experiment apart."""
     labels = []
-    for row in rows:
-        alike = [other for other in rows if other.name == row.name]
-        parts = [row.name]
-        parts += [row.origin] if len({other.origin for other in alike}) > 1 else []
-        parts += [row.attention] if len({other.attention for other in alike}) > 1 else []
+    for model in models:
+        alike = [other for other in models if other.name == model.name]
+        parts = [model.name]
+        parts += [model.origin] if len({other.origin for other in alike}) > 1 else []
+        parts += [model.attention] if len({other.attention for other in alike}) > 1 else []
         labels.append(", ".join(parts))
     return labels
 
@@ -155,27 +171,33 @@ def _untested(runs: Repeats) -> bool:
     return runs.first.task in _TESTED and not runs.on_test
 
 
-def _guesser_rows(finished: Finished, tasks: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """A row for each guesser; another one where a task's runs are on different data."""
-    shown = [(task, runs) for _, task, runs in _cells(finished) if not _untested(runs)]
-    compared = {task: [runs for each, runs in shown if each == task] for task in tasks}
-    names = dict.fromkeys(name for _, _, runs in _cells(finished) for name in runs.baselines) or _GUESSERS
+def _guesser_rows(finished: Finished, tasks: Sequence[str], labels: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """A row for each guesser; where a task's runs are on different data, one for each, which says whose data it is."""
+    figures = _cells(finished, labels)
+    compared = {
+        task: [(label, runs) for label, each, runs in figures if each == task and not _untested(runs)] for task in tasks
+    }
     rows = []
-    for name in names:
-        cells = {task: _guesses(name, runs) for task, runs in compared.items()}
-        for number in range(max(map(len, cells.values()))):
-            label = f"{name} ({number + 1})" if number else name
-            rows.append((label, [found[number] if number < len(found) else "" for found in cells.values()]))
+    for name in dict.fromkeys(name for _, _, runs in figures for name in runs.baselines) or _GUESSERS:
+        cells = {task: _guesses(name, models) for task, models in compared.items()}
+        owners = {models for each in cells.values() for models, cell in each.items() if cell} or {()}
+        for models in sorted(owners, key=lambda models: [labels.index(label) for label in models]):
+            label = f"{name} (data of {' and '.join(models)})" if models else name
+            rows.append((label, [each.get(models, "") for each in cells.values()]))
     return rows
 
 
-def _guesses(name: str, several: Sequence[Repeats]) -> list[str]:
-    """A guesser's cell for each data that a task's runs are on."""
-    measured = [runs for runs in several if runs.measured is not None]
+def _guesses(name: str, models: Sequence[tuple[str, Repeats]]) -> dict[tuple[str, ...], str]:
+    """A guesser's cell for each data that a task's runs are on, by the models whose data it is; by none of them where
+    it is that of all.
+    """
+    measured = [(label, runs) for label, runs in models if runs.measured is not None]
     if not measured:
-        return ["not measured" if any(runs.first.task not in _WITHOUT_BASELINES for runs in several) else ""]
-    cells = {_data(runs): " / ".join(map(str, runs.baselines.get(name, {}).values())) for runs in measured}
-    return list(cells.values())
+        unmeasured = any(runs.first.task not in _WITHOUT_BASELINES for _, runs in models)
+        return {(): "not measured" if unmeasured else ""}
+    cells = {_data(runs): " / ".join(map(str, runs.baselines.get(name, {}).values())) for _, runs in measured}
+    owners = {data: tuple(label for label, runs in measured if _data(runs) == data) for data in cells}
+    return {() if len(owners[data]) == len(models) else owners[data]: cell for data, cell in cells.items()}
 
 
 def _data(runs: Repeats) -> tuple[str, bool]:
@@ -185,26 +207,24 @@ def _data(runs: Repeats) -> tuple[str, bool]:
 
 def _notes(finished: Finished, labels: Sequence[str]) -> list[str]:
     """What limits the figures, each once."""
-    label_of = {id(row): label for row, label in zip(finished.rows, labels, strict=True)}
+    figures = _cells(finished, labels)
 
     def those(says: Callable[[Repeats], Iterable[str]]) -> list[str]:
         """What is said of some figures, with the task, and the models where it does not hold of all of the task."""
-        found: dict[tuple[str, str], list[str]] = {}
-        for row, task, runs in _cells(finished):
+        said: dict[tuple[str, str], list[str]] = {}
+        for label, task, runs in figures:
             for text in says(runs):
-                found.setdefault((task, text), []).append(label_of[id(row)])
-        counts = [each for _, each, _ in _cells(finished)]
+                said.setdefault((task, text), []).append(label)
+        counts = [task for _, task, _ in figures]
         return [
             f"{_short(task)}{'' if len(models) == counts.count(task) else ' of ' + ' and '.join(models)}: {text}"
-            for (task, text), models in found.items()
+            for (task, text), models in said.items()
         ]
 
     notes = [f"† {text}" for text in those(lambda runs: runs.first.warnings)]
     notes += those(_fewer_seeds) + those(_other_weights)
     unmeasured = dict.fromkeys(
-        _short(task)
-        for _, task, runs in _cells(finished)
-        if runs.measured is None and runs.first.task not in _WITHOUT_BASELINES
+        _short(task) for _, task, runs in figures if runs.measured is None and runs.first.task not in _WITHOUT_BASELINES
     )
     if unmeasured:
         notes.append(
@@ -231,26 +251,27 @@ def _other_weights(runs: Repeats) -> list[str]:
 
 def _markdown(table: Table, finished: Finished) -> str:
     """The table, and how each figure was reached."""
+    labels = _labels(finished.models)
     parts = [
         "# Fine-tuning beside the paper's Table 2",
-        _markdown_table(["model", *table.tasks], [[label, *cells] for label, cells in table.rows]),
+        markdown(["model", *table.tasks], [[label, *cells] for label, cells in table.rows]),
         *table.below,
         "## How each figure was reached",
         "Best and last: of the epochs on the validation data, in percent. Exact: validation rows that are short enough "
         "for exact attention in every layer.",
     ]
-    for row, label in zip(finished.rows, _labels(finished.rows), strict=True):
-        figures = [(task, row.tasks[task]) for task in _tasks(finished) if task in row.tasks]
+    for model, label in zip(finished.models, labels, strict=True):
+        figures = [(task, model.tasks[task]) for task in _tasks(finished) if task in model.tasks]
         commands = "\n".join(runs.command for _, runs in figures)
         parts += [
             f"### {label}",
-            f"From {row.origin}, step {row.checkpoint_step}; {row.attention}.",
-            _markdown_table(_DETAILS, [_detail(*figure) for figure in figures]),
+            f"From {model.origin}, step {model.checkpoint_step}; {model.attention}.",
+            markdown(_DETAILS, [_detail(*figure) for figure in figures]),
             f"```sh\n{commands}\n```",
         ]
     measured = _measured(finished)
     if measured:
-        parts += ["### Baselines", *(_of_baselines(task, found) for task, found in measured)]
+        parts += ["### Baselines", *(_of_baselines(*each) for each in measured)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -272,11 +293,11 @@ def _detail(task: str, runs: Repeats) -> list[str]:
 
 def _measured(finished: Finished) -> list[tuple[str, Measured]]:
     """The baselines in the table, each once."""
-    found: list[tuple[str, Measured]] = []
-    for _, task, runs in _cells(finished):
-        if runs.measured is not None and (task, runs.measured) not in found:
-            found.append((task, runs.measured))
-    return found
+    measured: list[tuple[str, Measured]] = []
+    for _, task, runs in _cells(finished, _labels(finished.models)):
+        if runs.measured is not None and (task, runs.measured) not in measured:
+            measured.append((task, runs.measured))
+    return measured
 
 
 def _of_baselines(task: str, measured: Measured) -> str:
@@ -289,10 +310,10 @@ def _of_baselines(task: str, measured: Measured) -> str:
 def _plain(finished: Finished) -> dict[str, Any]:
     """The same figures as plain data: fractions, but the paper's in percent."""
     rows = []
-    for row in finished.rows:
-        facts = {key: value for key, value in vars(row).items() if key != "tasks"}
-        rows.append(facts | {"tasks": {task: _plain_runs(runs) for task, runs in row.tasks.items()}})
-    baselines = [{"task": task, **asdict(found)} for task, found in _measured(finished)]
+    for model in finished.models:
+        facts = {key: value for key, value in vars(model).items() if key != "tasks"}
+        rows.append(facts | {"tasks": {task: _plain_runs(runs) for task, runs in model.tasks.items()}})
+    baselines = [{"task": task, **asdict(measured)} for task, measured in _measured(finished)]
     return {"paper_percent": PAPER, "rows": rows, "baselines": baselines, "unfinished": finished.unfinished}
 
 
@@ -320,8 +341,3 @@ def _plain_runs(runs: Repeats) -> dict[str, Any]:
 
 def _short(task: str) -> str:
     return task.removeprefix("glue/") if task.startswith("glue/") else _COLUMNS.get(task, task)
-
-
-def _markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rows = [header, ["---"] * len(header), *lines]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)

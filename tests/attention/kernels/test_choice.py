@@ -106,9 +106,9 @@ def test_auto_leaves_kernels_that_fail_or_lie_to_tensor_operations(
     monkeypatch.setattr(ops, "nystrom_attention", wrong)
     with caplog.at_level(logging.WARNING):
         torch.manual_seed(0)
-        found = attend(conv_kernel_size=3)
+        out = attend(conv_kernel_size=3)
         torch.manual_seed(0)
-        assert torch.equal(found, attend(conv_kernel_size=3, implementation="torch"))
+        assert torch.equal(out, attend(conv_kernel_size=3, implementation="torch"))
     (record,) = caplog.records
     assert "tensor operations: the fused kernels were tried and" in record.message
     assert reason in record.message
@@ -123,8 +123,8 @@ def test_kernels_with_a_mask_are_tried_by_themselves(monkeypatch: pytest.MonkeyP
     def without_masks(*args: object) -> tuple[torch.Tensor, ...]:
         if args[3] is not None:
             raise AssertionError
-        found: tuple[torch.Tensor, ...] = right(*args)
-        return found
+        results: tuple[torch.Tensor, ...] = right(*args)
+        return results
 
     monkeypatch.setattr(ops, "nystrom_attention", without_masks)
     case = ("cpu", 32, 32, torch.float32, 3)
@@ -145,9 +145,9 @@ def test_the_trial_does_not_meddle_with_checkpointing() -> None:
     module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32).to(DEVICE)
     q = torch.randn(1, 1, 40, 32, device=DEVICE, requires_grad=True)
     out = checkpoint(module, q, q, q, use_reentrant=False)
-    (found,) = torch.autograd.grad(out.sum(), q)
+    (gradient,) = torch.autograd.grad(out.sum(), q)
     (expected,) = torch.autograd.grad(module(q, q, q).sum(), q)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradient, expected)
     assert set(trial._verdicts.values()) == {None}
     trial._verdicts.clear()
     with torch.device("meta"), torch.inference_mode():
@@ -170,6 +170,7 @@ def test_what_says_nothing_of_the_kernels_is_no_verdict(monkeypatch: pytest.Monk
     assert trial.failure(*case) is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("auto_everywhere")
 def test_auto_within_a_compiled_model() -> None:
     module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32).to(DEVICE)
@@ -191,8 +192,8 @@ def test_a_gpu_of_little_shared_memory_is_left_to_tensor_operations(
     room: int, dtype: torch.dtype, reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "room", lambda device: room * 1024)
-    found = kernels.why_not(_OnGpu(dtype, 1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
-    assert found is None if reason is None else reason in str(found)
+    refusal = kernels.why_not(_OnGpu(dtype, 1, 1, 40, 64), 64, None)  # type: ignore[arg-type]
+    assert refusal is None if reason is None else reason in str(refusal)
 
 
 @pytest.mark.parametrize(("N", "M", "reason"), [(8_355_966, 256, None), (8_355_967, 256, "fewer than 8,355,967")])
@@ -200,8 +201,8 @@ def test_positions_beyond_32_bits_are_left_to_tensor_operations(
     N: int, M: int, reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "room", lambda device: 163 * 1024)
-    found = kernels.why_not(_OnGpu(torch.bfloat16, 1, 1, N, 64), M, None)  # type: ignore[arg-type]
-    assert found is None if reason is None else reason in str(found)
+    refusal = kernels.why_not(_OnGpu(torch.bfloat16, 1, 1, N, 64), M, None)  # type: ignore[arg-type]
+    assert refusal is None if reason is None else reason in str(refusal)
 
 
 class _OnGpu:

@@ -28,7 +28,7 @@ def step(implementation: str, **changes: object) -> tuple[Tensor, dict[str, Tens
     return sums.detach(), gradients
 
 
-@pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("recompute", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["kept", "recomputed"])
 def test_an_encoder_learns_the_same_by_either_implementation(recompute: bool) -> None:
     usual, expected = step("torch")
     sums, gradients = step("triton", attention_grad_checkpointing=recompute)

@@ -36,5 +36,5 @@ def test_residual(precision: str, rounding: float, M: int, spread: float) -> Non
     )
     a = torch.softmax(q.double() @ k.double().mT * root, -1)
     expected = pinv_residual(a, iterative_pinv(a))
-    found = pinv_residual(a, inverse.double())
-    assert (found <= expected + rounding).all(), (found, expected)
+    residual = pinv_residual(a, inverse.double())
+    assert (residual <= expected + rounding).all(), (residual, expected)

@@ -60,16 +60,16 @@ def ahead_items(settings: GpuBenchmark) -> Iterator[KernelsAhead | LayersAhead]:
     if settings.dry_run:
         return
     sizes, usual = settings.sizes, settings.sizes.conv_kernel_size
-    found: list[KernelsAhead] = []
+    kernels: list[KernelsAhead] = []
     if "training" in settings.sections:
         if sizes.compiles and missing_compiler(settings.device) is None:
             for size in sizes.training:
                 yield from (LayersAhead(size, attention) for attention in (NYSTROM, SOFTMAX))
         for size in sizes.training:
             attention = training_config(size, NYSTROM, settings.implementation).attentions[0]
-            found.append(KernelsAhead(size.rows, size.length, attention.conv_kernel_size or usual))
+            kernels.append(KernelsAhead(size.rows, size.length, attention.conv_kernel_size or usual))
     if {"attention", "kernels"} & set(settings.sections):
-        found += [KernelsAhead(sizes.rows(n), n, usual) for n in sizes.lengths]
-        found += [KernelsAhead(1, n, usual) for n in sizes.launch_lengths]
-        found += [KernelsAhead(rows, n, usual) for rows, n in sizes.batches]
-    yield from dict.fromkeys(found)
+        kernels += [KernelsAhead(sizes.rows(n), n, usual) for n in sizes.lengths]
+        kernels += [KernelsAhead(1, n, usual) for n in sizes.launch_lengths]
+        kernels += [KernelsAhead(rows, n, usual) for rows, n in sizes.batches]
+    yield from dict.fromkeys(kernels)

@@ -68,7 +68,7 @@ class AttentionItem:
     def measure(self, settings: GpuBenchmark) -> Sequence[AttentionRow]:
         torch.manual_seed(0)
         inputs = Inputs.drawn(settings, self.rows, self.length)
-        found: dict[str, AttentionRow] = {}
+        rows: dict[str, AttentionRow] = {}
         ready: dict[str, Method] = {}
         memory: dict[str, tuple[float, float]] = {}
         for name in self.methods:
@@ -76,15 +76,15 @@ class AttentionItem:
             if isinstance(method, NoFigure):
                 # Others may be unable, or need more memory than there is.
                 failed = method.is_failure and name != CUDNN and not (method.is_memory and name != OURS)
-                found[name] = AttentionRow(self.length, self.rows, name, reason=method.reason, failed=failed)
+                rows[name] = AttentionRow(self.length, self.rows, name, reason=method.reason, failed=failed)
             else:
                 ready[name] = method
                 memory[name] = peak_memory(method.forward), peak_memory(method.both)
         forwards = _times(settings, {name: method.forward for name, method in ready.items()})
         boths = _times(settings, {name: method.both for name, method in ready.items()})
         for name in ready:
-            found[name] = AttentionRow(self.length, self.rows, name, forwards[name], boths[name], *memory[name])
-        return [found[name] for name in self.methods]
+            rows[name] = AttentionRow(self.length, self.rows, name, forwards[name], boths[name], *memory[name])
+        return [rows[name] for name in self.methods]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """How figures are written in tables and lines."""
 
-from collections.abc import Iterable, Sequence
-
 from nystromformer.benchmark.gpu.ceilings import COPY, CeilingRow
 from nystromformer.benchmark.timing import Timing
 
@@ -16,12 +14,6 @@ def ceiling(row: CeilingRow) -> str:
 def bare(kernel: str) -> str:
     """A kernel's name without what all of them end in."""
     return kernel.removesuffix("_kernel")
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def shown(timing: Timing | None) -> str:

@@ -7,13 +7,19 @@ import gc
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
 
 import torch
-from torch import Tensor
 
-from nystromformer.attention import create_attention
+from nystromformer.attention.comparison import (
+    MASKS,
+    build,
+    by_tensor_operations,
+    draw_inputs,
+    errors,
+    masks_of_all_kinds,
+    results,
+)
 from nystromformer.attention.kernels import why_not
 from nystromformer.attention.nystrom import NystromAttention
 from nystromformer.benchmark.gpu.items import LeftOut
@@ -24,15 +30,15 @@ FACTOR = 2.0
 FLOAT32_FLOOR = 1e-5
 """A relative error that is no mistake in float32 even where tensor operations are more exact: a third of what the tests
 allow."""
-ROWS = 6
-"""Of a batch: each has a mask of another kind."""
 _MASKED = 1e4
 """What stands at masked tokens: it must not matter."""
+_ALIKE = 16
+"""Neighbours that have something in common."""
 
 
 @dataclass(frozen=True)
-class CheckRow:
-    """One comparison; errors are ‖out − reference‖ / ‖reference‖ of the output and of the gradients."""
+class Comparison:
+    """What is compared."""
 
     dtype: str
     num_landmarks: int
@@ -42,6 +48,12 @@ class CheckRow:
     length: int
     conv_kernel_size: int | None
     masked: bool
+
+
+@dataclass(frozen=True)
+class CheckRow(Comparison):
+    """What came of a comparison; errors are ‖out − reference‖ / ‖reference‖ of the output and of the gradients."""
+
     seed: int
     ours: dict[str, float]
     plain: dict[str, float]
@@ -60,15 +72,15 @@ class CheckRow:
     def wrong(self) -> list[str]:
         """What fails; nothing where all is well."""
         floor = FLOAT32_FLOOR if self.dtype == "float32" else 0.0
-        found = [
+        reasons = [
             f"{name}: error {error:.2e}, tensor operations {self.plain[name]:.2e}"
             for name, error in self.ours.items()
             # Written so that NaN fails.
             if not (error <= FACTOR * self.plain[name] or error <= floor)
         ]
         if not self.repeats:
-            found.append("a second run gave other bits")
-        return found if self.gives_zeros else [*found, "masked tokens got other values than zero"]
+            reasons.append("a second run gave other bits")
+        return reasons if self.gives_zeros else [*reasons, "masked tokens got other values than zero"]
 
 
 def ratio(ours: float, plain: float) -> float:
@@ -78,17 +90,9 @@ def ratio(ours: float, plain: float) -> float:
 
 
 @dataclass(frozen=True)
-class CheckItem:
-    """One comparison."""
+class CheckItem(Comparison):
+    """A comparison to make."""
 
-    dtype: str
-    num_landmarks: int
-    head_dim: int
-    rows: int
-    heads: int
-    length: int
-    conv_kernel_size: int | None
-    masked: bool
     number: int
     section: str = "check"
     seconds: float = 20.0
@@ -105,55 +109,45 @@ class CheckItem:
         torch.backends.cudnn.allow_tf32 = False
         device, dtype, seed = settings.device, named_dtype(self.dtype), settings.seed + self.number
         generator = torch.Generator(device).manual_seed(seed)
-        keep = _mask(self.length, self.num_landmarks, generator) if self.masked else None
-        inputs = _inputs(self, keep, generator)
+        keep = masks_of_all_kinds(self.length, self.num_landmarks, generator) if self.masked else None
+        size = (self.rows, self.length, self.heads, self.head_dim)
+        inputs = draw_inputs(size, dtype, generator, _ALIKE, keep, _MASKED)
         if settings.implementation == "triton":
             reason = why_not(inputs[0], self.num_landmarks, self.conv_kernel_size)
             if reason is not None:
                 raise LeftOut(reason)
         module = self._module(settings, settings.implementation)
         plain = self._module(settings, "torch")
-        plain.load_state_dict(module.state_dict())
 
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             poison(settings)
-            found = _results(module, inputs, keep)
+            ours = results(module, inputs, keep)
             poison(settings)
-            again = _results(module, inputs, keep)
-            usual = _results(plain, inputs, keep)
-        expected = _results(plain.double(), [x.detach().double() for x in inputs], keep)
+            again = results(module, inputs, keep)
+            usual = results(plain, inputs, keep)
+        expected = by_tensor_operations(plain, inputs, keep)
         is_masked = None if keep is None else ~keep[:, None, :, None]
         row = CheckRow(
-            dtype=self.dtype,
-            num_landmarks=self.num_landmarks,
-            head_dim=self.head_dim,
-            rows=self.rows,
-            heads=self.heads,
-            length=self.length,
-            conv_kernel_size=self.conv_kernel_size,
-            masked=self.masked,
+            **{field.name: getattr(self, field.name) for field in fields(Comparison)},
             seed=seed,
-            ours=_errors(found, expected),
-            plain=_errors(usual, expected),
-            repeats=all(torch.equal(value, again[name]) for name, value in found.items()),
+            ours=errors(ours, expected),
+            plain=errors(usual, expected),
+            repeats=all(torch.equal(value, again[name]) for name, value in ours.items()),
             gives_zeros=is_masked is None
-            or not any(bool(found[name].masked_select(is_masked).any()) for name in ("out", "q", "k", "v")),
+            or not any(bool(ours[name].masked_select(is_masked).any()) for name in ("out", "q", "k", "v")),
         )
         return [row]
 
     def _module(self, settings: GpuBenchmark, implementation: str) -> NystromAttention:
-        # The filter's initial values are drawn from the default generator, by which the seed decides them, too.
-        torch.manual_seed(settings.seed + self.number)
-        module = create_attention(
-            "nystrom",
+        return build(
+            settings.seed + self.number,
+            settings.device,
             num_heads=self.heads,
             head_dim=self.head_dim,
             num_landmarks=self.num_landmarks,
             conv_kernel_size=self.conv_kernel_size,
             implementation=implementation,
         )
-        assert isinstance(module, NystromAttention)
-        return module.to(settings.device)
 
 
 def check_items(settings: GpuBenchmark) -> Iterator[CheckItem]:
@@ -167,14 +161,18 @@ def check_items(settings: GpuBenchmark) -> Iterator[CheckItem]:
     for length, heads in sizes.lengths:
         for dtype in sizes.dtypes:
             for masked in (True, False):
-                yield CheckItem(dtype, sizes.landmarks, sizes.head_dim, ROWS, heads, length, usual, masked, next(count))
+                yield CheckItem(
+                    dtype, sizes.landmarks, sizes.head_dim, len(MASKS), heads, length, usual, masked, next(count)
+                )
     filters = itertools.cycle((usual, 65, None, 9, usual))
     for dtype in sizes.dtypes:
         for place, (landmarks, head_dim) in enumerate(sizes.others):
             # Every length comes with and without a mask.
             length, heads = sizes.lengths[place % len(sizes.lengths)]
             for masked in (True, False):
-                yield CheckItem(dtype, landmarks, head_dim, ROWS, heads, length, next(filters), masked, next(count))
+                yield CheckItem(
+                    dtype, landmarks, head_dim, len(MASKS), heads, length, next(filters), masked, next(count)
+                )
 
 
 def poison(settings: GpuBenchmark) -> None:
@@ -188,44 +186,3 @@ def poison(settings: GpuBenchmark) -> None:
     sizes = [size] + [1 << 20] * 64
     blocks = [torch.empty(each, dtype=torch.uint8, device=settings.device).fill_(255) for each in sizes]
     del blocks
-
-
-def _mask(length: int, num_landmarks: int, generator: torch.Generator) -> Tensor:
-    """(ROWS, N): padding behind, padding in front, gaps, fewer tokens than landmarks, as many, none."""
-    keep_BN = torch.ones(ROWS, length, dtype=torch.bool, device=generator.device)
-    keep_BN[0, length - length // 4 :] = False
-    keep_BN[1, : length // 3] = False
-    keep_BN[2] = torch.rand(length, generator=generator, device=generator.device) > 0.4
-    keep_BN[3, num_landmarks // 2 + 1 :] = False
-    keep_BN[4] = False
-    keep_BN[4, length - num_landmarks - 3 : length - 3] = True
-    keep_BN[5] = False
-    return keep_BN
-
-
-def _inputs(item: CheckItem, keep: Tensor | None, generator: torch.Generator) -> list[Tensor]:
-    """Q, K, V and a gradient of the output, laid out as projections give them."""
-    size = (item.rows, item.length, item.heads, item.head_dim)
-    options: dict[str, Any] = {"generator": generator, "device": generator.device}
-    drawn = []
-    for _ in range(4):
-        # Neighbours are alike: means over segments of independent tokens would all be near zero.
-        slow = torch.randn(item.rows, -(-item.length // 16), *size[2:], **options)
-        x_BNHD = torch.randn(size, **options) + slow.repeat_interleave(16, 1)[:, : item.length]
-        if keep is not None:
-            x_BNHD.masked_fill_(~keep[:, :, None, None], _MASKED)
-        drawn.append(x_BNHD.to(named_dtype(item.dtype)).transpose(1, 2))
-    return drawn
-
-
-def _results(module: NystromAttention, inputs: Sequence[Tensor], keep: Tensor | None) -> dict[str, Tensor]:
-    """The output, and the gradients of Q, K, V and the filter."""
-    q, k, v = (x.detach().requires_grad_() for x in inputs[:3])
-    out = module(q, k, v, keep)
-    wanted = {"q": q, "k": k, "v": v} | ({} if module.skip is None else {"filter": module.skip.weight})
-    gradients = torch.autograd.grad(out, list(wanted.values()), inputs[3].to(out.dtype))
-    return {"out": out.detach(), **dict(zip(wanted, gradients, strict=True))}
-
-
-def _errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    return {name: float((found[name].double() - value).norm() / value.norm()) for name, value in expected.items()}

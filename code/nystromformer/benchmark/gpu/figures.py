@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Share:
+class Throughput:
     """Bytes a second of a method's counted traffic."""
 
     rate: float
@@ -84,7 +84,7 @@ class Figures:
         """At which our attention was measured beside others, on batches of as many tokens."""
         return [length for length in self.settings.sizes.lengths if self.attention(length) is not None]
 
-    def share(self, row: AttentionRow, count: str) -> Share | None:
+    def throughput(self, row: AttentionRow, count: str) -> Throughput | None:
         """How fast a method moves what is counted; None where it was not measured.
 
         Args:
@@ -95,7 +95,7 @@ class Figures:
         if time is None:
             return None
         rate = units * bytes_of_queries(self.settings, row.rows, row.length) / (time.median / 1e3)
-        return Share(rate, None if self.bandwidth is None else rate / self.bandwidth)
+        return Throughput(rate, None if self.bandwidth is None else rate / self.bandwidth)
 
     def faster(self, length: int, other: str, part: str, rows: int | None = None) -> float | None:
         """The other method's time over ours."""
@@ -123,12 +123,12 @@ class Figures:
 
     def training(self, length: int, attention: str, compiled: bool | None = None) -> float | None:
         """Tokens a second; None for `compiled`: the faster of eager and compiled layers."""
-        found = [
+        speeds = [
             row.tokens_per_second
             for row in self.rows(TrainingRow)
             if (row.length, row.attention) == (length, attention) and compiled in (None, row.compiled)
         ]
-        return max((speed for speed in found if speed is not None), default=None)
+        return max((speed for speed in speeds if speed is not None), default=None)
 
     def training_faster(self, length: int, compiled: bool | None = None) -> float | None:
         """Our tokens a second over those with softmax attention."""
@@ -177,13 +177,13 @@ class Figures:
             return
         sizes = self.settings.sizes
         row = self.attention(sizes.longest)
-        found = None
+        share = None
         if row is not None and row.both_memory is not None:
             # Q, K, V and the gradient that comes in.
             inputs = 4 * bytes_of_queries(self.settings, row.rows, row.length) / 2**20
-            found = (row.both_memory + inputs) / self.device_memory
+            share = (row.both_memory + inputs) / self.device_memory
         text = f"share of the device's memory, {BOTH}, one sequence of {sizes.longest} tokens, {sizes.num_heads} heads"
-        yield Goal(text, 1.0, found, at_most=True)
+        yield Goal(text, 1.0, share, at_most=True)
 
     def _training_goals(self) -> Iterator[Goal]:
         for length, wanted in ((512, 1.0), (4096, 1.6)):
@@ -192,8 +192,8 @@ class Figures:
 
     def _of_copy(self, length: int, count: str) -> float | None:
         row = self.attention(length)
-        share = None if row is None else self.share(row, count)
-        return None if share is None else share.of_copy
+        throughput = None if row is None else self.throughput(row, count)
+        return None if throughput is None else throughput.of_copy
 
 
 def hours_of_the_paper(row: TrainingRow) -> float | None:

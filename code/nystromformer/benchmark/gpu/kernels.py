@@ -90,14 +90,14 @@ class ProfileItem:
         with profile(activities=activities) as profiled:
             method.both()
             finish(settings.device)
-        found: list[ProfileRow] = []
+        lines: list[ProfileRow] = []
         for entry in profiled.key_averages():
             # Of an operator the time is its kernels', which have entries of their own.
             if on_gpu and entry.device_type.name != "CUDA":
                 continue
             spent = entry.self_device_time_total if on_gpu else entry.self_cpu_time_total
-            found.append(ProfileRow(self.length, str(entry.key)[:100], int(entry.count), float(spent) / 1e3))
-        return sorted(found, key=lambda row: -row.milliseconds)[:_PROFILED]
+            lines.append(ProfileRow(self.length, str(entry.key)[:100], int(entry.count), float(spent) / 1e3))
+        return sorted(lines, key=lambda row: -row.milliseconds)[:_PROFILED]
 
 
 def kernel_items(settings: GpuBenchmark) -> Iterator[KernelItem | ProfileItem]:

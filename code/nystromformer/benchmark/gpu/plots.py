@@ -77,8 +77,8 @@ def _median(timing: Timing | None) -> float | None:
 
 
 def _percent(figures: Figures, row: AttentionRow, count: str) -> float | None:
-    share = figures.share(row, count)
-    return None if share is None or share.of_copy is None else 100 * share.of_copy
+    moved = figures.throughput(row, count)
+    return None if moved is None or moved.of_copy is None else 100 * moved.of_copy
 
 
 def _short(length: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from nystromformer.benchmark.gpu.attention import AttentionRow, LaunchRow
 from nystromformer.benchmark.gpu.ceilings import CeilingRow
-from nystromformer.benchmark.gpu.cells import bare, ceiling, number, percent, shown, table
+from nystromformer.benchmark.gpu.cells import bare, ceiling, number, percent, shown
 from nystromformer.benchmark.gpu.check import CheckRow
 from nystromformer.benchmark.gpu.figures import (
     BOTH,
@@ -20,9 +20,10 @@ from nystromformer.benchmark.gpu.kernels import KernelRow, ProfileRow
 from nystromformer.benchmark.gpu.methods import METHODS
 from nystromformer.benchmark.gpu.summary import DRY_RUN, failures, omissions
 from nystromformer.benchmark.gpu.training import NYSTROM, TrainingRow
+from nystromformer.tables import markdown
 
 
-def markdown(figures: Figures, facts: Mapping[str, Any]) -> str:
+def report(figures: Figures, facts: Mapping[str, Any]) -> str:
     """The whole report."""
     parts = [
         "# Measured on a GPU",
@@ -43,9 +44,11 @@ def markdown(figures: Figures, facts: Mapping[str, Any]) -> str:
 
 def _goals(figures: Figures) -> Iterator[str]:
     yield "## Goals"
-    rows = [[goal.text, ("≤ " if goal.at_most else "≥ ") + f"{goal.wanted:.3g}"] for goal in figures.goals()]
-    found = [[number(goal.found, ".3g"), goal.state] for goal in figures.goals()]
-    yield table(["", "goal", "found", ""], [a + b for a, b in zip(rows, found, strict=True)])
+    cells = [
+        [goal.text, f"{'≤' if goal.at_most else '≥'} {goal.wanted:.3g}", number(goal.found, ".3g"), goal.state]
+        for goal in figures.goals()
+    ]
+    yield markdown(["", "goal", "found", ""], cells)
 
 
 def _check(figures: Figures) -> Iterator[str]:
@@ -63,7 +66,7 @@ def _check(figures: Figures) -> Iterator[str]:
         names = ("out", "q", "k", "v", "filter")
         cells.append([*map(str, key), str(len(same)), *(_worst(same, name) for name in names)])
     header = ["dtype", "landmarks", "head dim", "cases", "out", "d_q", "d_k", "d_v", "d_filter"]
-    yield table(header, cells)
+    yield markdown(header, cells)
 
 
 def _case(row: CheckRow) -> tuple[str, int, int]:
@@ -81,7 +84,7 @@ def _ceilings(figures: Figures) -> Iterator[str]:
     rows = figures.rows(CeilingRow)
     if rows:
         yield "## Ceilings"
-        yield table(["", "median", "ms (quartiles)"], [[row.name, ceiling(row), shown(row.time)] for row in rows])
+        yield markdown(["", "median", "ms (quartiles)"], [[row.name, ceiling(row), shown(row.time)] for row in rows])
 
 
 def _kernels(figures: Figures) -> Iterator[str]:
@@ -101,11 +104,11 @@ def _kernels(figures: Figures) -> Iterator[str]:
             moved = [number(row.nbytes and row.nbytes / 1e6, ".1f"), number(rate and rate / 1e9, ",.0f")]
             cells.append([bare(row.kernel), shown(row.time), *moved, percent(share)])
         yield f"{same[0].rows} x {length} tokens:"
-        yield table(["kernel", "ms (quartiles)", "MB", "GB/s", "of copy"], cells)
+        yield markdown(["kernel", "ms (quartiles)", "MB", "GB/s", "of copy"], cells)
     profiled = figures.rows(ProfileRow)
     if profiled:
         yield f"Everything that is launched, by PyTorch's profiler, {profiled[0].length} tokens:"
-        yield table(["", "calls", "ms"], [[row.name, str(row.calls), f"{row.milliseconds:.4f}"] for row in profiled])
+        yield markdown(["", "calls", "ms"], [[row.name, str(row.calls), f"{row.milliseconds:.4f}"] for row in profiled])
 
 
 def _attention(figures: Figures) -> Iterator[str]:
@@ -126,13 +129,13 @@ def _attention(figures: Figures) -> Iterator[str]:
             time, memory = (row.forward, row.forward_memory) if part == FORWARD else (row.both, row.both_memory)
             if time is None:
                 continue
-            shares = [figures.share(row, count) for count in counts]
+            moved = [figures.throughput(row, count) for count in counts]
             cells.append(
                 [
                     *(str(row.length), str(row.rows), row.method, shown(time)),
                     number(figures.faster(row.length, row.method, part, row.rows), ".2f"),
-                    *("-" if share is None else f"{share.rate / 1e9:,.0f}" for share in shares),
-                    *(percent(None if share is None else share.of_copy) for share in shares),
+                    *("-" if each is None else f"{each.rate / 1e9:,.0f}" for each in moved),
+                    *(percent(None if each is None else each.of_copy) for each in moved),
                     *(number(memory, ",.1f"), number(figures.leaner(row.length, row.method, part, row.rows), ".2f")),
                 ]
             )
@@ -140,7 +143,7 @@ def _attention(figures: Figures) -> Iterator[str]:
         header = ["tokens", "rows", "method", "ms (quartiles)", "/ ours", *(f"GB/s, {each}" for each in counted)]
         header += [*(f"of copy, {each}" for each in counted), "MiB", "/ ours"]
         yield f"### {part[0].upper()}{part[1:]}"
-        yield table(header, cells)
+        yield markdown(header, cells)
 
 
 def _launches(figures: Figures) -> Iterator[str]:
@@ -155,7 +158,7 @@ def _launches(figures: Figures) -> Iterator[str]:
             [str(row.length), row.method, *(shown(time) for time in (row.device, row.called, row.replayed))]
             for row in rows
         ]
-        yield table(["tokens", "method", "device, ms", "called, ms", "replayed, ms"], cells)
+        yield markdown(["tokens", "method", "device, ms", "called, ms", "replayed, ms"], cells)
 
 
 def _training(figures: Figures) -> Iterator[str]:
@@ -195,7 +198,7 @@ def _training(figures: Figures) -> Iterator[str]:
         "MiB",
         "hours",
     ]
-    yield table(header, cells)
+    yield markdown(header, cells)
 
 
 def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from nystromformer.benchmark.gpu.items import Item, Outcome
 from nystromformer.benchmark.gpu.kernels import kernel_items
 from nystromformer.benchmark.gpu.plots import draw
 from nystromformer.benchmark.gpu.processes import run_here, run_in_processes
-from nystromformer.benchmark.gpu.report import markdown
+from nystromformer.benchmark.gpu.report import report
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.summary import DRY_RUN, failures, omissions
 from nystromformer.benchmark.gpu.training import training_items
@@ -85,7 +85,7 @@ def write(figures: Figures, facts: Mapping[str, Any], folder: Path) -> None:
     """All files, of what is there so far."""
     write_json(folder / "gpu.json", as_data(figures, facts))
     with NewFile(folder / "gpu.md") as file:
-        file.write(markdown(figures, facts).encode())
+        file.write(report(figures, facts).encode())
     shown = ("date", "commit", "device", "torch", "triton")
     header = ", ".join(f"{key} {facts[key]}" for key in shown)
     draw(figures, folder, f"{DRY_RUN}, {header}" if figures.settings.dry_run else header)

@@ -1,6 +1,7 @@
 """What `run_benchmark.py gpu` measures, in full and as a dry run."""
 
 import math
+import secrets
 from dataclasses import dataclass, replace
 
 import torch
@@ -163,8 +164,11 @@ class GpuBenchmark:
         return named_dtype(self.sizes.dtype)
 
 
-def choose_settings(sections: str, minutes: float, seed: int, dry_run: bool) -> GpuBenchmark:
+def choose_settings(sections: str, minutes: float, seed: int | None, dry_run: bool) -> GpuBenchmark:
     """Settings from the command's flags.
+
+    Args:
+        seed: None for one that is drawn.
 
     Raises:
         UserError: an unknown section, no time, or a machine that cannot run this.
@@ -176,6 +180,7 @@ def choose_settings(sections: str, minutes: float, seed: int, dry_run: bool) -> 
     if not 0 < minutes < math.inf:
         raise UserError(f"--minutes: expected more than 0, found {minutes:g}")
     in_order = tuple(name for name in SECTIONS if name in names)
+    seed = secrets.randbits(31) if seed is None else seed
     if dry_run:
         implementation = "triton" if IS_INSTALLED and interprets() else "torch"
         return GpuBenchmark(in_order, minutes, seed, dry_run, implementation, TINY)

@@ -22,6 +22,7 @@ from nystromformer.benchmark.gpu.items import FAILED, LEFT_OUT
 from nystromformer.benchmark.gpu.kernels import KernelRow
 from nystromformer.benchmark.gpu.methods import METHODS, OURS
 from nystromformer.benchmark.gpu.training import TrainingRow
+from nystromformer.tables import Column, aligned
 
 DRY_RUN = "dry run: figures mean nothing"
 _SHOWN = 12
@@ -67,51 +68,53 @@ def _kernels_summary(figures: Figures) -> Iterator[str]:
         yield f"kernels at {length} tokens, ms: {times}"
 
 
-def _attention_summary(figures: Figures) -> Iterator[str]:
+def _attention_summary(figures: Figures) -> list[str]:
     others = [name for name in METHODS if name != OURS]
     forward, _, both = UNITS
-    header = f"{'tokens':>8} {'forward ms':>10} {'of copy':>7} {'fwd+bwd ms':>10} {'of copy':>7}  "
+    columns = [Column("tokens", 8)]
+    for heading in ("forward ms", "fwd+bwd ms"):
+        columns += [Column(heading, 10, gap=1), Column("of copy", 7, gap=1)]
+    columns.append(Column(f"times faster, forward/fwd+bwd: {' | '.join(others)}", is_text=True))
+    cells = []
     for length in (*figures.lengths(), figures.settings.sizes.longest):
         row = figures.attention(length)
         if row is None or row.forward is None or row.both is None:
             continue
-        if header:
-            yield f"{header}times faster, forward/fwd+bwd: {' | '.join(others)}"
-            header = ""
-        times = [f"{timing.median:>10.3f}" for timing in (row.forward, row.both)]
-        shares = [f"{_of_copy(figures, row, count):>7}" for count in (forward, both)]
+        times = [f"{timing.median:.3f}" for timing in (row.forward, row.both)]
+        shares = [_of_copy(figures, row, count) for count in (forward, both)]
         ratios = [
             "/".join(number(figures.faster(length, name, part), ".1f") for part in (FORWARD, BOTH)) for name in others
         ]
-        yield f"{length:>8} {times[0]} {shares[0]} {times[1]} {shares[1]}  {' | '.join(ratios)}"
+        cells.append([str(length), times[0], shares[0], times[1], shares[1], " | ".join(ratios)])
+    return aligned(columns, cells) if cells else []
 
 
 def _of_copy(figures: Figures, row: AttentionRow, count: str) -> str:
-    share = figures.share(row, count)
-    return percent(None if share is None else share.of_copy)
+    moved = figures.throughput(row, count)
+    return percent(None if moved is None else moved.of_copy)
 
 
 def failures(figures: Figures) -> list[str]:
     """What the command fails for, a line each."""
-    found = [f"{o.section}, {o.title}: {o.reason}" for o in figures.outcomes if o.status == FAILED]
+    lines = [f"{o.section}, {o.title}: {o.reason}" for o in figures.outcomes if o.status == FAILED]
     for outcome in figures.outcomes:
         for row in outcome.rows:
             if isinstance(row, CheckRow):
-                found += [f"check, {outcome.title}: {wrong}" for wrong in row.wrong]
+                lines += [f"check, {outcome.title}: {wrong}" for wrong in row.wrong]
             elif isinstance(row, (AttentionRow, TrainingRow)) and row.failed:
                 method = row.method if isinstance(row, AttentionRow) else row.attention
-                found.append(f"{outcome.section}, {outcome.title}, {method}: {row.reason}")
-    return found
+                lines.append(f"{outcome.section}, {outcome.title}, {method}: {row.reason}")
+    return lines
 
 
 def omissions(figures: Figures) -> list[str]:
     """What was left out, and why."""
-    found = [f"{o.section}, {o.title}: {o.reason}" for o in figures.outcomes if o.status == LEFT_OUT]
+    lines = [f"{o.section}, {o.title}: {o.reason}" for o in figures.outcomes if o.status == LEFT_OUT]
     for outcome in figures.outcomes:
         for row in outcome.rows:
             if isinstance(row, (AttentionRow, TrainingRow)) and row.reason and not row.failed:
                 method = row.method if isinstance(row, AttentionRow) else row.attention
-                found.append(f"{outcome.section}, {outcome.title}, {method}: {row.reason}")
+                lines.append(f"{outcome.section}, {outcome.title}, {method}: {row.reason}")
             elif isinstance(row, LaunchRow) and row.reason:
-                found.append(f"{outcome.section}, {outcome.title}, CUDA graph of {row.method}: {row.reason}")
-    return found
+                lines.append(f"{outcome.section}, {outcome.title}, CUDA graph of {row.method}: {row.reason}")
+    return lines

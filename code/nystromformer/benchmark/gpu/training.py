@@ -71,12 +71,12 @@ class TrainingItem:
             return [self._row(name, reason=missing) for name in (NYSTROM, SOFTMAX)]
         # Else what this process has compiled for other lengths would decide what it compiles now.
         torch.compiler.reset()
-        found: dict[str, TrainingRow] = {}
+        rows: dict[str, TrainingRow] = {}
         ready: dict[str, Training] = {}
         for name in (NYSTROM, SOFTMAX):
             training = attempt(partial(prepared, self.size, name, self.compiled, settings), settings)
             if isinstance(training, NoFigure):
-                found[name] = self._row(name, reason=training.reason, failed=training.is_failure)
+                rows[name] = self._row(name, reason=training.reason, failed=training.is_failure)
             else:
                 ready[name] = training
         several = {name: _several(training.step) for name, training in ready.items()}
@@ -84,14 +84,14 @@ class TrainingItem:
         for name, training in ready.items():
             training.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
             time = times[name]
-            found[name] = self._row(
+            rows[name] = self._row(
                 name,
                 parameters=count_parameters(training.model),
                 time=Timing(*(milliseconds / _TOGETHER for milliseconds in (time.median, time.low, time.high))),
                 memory=standing_memory(training.model) + peak_memory(training.step),
                 flops=step_flops(training.config, self.size.length, self.size.rows, training.predictions),
             )
-        return [found[name] for name in (NYSTROM, SOFTMAX)]
+        return [rows[name] for name in (NYSTROM, SOFTMAX)]
 
     def _row(self, attention: str, **figures: Any) -> TrainingRow:
         return TrainingRow(self.size.length, self.size.rows, attention, self.compiled, **figures)

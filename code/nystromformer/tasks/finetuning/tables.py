@@ -3,11 +3,13 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from nystromformer.tasks.finetuning.results import RunResult, ranked, tested_weights
+from nystromformer.tables import LEAST_WIDTH, Column, aligned, apart, fitted, longest
+from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, ranked, tested_weights
 from nystromformer.tasks.finetuning.spread import MARKS, Spread, mark, rows_behind
 
 _WIDTH = 100
-"""Characters of the lines below the table."""
+"""Characters of the lines below the table, at most."""
+_SETTINGS = (Column("batch", 5), Column("lr", 8, gap=1), Column("seeds", 5, gap=1), Column("best epoch", 10, gap=1))
 
 RESAMPLED = (
     "The bag of words is fitted to all training rows; its ± is that of fits to resamples of them, one for each seed."
@@ -17,44 +19,66 @@ RESAMPLED = (
 Baselines = Mapping[str, Mapping[str, Spread]]
 
 
-def table(results: Sequence[RunResult], baselines: Baselines | None = None) -> str:
+def table(results: Sequence[RunResult], baselines: Baselines | None = None, width: int | None = None) -> str:
     """All combinations of a task beside each other, best first, for a terminal.
 
     Args:
         baselines: the same metrics of other ways to predict, by name; those of test data end in "_test".
+        width: characters of a line, at most: a table that is wider comes in pieces, one for each metric. None: in one
+            piece, however wide.
     """
     first, compared = results[0], baselines or {}
     names = [name for name in first.last.metrics if not name.startswith("loss")]
     names.sort(key=lambda name: name != first.main_metric)
     groups = ranked(results)
-    heading = [f"{'batch':>5} {'lr':>8} {'seeds':>5} {'best epoch':>10}"]
-    widths = {name: max(14, len(name) + 6) for name in names}
-    heading += [f"{name + ', best':>{widths[name]}} {name + ', last':>{widths[name]}}" for name in names]
-    lines = ["  ".join(heading)]
-    for runs in groups:
-        run = runs[0].run
-        epochs = ",".join(str(result.best.epoch) for result in runs)
-        cells = [f"{run.batch_size:>5} {run.learning_rate:>8.3g} {len(runs):>5} {epochs:>10}"]
+    heading, *settings = aligned(_SETTINGS, map(_settings, groups))
+    columns = [Column(heading, is_text=True)]
+    for name in names:
+        least = max(14, len(name) + 6)
+        columns += [Column(f"{name}, best", least), Column(f"{name}, last", least, gap=1)]
+    rows = []
+    for text, runs in zip(settings, groups, strict=True):
+        cells = [text]
         for name in names:
-            best = Spread.of([result.best.metrics[name] for result in runs])
-            last = Spread.of([result.last.metrics[name] for result in runs])
-            shown = [_marked(name, spread, compared, rows_behind(name, first.rows)) for spread in (best, last)]
-            cells.append(" ".join(f"{text:>{widths[name]}}" for text in shown))
-        lines.append("  ".join(cells))
-    for name, metrics in compared.items():
-        cells = [f"{name:31}"]
-        for key in names:
-            text = _aligned(str(metrics[key]) if key in metrics else "", "")
-            cells.append(f"{text:>{widths[key]}} {'':{widths[key]}}")
-        lines.append("  ".join(cells).rstrip())
+            spreads = (Spread.of([each.metrics[name] for each in epochs]) for epochs in _best_and_last(runs))
+            cells += [_marked(name, spread, compared, rows_behind(name, first.rows)) for spread in spreads]
+        rows.append(cells)
+    for baseline, metrics in compared.items():
+        guesses = [_aligned(str(metrics[name]) if name in metrics else "", "") for name in names]
+        rows.append([baseline, *(cell for guess in guesses for cell in (guess, ""))])
     validated = ", ".join(f"{count:,} rows of {name}" for name, count in first.rows.items())
     text = f"in percent, on the validation data; epochs count from 0, as in cp-0000.model; {validated}"
-    lines += [*textwrap.wrap(text, _WIDTH), *_below(groups, compared)]
-    return "\n".join(line.rstrip() for line in lines)
+    narrow = _WIDTH if width is None else min(_WIDTH, max(width, LEAST_WIDTH))
+    below = [*textwrap.wrap(text, narrow), *_below(groups, compared, narrow)]
+    if width is not None:
+        below = [part for line in below for part in textwrap.wrap(line, max(width, LEAST_WIDTH))]
+    return "\n".join(line.rstrip() for line in (*_fitted(columns, rows, width), *below))
 
 
-def _below(groups: Sequence[Sequence[RunResult]], baselines: Baselines) -> list[str]:
-    """What is said below the table."""
+def _settings(runs: Sequence[RunResult]) -> list[str]:
+    run, epochs = runs[0].run, ",".join(str(result.best.epoch) for result in runs)
+    return [str(run.batch_size), f"{run.learning_rate:.3g}", str(len(runs)), epochs]
+
+
+def _best_and_last(runs: Sequence[RunResult]) -> tuple[list[EpochMetrics], list[EpochMetrics]]:
+    return [result.best for result in runs], [result.last for result in runs]
+
+
+def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """The table in one piece where it fits, else one for each metric, a column of best and one of last epochs."""
+    lines = aligned(columns, rows)
+    if width is None or longest(lines) <= width:
+        return lines
+    pieces = []
+    for first in range(1, len(columns), 2):
+        shown = [0, first, first + 1]
+        cells = [[row[number] for number in shown] for row in rows if row[first].strip()]
+        pieces.append(fitted([columns[number] for number in shown], cells, width))
+    return [*apart(pieces), ""]
+
+
+def _below(groups: Sequence[Sequence[RunResult]], baselines: Baselines, width: int) -> list[str]:
+    """What is said below the table; paragraphs in lines of at most so many characters."""
     chosen, lines = groups[0], []
     if len(groups) > 1:
         lines.append("the first combination made the predictions")
@@ -70,7 +94,7 @@ def _below(groups: Sequence[Sequence[RunResult]], baselines: Baselines) -> list[
         ]
         lines.append("; ".join([text.rstrip(), *others]))
     if baselines:
-        lines += [line for text in (MARKS, RESAMPLED) for line in textwrap.wrap(text, _WIDTH)]
+        lines += [line for text in (MARKS, RESAMPLED) for line in textwrap.wrap(text, width)]
     return [*lines, *(f"warning: {text}" for text in chosen[0].warnings)]
 
 
@@ -80,6 +104,6 @@ def _marked(metric: str, spread: Spread, baselines: Baselines, rows: int, ending
     return _aligned(str(spread), mark(metric, spread, compared, rows)) if baselines else str(spread)
 
 
-def _aligned(text: str, found: str) -> str:
+def _aligned(text: str, sign: str) -> str:
     """Figures with and without marks end in one column."""
-    return f"{text} {found:1}"
+    return f"{text} {sign:1}"

@@ -11,6 +11,7 @@ import torch
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.model import PretrainingModel
+from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.door import open_scoring
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies
@@ -130,18 +131,19 @@ def read_validation(path: Path) -> Validation:
 def table(result: Validation) -> str:
     """The scores for a terminal, one checkpoint a line."""
     names = list(result.scores[0].metrics)
-    lines = ["  ".join([f"{'':24}", f"{'step':>8}", *(f"{name:>13}" for name in names)])]
-    for score in result.scores:
-        values = [_shown(name, value) for name, value in score.metrics.items()]
-        lines.append("  ".join([f"{score.checkpoint:24}", f"{score.step:>8}", *values]))
+    columns = [Column(width=24, is_text=True), Column("step", 8), *(Column(name, 13) for name in names)]
+    rows = [
+        [score.checkpoint, str(score.step), *(_shown(name, value) for name, value in score.metrics.items())]
+        for score in result.scores
+    ]
     for name, accuracy in result.baselines.items():
-        blanks = [_shown(column, accuracy) if column == "mlm_accuracy" else " " * 13 for column in names]
-        lines.append("  ".join([f"{name.replace('_', ' '):24}", f"{'':>8}", *blanks]).rstrip())
+        guessed = [_shown(column, accuracy) if column == "mlm_accuracy" else "" for column in names]
+        rows.append([name.replace("_", " "), "", *guessed])
     available = result.available_rows or result.rows
     drawn = f" of {available:,}, drawn once and for all," if result.rows < available else ""
     masked = f"with {result.masked_tokens:,} masked tokens, the same masks every time"
-    return "\n".join([*lines, f"{result.rows:,} validation rows{drawn} {masked}"])
+    return "\n".join([*aligned(columns, rows), f"{result.rows:,} validation rows{drawn} {masked}"])
 
 
 def _shown(name: str, value: float) -> str:
-    return f"{100 * value:>11.2f} %" if name.endswith("accuracy") else f"{value:>13.4f}"
+    return f"{100 * value:.2f} %" if name.endswith("accuracy") else f"{value:.4f}"

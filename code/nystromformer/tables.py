@@ -1,0 +1,89 @@
+"""Tables as text: Markdown, and columns for a terminal of any width."""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_INDENT = "  "
+LEAST_WIDTH = 20
+"""Characters of a line that a table needs; long words take several lines of them."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a terminal's table."""
+
+    heading: str = ""
+    width: int = 0
+    """Characters that it has at least; it is as wide as its widest cell."""
+    is_text: bool = False
+    """Whether cells begin at its left end; figures end at its right one."""
+    gap: int = 2
+    """Blanks before it."""
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown, whatever stands in its cells."""
+    first, *others = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (header, *rows))
+    return "\n".join([first, "|---" * len(header) + "|", *others])
+
+
+def aligned(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines, the headings first, in which what belongs to a column stands below each other."""
+    cells = [[column.heading for column in columns], *rows]
+    widths = [
+        max(column.width, *map(len, each)) for column, each in zip(columns, zip(*cells, strict=True), strict=True)
+    ]
+    return [_line(columns, widths, row) for row in cells]
+
+
+def fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The same in one piece where its lines have at most so many characters, else a piece for each column but the
+    first, which names the rows; a piece leaves out the rows that have nothing in it.
+
+    Args:
+        width: characters of the longest line; at least `LEAST_WIDTH`.
+    """
+    width = max(width, LEAST_WIDTH)
+    lines = aligned(columns, rows)
+    if longest(lines) <= width:
+        return lines
+    first, *others = columns
+    names = [[_INDENT + first.heading, ""]] if first.heading else []
+    pieces = (
+        [[column.heading, ""], *names, *([_INDENT + row[0], row[number]] for row in rows if row[number])]
+        for number, column in enumerate(others, start=1)
+    )
+    return apart(_stacked(piece, width) for piece in pieces)
+
+
+def apart(pieces: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of all pieces, with an empty one between two."""
+    return [line for piece in pieces for line in ("", *piece)][1:]
+
+
+def longest(lines: Iterable[str]) -> int:
+    """Characters of the longest line."""
+    return max(map(len, lines))
+
+
+def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str]) -> str:
+    parts: list[str] = []
+    for column, width, cell in zip(columns, widths, row, strict=True):
+        parts.append(" " * column.gap if parts else "")
+        parts.append(f"{cell:<{width}}" if column.is_text else f"{cell:>{width}}")
+    return "".join(parts).rstrip()
+
+
+def _stacked(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Cells beside the names of their rows; where that is too wide, below them."""
+    texts = [Column(is_text=True)] * 2
+    lines = aligned(texts, rows)[1:]
+    if longest(lines) <= width:
+        return lines
+    wrapped: list[str] = []
+    for name, cell in rows:
+        depth = _INDENT if name.startswith(_INDENT) else ""
+        for text, indent in ((name.strip(), depth), (cell, depth + _INDENT)):
+            wrapped += textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + _INDENT)
+    return wrapped

@@ -1,0 +1,53 @@
+"""A command's table in terminals of all widths."""
+
+from typing import Any
+
+import pytest
+
+from nystromformer.tables import longest
+from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
+from nystromformer.tasks.finetuning.spread import Spread
+from nystromformer.tasks.finetuning.tables import table
+
+METRICS = ["pearson_spearman", "pearson", "spearman"]
+BASELINES = {"mean value": {"pearson": Spread(0.0, None)}, "bag of words": {METRICS[0]: Spread(0.25, 0.01)}}
+
+
+def finished(rate: float, seed: int) -> RunResult:
+    """A run of STS-B, whose metrics have the longest names."""
+    settings = {"batch_size": 32, "learning_rate": rate, "epochs": 2, "seed": seed, "warmup": 0.1, "bucket": 50}
+    values = {name: 1000 * rate + seed / 10 + place / 100 for place, name in enumerate(METRICS)}
+    facts: dict[str, Any] = dict.fromkeys(("checkpoint", "checkpoint_sha256", "command", "version", "device"), "")
+    facts |= {"checkpoint_step": 1, "attention": [], "length": 512, "exact_share": {}, "warnings": [], "processes": 1}
+    return RunResult(
+        task="glue/STS-B",
+        experiment="e",
+        settings=settings | {"pad_to": None},
+        family=str(rate),
+        main_metric=METRICS[0],
+        epochs=[EpochMetrics(0, {"loss": 1.0, **values})],
+        rows={"train": 5749, "validation": 1500},
+        **facts,
+    )
+
+
+RESULTS = [finished(rate, seed) for rate in (1e-5, 3e-4) for seed in (0, 1)]
+
+
+@pytest.mark.parametrize("width", [20, 50, 78, 80, 100, 139, 140, 400])
+def test_it_fits_and_says_the_same(width: int) -> None:
+    whole, text = table(RESULTS, BASELINES), table(RESULTS, BASELINES, width)
+    assert longest(text.splitlines()) <= width
+    assert (text == whole) == (width >= longest(whole.splitlines()))
+    squeezed = "".join(text.split())
+    figures = [word for word in whole.split() if "." in word]
+    assert all(squeezed.count(figure) >= whole.count(figure) for figure in figures)
+    for name in (*METRICS, *BASELINES, "within noise of a baseline"):
+        assert name.replace(" ", "") in squeezed
+
+
+def test_a_narrower_terminal_has_a_table_for_each_metric() -> None:
+    pieces = table(RESULTS, BASELINES, 80).split("\n\n")
+    assert [piece.splitlines()[0].split()[5::2] for piece in pieces[:3]] == [[f"{name},"] * 2 for name in METRICS]
+    assert [line.split()[0] for line in pieces[0].splitlines()[1:]] == ["32", "32", "bag"]
+    assert [line.split()[0] for line in pieces[2].splitlines()[1:]] == ["32", "32"], "there are no baselines"
