@@ -103,7 +103,7 @@ def _changed(text: str, block: Block) -> str:
             continue
         change = list(group)
         assert all(line[:1] in ("", " ", "-", "+") for line in change), change
-        before, after = ("".join(f"{line[1:]}\n" for line in change if line[:1] not in other) for other in ("+", "-"))
+        before, after = ("".join(f"{line[1:]}\n" for line in change if line[:1] != other) for other in ("+", "-"))
         count = text.count(before)
         assert count == 1, f"expected once in {block.file}, found {count} times:\n{before}"
         text = text.replace(before, after)

@@ -160,7 +160,7 @@ def test_realnews(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["wiki", "bookcorpus", "realnews"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(chunk_bytes=st.integers(1, 9000))
 def test_chunks_share_the_text_among_them(
     tmp_path_factory: pytest.TempPathFactory, name: str, chunk_bytes: int
