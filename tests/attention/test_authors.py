@@ -53,8 +53,8 @@ def test_their_classification_passes_no_mask_on(length: int) -> None:
     out, expected = ours(q, k, v, keep), authors_attention(q, k, v, None, ours.skip.weight)
     torch.testing.assert_close(out, expected, rtol=1e-9, atol=1e-10)
     upstream = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
-    for found, wanted in zip(*(torch.autograd.grad(x, inputs, upstream) for x in (out, expected)), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-9)
+    for gradient, wanted in zip(*(torch.autograd.grad(x, inputs, upstream) for x in (out, expected)), strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-8, atol=1e-9)
     # What it declares not to hold, it does not: padding has an output, and its content reaches the other tokens.
     assert out[1, :, -3:].abs().min() > 0
     changed = torch.where(keep[:, None, :, None], v, 0.0)

@@ -24,6 +24,26 @@ def holding(name: str, *without: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.id)
 
 
+def tracing(name: str, *without: str) -> pytest.MarkDecorator:
+    """Cases with and without a mask. Tracing takes long: all are slow but a masked one of each attention, with a
+    convolution where it has such a case."""
+    cases = [case for case in CASES if getattr(case.build().holds, name) and case.id not in without]
+    with_convolution_last = sorted(cases, key=lambda case: "conv_kernel_size" in case.parameters)
+    quick = {case.name: case for case in with_convolution_last}
+    return pytest.mark.parametrize(
+        ("case", "masked"),
+        [
+            pytest.param(
+                *(case, masked),
+                id=f"{'masked' if masked else 'unmasked'}-{case.id}",
+                marks=[] if masked and case is quick[case.name] else pytest.mark.slow,
+            )
+            for case in cases
+            for masked in (False, True)
+        ],
+    )
+
+
 def masks(batch: int, length: int) -> dict[str, Tensor | None]:
     lengths = [max(0, length - 3 * row) for row in range(batch)]
     holes = random_mask(batch, length, seed=length)
@@ -31,8 +51,8 @@ def masks(batch: int, length: int) -> dict[str, Tensor | None]:
     return {"none": None, "suffix": suffix_mask(length, *lengths), "holes": holes}
 
 
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    return ((found.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-30)).item()
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    return ((actual.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-30)).item()
 
 
 @every_case
@@ -51,11 +71,11 @@ def test_outputs_and_gradients_are_the_oracles(
     assert relative_error(out, expected) < tolerance
     inputs = [q, k, v, *module.parameters()]
     upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(9)).to(dtype)
-    found = torch.autograd.grad(out, inputs, upstream)
+    gradients = torch.autograd.grad(out, inputs, upstream)
     wanted = torch.autograd.grad(expected, inputs, upstream.double(), materialize_grads=True)
     # One scale for all: with a single token the gradients of q and k are differences that cancel to zero.
     scale = max(b.abs().max().item() for b in wanted)
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(gradients, wanted, strict=True):
         assert (a.double() - b.double()).abs().max().item() < tolerance * scale
 
 
@@ -152,8 +172,8 @@ def test_backward_under_autocast(case: Case) -> None:
     expected = torch.autograd.grad(module(*x).sum(), x)
     out = module(*x).sum()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = torch.autograd.grad(out, x)
-    for a, b in zip(found, expected, strict=True):
+        gradients = torch.autograd.grad(out, x)
+    for a, b in zip(gradients, expected, strict=True):
         # PyTorch's own products run in bfloat16 there, that with Z among them, whose entries are large; the point is
         # that the iterations and the convolution, which stay in float32, do not fail for the mixture.
         assert relative_error(a, b.double()) < 0.15
@@ -174,8 +194,7 @@ class _TwoLayers(nn.Module):
         return out
 
 
-@holding("compile", "nystrom-3-iterations")
-@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+@tracing("compile", "nystrom-3-iterations")
 def test_compiles_as_one_graph(case: Case, masked: bool) -> None:
     torch._dynamo.reset()
     module = _TwoLayers(case)
@@ -185,8 +204,8 @@ def test_compiles_as_one_graph(case: Case, masked: bool) -> None:
         keep = random_mask(2, length) if masked else None
         out, expected = compiled(*x, keep), module(*x, keep)
         torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
-        found, wanted = torch.autograd.grad(out.sum(), x), torch.autograd.grad(expected.sum(), x)
-        for a, b in zip(found, wanted, strict=True):
+        gradients, wanted = torch.autograd.grad(out.sum(), x), torch.autograd.grad(expected.sum(), x)
+        for a, b in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
@@ -200,8 +219,7 @@ def test_inductor_compiles_nystrom() -> None:
     torch.testing.assert_close(out, module(*x, keep), rtol=1e-4, atol=1e-5)
 
 
-@holding("export")
-@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+@tracing("export")
 def test_one_exported_program_serves_every_length(case: Case, masked: bool) -> None:
     module = case.build().eval()
     example = [x.detach() for x in qkv(2, 50)]

@@ -53,8 +53,8 @@ def test_gathered_means_are_the_added_ones(monkeypatch: pytest.MonkeyPatch, leng
     assert added.tokens_BML is None
     assert gathered.tokens_BML is not None
     assert torch.equal(added.counts_BM, gathered.counts_BM)
-    for found, expected in zip(means_and_gradient(x, gathered), means_and_gradient(x, added), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
+    for mine, expected in zip(means_and_gradient(x, gathered), means_and_gradient(x, added), strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.usefixtures("gathering")
@@ -97,6 +97,7 @@ def test_gathered_means_add_nothing_into_a_table(monkeypatch: pytest.MonkeyPatch
         assert called.names & ATOMIC == expected
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gathering")
 def test_attention_by_gathered_means_compiles_and_exports() -> None:
     module = create_attention("nystrom", num_heads=HEADS, head_dim=DIM, num_landmarks=8, pinv_iterations=1)

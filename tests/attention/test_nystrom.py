@@ -267,8 +267,8 @@ def test_gradients_that_are_views_of_fewer_numbers_reach_the_cpu_convolution_as_
 
     out = skip(v, other, keep)
     monkeypatch.setattr("nystromformer.attention.skip._convolve_channels", convolve)
-    found = torch.autograd.grad(out, inputs, view)
-    for a, b in zip(found, expected, strict=True):
+    gradients = torch.autograd.grad(out, inputs, view)
+    for a, b in zip(gradients, expected, strict=True):
         torch.testing.assert_close(a, b)
     (gradient,) = seen
     assert all(gradient.stride())
@@ -288,7 +288,7 @@ def test_the_cpu_convolution_and_its_gradients_agree_with_the_oracle(length: int
     out = skip(v * factor, other, factor if masked else None)
     expected = reference.depthwise_convolution(v, skip.weight, keep) + other * factor
     upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
-    found = torch.autograd.grad(out, (v, other, skip.weight), upstream)
+    gradients = torch.autograd.grad(out, (v, other, skip.weight), upstream)
     wanted = torch.autograd.grad(expected, (v, other, skip.weight), upstream.double())
-    for a, b in zip((out, *found), (expected, *wanted), strict=True):
+    for a, b in zip((out, *gradients), (expected, *wanted), strict=True):
         assert (a - b).abs().max() < 2e-6 * max(1.0, b.abs().max().item())

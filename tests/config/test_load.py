@@ -257,8 +257,8 @@ class TestOverrides:
         assert json.dumps(override) in message.splitlines()[0]
 
     def test_twice_is_a_mistake(self, valid: Data, write_config: WriteConfig) -> None:
-        found = problems(write_config(valid), "model.num_layers=2", "model.num_layers=3")
-        assert found == ["model.num_layers: overridden twice; keep one"]
+        said = problems(write_config(valid), "model.num_layers=2", "model.num_layers=3")
+        assert said == ["model.num_layers: overridden twice; keep one"]
 
 
 def test_data_with_keys_that_are_no_strings(valid: Data) -> None:

@@ -122,9 +122,9 @@ def test_padding_changes_no_valid_output(norm: str, pooling: str) -> None:
     short = tokens(length=20)
     padded = torch.cat([short, torch.ones(2, 12, dtype=torch.long)], 1)
     keep = torch.arange(LENGTH).expand(2, -1) < 20
-    expected, found = encoder(short), encoder(padded, keep)
-    torch.testing.assert_close(found[:, :20], expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(encoder.pool(found, keep), encoder.pool(expected), rtol=1e-4, atol=1e-5)
+    expected, out = encoder(short), encoder(padded, keep)
+    torch.testing.assert_close(out[:, :20], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(encoder.pool(out, keep), encoder.pool(expected), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def test_only_the_wanted_positions(norm: str, attention: str) -> None:
 
     everywhere = encoder(tokens(), keep)
     expected = results(torch.stack([everywhere[row, positions[row]] for row in range(2)]))
-    for found, wanted in zip(results(encoder(tokens(), keep, positions_BK=positions)), expected, strict=True):
-        torch.testing.assert_close(found, wanted)
+    for result, wanted in zip(results(encoder(tokens(), keep, positions_BK=positions)), expected, strict=True):
+        torch.testing.assert_close(result, wanted)
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])

@@ -11,9 +11,9 @@ from nystromformer.model import CandidateHead, CandidateModel, ClassificationMod
 
 
 def tokens(rows: int = 3, length: int = LENGTH) -> tuple[Tensor, Tensor]:
-    found = torch.randint(5, 300, (rows, length))
+    tokens = torch.randint(5, 300, (rows, length))
     mask = torch.arange(length) < torch.tensor([length, length - 7, 3])[:rows, None]
-    return found, mask
+    return tokens, mask
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
@@ -42,14 +42,14 @@ def test_a_candidates_score_is_the_mean_over_its_rows(data: st.DataObject, insta
     present_IA = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
     head = CandidateHead(8).eval()
     hidden = torch.randn(len(rows), widest, 8, requires_grad=True)
-    found = head(hidden, candidates_BC, instance_B, present_IA)
+    scores = head(hidden, candidates_BC, instance_B, present_IA)
     single = head.score(hidden)[..., 0]
     for instance, count in enumerate(counts):
         for candidate in range(max(counts)):
             where = (candidates_BC == candidate) & (instance_B == instance)[:, None]
             expected = single[where].mean() if candidate < count else torch.tensor(float("-inf"))
-            torch.testing.assert_close(found[instance, candidate], expected)
-    torch.nn.functional.cross_entropy(found, torch.zeros(instances, dtype=torch.long)).backward()
+            torch.testing.assert_close(scores[instance, candidate], expected)
+    torch.nn.functional.cross_entropy(scores, torch.zeros(instances, dtype=torch.long)).backward()
     assert hidden.grad is not None
     assert torch.isfinite(hidden.grad).all()
     assert not hidden.grad[candidates_BC < 0].any(), "padding gets no gradient"
@@ -62,9 +62,9 @@ def test_candidates_are_read_where_they_stand() -> None:
     candidates = torch.tensor([[0, 1, 2], [0, 1, -1]])
     present = torch.tensor([[True, True, True], [True, True, False]])
     with torch.no_grad():
-        found = model(tokens_BN, mask_BN, mask_BN, positions, candidates, torch.arange(2), present)
+        scores = model(tokens_BN, mask_BN, mask_BN, positions, candidates, torch.arange(2), present)
         hidden = model.encoder(tokens_BN, mask_BN)
         for row, column in ((0, 0), (0, 2), (1, 1)):
             expected = model.head.score(hidden[row, positions[row, column]])[0]
-            torch.testing.assert_close(found[row, column], expected, rtol=1e-4, atol=1e-5)
-    assert found[1, 2] == float("-inf")
+            torch.testing.assert_close(scores[row, column], expected, rtol=1e-4, atol=1e-5)
+    assert scores[1, 2] == float("-inf")

@@ -45,8 +45,8 @@ def test_sums_and_gradients(positions: int, width: int, vocabulary: int, chunk: 
             torch.testing.assert_close(linear_cross_entropy(*inputs, labels, IGNORED), sums, rtol=1e-5, atol=1e-5)
     expected, gradients = oracle(inputs, labels)
     torch.testing.assert_close(sums.double(), expected, rtol=1e-5, atol=1e-5)
-    for found, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), gradients, strict=True):
-        torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5)
+    for gradient, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), gradients, strict=True):
+        torch.testing.assert_close(gradient.double(), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_without_gradients_nothing_is_kept_and_the_sums_are_the_same() -> None:
@@ -72,9 +72,9 @@ def test_under_autocast(dtype: torch.dtype, tolerance: float) -> None:
     assert sums.dtype == torch.float32
     expected, gradients = oracle(inputs, labels)
     assert sums[0].item() == pytest.approx(expected[0].item(), rel=tolerance)
-    for found, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), gradients, strict=True):
-        assert found.dtype == torch.float32
-        assert (found - wanted).norm() < 2 * tolerance * wanted.norm()
+    for gradient, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), gradients, strict=True):
+        assert gradient.dtype == torch.float32
+        assert (gradient - wanted).norm() < 2 * tolerance * wanted.norm()
 
 
 def test_float16_keeps_the_small_probabilities() -> None:
@@ -96,8 +96,8 @@ def test_float16_stays_finite_where_one_token_is_frequent() -> None:
     with torch.autocast("cpu", dtype=torch.float16):
         sums = linear_cross_entropy(*inputs, labels, IGNORED)
     expected = oracle(inputs, labels)[1]
-    for found, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), expected, strict=True):
-        assert (found - wanted).norm() < 1e-2 * wanted.norm()
+    for gradient, wanted in zip(torch.autograd.grad(3 * sums[0], inputs), expected, strict=True):
+        assert (gradient - wanted).norm() < 1e-2 * wanted.norm()
 
 
 def test_without_gradients_the_logits_of_a_part_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
