@@ -103,8 +103,7 @@ def gpu(
 
     text, went_well = measure_on_gpu(sections, minutes, seed, dry_run, out, command_line())
     typer.echo(text)
-    if not went_well:
-        raise typer.Exit(1)
+    raise typer.Exit(0 if went_well else 1)
 
 
 if __name__ == "__main__":

@@ -133,8 +133,10 @@ def test_kernels_with_a_mask_are_tried_by_themselves(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("auto_everywhere")
-@pytest.mark.parametrize("has_mask", [False, True])
-@pytest.mark.parametrize("taps", [0, 5])
+@pytest.mark.parametrize(
+    ("taps", "has_mask"),
+    [(0, False), (5, True), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0, True), (5, False)))],
+)
 def test_kernels_that_are_right_pass_the_trial(taps: int, has_mask: bool) -> None:
     assert trial.failure(str(DEVICE), 32, 32, torch.bfloat16, taps, has_mask) is None
 

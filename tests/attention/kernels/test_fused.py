@@ -63,7 +63,7 @@ def slow(*values: object) -> Any:
 @pytest.mark.parametrize(
     ("M", "D", "N"),
     [
-        *((32, 32, 33), (32, 64, 96), slow(32, 128, 100), (64, 32, 70), (64, 64, 200), slow(64, 128, 70)),
+        *((32, 32, 33), slow(32, 64, 96), slow(32, 128, 100), slow(64, 32, 70), (64, 64, 200), slow(64, 128, 70)),
         *(slow(128, 32, 150), slow(128, 64, 131), slow(128, 128, 160)),
         *(slow(256, 32, 257), slow(256, 64, 270), slow(256, 128, 260)),
     ],
@@ -80,7 +80,7 @@ def test_sizes_with_a_mask(M: int, D: int, N: int) -> None:
     assert_close(results(module, x, keep), by_the_equations(module, x, keep))
 
 
-@pytest.mark.parametrize("N", [63, 64, slow(65), slow(127), slow(128), 129, slow(191), slow(500)])
+@pytest.mark.parametrize("N", [63, slow(64), slow(65), slow(127), slow(128), 129, slow(191), slow(500)])
 def test_lengths(N: int) -> None:
     module, x = build(2, 32, 32, K=33), tensors(1, 2, N, 32, seed=N)
     assert_close(results(module, x), by_the_equations(module, x))
