@@ -1,5 +1,7 @@
 """The encoder against transformers' BERT, RoBERTa positions and Nyströmformer, and its own contract."""
 
+from typing import Any
+
 import pytest
 import torch
 from small import LENGTH, VOCABULARY, small_config
@@ -59,19 +61,22 @@ def copy_from(encoder: Encoder, peer: torch.nn.Module) -> None:
             ours[mine].copy_(theirs[other])
 
 
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": LENGTH,
+    "type_vocab_size": 2,
+}
+"""Those of `small_config`, in transformers' words."""
+
+
 def test_with_softmax_it_is_bert() -> None:
     torch.manual_seed(0)
     peer = BertModel(
-        BertConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=LENGTH,
-            type_vocab_size=2,
-            initializer_range=0.5,
-        ),
+        BertConfig(**SIZES, initializer_range=0.5),
         add_pooling_layer=False,
     ).eval()
     options = {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None, "activation": "gelu"}
@@ -87,13 +92,7 @@ def test_with_the_compatibility_options_it_is_transformers_nystromformer() -> No
     torch.manual_seed(0)
     peer = NystromformerForMaskedLM(
         NystromformerConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=LENGTH,
-            type_vocab_size=2,
+            **SIZES,
             num_landmarks=8,
             segment_means_seq_len=LENGTH,
             conv_kernel_size=5,

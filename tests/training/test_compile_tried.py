@@ -182,10 +182,16 @@ def test_every_step_runs_what_was_compiled_before_the_first(
 
 
 @pytest.mark.usefixtures("paying")
-def test_compiled_where_it_pays_it_is_the_same_training(tmp_path: Path, dataset_folder: Path) -> None:
+@pytest.mark.parametrize(
+    "attention",
+    [pytest.param({}, id="softmax"), pytest.param(NYSTROM, id="nystrom", marks=pytest.mark.slow)],
+)
+def test_compiled_where_it_pays_it_is_the_same_training(
+    tmp_path: Path, dataset_folder: Path, attention: dict[str, Any]
+) -> None:
     runs = tmp_path / "auto", tmp_path / "never"
     for run, choice in zip(runs, ("auto", False), strict=True):
-        pretrain(write_experiment(run, **(SHORT | NYSTROM), model__compile=choice), dataset_folder, CPU)
+        pretrain(write_experiment(run, **(SHORT | attention), model__compile=choice), dataset_folder, CPU)
     for name, weight in weights(runs[1]).items():
         torch.testing.assert_close(weights(runs[0])[name], weight, rtol=0, atol=1e-5)
     curves = [[r["loss"] for r in read_log(run / "model" / "log.jsonl") if "loss" in r] for run in runs]

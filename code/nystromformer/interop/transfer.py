@@ -70,13 +70,16 @@ class _Differing:
         """Whether one of them is the reason why only one of the two models has a weight."""
         layer = _LAYER.fullmatch(name)
         if layer and "num_layers" in self.values:
-            return int(layer[2]) >= min(self.values["num_layers"])
+            fewer: int = min(self.values["num_layers"])
+            return int(layer[2]) >= fewer
         return any(name.startswith(_GIVES[key]) for key in self.values if key in _GIVES)
 
     def explain_sizes(self, name: str, target: Tensor, source: Tensor) -> bool:
         """Whether they are the reason for all sizes of a weight that differ and cannot be made to fit."""
         fitted = next((axis for pattern, axis in _FITTED_AXES.items() if re.fullmatch(pattern, name)), None)
-        sizes = zip(target.shape, source.shape, strict=False)
+        if target.ndim != source.ndim:
+            return False
+        sizes = zip(target.shape, source.shape, strict=True)
         differing = [pair for axis, pair in enumerate(sizes) if axis != fitted and pair[0] != pair[1]]
         return bool(differing) and all(pair in self.values.values() for pair in differing)
 
