@@ -24,11 +24,11 @@ from nystromformer.tasks.finetuning.baselines import Bags, Sample, bags_of, text
 from nystromformer.tasks.finetuning.definition import Definition, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
 from nystromformer.tasks.finetuning.examples import Labels, Texts
-from nystromformer.tasks.finetuning.objective import Candidates, Classes, Objective, Value, accuracy
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.sweep import Finetuned
+from nystromformer.tasks.finetuning.target import Candidates, Classes, Target, Value, accuracy
 
 WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
 TOKENIZER: Tokenizer = train_tokenizer([" ".join(WORDS)] * 20, 400)
@@ -63,26 +63,26 @@ def test_the_majority_class_is_counted_in_train(train: list[int], validation: li
     counts = sorted(map(train.count, range(3)))
     assume(counts[1] < counts[2])
     data = [encoded(["row"] * len(labels), labels) for labels in (train, validation)]
-    found = text_baselines(data[0], {"": data[1]}, 3, accuracy_of, [0])
+    measured = text_baselines(data[0], {"": data[1]}, 3, accuracy_of, [0])
     most = max(range(3), key=train.count)
-    assert found["majority class"]["accuracy"].mean == pytest.approx(validation.count(most) / len(validation))
+    assert measured["majority class"]["accuracy"].mean == pytest.approx(validation.count(most) / len(validation))
     # Rows of one and the same token say nothing beyond their classes.
-    assert found["bag of words"] == found["majority class"]
+    assert measured["bag of words"] == measured["majority class"]
 
 
 def test_the_mean_value_is_that_of_train() -> None:
     train, validation = [1.0, 2.0, 4.5], [0.0, 5.0]
     data = [encoded(["row"] * len(labels), np.float32(labels)) for labels in (train, validation)]
-    found = text_baselines(data[0], {"": data[1]}, None, error_of, [0])
-    assert list(found) == ["mean value", "bag of words"]
-    assert found["mean value"]["error"].mean == pytest.approx((2.5**2 + 2.5**2) / 2)
+    measured = text_baselines(data[0], {"": data[1]}, None, error_of, [0])
+    assert list(measured) == ["mean value", "bag of words"]
+    assert measured["mean value"]["error"].mean == pytest.approx((2.5**2 + 2.5**2) / 2)
 
 
 def test_a_planted_word_is_found() -> None:
-    found = text_baselines(planted(200, 0), {"": planted(100, 1), "_other": planted(50, 2)}, 2, accuracy_of, [0])
-    assert found["bag of words"]["accuracy"].mean == 1.0
-    assert found["bag of words"]["accuracy_other"].mean == 1.0
-    assert found["majority class"]["accuracy"].mean < 0.8
+    measured = text_baselines(planted(200, 0), {"": planted(100, 1), "_other": planted(50, 2)}, 2, accuracy_of, [0])
+    assert measured["bag of words"]["accuracy"].mean == 1.0
+    assert measured["bag of words"]["accuracy_other"].mean == 1.0
+    assert measured["majority class"]["accuracy"].mean < 0.8
 
 
 def test_words_in_common_are_found() -> None:
@@ -92,8 +92,8 @@ def test_words_in_common_are_found() -> None:
         second = [word if randomness.random() < 0.5 else randomness.choice(WORDS) for word in first]
         return encoded(first, [int(a == b) for a, b in zip(first, second, strict=True)], second)
 
-    found = text_baselines(pairs(300, 0), {"": pairs(100, 1)}, 2, accuracy_of, [0])
-    assert found["bag of words"]["accuracy"].mean == 1.0
+    measured = text_baselines(pairs(300, 0), {"": pairs(100, 1)}, 2, accuracy_of, [0])
+    assert measured["bag of words"]["accuracy"].mean == 1.0
 
 
 def test_which_sentence_has_a_word_is_seen() -> None:
@@ -102,8 +102,8 @@ def test_which_sentence_has_a_word_is_seen() -> None:
         order = [("query", "key"), ("key", "query")]
         return encoded([order[k][0] for k in labels], labels, [order[k][1] for k in labels])
 
-    found = text_baselines(pairs(100, 0), {"": pairs(50, 1)}, 2, accuracy_of, [0])
-    assert found["bag of words"]["accuracy"].mean == 1.0
+    measured = text_baselines(pairs(100, 0), {"": pairs(50, 1)}, 2, accuracy_of, [0])
+    assert measured["bag of words"]["accuracy"].mean == 1.0
 
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), min_size=1, max_size=6), st.booleans())
@@ -120,8 +120,8 @@ def test_bags_are_sets_of_tokens(rows: list[tuple[str, str]], pair: bool) -> Non
         expected |= {(number, 0)}
         expected |= {(number, 1 + 3 * token + block) for block, bag in enumerate((a, b, a & b)) for token in bag}
     bags = bags_of(examples)
-    found = list(zip(bags.rows.tolist(), bags.features.tolist(), strict=True))
-    assert found == sorted(expected)
+    pairs = list(zip(bags.rows.tolist(), bags.features.tolist(), strict=True))
+    assert pairs == sorted(expected)
     assert bags.size == len(rows)
 
 
@@ -211,19 +211,19 @@ def test_the_deviation_is_that_of_resamples(monkeypatch: pytest.MonkeyPatch) -> 
         return fit(self, strength, start_FC)
 
     monkeypatch.setattr(Sample, "fit", noted)
-    found = text_baselines(train, {"": validation}, 2, accuracy_of, [0, 1, 2])["bag of words"]["accuracy"]
+    accuracy_spread = text_baselines(train, {"": validation}, 2, accuracy_of, [0, 1, 2])["bag of words"]["accuracy"]
     (whole,) = {tuple(sorted(rows.items())) for rows in fitted if set(rows.values()) == {1}} or {()}
     resamples = [rows for rows in fitted if len(rows) < 50]
     assert len(resamples) == 3
     assert len({tuple(sorted(rows.items())) for rows in resamples}) == 3
     known = {row for row, _ in whole}
     assert all(set(rows) <= known and sum(rows.values()) == 60 for rows in resamples)
-    assert found.deviation is not None
-    assert found.deviation > 0
+    assert accuracy_spread.deviation is not None
+    assert accuracy_spread.deviation > 0
     monkeypatch.undo()
     singles = [text_baselines(train, {"": validation}, 2, accuracy_of, [seed]) for seed in (0, 1, 2)]
     means = [single["bag of words"]["accuracy"].mean for single in singles]
-    assert found.mean == pytest.approx(sum(means) / 3), "of all rows, which the resamples are not"
+    assert accuracy_spread.mean == pytest.approx(sum(means) / 3), "of all rows, which the resamples are not"
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=4, unique=True), min_size=1, max_size=6), st.data())
@@ -231,18 +231,18 @@ def test_rows_are_selected_in_any_order_and_repeatedly(rows: list[list[int]], da
     pairs = [(number, feature) for number, row in enumerate(rows) for feature in sorted(row)]
     bags = Bags(len(rows), *(np.array([pair[k] for pair in pairs], dtype=np.int64) for k in (0, 1)))
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
-    found = bags.select(np.array(chosen, dtype=np.int64))
+    selected = bags.select(np.array(chosen, dtype=np.int64))
     expected = [(place, feature) for place, number in enumerate(chosen) for feature in sorted(rows[number])]
-    assert found.size == len(chosen)
-    assert list(zip(found.rows.tolist(), found.features.tolist(), strict=True)) == expected
+    assert selected.size == len(chosen)
+    assert list(zip(selected.rows.tolist(), selected.features.tolist(), strict=True)) == expected
 
 
 def test_tokens_that_train_has_not_are_left_out() -> None:
     train, usual = planted(100, 0), planted(30, 1)
     strange = encoded([f"{text} zq" for text in usual.texts.first], usual.labels)
     assert not set(bags_of(strange).features) <= set(bags_of(train).features)
-    found = text_baselines(train, {"": usual, "_strange": strange}, 2, accuracy_of, [0])["bag of words"]
-    assert found["accuracy"] == found["accuracy_strange"]
+    bag = text_baselines(train, {"": usual, "_strange": strange}, 2, accuracy_of, [0])["bag of words"]
+    assert bag["accuracy"] == bag["accuracy_strange"]
 
 
 def test_no_warnings_of_torch(recwarn: pytest.WarningsRecorder) -> None:
@@ -274,7 +274,7 @@ class Other:
 
 
 def shown(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, objective: Objective, train: Any, wanted: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, target: Target, train: Any, wanted: bool
 ) -> tuple[int | str | None, str]:
     """What the command prints after a sweep of two finished runs."""
     settings = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 1, "warmup": 0.1, "bucket": 1, "pad_to": None}
@@ -302,8 +302,8 @@ def shown(
     monkeypatch.setattr(command, "run_sweep", lambda _: Finetuned([result], splits=splits))
     monkeypatch.setattr(command, "open_pretrained", lambda *_: None)
     monkeypatch.setattr(command, "check_weights", lambda _: None)
-    metrics = accuracy_of if isinstance(objective, Classes) else error_of
-    named = {"name": "made-up", "objective": objective, "metrics": metrics, "check": lambda: None}
+    metrics = accuracy_of if isinstance(target, Classes) else error_of
+    named = {"name": "made-up", "target": target, "metrics": metrics, "check": lambda: None}
     definition = cast(Definition, SimpleNamespace(**named))
     lines: list[str] = []
     sweep = Sweep((8,), (1e-3,), (0, 1), 1, baselines=wanted)
@@ -345,5 +345,5 @@ def test_other_examples_have_none(
 
 
 def test_a_single_seed_prints_without_a_deviation() -> None:
-    found = text_baselines(planted(30, 0), {"": planted(10, 1)}, 2, accuracy_of, [0])
-    assert found["bag of words"]["accuracy"] == Spread(1.0, None)
+    measured = text_baselines(planted(30, 0), {"": planted(10, 1)}, 2, accuracy_of, [0])
+    assert measured["bag of words"]["accuracy"] == Spread(1.0, None)

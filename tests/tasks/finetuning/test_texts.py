@@ -21,8 +21,8 @@ def encoded(first: list[str], second: list[str] | None = None, length: int = 64,
 
 
 def words(text: str) -> list[int]:
-    found: list[int] = TOKENIZER.encode(text, add_special_tokens=False).ids
-    return found
+    ids: list[int] = TOKENIZER.encode(text, add_special_tokens=False).ids
+    return ids
 
 
 def test_the_form_is_that_of_the_pretraining_rows() -> None:

@@ -21,10 +21,10 @@ from nystromformer.attention import AttentionMask
 from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
-from nystromformer.tasks.finetuning.objective import Candidates
 from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.start import finetuning_config
 from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.finetuning.target import Candidates
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.task import WikiHop
@@ -70,8 +70,8 @@ def curve(result: RunResult) -> list[tuple[float, float]]:
     return [(one["loss"], one.get("gradient_norm", 0.0)) for one in records if one["type"] in ("train", "validation")]
 
 
-def assert_same(found: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
-    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=0, atol=1e-5)
+def assert_same(actual: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
+    torch.testing.assert_close(torch.tensor(actual), torch.tensor(expected), rtol=0, atol=1e-5)
 
 
 def predictions(result: RunResult, name: str) -> dict[str, str]:

@@ -12,13 +12,13 @@ from nystromformer.tasks.finetuning.baselines import text_baselines
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_baselines, keep_baselines, read_baselines
-from nystromformer.tasks.finetuning.objective import Classes
 from nystromformer.tasks.finetuning.run import Setup, test_fingerprint
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.start import load_encoder, open_pretrained
 from nystromformer.tasks.finetuning.sweep import Finetuned, open_setup, run_sweep
 from nystromformer.tasks.finetuning.tables import table
+from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.training import choose_device, join_group
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def check_weights(setup: Setup) -> None:
     Raises:
         UserError: lists all that differs.
     """
-    load_encoder(setup.definition.objective.build(setup.config.model), setup.config, setup.pretrained)
+    load_encoder(setup.definition.target.build(setup.config.model), setup.config, setup.pretrained)
 
 
 def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
@@ -88,7 +88,7 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     tested = test_fingerprint(done.test) if labelled else ""
     found = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
     if found is None:
-        num_classes = definition.objective.count if isinstance(definition.objective, Classes) else None
+        num_classes = definition.target.count if isinstance(definition.target, Classes) else None
         found = Measured(
             data=splits.fingerprint,
             tested=tested,

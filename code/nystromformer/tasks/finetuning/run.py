@@ -168,7 +168,7 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
         everything = splits.validation | dict(test)
         count = sum(len(examples) for examples in everything.values())
         say(group, "predicting %s rows with %s", f"{count:,}", path)
-        model = setup.definition.objective.build(setup.config.model)
+        model = setup.definition.target.build(setup.config.model)
         content = group.check(lambda: read_checkpoint(path))
         group.check(lambda: load_weights(model, content["model"], path))
         finetuning = _finetuning(setup, splits, result.run, model)
@@ -205,7 +205,7 @@ def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetun
     """A run's trainable with pretrained weights, and what its checkpoints say about where they come from."""
     config, definition, group = setup.config, setup.definition, setup.group
     torch.manual_seed(settings.seed)
-    model = definition.objective.build(config.model)
+    model = definition.target.build(config.model)
     transfer = group.check(lambda: load_encoder(model, config, setup.pretrained))
     say(group, "encoder of %s (step %d)", setup.pretrained.path, setup.pretrained.step)
     for line in transfer.notes:
@@ -229,7 +229,7 @@ def _finetuning(setup: Setup, splits: Splits, settings: RunSettings, model: nn.M
     layers = list(model.encoder.layers)  # type: ignore[arg-type]  # a ModuleList
     return Finetuning(
         placed(model, layers, setup.config, setup.device, setup.group),
-        definition.objective,
+        definition.target,
         splits.train,
         splits.validation,
         definition.metrics,

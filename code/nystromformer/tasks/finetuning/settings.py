@@ -105,16 +105,16 @@ def numbers(flag: str, text: str, kind: Callable[[str], T], least: T) -> tuple[T
         UserError: not numbers, one of them twice, or below `least` (for fractions: not above it).
     """
     try:
-        found: Sequence[T] = [kind(part) for part in text.split(",")]
+        values: Sequence[T] = [kind(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    possible = [value >= least if kind is int else least < value < float("inf") for value in found]
-    twice = [str(value) for value in dict.fromkeys(found) if list(found).count(value) > 1]
+        values = []
+    possible = [value >= least if kind is int else least < value < float("inf") for value in values]
+    twice = [str(value) for value in dict.fromkeys(values) if list(values).count(value) > 1]
     if twice:
         raise UserError(f"{flag} {text}: expected different numbers, found {', '.join(twice)} more than once")
-    if not found or not all(possible):
+    if not values or not all(possible):
         bound = f"of at least {least}" if kind is int else f"above {least}"
         raise UserError(
             f"{flag}: expected a number {bound}, or several different ones separated by commas, found {text!r}"
         )
-    return tuple(found)
+    return tuple(values)

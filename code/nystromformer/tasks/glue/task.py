@@ -9,7 +9,7 @@ from torch import Tensor
 from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
-from nystromformer.tasks.finetuning.objective import Classes, Objective, Value
+from nystromformer.tasks.finetuning.target import Classes, Target, Value
 from nystromformer.tasks.finetuning.texts import describe, encode, reduce
 from nystromformer.tasks.glue.catalog import GlueTask
 from nystromformer.tasks.glue.hub import read_hub_split
@@ -32,7 +32,7 @@ class Glue:
         self.source = source
         self.skip_bad_rows = skip_bad_rows
         self.name = f"glue/{task.name}"
-        self.objective: Objective = Classes(task.num_outputs) if task.labels else Value()
+        self.target: Target = Classes(task.num_outputs) if task.labels else Value()
         self.main_metric: str = task.main_metric
 
     def check(self) -> None:
@@ -62,7 +62,7 @@ class Glue:
                 warnings += filter(None, [check_size(self.task, split, len(self._read(split)))])
         rows, reduced = reduce(texts.pop("train"), loading.train_rows)
         train = encode(rows, loading)
-        validation = {_ending(split): encode(found, loading) for split, found in texts.items()}
+        validation = {_ending(split): encode(texts[split], loading) for split in texts}
         notes = [describe(examples) for examples in (train, *validation.values())]
         return Splits(train, dict(validation), warnings + reduced, notes)
 

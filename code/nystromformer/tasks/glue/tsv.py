@@ -152,17 +152,17 @@ def _columns_of(task: GlueTask, split: GlueSplit, path: Path, lines: list[str]) 
     """Names of the columns, and which line has the first row."""
     if not lines:
         raise UserError(f"{path}: expected rows, found an empty file. Download it again")
-    found = [name.strip() for name in lines[0].split("\t")]
+    columns = [name.strip() for name in lines[0].split("\t")]
     needed = [*task.sentences, *([task.label] if split.has_labels else [])]
-    if task.headerless and split.has_labels and not set(needed) <= set(found):
+    if task.headerless and split.has_labels and not set(needed) <= set(columns):
         return list(task.headerless), 0
-    lacking = [name for name in needed if name not in found]
+    lacking = [name for name in needed if name not in columns]
     if lacking:
         raise UserError(
             f"{path}: line 1: expected a header with the columns {', '.join(needed)}, found none called "
-            f"{', '.join(lacking)}; there are {_shown(', '.join(found), 200)}"
+            f"{', '.join(lacking)}; there are {_shown(', '.join(columns), 200)}"
         )
-    return found, 1
+    return columns, 1
 
 
 @dataclass(frozen=True)

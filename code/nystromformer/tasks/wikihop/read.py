@@ -157,9 +157,9 @@ def _problems(record: dict[str, Any], has_answers: bool) -> Iterator[str]:
     keys = ["id", "query", *_LISTS] + ["answer"] * has_answers
     for key in keys:
         if key not in record:
-            found = ", ".join(map(repr, record)) or "none"
+            keys_there = ", ".join(map(repr, record)) or "none"
             others = ", which others of the file have" if key == "answer" else ""
-            yield f'expected the key "{key}"{others}, found {found:.200}'
+            yield f'expected the key "{key}"{others}, found {keys_there:.200}'
         value = record[key]
         expected, items = ("a list of texts", value) if key in _LISTS else ("a text", [value])
         if not isinstance(items, list):

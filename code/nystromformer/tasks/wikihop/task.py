@@ -14,8 +14,8 @@ from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.objective import Candidates, Objective, accuracy
 from nystromformer.tasks.finetuning.plan import subset
+from nystromformer.tasks.finetuning.target import Candidates, Target, accuracy
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import add_special_tokens
 from nystromformer.tasks.wikihop.predictions import write_predictions
@@ -48,7 +48,7 @@ class WikiHop:
         self.skip_unanswerable = skip_unanswerable
         self.validation = validation
         self.split_seed = split_seed
-        self.objective: Objective = Candidates()
+        self.target: Target = Candidates()
         # Opening hashes a large file, and says which instances are left out.
         self._tokens = lru_cache(maxsize=None)(self._open_tokens)
 
@@ -102,7 +102,7 @@ class WikiHop:
     ) -> dict[str, float]:
         """`dev.json` (or `validation.json`), and `test.json`: {id: answer}."""
         validation = splits.validation[""]
-        found: dict[str, float] = {}
+        test_metrics: dict[str, float] = {}
         for name, examples in {validation.name: validation, **test}.items():
             assert isinstance(examples, WikiHopExamples)
             scores_IA = scores["" if examples is validation else name]
@@ -111,8 +111,8 @@ class WikiHop:
                 # Beside dev.json, a test.json with answers does not take its place.
                 ending = "" if name == "dev" or "dev" not in test else f"_{name}"
                 metrics = self.metrics(scores_IA, torch.from_numpy(examples.labels))
-                found |= {key + ending: value for key, value in metrics.items()}
-        return found
+                test_metrics |= {key + ending: value for key, value in metrics.items()}
+        return test_metrics
 
     def _open_tokens(self, path: Path, loading: Loading) -> TokenCache:
         return open_tokens(path, loading.tokenizer, loading.cache, self.skip_unanswerable)

@@ -114,16 +114,16 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
     """
     check_file(source)
     folder = cache / _name(source, tokenizer, skip_unanswerable)
-    found = _open_whole(folder)
-    if found is None:
+    tokens = _open_whole(folder)
+    if tokens is None:
         with _alone(cache):
-            found = _open_whole(folder)
-            if found is None:
+            tokens = _open_whole(folder)
+            if tokens is None:
                 _make(folder, source, tokenizer, skip_unanswerable)
-                found = _open_whole(folder)
-    assert found is not None
-    log_left_out(source, found.left_out)
-    return found
+                tokens = _open_whole(folder)
+    assert tokens is not None
+    log_left_out(source, tokens.left_out)
+    return tokens
 
 
 def _name(source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> str:
