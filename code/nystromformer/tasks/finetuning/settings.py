@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from nystromformer.errors import UserError
 
@@ -74,23 +74,12 @@ class Sweep:
         ]
 
 
-def make_sweep(batch_size: str, lr: str, seed: str, predict: str, **others: Any) -> Sweep:
-    """A sweep of the lists that three flags hold, such as `8,16,32`, and the epoch that `predict` names; `others` are
-    its further fields.
+def predict_choice(text: str) -> Predict:
+    """What `--predict` names.
 
     Raises:
-        UserError: a flag holds something else.
+        UserError: neither best nor last.
     """
-    return Sweep(
-        batch_sizes=numbers("--batch_size", batch_size, int, 1),
-        learning_rates=numbers("--lr", lr, float, 0.0),
-        seeds=numbers("--seed", seed, int, 0),
-        predict=_predict(predict),
-        **others,
-    )
-
-
-def _predict(text: str) -> Predict:
     if text == "best":
         return "best"
     if text == "last":
