@@ -29,6 +29,7 @@ from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
 from nystromformer.training.checkpoint import epoch_name, find_checkpoints, load_weights, read_checkpoint, remove_old
 from nystromformer.training.log import read_log
+from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +168,7 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
             return
         everything = splits.validation | dict(test)
         count = sum(len(examples) for examples in everything.values())
-        say(group, "predicting %s rows with %s", f"{count:,}", path)
+        say(group, "predicting %s with %s", number_of(count, "example"), path)
         model = setup.definition.target.build(setup.config.model)
         content = group.check(lambda: read_checkpoint(path))
         group.check(lambda: load_weights(model, content["model"], path))

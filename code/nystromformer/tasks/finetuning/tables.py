@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from nystromformer.tasks.finetuning.results import RunResult, ranked, tested_weights
 from nystromformer.tasks.finetuning.spread import MARKS, Spread, mark, rows_behind
+from nystromformer.wording import number_of
 
 _WIDTH = 100
 """Characters of the lines below the table."""
@@ -47,7 +48,7 @@ def table(results: Sequence[RunResult], baselines: Baselines | None = None) -> s
             text = _aligned(str(metrics[key]) if key in metrics else "", "")
             cells.append(f"{text:>{widths[key]}} {'':{widths[key]}}")
         lines.append("  ".join(cells).rstrip())
-    validated = ", ".join(f"{count:,} rows of {name}" for name, count in first.rows.items())
+    validated = ", ".join(f"{number_of(count, 'example')} of {name}" for name, count in first.rows.items())
     text = f"in percent, on the validation data; epochs count from 0, as in cp-0000.model; {validated}"
     lines += [*textwrap.wrap(text, _WIDTH), *_below(groups, compared)]
     return "\n".join(line.rstrip() for line in lines)

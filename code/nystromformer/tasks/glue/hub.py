@@ -54,9 +54,9 @@ def _labels(task: GlueTask, split: str, labels: Sequence[float]) -> Labels:
     allowed = (values >= 0) & (values <= 5) if task.labels is None else np.isin(values, range(len(task.labels)))
     if not allowed.all():
         expected = "a number from 0 to 5" if task.labels is None else f"0 to {len(task.labels) - 1}"
-        row = int(np.argmin(allowed))
+        row, bad = int(np.argmin(allowed)), int((~allowed).sum())
         raise UserError(
             f"--glue hub: {task.name} {split}: row {row}: expected the label to be {expected}, found {values[row]:g} "
-            f"({len(values) - int(allowed.sum())} of {len(values)} rows are so). Give --glue a folder with GLUE's files"
+            f"({bad} of {len(values)} rows {'is' if bad == 1 else 'are'} so). Give --glue a folder with GLUE's files"
         )
     return as_labels(task, labels)

@@ -21,6 +21,7 @@ from nystromformer.tasks.wikihop.markers import add_special_tokens
 from nystromformer.tasks.wikihop.predictions import write_predictions
 from nystromformer.tasks.wikihop.read import check_file, check_size
 from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
+from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,9 @@ class WikiHop:
     def _divided(self, train: WikiHopExamples, share: float) -> tuple[WikiHopExamples, WikiHopExamples]:
         count = round(share * len(train))
         if not 0 < count < len(train):
-            raise UserError(f"--validation {share:g}: of {len(train)} instances that leaves none on one side")
+            raise UserError(
+                f"--validation {share:g}: of {number_of(len(train), 'instance')} that leaves none on one side"
+            )
         held_out = np.zeros(len(train), dtype=bool)
         held_out[permute(np.arange(count), len(train), self.split_seed, _VALIDATION_STREAM)] = True
         return (
@@ -134,7 +137,8 @@ class WikiHop:
 
 
 def _describe(examples: WikiHopExamples) -> str:
+    instances, rows = number_of(len(examples), "instance"), number_of(int(examples.rows.sum()), "row")
     return (
-        f"WikiHop {examples.name}: {len(examples):,} instances, {examples.num_cut:,} of them cut into several rows: "
-        f"{int(examples.rows.sum()):,} rows of up to {int(examples.lengths.max())} tokens"
+        f"WikiHop {examples.name}: {instances}, {examples.num_cut:,} of them cut into several rows: {rows} of up to "
+        f"{int(examples.lengths.max())} tokens"
     )
