@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, pack, pretrained, sweep, write_imdb
+from finetuning import copy_of, pack, sweep, write_imdb
 from small import CPU, LENGTH, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
@@ -28,19 +28,8 @@ TEST_IDS = [f"{label}/{number}_{rating}" for label, rating in (("neg", 2), ("pos
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    """The folder of a pretrained experiment, which each test copies."""
-    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
-
-
-@pytest.fixture(scope="module")
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_imdb(tmp_path_factory.mktemp("reviews") / "aclImdb")
-
-
-@pytest.fixture
-def experiment(source: Path, tmp_path: Path) -> Experiment:
-    return copy_of(source, tmp_path / "experiment")
 
 
 def run(experiment: Experiment, reviews: Path, **changes: Any) -> list[RunResult]:
@@ -76,7 +65,7 @@ def test_the_folder_and_the_archive_are_the_same(
 ) -> None:
     (tmp_path / "packed").mkdir()
     archive = pack(reviews, tmp_path / "packed" / "aclImdb_v1.tar.gz")
-    flags = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 2, "--validation", 0.25, "--device", "cpu")
+    flags = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 1, "--validation", 0.25, "--device", "cpu")
     results, files = [], []
     for number, place in enumerate((reviews, reviews.parent, archive, archive.parent)):
         experiment = copy_of(source, tmp_path / str(number))

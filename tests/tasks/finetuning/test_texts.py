@@ -68,7 +68,7 @@ def test_the_longer_sentence_is_cut() -> None:
     assert len(tokens) == 24
     assert tokens[1 : 1 + len(words("a mean"))] == words("a mean")
     assert examples.truncated == 1
-    assert "1 rows of 24 to 24 tokens (median 24), 1 cut" in describe(examples)
+    assert "1 row of 24 to 24 tokens (median 24), 1 cut" in describe(examples)
 
 
 @pytest.mark.parametrize("change", ["text", "label", "order"])

@@ -38,19 +38,8 @@ WORDS = "encoder.embeddings.word.weight"
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    """The folder of a pretrained experiment, which each test copies."""
-    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
-
-
-@pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_wikihop(tmp_path_factory.mktemp("wikihop"))
-
-
-@pytest.fixture
-def experiment(source: Path, tmp_path: Path) -> Experiment:
-    return copy_of(source, tmp_path / "experiment")
 
 
 def run(experiment: Experiment, data: Path, validation: float | None = None, **changes: Any) -> RunResult:
@@ -154,6 +143,7 @@ def test_micro_batches_change_no_loss(source: Path, tmp_path: Path, data: Path) 
         assert_same(other, curves[0])
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of an epoch's batches has one instance, of which one process gets none."""
     flags = ("--wikihop", data, "--batch_size", 4, "--lr", 1e-3, "--epoch", 2, "--device", "cpu")

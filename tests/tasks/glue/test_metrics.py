@@ -251,6 +251,6 @@ def test_the_metrics_can_be_computed_of_the_file(seed: int, width: float) -> Non
 
 
 def test_tables_need_a_score_for_each_row(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="RTE dev: expected scores of 1 rows, found 2"):
+    with pytest.raises(ValueError, match="RTE dev: expected scores of 1 row, found 2"):
         write_table(task("RTE"), "dev", Texts("RTE dev", ["a"], None, np.array([0])), torch.zeros(2, 2), tmp_path)
     assert not list(tmp_path.iterdir())
