@@ -5,58 +5,45 @@ from typing import Annotated
 
 import typer
 
-from nystromformer import cli, flags
+from nystromformer import cli
+from nystromformer.flag_groups import Without, with_flag_groups
+from nystromformer.tasks.finetuning.flags import FinetuningFlags
+
+_DEFAULTS = FinetuningFlags(epoch=15)
 
 
+@with_flag_groups
 def wikihop(
-    model: flags.ModelFolder = Path("/model"),
     wikihop: Annotated[
-        Path | None, typer.Option("--wikihop", help="Folder with train.json; default: wikihop_dataset_folder.")
+        Path | None,
+        typer.Option(
+            "--wikihop",
+            help="Folder with train.json and dev.json, of WikiHop or MedHop. Default: wikihop_dataset_folder of "
+            "config.json.",
+        ),
     ] = None,
-    checkpoint: flags.Checkpoint = "last",
-    batch_size: flags.BatchSize = "32",
-    lr: flags.LearningRate = "3e-5",
-    epoch: flags.Epochs = 15,
-    seed: flags.Seeds = "0",
-    warmup: flags.Warmup = 0.1,
-    length: flags.Length = None,
-    pad_to: flags.PadTo = None,
-    bucket: flags.Bucket = 50,
-    train_rows: flags.TrainRows = None,
     validation: Annotated[
-        float | None, typer.Option("--validation", help="Choose by this share of train.json instead of by dev.json.")
+        float | None,
+        typer.Option(
+            "--validation",
+            help="Hold out this share of train.json to choose the epoch by. Default: choose by dev.json.",
+        ),
     ] = None,
-    split_seed: Annotated[int, typer.Option("--split_seed", min=0, help="Which instances are held out.")] = 0,
+    split_seed: Annotated[
+        int, typer.Option("--split_seed", min=0, help="Random seed: which instances --validation holds out.")
+    ] = 0,
     skip_unanswerable: Annotated[
-        bool, typer.Option("--skip_unanswerable", help="Leave out instances whose answer is not a candidate.")
+        bool,
+        typer.Option(
+            "--skip_unanswerable", help="Leave out instances whose answer is not a candidate, instead of stopping."
+        ),
     ] = False,
-    predict: flags.Predict = "best",
-    discard_weights: flags.DiscardWeights = False,
-    tokenizer: flags.TokenizerFolder = None,
-    device: flags.DeviceName = "auto",
-    overrides: flags.Overrides = None,
+    *,
+    # There are no guessers for candidates.
+    shared: Annotated[FinetuningFlags, Without("baselines")] = _DEFAULTS,
 ) -> None:
     """Fine-tune on WikiHop: which candidate answers a query, given any number of documents."""
-    from nystromformer.tasks.experiment.folder import open_experiment
-    from nystromformer.tasks.finetuning.settings import make_sweep
-
-    experiment = open_experiment(model, overrides or [])
-    sweep = make_sweep(
-        batch_size,
-        lr,
-        seed,
-        predict,
-        epochs=epoch,
-        warmup=warmup,
-        bucket=bucket,
-        length=length,
-        pad_to=pad_to,
-        train_rows=train_rows,
-        checkpoint=checkpoint,
-        tokenizer=tokenizer,
-        discard_weights=discard_weights,
-        command=flags.command_line(),
-    )
+    experiment, sweep = shared.open()
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.command import run_sweeps
@@ -64,7 +51,7 @@ def wikihop(
 
     source = wikihop or experiment.path(experiment.config.wikihop_dataset_folder)
     task = WikiHop(source, skip_unanswerable, validation, split_seed)
-    run_sweeps(experiment, [task], sweep, device, typer.echo)
+    run_sweeps(experiment, [task], sweep, shared.device, typer.echo)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nystromformer"
 
-PLAIN = ("errors", "files")
+PLAIN = ("errors", "files", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = ("tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.glue", "tasks.imdb", "tasks.wikihop")
 
@@ -21,6 +21,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "files": ("errors",),
     "machine": (),
     "tables": (),
+    "wording": (),
     "flag_groups": (),
     "flags": ("flag_groups",),
     "cli": PLAIN,

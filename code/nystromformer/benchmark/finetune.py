@@ -23,9 +23,9 @@ from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Ints
-from nystromformer.tasks.finetuning.objective import Classes, accuracy
 from nystromformer.tasks.finetuning.plan import LEAST_POOLS
 from nystromformer.tasks.finetuning.settings import RunSettings
+from nystromformer.tasks.finetuning.target import Classes, accuracy
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.tsv import read_split

@@ -13,22 +13,24 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 from small import small_config, write_experiment
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.finetuning import baselines, command
-from nystromformer.tasks.finetuning.baselines import Bags, Sample, bags_of, text_baselines
+from nystromformer.tasks.finetuning import command
+from nystromformer.tasks.finetuning.bag_of_words import STRENGTHS, Regression, Sample, features_of, samples
+from nystromformer.tasks.finetuning.baselines import text_baselines
 from nystromformer.tasks.finetuning.definition import Definition, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
 from nystromformer.tasks.finetuning.examples import Labels, Texts
-from nystromformer.tasks.finetuning.objective import Candidates, Classes, Objective, Value, accuracy
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.sweep import Finetuned
+from nystromformer.tasks.finetuning.target import Candidates, Classes, Target, Value, accuracy
 
 WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
 TOKENIZER: Tokenizer = train_tokenizer([" ".join(WORDS)] * 20, 400)
@@ -63,26 +65,26 @@ def test_the_majority_class_is_counted_in_train(train: list[int], validation: li
     counts = sorted(map(train.count, range(3)))
     assume(counts[1] < counts[2])
     data = [encoded(["row"] * len(labels), labels) for labels in (train, validation)]
-    found = text_baselines(data[0], {"": data[1]}, 3, accuracy_of, [0])
+    measured = text_baselines(data[0], {"": data[1]}, 3, accuracy_of, [0])
     most = max(range(3), key=train.count)
-    assert found["majority class"]["accuracy"].mean == pytest.approx(validation.count(most) / len(validation))
+    assert measured["majority class"]["accuracy"].mean == pytest.approx(validation.count(most) / len(validation))
     # Rows of one and the same token say nothing beyond their classes.
-    assert found["bag of words"] == found["majority class"]
+    assert measured["bag of words"] == measured["majority class"]
 
 
 def test_the_mean_value_is_that_of_train() -> None:
     train, validation = [1.0, 2.0, 4.5], [0.0, 5.0]
     data = [encoded(["row"] * len(labels), np.float32(labels)) for labels in (train, validation)]
-    found = text_baselines(data[0], {"": data[1]}, None, error_of, [0])
-    assert list(found) == ["mean value", "bag of words"]
-    assert found["mean value"]["error"].mean == pytest.approx((2.5**2 + 2.5**2) / 2)
+    measured = text_baselines(data[0], {"": data[1]}, None, error_of, [0])
+    assert list(measured) == ["mean value", "bag of words"]
+    assert measured["mean value"]["error"].mean == pytest.approx((2.5**2 + 2.5**2) / 2)
 
 
 def test_a_planted_word_is_found() -> None:
-    found = text_baselines(planted(200, 0), {"": planted(100, 1), "_other": planted(50, 2)}, 2, accuracy_of, [0])
-    assert found["bag of words"]["accuracy"].mean == 1.0
-    assert found["bag of words"]["accuracy_other"].mean == 1.0
-    assert found["majority class"]["accuracy"].mean < 0.8
+    measured = text_baselines(planted(200, 0), {"": planted(100, 1), "_other": planted(50, 2)}, 2, accuracy_of, [0])
+    assert measured["bag of words"]["accuracy"].mean == 1.0
+    assert measured["bag of words"]["accuracy_other"].mean == 1.0
+    assert measured["majority class"]["accuracy"].mean < 0.8
 
 
 def test_words_in_common_are_found() -> None:
@@ -92,8 +94,8 @@ def test_words_in_common_are_found() -> None:
         second = [word if randomness.random() < 0.5 else randomness.choice(WORDS) for word in first]
         return encoded(first, [int(a == b) for a, b in zip(first, second, strict=True)], second)
 
-    found = text_baselines(pairs(300, 0), {"": pairs(100, 1)}, 2, accuracy_of, [0])
-    assert found["bag of words"]["accuracy"].mean == 1.0
+    measured = text_baselines(pairs(300, 0), {"": pairs(100, 1)}, 2, accuracy_of, [0])
+    assert measured["bag of words"]["accuracy"].mean == 1.0
 
 
 def test_which_sentence_has_a_word_is_seen() -> None:
@@ -102,8 +104,8 @@ def test_which_sentence_has_a_word_is_seen() -> None:
         order = [("query", "key"), ("key", "query")]
         return encoded([order[k][0] for k in labels], labels, [order[k][1] for k in labels])
 
-    found = text_baselines(pairs(100, 0), {"": pairs(50, 1)}, 2, accuracy_of, [0])
-    assert found["bag of words"]["accuracy"].mean == 1.0
+    measured = text_baselines(pairs(100, 0), {"": pairs(50, 1)}, 2, accuracy_of, [0])
+    assert measured["bag of words"]["accuracy"].mean == 1.0
 
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), min_size=1, max_size=6), st.booleans())
@@ -114,54 +116,80 @@ def test_bags_are_sets_of_tokens(rows: list[tuple[str, str]], pair: bool) -> Non
     def words(text: str) -> set[int]:
         return set(literal(TOKENIZER).encode(text, add_special_tokens=False).ids)
 
-    expected = set()
+    start = examples.tokens_of(0)[0]
     for number, (first, second) in enumerate(rows):
         a, b = words(first), words(second) if pair else set()
-        expected |= {(number, 0)}
-        expected |= {(number, 1 + 3 * token + block) for block, bag in enumerate((a, b, a & b)) for token in bag}
-    bags = bags_of(examples)
-    found = list(zip(bags.rows.tolist(), bags.features.tolist(), strict=True))
-    assert found == sorted(expected)
-    assert bags.size == len(rows)
+        expected = {3 * token + block for block, bag in enumerate((a | {start}, b, a & b)) for token in bag}
+        features = features_of(examples.tokens_of(number))
+        assert sorted(features) == sorted(expected)
+    sample, (again,) = samples(examples, [examples], 1)
+    assert (sample.x_nF.toarray() == again.toarray()).all()
+    assert set(np.unique(sample.x_nF.data)) == {1.0}
+    assert sample.x_nF.getnnz(1)[-1] == len(features), "each once"
 
 
-def sample(classes: bool) -> Sample:
-    bags = bags_of(planted(40, 3))
-    randomness = torch.Generator().manual_seed(0)
-    labels_n = torch.randint(3, (40,), generator=randomness)
-    targets_nC = F.one_hot(labels_n, 3).double() if classes else labels_n.double()[:, None]
-    return Sample.of(bags, np.unique(bags.features), targets_nC, classes)
+def sample_of(classes: int | None) -> Sample:
+    labels_n = np.random.default_rng(0).integers(classes or 3, size=40)
+    texts = encoded(sentences(40, 3), labels_n if classes else labels_n.astype(np.float32))
+    return samples(texts, [], classes)[0]
+
+
+def weights_of(regression: Regression, classes: int | None) -> tuple[Tensor, Tensor]:
+    """(F, C) and (C,). Of two classes, for which there is one vector of weights, half of it and its opposite."""
+    weights_FC = torch.tensor(regression.model.coef_).reshape(-1, regression.model.n_features_in_).T
+    bias_C = torch.tensor(regression.model.intercept_).reshape(-1)
+    if classes == 2:
+        weights_FC, bias_C = (torch.cat([-x / 2, x / 2], -1) for x in (weights_FC, bias_C))
+    return weights_FC, bias_C
 
 
 @pytest.mark.parametrize("strength", [100.0, 0.3])
-@pytest.mark.parametrize("classes", [True, False], ids=["classes", "values"])
-def test_the_fit_is_the_optimum(classes: bool, strength: float) -> None:
-    data = sample(classes)
-    weights_FC = data.fit(strength).requires_grad_()
+@pytest.mark.parametrize("classes", [3, 2, None], ids=["classes", "two", "values"])
+def test_the_fit_is_the_optimum(classes: int | None, strength: float) -> None:
+    data = sample_of(classes)
+    weights_FC, bias_C = (x.requires_grad_() for x in weights_of(data.fit(strength), classes))
     # An oracle without sparse matrices or hand-made gradients.
-    scores_nC = data.x_nF.to_dense() @ weights_FC
+    scores_nC = torch.tensor(data.x_nF.toarray()) @ weights_FC + bias_C
+    labels_n = torch.tensor(data.labels_n)
     if classes:
-        loss = F.cross_entropy(scores_nC, data.targets_nC.argmax(-1), reduction="sum")
+        loss = F.cross_entropy(scores_nC, labels_n, reduction="sum")
     else:
-        loss = (scores_nC - data.targets_nC).square().sum() / 2
-    loss = loss + strength / 2 * weights_FC[1:].square().sum()
-    (gradient_FC,) = torch.autograd.grad(loss, weights_FC)
-    assert gradient_FC.abs().max() < 1e-4
-    value, gradient = data.objective(weights_FC.detach(), strength)
-    assert float(value) == pytest.approx(float(loss.detach()) / 40)
-    torch.testing.assert_close(gradient, gradient_FC / 40)
-    # From anywhere the same.
-    again = data.fit(strength, torch.ones_like(weights_FC))
-    torch.testing.assert_close(again[1:], weights_FC.detach()[1:], atol=1e-3, rtol=0)
+        loss = (scores_nC[:, 0] - labels_n).square().sum() / 2
+    loss = loss + strength / 2 * weights_FC.square().sum()
+    for gradient in torch.autograd.grad(loss, [weights_FC, bias_C]):
+        assert gradient.abs().max() < 1e-4
+
+
+def test_scores_are_of_the_fit() -> None:
+    for classes in (3, 2, None):
+        data = sample_of(classes)
+        regression = data.fit(3.0)
+        weights_FC, bias_C = weights_of(regression, classes)
+        scores_nC = torch.tensor(data.x_nF.toarray()) @ weights_FC + bias_C
+        expected_nC = scores_nC.softmax(1) if classes else scores_nC
+        torch.testing.assert_close(torch.tensor(regression.scores(data.x_nF)), expected_nC)
+        labels_n = torch.tensor(data.labels_n)
+        loss = F.cross_entropy(scores_nC, labels_n) if classes else F.mse_loss(scores_nC[:, 0], labels_n.double())
+        assert regression.loss(data) == pytest.approx(float(loss))
+
+
+def test_classes_that_no_row_is_of_have_no_chance() -> None:
+    data = sample_of(2)
+    for labels_n in (3 * data.labels_n, np.full(40, 1)):
+        scores_nC = Sample(data.x_nF, labels_n, 5).fit(1.0).scores(data.x_nF)
+        assert scores_nC.shape == (40, 5)
+        assert set(np.flatnonzero(scores_nC.sum(0))) == set(labels_n)
+        np.testing.assert_allclose(scores_nC.sum(1), 1)
 
 
 def test_ridge_regression_solves_the_normal_equations() -> None:
-    data = sample(classes=False)
-    x_nF = data.x_nF.to_dense()
+    data = sample_of(None)
+    x_nF = torch.cat([torch.tensor(data.x_nF.toarray()), torch.ones(40, 1, dtype=torch.float64)], 1)
     penalty_FF = 3.0 * torch.eye(x_nF.shape[1], dtype=torch.float64)
-    penalty_FF[0, 0] = 0
-    solved = torch.linalg.solve(x_nF.T @ x_nF + penalty_FF, x_nF.T @ data.targets_nC)
-    torch.testing.assert_close(data.fit(3.0), solved, atol=1e-3, rtol=0)
+    penalty_FF[-1, -1] = 0
+    solved = torch.linalg.solve(x_nF.T @ x_nF + penalty_FF, x_nF.T @ torch.tensor(data.labels_n)[:, None].double())
+    weights_FC, bias_C = weights_of(data.fit(3.0), None)
+    torch.testing.assert_close(torch.cat([weights_FC, bias_C[None]]), solved, atol=1e-3, rtol=0)
 
 
 def test_the_penalty_is_chosen_on_rows_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,19 +199,19 @@ def test_the_penalty_is_chosen_on_rows_held_out(monkeypatch: pytest.MonkeyPatch)
     used: list[float] = []
     fit = Sample.fit
 
-    def noted(self: Sample, strength: float, start_FC: Tensor | None = None) -> Tensor:
-        if len(self.targets_nC) == 300:
+    def noted(self: Sample, strength: float) -> Regression:
+        if len(self) == 300:
             used.append(strength)
         else:
-            assert len(self.targets_nC) == 270
-        return fit(self, strength, start_FC)
+            assert len(self) == 270
+        return fit(self, strength)
 
     monkeypatch.setattr(Sample, "fit", noted)
     text_baselines(chance, {"": chance}, 2, accuracy_of, [0])
     assert used[0] >= 300
     used.clear()
     text_baselines(planted(300, 0), {"": planted(10, 1)}, 2, accuracy_of, [0, 1])
-    assert set(used) == {baselines.STRENGTHS[-1]}
+    assert set(used) == {STRENGTHS[-1]}
 
 
 def test_seeds_give_a_deviation_and_the_same_again() -> None:
@@ -203,49 +231,49 @@ def test_the_deviation_is_that_of_resamples(monkeypatch: pytest.MonkeyPatch) -> 
     fitted: list[dict[int, int]] = []
     fit = Sample.fit
 
-    def noted(self: Sample, strength: float, start_FC: Tensor | None = None) -> Tensor:
-        if len(self.targets_nC) == 60:
+    def noted(self: Sample, strength: float) -> Regression:
+        if len(self) == 60:
             # Which rows it is of, by their features and label; how often each.
-            parts = torch.cat([self.x_nF.to_dense(), self.targets_nC], 1).tolist()
+            parts = np.column_stack([self.x_nF.toarray(), self.labels_n]).tolist()
             fitted.append(Counter(map(hash, map(tuple, parts))))
-        return fit(self, strength, start_FC)
+        return fit(self, strength)
 
     monkeypatch.setattr(Sample, "fit", noted)
-    found = text_baselines(train, {"": validation}, 2, accuracy_of, [0, 1, 2])["bag of words"]["accuracy"]
+    accuracy_spread = text_baselines(train, {"": validation}, 2, accuracy_of, [0, 1, 2])["bag of words"]["accuracy"]
     (whole,) = {tuple(sorted(rows.items())) for rows in fitted if set(rows.values()) == {1}} or {()}
     resamples = [rows for rows in fitted if len(rows) < 50]
     assert len(resamples) == 3
     assert len({tuple(sorted(rows.items())) for rows in resamples}) == 3
     known = {row for row, _ in whole}
     assert all(set(rows) <= known and sum(rows.values()) == 60 for rows in resamples)
-    assert found.deviation is not None
-    assert found.deviation > 0
+    assert accuracy_spread.deviation is not None
+    assert accuracy_spread.deviation > 0
     monkeypatch.undo()
     singles = [text_baselines(train, {"": validation}, 2, accuracy_of, [seed]) for seed in (0, 1, 2)]
     means = [single["bag of words"]["accuracy"].mean for single in singles]
-    assert found.mean == pytest.approx(sum(means) / 3), "of all rows, which the resamples are not"
+    assert accuracy_spread.mean == pytest.approx(sum(means) / 3), "of all rows, which the resamples are not"
 
 
-@given(st.lists(st.lists(st.integers(0, 9), max_size=4, unique=True), min_size=1, max_size=6), st.data())
-def test_rows_are_selected_in_any_order_and_repeatedly(rows: list[list[int]], data: st.DataObject) -> None:
-    pairs = [(number, feature) for number, row in enumerate(rows) for feature in sorted(row)]
-    bags = Bags(len(rows), *(np.array([pair[k] for pair in pairs], dtype=np.int64) for k in (0, 1)))
+@given(st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=4), min_size=1, max_size=6), st.data())
+def test_rows_are_taken_in_any_order_and_repeatedly(rows: list[list[int]], data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
-    found = bags.select(np.array(chosen, dtype=np.int64))
-    expected = [(place, feature) for place, number in enumerate(chosen) for feature in sorted(rows[number])]
-    assert found.size == len(chosen)
-    assert list(zip(found.rows.tolist(), found.features.tolist(), strict=True)) == expected
+    whole = Sample(csr_matrix(np.array(rows, dtype=np.float64)), np.arange(len(rows)), None)
+    taken = whole.take(np.array(chosen, dtype=np.int64))
+    assert len(taken) == len(chosen)
+    assert taken.x_nF.toarray().tolist() == [rows[number] for number in chosen]
+    assert taken.labels_n.tolist() == chosen
 
 
 def test_tokens_that_train_has_not_are_left_out() -> None:
     train, usual = planted(100, 0), planted(30, 1)
     strange = encoded([f"{text} zq" for text in usual.texts.first], usual.labels)
-    assert not set(bags_of(strange).features) <= set(bags_of(train).features)
-    found = text_baselines(train, {"": usual, "_strange": strange}, 2, accuracy_of, [0])["bag of words"]
-    assert found["accuracy"] == found["accuracy_strange"]
+    features = [{f for n in range(len(x)) for f in features_of(x.tokens_of(n))} for x in (strange, train)]
+    assert not features[0] <= features[1]
+    bag = text_baselines(train, {"": usual, "_strange": strange}, 2, accuracy_of, [0])["bag of words"]
+    assert bag["accuracy"] == bag["accuracy_strange"]
 
 
-def test_no_warnings_of_torch(recwarn: pytest.WarningsRecorder) -> None:
+def test_no_warnings(recwarn: pytest.WarningsRecorder) -> None:
     text_baselines(planted(20, 0), {"": planted(5, 1)}, 2, accuracy_of, [0])
     assert not recwarn.list
 
@@ -274,7 +302,7 @@ class Other:
 
 
 def shown(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, objective: Objective, train: Any, wanted: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, target: Target, train: Any, wanted: bool
 ) -> tuple[int | str | None, str]:
     """What the command prints after a sweep of two finished runs."""
     settings = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 1, "warmup": 0.1, "bucket": 1, "pad_to": None}
@@ -302,8 +330,8 @@ def shown(
     monkeypatch.setattr(command, "run_sweep", lambda _: Finetuned([result], splits=splits))
     monkeypatch.setattr(command, "open_finetuning", lambda *_: None)
     monkeypatch.setattr(command, "check_weights", lambda _: None)
-    metrics = accuracy_of if isinstance(objective, Classes) else error_of
-    named = {"name": "made-up", "objective": objective, "metrics": metrics, "check": lambda: None}
+    metrics = accuracy_of if isinstance(target, Classes) else error_of
+    named = {"name": "made-up", "target": target, "metrics": metrics, "check": lambda: None}
     definition = cast(Definition, SimpleNamespace(**named))
     lines: list[str] = []
     sweep = Sweep((8,), (1e-3,), (0, 1), 1, baselines=wanted)
@@ -345,5 +373,5 @@ def test_other_examples_have_none(
 
 
 def test_a_single_seed_prints_without_a_deviation() -> None:
-    found = text_baselines(planted(30, 0), {"": planted(10, 1)}, 2, accuracy_of, [0])
-    assert found["bag of words"]["accuracy"] == Spread(1.0, None)
+    measured = text_baselines(planted(30, 0), {"": planted(10, 1)}, 2, accuracy_of, [0])
+    assert measured["bag of words"]["accuracy"] == Spread(1.0, None)

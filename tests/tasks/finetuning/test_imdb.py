@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, pack, pretrained, sweep, write_imdb
+from finetuning import copy_of, pack, sweep, write_imdb
 from small import CPU, LENGTH, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
@@ -28,19 +28,8 @@ TEST_IDS = [f"{label}/{number}_{rating}" for label, rating in (("neg", 2), ("pos
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    """The folder of a pretrained experiment, which each test copies."""
-    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
-
-
-@pytest.fixture(scope="module")
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_imdb(tmp_path_factory.mktemp("reviews") / "aclImdb")
-
-
-@pytest.fixture
-def experiment(source: Path, tmp_path: Path) -> Experiment:
-    return copy_of(source, tmp_path / "experiment")
 
 
 def run(experiment: Experiment, reviews: Path, **changes: Any) -> list[RunResult]:
@@ -49,26 +38,26 @@ def run(experiment: Experiment, reviews: Path, **changes: Any) -> list[RunResult
 
 def rows(result: RunResult, name: str = "test") -> list[dict[str, str]]:
     lines = (Path(result.folder) / "predictions" / f"{name}.tsv").read_text().splitlines()
-    header, *found = [line.split("\t") for line in lines]
-    return [dict(zip(header, row, strict=True)) for row in found]
+    header, *cells = [line.split("\t") for line in lines]
+    return [dict(zip(header, row, strict=True)) for row in cells]
 
 
-def share_right(found: list[dict[str, str]]) -> float:
-    return sum(row["label"] == row["prediction"] for row in found) / len(found)
+def share_right(predicted: list[dict[str, str]]) -> float:
+    return sum(row["label"] == row["prediction"] for row in predicted) / len(predicted)
 
 
 @pytest.fixture
 def scored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Names and sizes of the splits that are scored, one after the other."""
-    found: list[tuple[str, int]] = []
+    names: list[tuple[str, int]] = []
     scores = Finetuning.scores
 
     def spy(self: Finetuning, examples: Examples) -> torch.Tensor:
-        found.append((examples.name, len(examples)))
+        names.append((examples.name, len(examples)))
         return scores(self, examples)
 
     monkeypatch.setattr(Finetuning, "scores", spy)
-    return found
+    return names
 
 
 def test_the_folder_and_the_archive_are_the_same(
@@ -76,7 +65,7 @@ def test_the_folder_and_the_archive_are_the_same(
 ) -> None:
     (tmp_path / "packed").mkdir()
     archive = pack(reviews, tmp_path / "packed" / "aclImdb_v1.tar.gz")
-    flags = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 2, "--validation", 0.25, "--device", "cpu")
+    flags = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 1, "--validation", 0.25, "--device", "cpu")
     results, files = [], []
     for number, place in enumerate((reviews, reviews.parent, archive, archive.parent)):
         experiment = copy_of(source, tmp_path / str(number))
@@ -96,11 +85,11 @@ def test_the_folder_and_the_archive_are_the_same(
 
 def test_every_review_is_in_the_predictions(experiment: Experiment, reviews: Path) -> None:
     (result,) = run(experiment, reviews)
-    found = rows(result)
-    assert [row["id"] for row in found] == TEST_IDS
-    assert all(row["id"].startswith(f"{row['label']}/") for row in found)
-    assert result.test_metrics == {"accuracy": pytest.approx(share_right(found))}
-    for row in found:
+    predicted = rows(result)
+    assert [row["id"] for row in predicted] == TEST_IDS
+    assert all(row["id"].startswith(f"{row['label']}/") for row in predicted)
+    assert result.test_metrics == {"accuracy": pytest.approx(share_right(predicted))}
+    for row in predicted:
         chances = {label: float(row[f"p_{label}"]) for label in ("neg", "pos")}
         assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
         assert row["prediction"] == max(chances, key=lambda label: chances[label])
@@ -124,12 +113,12 @@ def test_the_predictions_are_of_the_best_epochs_weights(
     task = Imdb(reviews, 0.25, 0)
     tokenizer = load_tokenizer(experiment.checkpoints / "tokenizer")
     batch = task.test(Loading(tokenizer, LENGTH, True, None, folder))["test"].batch(np.arange(len(TEST_IDS)))
-    model = task.objective.build(experiment.config.model).eval()
+    model = task.target.build(experiment.config.model).eval()
     predicted = [float(row["p_pos"]) for row in rows(result)]
     for epoch in (1, 2):
         model.load_state_dict(read_checkpoint(folder / f"cp-{epoch:04d}.model")["model"])
         with torch.no_grad():
-            chances = task.objective.scores(model, batch).softmax(1)[:, 1].tolist()
+            chances = task.target.scores(model, batch).softmax(1)[:, 1].tolist()
         assert (chances == pytest.approx(predicted, abs=2e-6)) == (epoch == 1)
 
 
@@ -173,14 +162,14 @@ def test_longer_reviews_repeat_the_positions(experiment: Experiment, reviews: Pa
 
 
 def test_which_reviews_are_held_out(experiment: Experiment, reviews: Path) -> None:
-    found = []
+    held = []
     for share, seed in ((0.25, 0), (0.25, 1), (0.5, 0)):
         (result,) = finetune(experiment, Imdb(reviews, share, seed), sweep(epochs=1), CPU).results
         held_out = {row["id"] for row in rows(result, "validation")}
         assert len(held_out) == 24 * share == result.rows["validation"]
         assert result.rows["train"] == 24 - len(held_out)
-        found.append((result.folder, frozenset(held_out)))
-    assert len({folder for folder, _ in found}) == len({ids for _, ids in found}) == 3
+        held.append((result.folder, frozenset(held_out)))
+    assert len({folder for folder, _ in held}) == len({ids for _, ids in held}) == 3
 
 
 def test_a_part_of_the_training_reviews(experiment: Experiment, reviews: Path) -> None:

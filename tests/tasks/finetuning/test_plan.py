@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nystromformer.tasks.finetuning.plan import epoch_batches, micro_batches, subset
+from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget, subset
 
-lengths_of = st.lists(st.integers(1, 40), min_size=1, max_size=60).map(lambda found: np.array(found, dtype=np.int64))
+lengths_of = st.lists(st.integers(1, 40), min_size=1, max_size=60).map(lambda values: np.array(values, dtype=np.int64))
 
 
 @given(lengths_of, st.integers(1, 9), st.integers(0, 5), st.integers(0, 3), st.integers(1, 4))
@@ -103,14 +103,14 @@ def test_without_pools_the_order_is_that_of_the_shuffle() -> None:
     st.integers(1, 4),
     st.booleans(),
 )
-def test_micro_batches_divide_a_batch(
+def test_parts_within_the_budget_divide_a_batch(
     data: st.DataObject, rows_list: list[int], budget: int, processes: int, padded: bool
 ) -> None:
     rows = np.array(rows_list, dtype=np.int64)
     lengths = np.array(data.draw(st.lists(st.integers(1, 40), min_size=len(rows), max_size=len(rows))), dtype=np.int64)
     chosen = np.array(sorted(data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1))), dtype=np.int64)
     pad_to = 40 if padded else None
-    parts = micro_batches(chosen, lengths, rows, budget, processes, pad_to)
+    parts = fit_to_budget(chosen, lengths, rows, budget, processes, pad_to)
     assert len(parts) % processes == 0
     assert sorted(np.concatenate(parts).tolist()) == chosen.tolist()
     full = [part for part in parts if len(part)]
@@ -124,7 +124,7 @@ def test_micro_batches_divide_a_batch(
 @pytest.mark.parametrize("processes", [1, 2, 4])
 def test_a_batch_that_fits_is_cut_for_the_processes_alone(processes: int) -> None:
     lengths, rows = np.full(16, 10), np.ones(16, dtype=np.int64)
-    assert len(micro_batches(np.arange(16), lengths, rows, 10**6, processes)) == processes
+    assert len(fit_to_budget(np.arange(16), lengths, rows, 10**6, processes)) == processes
 
 
 @given(st.integers(1, 50), st.integers(1, 60), st.integers(1, 60))

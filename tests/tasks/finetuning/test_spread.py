@@ -27,8 +27,8 @@ def test_the_error_of_a_correlation_is_that_of_drawn_rows(metric: str, correlati
     random = np.random.default_rng(0)
     x, noise = random.normal(size=(2, 3000, 400))
     y = correlation * x + math.sqrt(1 - correlation**2) * noise
-    found = [np.corrcoef(a, b)[0, 1] for a, b in zip(x, y, strict=True)]
-    assert standard_error(metric, correlation, 400) == pytest.approx(np.std(found), rel=0.06)
+    correlations = [np.corrcoef(a, b)[0, 1] for a, b in zip(x, y, strict=True)]
+    assert standard_error(metric, correlation, 400) == pytest.approx(np.std(correlations), rel=0.06)
 
 
 @pytest.mark.parametrize("accuracy", [0.6, 0.75, 0.9])
@@ -43,14 +43,14 @@ def test_the_error_of_f1_is_not_far_from_that_of_a_share(accuracy: float) -> Non
 @given(shares, shares, deviations, deviations, st.integers(10, 100_000))
 def test_marks_say_near_below_or_nothing(one: float, other: float, a: float | None, b: float | None, rows: int) -> None:
     figure, baseline = Spread(one, a), Spread(other, b)
-    found = mark("accuracy", figure, [baseline], rows)
+    shown = mark("accuracy", figure, [baseline], rows)
     variance = sum(x**2 for x in (a, b) if x) + sum(p * (1 - p) / rows for p in (one, other))
     assume(abs((one - other) ** 2 - 4 * variance) > 1e-12)
     near = (one - other) ** 2 < 4 * variance
-    assert found == ("≈" if near else "<" if one < other else "")
-    assert (found == "≈") == (mark("accuracy", baseline, [figure], rows) == "≈")
-    if found != "≈":
-        assert mark("accuracy", figure, [baseline], 100 * rows) == found, "more rows make it no less sure"
+    assert shown == ("≈" if near else "<" if one < other else "")
+    assert (shown == "≈") == (mark("accuracy", baseline, [figure], rows) == "≈")
+    if shown != "≈":
+        assert mark("accuracy", figure, [baseline], 100 * rows) == shown, "more rows make it no less sure"
 
 
 def test_one_seed_has_the_noise_of_the_rows() -> None:

@@ -21,8 +21,8 @@ def encoded(first: list[str], second: list[str] | None = None, length: int = 64,
 
 
 def words(text: str) -> list[int]:
-    found: list[int] = TOKENIZER.encode(text, add_special_tokens=False).ids
-    return found
+    ids: list[int] = TOKENIZER.encode(text, add_special_tokens=False).ids
+    return ids
 
 
 def test_the_form_is_that_of_the_pretraining_rows() -> None:
@@ -68,7 +68,7 @@ def test_the_longer_sentence_is_cut() -> None:
     assert len(tokens) == 24
     assert tokens[1 : 1 + len(words("a mean"))] == words("a mean")
     assert examples.truncated == 1
-    assert "1 rows of 24 to 24 tokens (median 24), 1 cut" in describe(examples)
+    assert "1 row of 24 to 24 tokens (median 24), 1 cut" in describe(examples)
 
 
 @pytest.mark.parametrize("change", ["text", "label", "order"])

@@ -12,9 +12,9 @@ from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.tasks.finetuning.objective import Classes, Value, accuracy
 from nystromformer.tasks.finetuning.run import exact_shares
 from nystromformer.tasks.finetuning.settings import RunSettings, Sweep
+from nystromformer.tasks.finetuning.target import Classes, Value, accuracy
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Group
 
@@ -27,7 +27,7 @@ def examples(count: int = COUNT) -> EncodedTexts:
     return EncodedTexts(Texts("made-up train", texts, None, np.arange(count) % 2), TOKENIZER, 32, False)
 
 
-def task(group: Group = Group(), budget: int = 10**6, **changes: object) -> Finetuning:  # noqa: B008  # immutable
+def finetuning(group: Group = Group(), budget: int = 10**6, **changes: object) -> Finetuning:  # noqa: B008  # immutable
     settings: dict[str, object] = {"batch_size": BATCH, "learning_rate": 1e-3, "epochs": 2, "seed": 0, "warmup": 0.1}
     run = RunSettings(**settings | {"bucket": 2, "pad_to": None} | changes)  # type: ignore[arg-type]
     torch.manual_seed(0)
@@ -48,27 +48,27 @@ def rows_of(batch: dict[str, Tensor]) -> list[tuple[int, ...]]:
     ]
 
 
-def seen(found: Finetuning, first: int, last: int) -> list[list[tuple[int, ...]]]:
-    return [[row for batch in step.micro_batches for row in rows_of(dict(batch))] for step in found.steps(first, last)]
+def seen(run: Finetuning, first: int, last: int) -> list[list[tuple[int, ...]]]:
+    return [[row for batch in step.micro_batches for row in rows_of(dict(batch))] for step in run.steps(first, last)]
 
 
 def test_every_epoch_sees_all_rows_in_an_order_of_its_own() -> None:
-    per_epoch = task().steps_per_epoch
+    per_epoch = finetuning().steps_per_epoch
     assert per_epoch == 6
-    epochs = [seen(task(), epoch * per_epoch, (epoch + 1) * per_epoch) for epoch in (0, 1)]
+    epochs = [seen(finetuning(), epoch * per_epoch, (epoch + 1) * per_epoch) for epoch in (0, 1)]
     everything = Counter(tuple(examples().tokens_of(number).tolist()) for number in range(COUNT))
     for epoch in epochs:
         assert Counter(row for step in epoch for row in step) == everything
     assert epochs[0] != epochs[1]
-    assert seen(task(), 4, 9) == [*epochs[0][4:], *epochs[1][:3]], "a resumed run goes on with the same steps"
-    assert seen(task(seed=1), 0, per_epoch) != epochs[0]
+    assert seen(finetuning(), 4, 9) == [*epochs[0][4:], *epochs[1][:3]], "a resumed run goes on with the same steps"
+    assert seen(finetuning(seed=1), 0, per_epoch) != epochs[0]
 
 
 @pytest.mark.parametrize("budget", [10**6, 40])
 @pytest.mark.parametrize("processes", [2, 3, 5])
 def test_processes_share_each_step(processes: int, budget: int) -> None:
-    alone = seen(task(budget=budget), 0, 6)
-    steps = [list(task(Group(rank, processes), budget).steps(0, 6)) for rank in range(processes)]
+    alone = seen(finetuning(budget=budget), 0, 6)
+    steps = [list(finetuning(Group(rank, processes), budget).steps(0, 6)) for rank in range(processes)]
     for number in range(6):
         counts = {len(of_process[number].micro_batches) for of_process in steps}
         assert len(counts) == 1, "every process computes as many micro-batches"
@@ -79,21 +79,21 @@ def test_processes_share_each_step(processes: int, budget: int) -> None:
 
 
 def test_the_losses_of_all_parts_add_up_to_the_batches_mean() -> None:
-    whole = task()
+    whole = finetuning()
     sizes = [len(rows) for rows in seen(whole, 0, 6)]
     assert min(sizes) == 2, "which leaves a process of three without any"
     for step_number in (sizes.index(4), sizes.index(2)):
         (step,) = whole.steps(step_number, step_number + 1)
         expected, sums = whole.loss(step.micro_batches[0])
-        parts = [task(Group(rank, 3)) for rank in range(3)]
-        found = [
+        parts = [finetuning(Group(rank, 3)) for rank in range(3)]
+        results = [
             part.loss(batch)
             for part in parts
             for step in part.steps(step_number, step_number + 1)
             for batch in step.micro_batches
         ]
-        torch.testing.assert_close(sum(loss for loss, _ in found), expected)
-        torch.testing.assert_close(sum(part_sums for _, part_sums in found), sums)
+        torch.testing.assert_close(sum(loss for loss, _ in results), expected)
+        torch.testing.assert_close(sum(part_sums for _, part_sums in results), sums)
         assert sums[2] == len(step.micro_batches[0]["tokens_BN"])
     metrics = whole.metrics(sums.tolist())
     assert metrics["loss"] == pytest.approx(expected.item())
@@ -102,32 +102,32 @@ def test_the_losses_of_all_parts_add_up_to_the_batches_mean() -> None:
 
 @pytest.mark.parametrize("budget", [10**6, 40])
 def test_scores_are_in_the_examples_order(budget: int) -> None:
-    found = task(budget=budget)
-    found.model.eval()
+    run = finetuning(budget=budget)
+    run.model.eval()
     with torch.no_grad():
-        scores = found.scores(found.train)
+        scores = run.scores(run.train)
         for number in range(COUNT):
-            alone = found.objective.scores(found.model, found.train.batch(np.array([number])))
+            alone = run.target.scores(run.model, run.train.batch(np.array([number])))
             torch.testing.assert_close(scores[number : number + 1], alone, rtol=1e-4, atol=1e-5)
-        metrics = found.validate()
-    assert found.train.labels is not None
-    labels = torch.from_numpy(found.train.labels)
+        metrics = run.validate()
+    assert run.train.labels is not None
+    labels = torch.from_numpy(run.train.labels)
     assert metrics["accuracy"] == pytest.approx(float((scores.argmax(-1) == labels).float().mean()))
     assert metrics["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(scores, labels)))
 
 
 def test_a_run_that_has_diverged_reports_its_loss_alone() -> None:
     """The metrics refuse scores that are not finite; the loop says what has happened."""
-    found = task()
+    run = finetuning()
     with torch.no_grad():
-        next(found.model.parameters()).fill_(float("nan"))
-        assert list(found.validate()) == ["loss"]
+        next(run.model.parameters()).fill_(float("nan"))
+        assert list(run.validate()) == ["loss"]
 
 
 def test_a_value_has_no_accuracy() -> None:
-    found = task()
-    found.objective = Value()
-    assert found.metrics([2.0, 0.0, 4.0]) == {"loss": 0.5}
+    run = finetuning()
+    run.target = Value()
+    assert run.metrics([2.0, 0.0, 4.0]) == {"loss": 0.5}
     torch.testing.assert_close(
         Value().losses(torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 3.0])), torch.tensor([1.0, 0.0])
     )

@@ -21,10 +21,10 @@ from nystromformer.attention import AttentionMask
 from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
-from nystromformer.tasks.finetuning.objective import Candidates
 from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.start import finetuning_config
 from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.finetuning.target import Candidates
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.task import WikiHop
@@ -38,19 +38,8 @@ WORDS = "encoder.embeddings.word.weight"
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    """The folder of a pretrained experiment, which each test copies."""
-    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
-
-
-@pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_wikihop(tmp_path_factory.mktemp("wikihop"))
-
-
-@pytest.fixture
-def experiment(source: Path, tmp_path: Path) -> Experiment:
-    return copy_of(source, tmp_path / "experiment")
 
 
 def run(experiment: Experiment, data: Path, validation: float | None = None, **changes: Any) -> RunResult:
@@ -70,8 +59,8 @@ def curve(result: RunResult) -> list[tuple[float, float]]:
     return [(one["loss"], one.get("gradient_norm", 0.0)) for one in records if one["type"] in ("train", "validation")]
 
 
-def assert_same(found: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
-    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=0, atol=1e-5)
+def assert_same(actual: list[tuple[float, float]], expected: list[tuple[float, float]]) -> None:
+    torch.testing.assert_close(torch.tensor(actual), torch.tensor(expected), rtol=0, atol=1e-5)
 
 
 def predictions(result: RunResult, name: str) -> dict[str, str]:
@@ -154,6 +143,7 @@ def test_micro_batches_change_no_loss(source: Path, tmp_path: Path, data: Path) 
         assert_same(other, curves[0])
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last of an epoch's batches has one instance, of which one process gets none."""
     flags = ("--wikihop", data, "--batch_size", 4, "--lr", 1e-3, "--epoch", 2, "--device", "cpu")

@@ -22,7 +22,7 @@ from nystromformer.tasks.glue.tsv import check_size
     ],
 )
 def test_tasks_by_name(text: str, names: str) -> None:
-    assert [found.name for found in find_tasks(text)] == names.split()
+    assert [each.name for each in find_tasks(text)] == names.split()
 
 
 @pytest.mark.parametrize(

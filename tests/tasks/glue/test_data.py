@@ -18,8 +18,8 @@ TRICKY = 'He said "no , that\u2028 \x85 \x0b\x0c \x1c it\'s\u00a0\ufeff half a q
 
 
 def task(name: str) -> GlueTask:
-    (found,) = find_tasks(name)
-    return found
+    (only,) = find_tasks(name)
+    return only
 
 
 def put(path: Path, *rows: Sequence[str], end: str = "\n", bom: bool = False) -> Path:
@@ -65,12 +65,12 @@ def test_cola_has_no_header_but_in_its_test_file(tmp_path: Path) -> None:
 def test_quotes_line_separators_crlf_and_a_bom(tmp_path: Path, end: str, bom: bool) -> None:
     rows = [("1", "7", "8", TRICKY, '"'), ("0", "7", "8", "plain", 'ends open "'), ("1", "7", "8", "", "x")]
     put(tmp_path / "MRPC" / "train.tsv", MRPC_HEADER, *rows, end=end, bom=bom)
-    found = read_split(task("MRPC"), tmp_path, "train")
-    assert list(found.first) == [TRICKY, "plain", ""]
-    assert found.second is not None
-    assert list(found.second) == ['"', 'ends open "', "x"]
-    assert found.labels is not None
-    assert found.labels.tolist() == [1, 0, 1]
+    texts = read_split(task("MRPC"), tmp_path, "train")
+    assert list(texts.first) == [TRICKY, "plain", ""]
+    assert texts.second is not None
+    assert list(texts.second) == ['"', 'ends open "', "x"]
+    assert texts.labels is not None
+    assert texts.labels.tolist() == [1, 0, 1]
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -88,11 +88,11 @@ def test_quotes_line_separators_crlf_and_a_bom(tmp_path: Path, end: str, bom: bo
 def test_what_is_written_is_read(tmp_path: Path, rows: list[tuple[str, str, str]], columns: list[str]) -> None:
     named = [{"sentence1": a, "sentence2": b, "label": c, "genre": '"'} for a, b, c in rows]
     put(tmp_path / "RTE" / "dev.tsv", columns, *([row[column] for column in columns] for row in named))
-    found = read_split(task("RTE"), tmp_path, "dev")
-    assert found.second is not None
-    assert found.labels is not None
+    texts = read_split(task("RTE"), tmp_path, "dev")
+    assert texts.second is not None
+    assert texts.labels is not None
     classes = ["entailment", "not_entailment"]
-    assert list(zip(found.first, found.second, (classes[n] for n in found.labels), strict=True)) == rows
+    assert list(zip(texts.first, texts.second, (classes[n] for n in texts.labels), strict=True)) == rows
 
 
 def test_mnli_takes_the_gold_label_and_its_class_order(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_mnli_takes_the_gold_label_and_its_class_order(tmp_path: Path) -> None:
     golds = ("contradiction", "entailment", "neutral")
     rows = [(str(n), "a", "b", "neutral", "entailment", gold) for n, gold in enumerate(golds)]
     put(tmp_path / "MNLI" / "dev_matched.tsv", header, *rows)
-    found = read_split(task("MNLI"), tmp_path, "dev_matched")
-    assert found.labels is not None
-    assert found.labels.tolist() == [2, 0, 1]
+    texts = read_split(task("MNLI"), tmp_path, "dev_matched")
+    assert texts.labels is not None
+    assert texts.labels.tolist() == [2, 0, 1]
 
 
 def test_scores_are_float32(tmp_path: Path) -> None:
@@ -113,10 +113,10 @@ def test_scores_are_float32(tmp_path: Path) -> None:
         ("1", "a", "b", "3.800"),
         ("2", "a", "b", "5.0"),
     )
-    found = read_split(task("STS-B"), tmp_path, "dev")
-    assert found.labels is not None
-    assert found.labels.dtype == np.float32
-    np.testing.assert_allclose(found.labels, [0, 3.8, 5])
+    texts = read_split(task("STS-B"), tmp_path, "dev")
+    assert texts.labels is not None
+    assert texts.labels.dtype == np.float32
+    np.testing.assert_allclose(texts.labels, [0, 3.8, 5])
 
 
 def test_a_test_split_has_no_labels_even_where_its_file_has(tmp_path: Path) -> None:
@@ -240,11 +240,11 @@ def test_bad_rows(
     with pytest.raises(UserError, match=place + message + r".* \(2 of 5 rows are bad\)\. .*--skip_bad_rows"):
         read_split(task(name), tmp_path, "dev")
     with caplog.at_level(logging.WARNING):
-        found = read_split(task(name), tmp_path, "dev", skip_bad_rows=True)
-    assert list(found.first) == ["kept"] * 3
-    assert found.ids == ["0", "2", "4"], "numbers of the rows in the file"
-    assert found.labels is not None
-    assert found.labels.tolist() == [1] * 3
+        texts = read_split(task(name), tmp_path, "dev", skip_bad_rows=True)
+    assert list(texts.first) == ["kept"] * 3
+    assert texts.ids == ["0", "2", "4"], "numbers of the rows in the file"
+    assert texts.labels is not None
+    assert texts.labels.tolist() == [1] * 3
     assert len(caplog.records) == 1
     assert "line 3: " in caplog.text
     assert "2 of 5 rows are bad and are left out" in caplog.text

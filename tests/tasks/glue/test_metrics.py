@@ -21,8 +21,8 @@ Values = NDArray[np.float64]
 
 
 def task(name: str) -> GlueTask:
-    (found,) = find_tasks(name)
-    return found
+    (only,) = find_tasks(name)
+    return only
 
 
 # --- oracles
@@ -73,9 +73,9 @@ binary = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, m
 def test_f1_accuracy_and_matthews(pairs: list[tuple[int, int]]) -> None:
     predicted, label = map(list, zip(*pairs, strict=True))
     accuracy = sum(p == t for p, t in pairs) / len(pairs)
-    found = score(task("MRPC"), logits(predicted, 2), np.array(label))
-    assert found == pytest.approx({"f1": f1(predicted, label), "accuracy": accuracy}, abs=1e-6)
-    assert score(task("QQP"), logits(predicted, 2), np.array(label)) == found
+    scored = score(task("MRPC"), logits(predicted, 2), np.array(label))
+    assert scored == pytest.approx({"f1": f1(predicted, label), "accuracy": accuracy}, abs=1e-6)
+    assert score(task("QQP"), logits(predicted, 2), np.array(label)) == scored
     expected = {"matthews": matthews(predicted, label)}
     assert score(task("CoLA"), logits(predicted, 2), torch.tensor(label)) == pytest.approx(expected, abs=1e-6)
 
@@ -84,8 +84,8 @@ def test_f1_accuracy_and_matthews(pairs: list[tuple[int, int]]) -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12))
 def test_accuracy_of_three_classes(pairs: list[tuple[int, int]]) -> None:
     predicted, label = map(list, zip(*pairs, strict=True))
-    found = score(task("MNLI"), logits(predicted, 3), np.array(label))
-    assert found == {"accuracy": pytest.approx(sum(p == t for p, t in pairs) / len(pairs))}
+    scored = score(task("MNLI"), logits(predicted, 3), np.array(label))
+    assert scored == {"accuracy": pytest.approx(sum(p == t for p, t in pairs) / len(pairs))}
 
 
 @settings(max_examples=100, deadline=None)
@@ -98,13 +98,13 @@ def test_accuracy_of_three_classes(pairs: list[tuple[int, int]]) -> None:
 def test_correlations(pairs: list[tuple[int, float]], scale: float, shift: float) -> None:
     predicted = np.array([pair[0] for pair in pairs]) * scale + shift
     label = np.array([pair[1] for pair in pairs], dtype=np.float32)
-    found = score(task("STS-B"), torch.tensor(predicted)[:, None], label)
+    scored = score(task("STS-B"), torch.tensor(predicted)[:, None], label)
     expected = pearson(predicted, label.astype(float)), pearson(ranks(predicted), ranks(label.astype(float)))
-    assert all(math.isfinite(value) for value in found.values())
-    assert found["pearson"] == pytest.approx(expected[0], abs=1e-5)
+    assert all(math.isfinite(value) for value in scored.values())
+    assert scored["pearson"] == pytest.approx(expected[0], abs=1e-5)
     # torchmetrics adds 1e-6 to the product of the ranks' deviations, and ranks in float32
-    assert found["spearman"] == pytest.approx(expected[1], abs=1e-4)
-    assert found["pearson_spearman"] == pytest.approx((found["pearson"] + found["spearman"]) / 2)
+    assert scored["spearman"] == pytest.approx(expected[1], abs=1e-4)
+    assert scored["pearson_spearman"] == pytest.approx((scored["pearson"] + scored["spearman"]) / 2)
 
 
 def test_ties_have_the_mean_of_their_ranks() -> None:
@@ -118,8 +118,8 @@ def test_ties_have_the_mean_of_their_ranks() -> None:
 def test_constants_have_no_correlation(value: int, rows: int) -> None:
     both = [value] * rows
     assert score(task("CoLA"), logits(both, 2), np.array(both)) == {"matthews": 0.0}
-    found = score(task("STS-B"), torch.full((rows, 1), 0.1 + value), np.full(rows, 0.3, dtype=np.float32))
-    assert set(found.values()) == {0.0}
+    scored = score(task("STS-B"), torch.full((rows, 1), 0.1 + value), np.full(rows, 0.3, dtype=np.float32))
+    assert set(scored.values()) == {0.0}
     if value == 0:
         assert score(task("MRPC"), logits(both, 2), np.array(both)) == {"f1": 0.0, "accuracy": 1.0}
 
@@ -245,12 +245,12 @@ def test_the_metrics_can_be_computed_of_the_file(seed: int, width: float) -> Non
         path = write_table(task("STS-B"), "dev", texts, scores, Path(folder))
         rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
     x, y = (np.array([float(row[column]) for row in rows]) for column in (2, 1))
-    found = score(task("STS-B"), scores, labels)
-    assert pearson(x, y) == pytest.approx(found["pearson"], abs=1e-6)
-    assert pearson(ranks(x), ranks(y)) == pytest.approx(found["spearman"], abs=1e-6)
+    scored = score(task("STS-B"), scores, labels)
+    assert pearson(x, y) == pytest.approx(scored["pearson"], abs=1e-6)
+    assert pearson(ranks(x), ranks(y)) == pytest.approx(scored["spearman"], abs=1e-6)
 
 
 def test_tables_need_a_score_for_each_row(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="RTE dev: expected scores of 1 rows, found 2"):
+    with pytest.raises(ValueError, match="RTE dev: expected scores of 1 row, found 2"):
         write_table(task("RTE"), "dev", Texts("RTE dev", ["a"], None, np.array([0])), torch.zeros(2, 2), tmp_path)
     assert not list(tmp_path.iterdir())

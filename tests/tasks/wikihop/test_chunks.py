@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.wikihop.chunks import Chunk, InstanceTokens, Row, cut, row_of
+from nystromformer.tasks.wikihop.chunks import Chunk, ChunkRow, InstanceTokens, cut, row_of
 from nystromformer.tasks.wikihop.markers import Markers
 
 MARKERS = Markers(bos=0, pad=1, eos=2, question=3, end_question=4, answer=5, end_answer=6)
@@ -29,7 +29,7 @@ def instance(question: int, candidates: list[int], supports: list[int]) -> Insta
     return InstanceTokens(texts[0], texts[1 : len(candidates) + 1], texts[len(candidates) + 1 :])
 
 
-def parsed(row: Row) -> tuple[list[int], list[list[int]], list[list[int]]]:
+def parsed(row: ChunkRow) -> tuple[list[int], list[list[int]], list[list[int]]]:
     """Question, candidates and pieces of supports of a row, by its special tokens alone."""
     tokens = row.tokens.tolist()
     assert tokens[:2] == [MARKERS.bos, MARKERS.question]
@@ -84,7 +84,7 @@ def test_rows(made: tuple[int, list[int], list[int], int]) -> None:
     counts = [len(group[0].candidates) for group in groups]
     assert max(counts) - min(counts) <= 1
     for group in groups:
-        found: list[list[int]] = []
+        packed: list[list[int]] = []
         for chunk in group:
             row = row_of(chunk, tokens, MARKERS)
             assert len(row.tokens) == chunk.length <= length
@@ -94,9 +94,9 @@ def test_rows(made: tuple[int, list[int], list[int], int]) -> None:
             assert np.flatnonzero(row.tokens == MARKERS.answer).tolist() == row.positions.tolist()
             assert row.prefix == prefix_size(question, [candidates[number] for number in chunk.candidates])
             assert row.tokens[row.prefix] == MARKERS.eos
-            found += pieces
+            packed += pieces
         all_tokens = np.concatenate([*tokens.supports, np.empty(0, np.int32)]).tolist()
-        assert [token for piece in found for token in piece] == all_tokens, "each group has all supports, in order"
+        assert [token for piece in packed for token in piece] == all_tokens, "each group has all supports, in order"
 
 
 @settings(max_examples=400)
@@ -129,13 +129,13 @@ def test_greedy(made: tuple[int, list[int], list[int], int]) -> None:
 def test_number_of_groups(made: tuple[int, list[int], list[int], int]) -> None:
     question, candidates, supports, length = made
     try:
-        found = len(by_group(cut("WH_7", *made)))
+        groups = len(by_group(cut("WH_7", *made)))
     except UserError:
         return
     possible = range(1, len(candidates) + 1)
     room = {count: leaves(question, candidates, length, count) for count in possible}
     wanted = min(max(length / 4, 3 if any(supports) else 1), room[len(candidates)])
-    assert found == next(count for count in possible if room[count] >= wanted)
+    assert groups == next(count for count in possible if room[count] >= wanted)
 
 
 def test_an_example() -> None:

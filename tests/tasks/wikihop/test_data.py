@@ -64,8 +64,8 @@ class TestReading:
             write_records(folder / name)
         if there is not None:
             folder.mkdir(exist_ok=True)
-        found = "no such folder" if there is None else "found dev.json" if there else r"found no \*\.json"
-        with pytest.raises(UserError, match=rf"wikihop: .*{found}.*train\.json and dev\.json") as error:
+        said = "no such folder" if there is None else "found dev.json" if there else r"found no \*\.json"
+        with pytest.raises(UserError, match=rf"wikihop: .*{said}.*train\.json and dev\.json") as error:
             read_instances(folder / "train.json")
         assert "looked for train.json" in str(error.value)
 
@@ -150,8 +150,8 @@ class TestMarkers:
         assert {**plain.get_vocab()}.items() <= tokenizer.get_vocab().items()
         assert plain.token_to_id("<answer>") is None, "the tokenizer itself is left alone"
         assert add_special_tokens(tokenizer).get_vocab() == tokenizer.get_vocab()
-        found = markers(tokenizer)
-        assert (found.bos, found.pad, found.eos, found.question, found.end_answer) == (0, 1, 2, size, size + 3)
+        ids = markers(tokenizer)
+        assert (ids.bos, ids.pad, ids.eos, ids.question, ids.end_answer) == (0, 1, 2, size, size + 3)
 
     @pytest.mark.parametrize("special", [True, False])
     def test_those_that_exist_are_kept(self, plain: Tokenizer, special: bool) -> None:
@@ -186,8 +186,8 @@ class TestCache:
             texts = [one["query"], *one["candidates"], *one["supports"]]
             expected = [plain.encode(text, add_special_tokens=False).ids for text in texts]
             tokens = cache.tokens(number)
-            found = [tokens.question, *tokens.candidates, *tokens.supports]
-            assert [ids.tolist() for ids in found] == expected
+            parts = [tokens.question, *tokens.candidates, *tokens.supports]
+            assert [ids.tolist() for ids in parts] == expected
             question, candidates, supports = cache.lengths(number)
             assert [question, *candidates, *supports] == list(map(len, expected))
             assert (len(candidates), len(supports)) == (len(one["candidates"]), len(one["supports"]))
@@ -262,15 +262,15 @@ class TestCache:
         source = write_records(tmp_path / "train.json", [*RECORDS, record(10, answer="spain")])
         for _ in range(2):
             caplog.clear()
-            found = open_tokens(source, tokenizer, tmp_path / "cache", skip_unanswerable=True)
-            assert (len(found), found.left_out) == (9, ["WH_train_10"])
-            assert "left out 1 instances whose answer is no candidate, WH_train_10 first" in caplog.text
+            tokens = open_tokens(source, tokenizer, tmp_path / "cache", skip_unanswerable=True)
+            assert (len(tokens), tokens.left_out) == (9, ["WH_train_10"])
+            assert "left out 1 instance whose answer is no candidate, WH_train_10 first" in caplog.text
 
     def test_nothing_but_empty_texts(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
         source = write_records(tmp_path / "train.json", [record(0, query="", candidates=[""], answer="", supports=[])])
-        found = open_tokens(source, tokenizer, tmp_path / "cache")
-        assert found.lengths(0) == (0, [0], [])
-        assert WikiHopExamples("x", found, tokenizer, 64).lengths.tolist() == [6]
+        tokens = open_tokens(source, tokenizer, tmp_path / "cache")
+        assert tokens.lengths(0) == (0, [0], [])
+        assert WikiHopExamples("x", tokens, tokenizer, 64).lengths.tolist() == [6]
 
     def test_no_place_for_it(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
         source = write_records(tmp_path / "train.json")

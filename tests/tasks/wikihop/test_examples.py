@@ -97,8 +97,8 @@ def support_text(batch: dict[str, torch.Tensor], index: int, eos: int, tokenizer
 
 def test_each_candidate_of_groups_once_per_row(tmp_path: Path, tokenizer: Tokenizer) -> None:
     records = [record(0, candidates=[*map(str, range(40)), "wales"], supports=["The river. " * 20])]
-    found = open_tokens(write_records(tmp_path / "train.json", records), tokenizer, tmp_path / "cache")
-    batch = WikiHopExamples("x", found, tokenizer, LENGTH).batch(np.asarray([0]))
+    cache = open_tokens(write_records(tmp_path / "train.json", records), tokenizer, tmp_path / "cache")
+    batch = WikiHopExamples("x", cache, tokenizer, LENGTH).batch(np.asarray([0]))
     given = batch["candidates_BC"][batch["candidates_BC"] >= 0]
     counts = torch.bincount(given)
     assert len(counts) == 41
@@ -162,7 +162,7 @@ def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
             candidates = "".join(f"<answer>{spaced(instance.candidates[c])}</answer>" for c in group if c >= 0)
             assert prefix == f"<s><question>{spaced(instance.query)}</question>{candidates}"
         expected = "".join(map(spaced, instance.supports))
-        assert [tokenizer.decode(found) for found in supports.values()] == [expected] * len(supports)
+        assert [tokenizer.decode(ids) for ids in supports.values()] == [expected] * len(supports)
         assert [c for group in supports for c in group if c >= 0] == list(range(len(instance.candidates)))
 
 

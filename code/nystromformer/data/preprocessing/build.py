@@ -36,11 +36,11 @@ from nystromformer.data.preprocessing.stages import StageOutput, Stages, fingerp
 from nystromformer.data.preprocessing.summary import log_dataset
 from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, read_corpus
 from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
-from nystromformer.data.preprocessing.wording import number_of
 from nystromformer.data.row_files import splits_file, storage_dtype, tokens_file
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
+from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from nystromformer.data.preprocessing.unified import (
     shard_name,
     write_corpus,
 )
-from nystromformer.data.preprocessing.wording import counted, number_of
 from nystromformer.errors import UserError
+from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from nystromformer.data.manifest import SPLITS, Manifest
 from nystromformer.data.preprocessing.unified import UnifiedCorpus
-from nystromformer.data.preprocessing.wording import counted, number_of
+from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nystromformer.data.preprocessing.wording import counted, number_of
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, write_json
+from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
 

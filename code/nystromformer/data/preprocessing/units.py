@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from nystromformer.data.preprocessing.pool import Report, Work, run_works
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
-from nystromformer.data.preprocessing.wording import number_of
 from nystromformer.errors import UserError
+from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """What the fine-tuning commands do once their flags are read."""
 
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
@@ -13,13 +14,13 @@ from nystromformer.tasks.finetuning.baselines import text_baselines
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_baselines, keep_baselines, read_baselines
-from nystromformer.tasks.finetuning.objective import Classes
 from nystromformer.tasks.finetuning.run import Setup, test_fingerprint
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.sweep import Finetuned, plan_setup, run_sweep
 from nystromformer.tasks.finetuning.tables import table
+from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.training import join_group
 
 logger = logging.getLogger(__name__)
@@ -56,7 +57,9 @@ def run_sweeps(
             if group.is_main and done.results:
                 baselines = _baselines(setup, done) if sweep.baselines else None
                 title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
-                show(f"\n{title}\n{table(done.results, baselines)}")
+                # In a pipe or a log the table stays in one piece.
+                columns = shutil.get_terminal_size((1000, 24)).columns
+                show(f"\n{title}\n{table(done.results, baselines, columns)}")
         if diverged:
             raise UserError(f"{len(diverged)} of the runs came to no result:" + "".join(f"\n  {x}" for x in diverged))
     group.leave(status)
@@ -68,7 +71,7 @@ def check_weights(setup: Setup) -> None:
     Raises:
         UserError: lists all that differs.
     """
-    load_encoder(setup.definition.objective.build(setup.config.model), setup.config, setup.pretrained)
+    load_encoder(setup.definition.target.build(setup.config.model), setup.config, setup.pretrained)
 
 
 def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
@@ -85,7 +88,7 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     tested = test_fingerprint(done.test) if labelled else ""
     measured = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
     if measured is None:
-        num_classes = definition.objective.count if isinstance(definition.objective, Classes) else None
+        num_classes = definition.target.count if isinstance(definition.target, Classes) else None
         measured = Measured(
             data=splits.fingerprint,
             tested=tested,

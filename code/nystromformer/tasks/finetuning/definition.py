@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.objective import Objective
+from nystromformer.tasks.finetuning.target import Target
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Definition(Protocol):
 
     name: str
     """Where its runs lie below the checkpoints, such as "glue/MRPC"."""
-    objective: Objective
+    target: Target
     main_metric: str
 
     def check(self) -> None:

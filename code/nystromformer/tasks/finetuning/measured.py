@@ -60,10 +60,10 @@ def find_baselines(
         tested: fingerprint of the test data that the baselines must have been scored on; empty: on none; None: on any.
         seeds: those that they must be of; None: any.
     """
-    for found in measured:
-        same = found.data == data and tested in (None, found.tested)
-        if same and (seeds is None or found.seeds == list(seeds)):
-            return found
+    for entry in measured:
+        same = entry.data == data and tested in (None, entry.tested)
+        if same and (seeds is None or entry.seeds == list(seeds)):
+            return entry
     return None
 
 
@@ -73,8 +73,8 @@ def keep_baselines(path: Path, measured: Measured) -> None:
     Raises:
         UserError: the file cannot be written, or something else is there.
     """
-    others = [found for found in read_baselines(path) if (found.data, found.tested) != (measured.data, measured.tested)]
-    write_json(path, {"format": FORMAT, "measured": [asdict(found) for found in (*others, measured)]})
+    others = [entry for entry in read_baselines(path) if (entry.data, entry.tested) != (measured.data, measured.tested)]
+    write_json(path, {"format": FORMAT, "measured": [asdict(entry) for entry in (*others, measured)]})
 
 
 def _measured(entry: dict[str, Any]) -> Measured:
@@ -82,17 +82,17 @@ def _measured(entry: dict[str, Any]) -> Measured:
         name: {metric: Spread(**spread) for metric, spread in metrics.items()}
         for name, metrics in entry["baselines"].items()
     }
-    found = Measured(**{**entry, "baselines": baselines})
+    measured = Measured(**{**entry, "baselines": baselines})
     figures = [
         value
         for metrics in baselines.values()
         for spread in metrics.values()
         for value in (spread.mean, spread.deviation)
     ]
-    if not all(isinstance(value, int | float) for value in (*found.rows.values(), *figures) if value is not None):
+    if not all(isinstance(value, int | float) for value in (*measured.rows.values(), *figures) if value is not None):
         raise TypeError("a figure is missing")
-    if not all(isinstance(text, str) for text in (found.data, found.tested, found.command)):
+    if not all(isinstance(text, str) for text in (measured.data, measured.tested, measured.command)):
         raise TypeError("a text is missing")
-    if not isinstance(found.seeds, list) or not isinstance(found.machine, dict):
+    if not isinstance(measured.seeds, list) or not isinstance(measured.machine, dict):
         raise TypeError("seeds or machine are missing")
-    return found
+    return measured

@@ -45,7 +45,7 @@ def epoch_batches(lengths: Ints, batch_size: int, seed: int, epoch: int, pool: i
     return [batches[number] for number in permute(np.arange(count), count, seed, _BATCH_STREAM, epoch)]
 
 
-def micro_batches(
+def fit_to_budget(
     numbers: Ints, lengths: Ints, rows: Ints, budget: int, processes: int = 1, pad_to: int | None = None
 ) -> list[Ints]:
     """The examples cut into micro-batches, as many for each process.

@@ -131,10 +131,10 @@ def tested_weights(results: Sequence[RunResult]) -> str:
 
 def by_combination(results: Sequence[RunResult]) -> dict[tuple[int, float], list[RunResult]]:
     """Runs that differ in their seeds alone, together."""
-    found: dict[tuple[int, float], list[RunResult]] = {}
+    combinations: dict[tuple[int, float], list[RunResult]] = {}
     for result in results:
-        found.setdefault(result.run.combination, []).append(result)
-    return found
+        combinations.setdefault(result.run.combination, []).append(result)
+    return combinations
 
 
 def ranked(results: Sequence[RunResult]) -> list[list[RunResult]]:

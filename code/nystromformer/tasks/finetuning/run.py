@@ -31,6 +31,7 @@ from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
 from nystromformer.training.checkpoint import epoch_name, find_checkpoints, load_weights, read_checkpoint, remove_old
 from nystromformer.training.log import read_log
+from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
 
@@ -182,8 +183,8 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
             return
         everything = splits.validation | dict(test)
         count = sum(len(examples) for examples in everything.values())
-        say(group, "predicting %s rows with %s", f"{count:,}", path)
-        model = setup.definition.objective.build(setup.config.model)
+        say(group, "predicting %s with %s", number_of(count, "example"), path)
+        model = setup.definition.target.build(setup.config.model)
         content = group.check(lambda: read_checkpoint(path))
         group.check(lambda: load_weights(model, content["model"], path))
         finetuning = _finetuning(setup, splits, result.run, model)
@@ -220,7 +221,7 @@ def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetun
     """A run's trainable with pretrained weights, and what its checkpoints say about where they come from."""
     config, definition, group = setup.config, setup.definition, setup.group
     torch.manual_seed(settings.seed)
-    model = definition.objective.build(config.model)
+    model = definition.target.build(config.model)
     transfer = group.check(lambda: load_encoder(model, config, setup.pretrained))
     say(group, "encoder of %s (step %d)", setup.pretrained.path, setup.pretrained.step)
     for line in transfer.notes:
@@ -244,7 +245,7 @@ def _finetuning(setup: Setup, splits: Splits, settings: RunSettings, model: nn.M
     layers = list(model.encoder.layers)  # type: ignore[arg-type]  # a ModuleList
     return Finetuning(
         placed(model, layers, setup.config, setup.device, setup.group),
-        definition.objective,
+        definition.target,
         splits.train,
         splits.validation,
         definition.metrics,

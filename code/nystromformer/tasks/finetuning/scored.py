@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nystromformer.files import NewFile
 from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.wording import number_of
 
 
 def write_scored(path: Path, texts: Texts, scores: Tensor, names: Sequence[str] | None) -> None:
@@ -26,7 +27,7 @@ def write_scored(path: Path, texts: Texts, scores: Tensor, names: Sequence[str] 
         ValueError: the split has not as many rows as there are scores.
     """
     if len(texts) != len(scores):
-        raise ValueError(f"{texts.name}: expected scores of {len(texts)} rows, found {len(scores)}")
+        raise ValueError(f"{texts.name}: expected scores of {number_of(len(texts), 'row')}, found {len(scores)}")
     columns = {"id": texts.ids if texts.ids is not None else list(map(str, range(len(texts))))}
     if names is None:
         if texts.labels is not None:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from nystromformer.errors import UserError
 
@@ -74,23 +74,12 @@ class Sweep:
         ]
 
 
-def make_sweep(batch_size: str, lr: str, seed: str, predict: str, **others: Any) -> Sweep:
-    """A sweep of the lists that three flags hold, such as `8,16,32`, and the epoch that `predict` names; `others` are
-    its further fields.
+def predict_choice(text: str) -> Predict:
+    """What `--predict` names.
 
     Raises:
-        UserError: a flag holds something else.
+        UserError: neither best nor last.
     """
-    return Sweep(
-        batch_sizes=numbers("--batch_size", batch_size, int, 1),
-        learning_rates=numbers("--lr", lr, float, 0.0),
-        seeds=numbers("--seed", seed, int, 0),
-        predict=_predict(predict),
-        **others,
-    )
-
-
-def _predict(text: str) -> Predict:
     if text == "best":
         return "best"
     if text == "last":
@@ -105,16 +94,16 @@ def numbers(flag: str, text: str, kind: Callable[[str], T], least: T) -> tuple[T
         UserError: not numbers, one of them twice, or below `least` (for fractions: not above it).
     """
     try:
-        found: Sequence[T] = [kind(part) for part in text.split(",")]
+        values: Sequence[T] = [kind(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    possible = [value >= least if kind is int else least < value < float("inf") for value in found]
-    twice = [str(value) for value in dict.fromkeys(found) if list(found).count(value) > 1]
+        values = []
+    possible = [value >= least if kind is int else least < value < float("inf") for value in values]
+    twice = [str(value) for value in dict.fromkeys(values) if list(values).count(value) > 1]
     if twice:
         raise UserError(f"{flag} {text}: expected different numbers, found {', '.join(twice)} more than once")
-    if not found or not all(possible):
+    if not values or not all(possible):
         bound = f"of at least {least}" if kind is int else f"above {least}"
         raise UserError(
             f"{flag}: expected a number {bound}, or several different ones separated by commas, found {text!r}"
         )
-    return tuple(found)
+    return tuple(values)

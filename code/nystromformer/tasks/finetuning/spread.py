@@ -61,9 +61,9 @@ def mark(metric: str, figure: Spread, baselines: Iterable[Spread], rows: int) ->
         baselines: the same metric of other ways to predict, on the same rows.
         rows: of the split; 0 where nobody knows, for which nothing is marked.
     """
-    result: Mark = ""
+    worst: Mark = ""
     if not rows:
-        return result
+        return worst
     for baseline in baselines:
         parts = [figure.deviation or 0.0, baseline.deviation or 0.0]
         parts += [standard_error(metric, spread.mean, rows) for spread in (figure, baseline)]
@@ -71,8 +71,8 @@ def mark(metric: str, figure: Spread, baselines: Iterable[Spread], rows: int) ->
         if abs(difference) <= noise:
             return "≈"
         if difference < 0:
-            result = "<"
-    return result
+            worst = "<"
+    return worst
 
 
 def rows_behind(metric: str, rows: Mapping[str, int]) -> int:

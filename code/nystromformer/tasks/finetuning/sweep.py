@@ -126,7 +126,7 @@ def _load(setup: Setup, group: Group) -> Splits:
     )
     shares = exact_shares(splits, setup.config.model.attentions)
     exact = ", ".join(f"{100 * share:.0f} % of {name}" for name, share in shares.items())
-    for line in (*splits.notes, f"rows short enough for exact attention in every layer: {exact}"):
+    for line in (*splits.notes, f"examples short enough for exact attention in every layer: {exact}"):
         say(group, "%s", line)
     largest = int((splits.train.rows * splits.train.lengths).max())
     if largest > setup.budget:

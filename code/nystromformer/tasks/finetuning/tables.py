@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from nystromformer.tables import LEAST_WIDTH, Column, aligned, apart, fitted, longest
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, ranked, tested_weights
 from nystromformer.tasks.finetuning.spread import MARKS, Spread, mark, rows_behind
+from nystromformer.wording import number_of
 
 _WIDTH = 100
 """Characters of the lines below the table, at most."""
@@ -46,7 +47,7 @@ def table(results: Sequence[RunResult], baselines: Baselines | None = None, widt
     for baseline, metrics in compared.items():
         guesses = [_aligned(str(metrics[name]) if name in metrics else "", "") for name in names]
         rows.append([baseline, *(cell for guess in guesses for cell in (guess, ""))])
-    validated = ", ".join(f"{count:,} rows of {name}" for name, count in first.rows.items())
+    validated = ", ".join(f"{number_of(count, 'example')} of {name}" for name, count in first.rows.items())
     text = f"in percent, on the validation data; epochs count from 0, as in cp-0000.model; {validated}"
     narrow = _WIDTH if width is None else min(_WIDTH, max(width, LEAST_WIDTH))
     below = [*textwrap.wrap(text, narrow), *_below(groups, compared, narrow)]

@@ -6,6 +6,7 @@ from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts, select
 from nystromformer.tasks.finetuning.plan import subset
+from nystromformer.wording import number_of
 
 
 def encode(texts: Texts, loading: Loading) -> EncodedTexts:
@@ -26,6 +27,6 @@ def describe(examples: EncodedTexts) -> str:
     lengths = examples.lengths
     cut = f"{examples.truncated:,} cut" if examples.truncated else "none cut"
     return (
-        f"{examples.name}: {len(examples):,} rows of {lengths.min()} to {lengths.max()} tokens "
+        f"{examples.name}: {number_of(len(examples), 'row')} of {lengths.min()} to {lengths.max()} tokens "
         f"(median {int(np.median(lengths))}), {cut}"
     )

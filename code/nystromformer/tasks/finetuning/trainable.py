@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.tasks.finetuning.examples import Examples, Ints
-from nystromformer.tasks.finetuning.objective import Objective
-from nystromformer.tasks.finetuning.plan import epoch_batches, micro_batches
+from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
 from nystromformer.tasks.finetuning.settings import RunSettings
+from nystromformer.tasks.finetuning.target import Target
 from nystromformer.training import Device, Group, Step
 from nystromformer.training.prefetch import Prefetched, batches_ahead
 from nystromformer.training.trainable import Batch
@@ -25,7 +25,7 @@ class Finetuning:
     """What the loop needs of a fine-tuning run.
 
     Args:
-        model: as `distribute` gives it, of the objective's kind.
+        model: as `distribute` gives it, of the target's kind.
         validation: the splits to validate on, by the ending of their metrics' names ("" for the first).
         metrics: from scores (n, C) and labels (n,) of a split.
         settings: of the run.
@@ -36,7 +36,7 @@ class Finetuning:
     def __init__(
         self,
         model: nn.Module,
-        objective: Objective,
+        target: Target,
         train: Examples,
         validation: Mapping[str, Examples],
         metrics: Metrics,
@@ -46,7 +46,7 @@ class Finetuning:
         group: Group = Group(),  # noqa: B008  # immutable
     ) -> None:
         self.model = model
-        self.objective = objective
+        self.target = target
         self.train = train
         self.validation = validation
         self.score_metrics = metrics
@@ -63,10 +63,10 @@ class Finetuning:
         return iter(Prefetched(step.pin_memory() if pinned else step for step in steps))
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        scores_IC = self.objective.scores(self.model, batch)
-        losses_I = self.objective.losses(scores_IC, batch["labels"]) * batch["weights"]
+        scores_IC = self.target.scores(self.model, batch)
+        losses_I = self.target.losses(scores_IC, batch["labels"]) * batch["weights"]
         right = torch.zeros_like(losses_I)
-        if self.objective.has_accuracy:
+        if self.target.has_accuracy:
             right = (scores_IC.detach().argmax(-1) == batch["labels"]) * batch["weights"]
         sums = torch.stack([losses_I.detach().sum(), right.sum(), batch["weights"].sum()])
         return losses_I.sum() / batch["count"], sums
@@ -74,17 +74,17 @@ class Finetuning:
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         loss, right, count = sums
         metrics = {"loss": loss / count}
-        return metrics | {"accuracy": right / count} if self.objective.has_accuracy else metrics
+        return metrics | {"accuracy": right / count} if self.target.has_accuracy else metrics
 
     def validate(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for ending, examples in self.validation.items():
             scores_NC, labels_N = self.scores(examples), torch.from_numpy(examples.labels)
-            metrics = {"loss": float(self.objective.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
+            metrics = {"loss": float(self.target.losses(scores_NC, labels_N).mean(dtype=torch.float64))}
             if math.isfinite(metrics["loss"]):  # else the loop says that the run has diverged
                 metrics |= self.score_metrics(scores_NC, labels_N)
-            found |= {name + ending: value for name, value in metrics.items()}
-        return found
+            figures |= {name + ending: value for name, value in metrics.items()}
+        return figures
 
     def scores(self, examples: Examples) -> Tensor:
         """Scores of all examples of a split in their order, (n, C) float32 on the CPU; -inf for what is no candidate.
@@ -92,19 +92,19 @@ class Finetuning:
         All processes call this together, in evaluation mode, without gradients.
         """
         everything = np.arange(len(examples))
-        parts = micro_batches(
+        parts = fit_to_budget(
             everything, examples.lengths, examples.rows, self.budget, self.group.size, self.settings.pad_to
         )
         # Each process takes parts of all lengths. One that has an empty part scores another for show, because a
         # sharded model needs all processes in each call.
         mine = parts[self.group.rank :: self.group.size]
         made = (examples.batch(part if len(part) else everything[:1], self.settings.pad_to) for part in mine)
-        found: list[Tensor] = []
+        parts_IC: list[Tensor] = []
         for part, batch in zip(mine, batches_ahead(made, self.device.device), strict=True):
-            found.append(self.objective.scores(self.model, batch).float()[: len(part)])
-        (width,) = self.group.highest(max(scores.shape[1] for scores in found))
-        total_NC = found[0].new_zeros(len(examples), width)
-        for part, scores_IC in zip(mine, found, strict=True):
+            parts_IC.append(self.target.scores(self.model, batch).float()[: len(part)])
+        (width,) = self.group.highest(max(scores.shape[1] for scores in parts_IC))
+        total_NC = parts_IC[0].new_zeros(len(examples), width)
+        for part, scores_IC in zip(mine, parts_IC, strict=True):
             padded_IC = total_NC.new_full((len(part), width), float("-inf"))
             padded_IC[:, : scores_IC.shape[1]] = scores_IC
             total_NC[torch.from_numpy(part).to(total_NC.device)] = padded_IC
@@ -122,7 +122,7 @@ class Finetuning:
         epoch, index = divmod(number, self.steps_per_epoch)
         numbers = self._batches(epoch)[index]
         train, size, pad_to = self.train, self.group.size, self.settings.pad_to
-        parts = micro_batches(numbers, train.lengths, train.rows, self.budget, size, pad_to)
+        parts = fit_to_budget(numbers, train.lengths, train.rows, self.budget, size, pad_to)
         share = len(parts) // size
         mine = parts[self.group.rank * share : (self.group.rank + 1) * share]
         count = torch.tensor(float(len(numbers)))

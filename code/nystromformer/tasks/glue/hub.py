@@ -33,7 +33,7 @@ def read_hub_split(task: GlueTask, split: str) -> Texts:
     try:
         rows = load_dataset(NAME, config, split=hub_split)
         sentences = [list(map(str, rows[column])) for column in task.hub_sentences]
-        found = list(rows["label"]) if wanted.has_labels else None
+        labels = list(rows["label"]) if wanted.has_labels else None
     except Exception as error:  # the library raises whatever its network and file system layers raise
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         places = " or ".join(f"{task.folder}/{file}".replace(f"{task.folder}/../", "") for file in wanted.files)
@@ -45,18 +45,18 @@ def read_hub_split(task: GlueTask, split: str) -> Texts:
         name=f"{task.name} {split}",
         first=sentences[0],
         second=sentences[1] if len(sentences) > 1 else None,
-        labels=None if found is None else _labels(task, split, found),
+        labels=None if labels is None else _labels(task, split, labels),
     )
 
 
-def _labels(task: GlueTask, split: str, found: Sequence[float]) -> Labels:
-    values = np.array(found, dtype=np.float64)
+def _labels(task: GlueTask, split: str, labels: Sequence[float]) -> Labels:
+    values = np.array(labels, dtype=np.float64)
     allowed = (values >= 0) & (values <= 5) if task.labels is None else np.isin(values, range(len(task.labels)))
     if not allowed.all():
         expected = "a number from 0 to 5" if task.labels is None else f"0 to {len(task.labels) - 1}"
-        row = int(np.argmin(allowed))
+        row, bad = int(np.argmin(allowed)), int((~allowed).sum())
         raise UserError(
             f"--glue hub: {task.name} {split}: row {row}: expected the label to be {expected}, found {values[row]:g} "
-            f"({len(values) - int(allowed.sum())} of {len(values)} rows are so). Give --glue a folder with GLUE's files"
+            f"({bad} of {len(values)} rows {'is' if bad == 1 else 'are'} so). Give --glue a folder with GLUE's files"
         )
-    return as_labels(task, found)
+    return as_labels(task, labels)

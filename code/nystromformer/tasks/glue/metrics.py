@@ -30,10 +30,10 @@ def score(task: GlueTask, scores: Tensor, labels: Tensor | Labels) -> dict[str, 
             f"and labels of shape {tuple(target.shape)}"
         )
     if task.labels is None:
-        found = _correlations(scores[:, 0].detach().cpu().double(), target.double())
+        values = _correlations(scores[:, 0].detach().cpu().double(), target.double())
     else:
-        found = _classification(task, scores.argmax(dim=1).cpu(), target)
-    return {metric: found[metric] for metric in task.metrics}
+        values = _classification(task, scores.argmax(dim=1).cpu(), target)
+    return {metric: values[metric] for metric in task.metrics}
 
 
 def check_scores(task: GlueTask, scores: Tensor) -> None:
@@ -58,14 +58,14 @@ def _classification(task: GlueTask, predicted: Tensor, target: Tensor) -> dict[M
     )
 
     correct = multiclass_accuracy(predicted, target, num_classes=task.num_outputs, average="micro")
-    found: dict[Metric, float] = {"accuracy": correct.item()}
+    values: dict[Metric, float] = {"accuracy": correct.item()}
     if "f1" in task.metrics:
-        found["f1"] = binary_f1_score(predicted, target).item()
+        values["f1"] = binary_f1_score(predicted, target).item()
     if "matthews" in task.metrics:
         # torchmetrics gives 1 or -1 where both are constant
         constant = _is_constant(predicted) or _is_constant(target)
-        found["matthews"] = 0.0 if constant else binary_matthews_corrcoef(predicted, target).item()
-    return found
+        values["matthews"] = 0.0 if constant else binary_matthews_corrcoef(predicted, target).item()
+    return values
 
 
 def _correlations(predicted: Tensor, target: Tensor) -> dict[Metric, float]:

@@ -9,13 +9,13 @@ from torch import Tensor
 from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
-from nystromformer.tasks.finetuning.objective import Classes, Objective, Value
+from nystromformer.tasks.finetuning.target import Classes, Target, Value
 from nystromformer.tasks.finetuning.texts import describe, encode, reduce
 from nystromformer.tasks.glue.catalog import GlueTask
 from nystromformer.tasks.glue.hub import read_hub_split
 from nystromformer.tasks.glue.metrics import score
 from nystromformer.tasks.glue.predictions import write_predictions, write_table
-from nystromformer.tasks.glue.tsv import available_splits, check_size, read_split
+from nystromformer.tasks.glue.tsv import available_splits, check_size, read_and_leave_out
 
 
 class Glue:
@@ -32,7 +32,7 @@ class Glue:
         self.source = source
         self.skip_bad_rows = skip_bad_rows
         self.name = f"glue/{task.name}"
-        self.objective: Objective = Classes(task.num_outputs) if task.labels else Value()
+        self.target: Target = Classes(task.num_outputs) if task.labels else Value()
         self.main_metric: str = task.main_metric
 
     def check(self) -> None:
@@ -49,21 +49,23 @@ class Glue:
         available = self._available()
         texts: dict[str, Texts] = {}
         warnings: list[str] = []
+        notes: list[str] = []
         for split in ("train", *self.task.dev_splits):
             # A required one that is missing is refused by the reader, with what to do about it.
             if split in available or split in self.task.required_splits:
-                texts[split] = self._read(split)
+                texts[split], left_out = self._read(split)
+                notes += filter(None, [left_out])
                 warnings += filter(None, [check_size(self.task, split, len(texts[split]))])
             else:
                 warnings.append(f"{self.task.name} has no {split} here: its metrics are left out")
         for split in self.task.test_splits:
             # Read for its size alone; its tokens are made once the best run is known.
             if self.source is not None and split in available:
-                warnings += filter(None, [check_size(self.task, split, len(self._read(split)))])
+                warnings += filter(None, [check_size(self.task, split, len(self._read(split)[0]))])
         rows, reduced = reduce(texts.pop("train"), loading.train_rows)
         train = encode(rows, loading)
-        validation = {_ending(split): encode(found, loading) for split, found in texts.items()}
-        notes = [describe(examples) for examples in (train, *validation.values())]
+        validation = {_ending(split): encode(texts[split], loading) for split in texts}
+        notes += [describe(examples) for examples in (train, *validation.values())]
         return Splits(train, dict(validation), warnings + reduced, notes)
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
@@ -71,7 +73,7 @@ class Glue:
 
     def test(self, loading: Loading) -> dict[str, Examples]:
         available = self._available()
-        return {split: encode(self._read(split), loading) for split in self.task.test_splits if split in available}
+        return {split: encode(self._read(split)[0], loading) for split in self.task.test_splits if split in available}
 
     def write(
         self,
@@ -99,10 +101,11 @@ class Glue:
             return tuple(split.name for split in self.task.splits)
         return available_splits(self.task, self.source)
 
-    def _read(self, split: str) -> Texts:
+    def _read(self, split: str) -> tuple[Texts, str | None]:
+        """A split, and what is to be said of rows that are left out: once, though it is read again and again."""
         if self.source is None:
-            return read_hub_split(self.task, split)
-        return read_split(self.task, self.source, split, self.skip_bad_rows)
+            return read_hub_split(self.task, split), None
+        return read_and_leave_out(self.task, self.source, split, self.skip_bad_rows)
 
 
 def _ending(split: str) -> str:

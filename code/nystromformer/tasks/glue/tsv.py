@@ -71,6 +71,14 @@ def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = F
             bad: too few or too many columns, an unknown label, a score that is no number from 0 to 5.
         ValueError: the task has no such split.
     """
+    texts, left_out = read_and_leave_out(task, folder, split, skip_bad_rows)
+    if left_out is not None:
+        logger.warning("%s", left_out)
+    return texts
+
+
+def read_and_leave_out(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool) -> tuple[Texts, str | None]:
+    """What `read_split` returns, and what it would log of the rows that it leaves out."""
     wanted = task.split(split)
     home = find_folder(task, folder)
     path = _find_file(home, wanted)
@@ -81,11 +89,10 @@ def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = F
     rows = _Rows(task, wanted, columns)
     for line in lines[first_line:]:
         rows.add(line)
-    if rows.bad:
-        _report_bad(rows, path, first_line, wanted, skip_bad_rows)
+    left_out = _bad_rows(rows, path, first_line, wanted, skip_bad_rows) if rows.bad else None
     if not rows.numbers:
         raise UserError(f"{path}: expected rows, found {f'none but {len(rows.bad)} bad' if rows.bad else 'none'}")
-    return rows.texts()
+    return rows.texts(), left_out
 
 
 def check_size(task: GlueTask, split: str, count: int) -> str | None:
@@ -100,7 +107,7 @@ def check_size(task: GlueTask, split: str, count: int) -> str | None:
     why = "results on it do not compare with published ones"
     if not task.split(split).has_labels:
         why = "GLUE's server refuses its predictions"
-    return f"{task.name} {split} has {count} rows, GLUE's own {known}: {why}"
+    return f"{task.name} {split} has {count} {'row' if count == 1 else 'rows'}, GLUE's own {known}: {why}"
 
 
 def _what_is_there(folder: Path) -> str:
@@ -152,17 +159,17 @@ def _columns_of(task: GlueTask, split: GlueSplit, path: Path, lines: list[str]) 
     """Names of the columns, and which line has the first row."""
     if not lines:
         raise UserError(f"{path}: expected rows, found an empty file. Download it again")
-    found = [name.strip() for name in lines[0].split("\t")]
+    columns = [name.strip() for name in lines[0].split("\t")]
     needed = [*task.sentences, *([task.label] if split.has_labels else [])]
-    if task.headerless and split.has_labels and not set(needed) <= set(found):
+    if task.headerless and split.has_labels and not set(needed) <= set(columns):
         return list(task.headerless), 0
-    lacking = [name for name in needed if name not in found]
+    lacking = [name for name in needed if name not in columns]
     if lacking:
         raise UserError(
             f"{path}: line 1: expected a header with the columns {', '.join(needed)}, found none called "
-            f"{', '.join(lacking)}; there are {_shown(', '.join(found), 200)}"
+            f"{', '.join(lacking)}; there are {_shown(', '.join(columns), 200)}"
         )
-    return found, 1
+    return columns, 1
 
 
 @dataclass(frozen=True)
@@ -235,19 +242,20 @@ def _label_of(task: GlueTask, text: str) -> float:
     return score
 
 
-def _report_bad(rows: _Rows, path: Path, first_line: int, split: GlueSplit, skip: bool) -> None:
+def _bad_rows(rows: _Rows, path: Path, first_line: int, split: GlueSplit, skip: bool) -> str:
+    """What is said of bad rows that are left out; of others a UserError is raised."""
     first = rows.bad[0]
     place = f"{path}: line {first.number + first_line + 1}: {first.reason}"
-    total = len(rows.bad) + len(rows.numbers)
+    verb = "is" if len(rows.bad) == 1 else "are"
+    share = f"{len(rows.bad)} of {len(rows.bad) + len(rows.numbers)} rows {verb} bad"
     if skip and split.has_labels:
-        logger.warning("%s. %d of %d rows are bad and are left out", place, len(rows.bad), total)
-        return
+        return f"{place}. {share} and {verb} left out"
     remedy = (
         "Correct them, or give --skip_bad_rows to leave such rows out"
         if split.has_labels
         else "Download the file again: rows of a test file cannot be left out, GLUE's server wants each predicted"
     )
-    raise UserError(f"{place} ({len(rows.bad)} of {total} rows are bad). {remedy}")
+    raise UserError(f"{place} ({share}). {remedy}")
 
 
 def _shown(text: str, longest: int = _LONGEST_SHOWN) -> str:

@@ -12,6 +12,7 @@ from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Texts, select
 from nystromformer.tasks.imdb.archive import archive_files
+from nystromformer.wording import number_of
 
 ARCHIVE_FILE = "aclImdb_v1.tar.gz"
 FOLDER = "aclImdb"
@@ -56,7 +57,7 @@ def read_imdb(source: Path) -> dict[str, Texts]:
 def check_sizes(splits: Mapping[str, Texts]) -> list[str]:
     """A sentence for each split whose number of reviews is not the official one."""
     return [
-        f"{texts.name} has {len(texts):,} reviews, the official one has {OFFICIAL_SIZE:,}: "
+        f"{texts.name} has {number_of(len(texts), 'review')}, the official one has {OFFICIAL_SIZE:,}: "
         "figures on it do not compare with published ones"
         for texts in splits.values()
         if len(texts) != OFFICIAL_SIZE

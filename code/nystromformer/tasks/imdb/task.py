@@ -11,8 +11,8 @@ from torch import Tensor
 from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
-from nystromformer.tasks.finetuning.objective import Classes, Objective, accuracy
 from nystromformer.tasks.finetuning.scored import write_scored
+from nystromformer.tasks.finetuning.target import Classes, Target, accuracy
 from nystromformer.tasks.finetuning.texts import describe, encode, reduce
 from nystromformer.tasks.imdb.read import LABELS, check_sizes, read_imdb, split_validation
 
@@ -33,7 +33,7 @@ class Imdb:
         self.source = source
         self.validation = validation
         self.split_seed = split_seed
-        self.objective: Objective = Classes(len(LABELS))
+        self.target: Target = Classes(len(LABELS))
 
     def check(self) -> None:
         split_validation(self._texts["train"], self.validation, self.split_seed)

@@ -54,7 +54,7 @@ class Chunk(NamedTuple):
     length: int
 
 
-class Row(NamedTuple):
+class ChunkRow(NamedTuple):
     """A chunk's tokens (N,), its prefix' length, and the positions of its candidates' `<answer>` tokens (C,)."""
 
     tokens: Tokens
@@ -84,7 +84,7 @@ def cut(name: str, question: int, candidates: Sequence[int], supports: Sequence[
     return chunks
 
 
-def row_of(chunk: Chunk, tokens: InstanceTokens, markers: Markers) -> Row:
+def row_of(chunk: Chunk, tokens: InstanceTokens, markers: Markers) -> ChunkRow:
     """The row of a chunk that was cut from these tokens."""
     opening, closing, separator = _array(markers.answer), _array(markers.end_answer), _array(markers.eos)
     parts = [_array(markers.bos, markers.question), tokens.question, _array(markers.end_question)]
@@ -96,7 +96,7 @@ def row_of(chunk: Chunk, tokens: InstanceTokens, markers: Markers) -> Row:
         position += _AROUND + len(tokens.candidates[number])
     for support, begin, end in chunk.pieces:
         parts += [separator, tokens.supports[support][begin:end]]
-    return Row(np.concatenate([*parts, separator]), position, np.asarray(positions, dtype=np.int64))
+    return ChunkRow(np.concatenate([*parts, separator]), position, np.asarray(positions, dtype=np.int64))
 
 
 def _groups(name: str, question: int, candidates: Sequence[int], length: int, room: int) -> list[range]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nystromformer.files import write_json
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
+from nystromformer.wording import number_of
 
 
 def write_predictions(examples: WikiHopExamples, scores_IA: Tensor, path: Path) -> None:
@@ -21,7 +22,7 @@ def write_predictions(examples: WikiHopExamples, scores_IA: Tensor, path: Path) 
         UserError: the file cannot be written.
     """
     if len(scores_IA) != len(examples):
-        raise ValueError(f"expected scores of {len(examples)} instances, found {len(scores_IA)}")
+        raise ValueError(f"expected scores of {number_of(len(examples), 'instance')}, found {len(scores_IA)}")
     answers = {}
     for number, best in enumerate(scores_IA.argmax(-1).tolist()):
         texts = examples.candidate_texts(number)

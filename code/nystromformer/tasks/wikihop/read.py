@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
+from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,8 @@ def read_and_leave_out(path: Path, skip_unanswerable: bool) -> tuple[list[Instan
 def log_left_out(path: Path, ids: Sequence[str]) -> None:
     """Log how many instances were left out as unanswerable, if any."""
     if ids:
-        log.warning("%s: left out %d instances whose answer is no candidate, %s first", path, len(ids), ids[0])
+        left_out = number_of(len(ids), "instance")
+        log.warning("%s: left out %s whose answer is no candidate, %s first", path, left_out, ids[0])
 
 
 def check_size(ids: Sequence[str], split: str) -> str | None:
@@ -95,7 +97,7 @@ def check_size(ids: Sequence[str], split: str) -> str | None:
     if official is None or len(ids) == official:
         return None
     return (
-        f"{name} {split} has {len(ids):,} instances, the official one has {official:,}: "
+        f"{name} {split} has {number_of(len(ids), 'instance')}, the official one has {official:,}: "
         "figures on it do not compare with published ones"
     )
 
@@ -157,9 +159,9 @@ def _problems(record: dict[str, Any], has_answers: bool) -> Iterator[str]:
     keys = ["id", "query", *_LISTS] + ["answer"] * has_answers
     for key in keys:
         if key not in record:
-            found = ", ".join(map(repr, record)) or "none"
+            keys_there = ", ".join(map(repr, record)) or "none"
             others = ", which others of the file have" if key == "answer" else ""
-            yield f'expected the key "{key}"{others}, found {found:.200}'
+            yield f'expected the key "{key}"{others}, found {keys_there:.200}'
         value = record[key]
         expected, items = ("a list of texts", value) if key in _LISTS else ("a text", [value])
         if not isinstance(items, list):

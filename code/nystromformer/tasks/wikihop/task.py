@@ -14,13 +14,14 @@ from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.objective import Candidates, Objective, accuracy
 from nystromformer.tasks.finetuning.plan import subset
+from nystromformer.tasks.finetuning.target import Candidates, Target, accuracy
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import add_special_tokens
 from nystromformer.tasks.wikihop.predictions import write_predictions
 from nystromformer.tasks.wikihop.read import check_file, check_size
 from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
+from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class WikiHop:
         self.skip_unanswerable = skip_unanswerable
         self.validation = validation
         self.split_seed = split_seed
-        self.objective: Objective = Candidates()
+        self.target: Target = Candidates()
         # Opening hashes a large file, and says which instances are left out.
         self._tokens = lru_cache(maxsize=None)(self._open_tokens)
 
@@ -102,7 +103,7 @@ class WikiHop:
     ) -> dict[str, float]:
         """`dev.json` (or `validation.json`), and `test.json`: {id: answer}."""
         validation = splits.validation[""]
-        found: dict[str, float] = {}
+        test_metrics: dict[str, float] = {}
         for name, examples in {validation.name: validation, **test}.items():
             assert isinstance(examples, WikiHopExamples)
             scores_IA = scores["" if examples is validation else name]
@@ -111,8 +112,8 @@ class WikiHop:
                 # Beside dev.json, a test.json with answers does not take its place.
                 ending = "" if name == "dev" or "dev" not in test else f"_{name}"
                 metrics = self.metrics(scores_IA, torch.from_numpy(examples.labels))
-                found |= {key + ending: value for key, value in metrics.items()}
-        return found
+                test_metrics |= {key + ending: value for key, value in metrics.items()}
+        return test_metrics
 
     def _open_tokens(self, path: Path, loading: Loading) -> TokenCache:
         return open_tokens(path, loading.tokenizer, loading.cache, self.skip_unanswerable)
@@ -124,7 +125,9 @@ class WikiHop:
     def _divided(self, train: WikiHopExamples, share: float) -> tuple[WikiHopExamples, WikiHopExamples]:
         count = round(share * len(train))
         if not 0 < count < len(train):
-            raise UserError(f"--validation {share:g}: of {len(train)} instances that leaves none on one side")
+            raise UserError(
+                f"--validation {share:g}: of {number_of(len(train), 'instance')} that leaves none on one side"
+            )
         held_out = np.zeros(len(train), dtype=bool)
         held_out[permute(np.arange(count), len(train), self.split_seed, _VALIDATION_STREAM)] = True
         return (
@@ -134,7 +137,8 @@ class WikiHop:
 
 
 def _describe(examples: WikiHopExamples) -> str:
+    instances, rows = number_of(len(examples), "instance"), number_of(int(examples.rows.sum()), "row")
     return (
-        f"WikiHop {examples.name}: {len(examples):,} instances, {examples.num_cut:,} of them cut into several rows: "
-        f"{int(examples.rows.sum()):,} rows of up to {int(examples.lengths.max())} tokens"
+        f"WikiHop {examples.name}: {instances}, {examples.num_cut:,} of them cut into several rows: {rows} of up to "
+        f"{int(examples.lengths.max())} tokens"
     )

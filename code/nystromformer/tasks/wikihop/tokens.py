@@ -14,20 +14,20 @@ all little-endian. The hash is of everything that the content depends on. The fo
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -36,6 +36,7 @@ from nystromformer.files import FileStamp, NewFile, sha256_of, sync_folder, writ
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.tasks.wikihop.chunks import InstanceTokens
 from nystromformer.tasks.wikihop.read import Instance, check_file, log_left_out, read_and_leave_out
+from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -114,16 +115,16 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
     """
     check_file(source)
     folder = cache / _name(source, tokenizer, skip_unanswerable)
-    found = _open_whole(folder)
-    if found is None:
+    tokens = _open_whole(folder)
+    if tokens is None:
         with _alone(cache):
-            found = _open_whole(folder)
-            if found is None:
+            tokens = _open_whole(folder)
+            if tokens is None:
                 _make(folder, source, tokenizer, skip_unanswerable)
-                found = _open_whole(folder)
-    assert found is not None
-    log_left_out(source, found.left_out)
-    return found
+                tokens = _open_whole(folder)
+    assert tokens is not None
+    log_left_out(source, tokens.left_out)
+    return tokens
 
 
 def _name(source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> str:
@@ -153,19 +154,22 @@ def _open_whole(folder: Path) -> TokenCache | None:
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
     """Keep other processes from writing to the cache; a killed process lets them in."""
-    with ExitStack() as stack:
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context((cache / "lock").open("a"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:
-            raise UserError(f"{cache}: the tokens cannot be kept there: {error.strerror}") from error
+    # Where the disk has no locks, the soft one would be a file that a killed process leaves behind for good.
+    lock = FileLock(cache / "lock", fallback_to_soft=False)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise UserError(f"{cache}: the tokens cannot be kept there: {error.strerror}") from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def _make(folder: Path, source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> None:
     instances, left_out = read_and_leave_out(source, skip_unanswerable)
-    log.info("%s: tokenising %d instances", source, len(instances))
+    log.info("%s: tokenising %s", source, number_of(len(instances), "instance"))
     temporary = folder.with_name(folder.name + ".tmp")
     for leftover in (folder, temporary):
         if leftover.exists():

@@ -33,8 +33,8 @@ from nystromformer.data.preprocessing.unified import (
     write_corpus,
 )
 from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
-from nystromformer.data.preprocessing.wording import counted
 from nystromformer.errors import UserError
+from nystromformer.wording import counted
 
 log = logging.getLogger(__name__)
 

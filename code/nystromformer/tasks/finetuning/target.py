@@ -15,7 +15,7 @@ from nystromformer.config import ModelConfig
 from nystromformer.model import CandidateModel, ClassificationModel
 
 
-class Objective(Protocol):
+class Target(Protocol):
     """Model, scores and loss of a kind of task."""
 
     has_accuracy: bool

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 
 def number_of(count: int, noun: str) -> str:
-    """Such as `1 file` and `3 files`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Such as `1 row` and `2,000 rows`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def counted(counts: Mapping[str, int]) -> str:
