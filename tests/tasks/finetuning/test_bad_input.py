@@ -285,12 +285,7 @@ def test_a_model_of_another_size(refused: Refused, experiment: Path, flags: tupl
     said = refused(GLUE, experiment, *flags, "--set", "model.transformer_hidden_dim=64")
     assert_says(said, "cp-0001.model: of another architecture")
     assert_says(said, "model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint")
-    for weight, now, then in (
-        ("up.weight", "(64, 16)", "(32, 16)"),
-        ("up.bias", "(64,)", "(32,)"),
-        ("down.weight", "(16, 64)", "(16, 32)"),
-    ):
-        assert_says(said, f"layers.0-1.feed_forward.{weight}: the model has {now}, the checkpoint {then}")
+    assert "feed_forward" not in said, "the key says it for every weight"
 
 
 @pytest.mark.parametrize("kind", ["cut off", "one byte", "code", "bare pickle", "another program's", "weights only"])
