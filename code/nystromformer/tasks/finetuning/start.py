@@ -10,6 +10,7 @@ from nystromformer.errors import UserError
 from nystromformer.interop.transfer import DoesNotFit, Transfer, transfer_weights
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import ENCODER, Pretrained, refusal
+from nystromformer.wording import number_of
 
 _WORDS = "encoder.embeddings.word.weight"
 
@@ -34,7 +35,7 @@ def finetuning_config(
             such_as = "".join(f" (such as --pad_to {n})" for n in itertools.islice(fitting, 1))
             advice = "add --pad_to with a length that it takes" if pad_to is None else "choose another --pad_to"
             raise UserError(
-                f"{experiment.folder / 'config.json'}: layer {index}'s attention takes no rows of {refused} tokens: it "
+                f"{experiment.folder / 'config.json'}: layer {index}'s attention takes no rows of {number_of(refused, 'token')}: it "
                 f'cuts rows into equal segments; {advice}{such_as}, or use segments "valid"'
             )
     data = config.model_dump(mode="json", by_alias=True)
