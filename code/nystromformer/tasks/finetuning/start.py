@@ -35,8 +35,9 @@ def finetuning_config(
             such_as = "".join(f" (such as --pad_to {n})" for n in itertools.islice(fitting, 1))
             advice = "add --pad_to with a length that it takes" if pad_to is None else "choose another --pad_to"
             raise UserError(
-                f"{experiment.folder / 'config.json'}: layer {index}'s attention takes no rows of {number_of(refused, 'token')}: it "
-                f'cuts rows into equal segments; {advice}{such_as}, or use segments "valid"'
+                f"{experiment.folder / 'config.json'}: layer {index}'s attention takes no rows of "
+                f"{number_of(refused, 'token')}: it cuts rows into equal segments; {advice}{such_as}, or use segments "
+                '"valid"'
             )
     data = config.model_dump(mode="json", by_alias=True)
     model = data["model"]
