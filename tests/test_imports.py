@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
     "tasks.pretraining": (*PLAIN, *LIBRARY, "tables", "machine", "data", "training", "tasks.experiment"),
-    "tasks.finetuning": (*PLAIN, *LIBRARY, "tables", "machine", "data", "training", "tasks.experiment"),
+    "tasks.finetuning": (*PLAIN, *LIBRARY, "flags", "tables", "machine", "data", "training", "tasks.experiment"),
     "tasks.glue": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
     "tasks.imdb": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
     "tasks.wikihop": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),

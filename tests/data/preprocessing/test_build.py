@@ -249,7 +249,7 @@ def test_a_tokenizer_of_the_corpus(corpora: Path, tmp_path: Path) -> None:
         ({"tokenizer": "no-such-name"}, r"no-such-name: no such folder here .*cannot be had from the Hugging Face hub"),
         ({"tokenizer": "wiki"}, r"wiki: expected a tokenizer: vocab\.json and merges\.txt.*found none of them"),
         ({"tokenizer": "train", "vocab_size": 5}, r"--vocab_size: expected at least 261"),
-        ({"length": 1 << 20}, r"the train split has \d+ tokens of \d+ documents, which fill no row of 1048576"),
+        ({"length": 1 << 20}, r"the train split has [\d,]+ tokens of \d+ documents, which fill no row of 1048576"),
     ],
     ids=str,
 )

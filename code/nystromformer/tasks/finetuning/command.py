@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
@@ -58,7 +59,7 @@ def run_sweeps(
                 baselines = _baselines(setup, done) if sweep.baselines else None
                 title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
                 # In a pipe or a log the table stays in one piece.
-                columns = shutil.get_terminal_size((1000, 24)).columns
+                columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
                 show(f"\n{title}\n{table(done.results, baselines, columns)}")
         if diverged:
             raise UserError(f"{len(diverged)} of the runs came to no result:" + "".join(f"\n  {x}" for x in diverged))
