@@ -33,8 +33,8 @@ def links(text: str) -> list[Link]:
     """Links and pictures within the repository; a text may go on in the next line."""
     plain = re.sub(r"`[^`\n]*`", "`", without_code(text))
     targets = [re.sub(r"\s+", "", target) for target in re.findall(r"\]\(([^)]*)\)", plain)]
-    found = [target.partition("#") for target in targets if not re.match(r"[a-z]+:", target)]
-    return [Link(path, anchor) for path, _, anchor in found]
+    parts = [target.partition("#") for target in targets if not re.match(r"[a-z]+:", target)]
+    return [Link(path, anchor) for path, _, anchor in parts]
 
 
 def anchors(text: str) -> set[str]:

@@ -184,9 +184,9 @@ def test_a_checkpoint_that_does_not_say_it_changes_nothing(run: Path) -> None:
 def test_damaged_checkpoints_are_passed_over(run: Path) -> None:
     newest = run / "model" / "cp-0001-step-00000003.cp"
     newest.write_bytes((run / "model" / "cp-0000.cp").read_bytes()[:-500])
-    found = run_shape(run / "model")
-    assert found is not None
-    assert (found.source.name, found.set_by_flag) == ("cp-0000.cp", GIVEN)
+    shape = run_shape(run / "model")
+    assert shape is not None
+    assert (shape.source.name, shape.set_by_flag) == ("cp-0000.cp", GIVEN)
     for path in (run / "model").glob("cp-*"):
         path.write_bytes(b"\x80\x02K\x01.")
     assert run_shape(run / "model") is None, "what reads them says why"
@@ -215,7 +215,7 @@ def test_a_folder_without_checkpoints_is_opened_without_torch(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("override", "found"),
+    ("override", "given"),
     [
         ("model.vocab_size=320", {"model.vocab_size": 320}),
         (" model.vocab_size =320", {"model.vocab_size": 320}),
@@ -225,5 +225,5 @@ def test_a_folder_without_checkpoints_is_opened_without_torch(tmp_path: Path) ->
         ("=3", {}),
     ],
 )
-def test_the_keys_that_overrides_give(override: str, found: dict[str, object]) -> None:
-    assert overridden([override]) == found
+def test_the_keys_that_overrides_give(override: str, given: dict[str, object]) -> None:
+    assert overridden([override]) == given

@@ -209,8 +209,8 @@ def test_one_truncated_checkpoint_costs_an_epoch_only(
     path.write_bytes(path.read_bytes()[:500])
     assert run_here(monkeypatch, PRETRAIN, "--model", run, "--dataset", data) == 0
     assert "going back to the checkpoint before it" in caplog.text
-    found = read_checkpoint(weights)["model"]
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    written = read_checkpoint(weights)["model"]
+    assert all(torch.equal(written[name], expected[name]) for name in expected)
 
 
 def test_a_run_that_is_to_go_on_with_another_attention(refused: Refused, run: Path, data: Path) -> None:

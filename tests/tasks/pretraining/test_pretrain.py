@@ -146,9 +146,9 @@ def test_from_cp_starts_from_other_weights(
     with caplog.at_level("INFO"):
         pretrain(experiment, dataset_folder, CPU)
     assert "weights from" in caplog.text
-    found, expected = (read_checkpoint(p)["model"] for p in (tmp_path / "model" / "cp-0000.model", source))
+    weights, expected = (read_checkpoint(p)["model"] for p in (tmp_path / "model" / "cp-0000.model", source))
     for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-6)
+        torch.testing.assert_close(weights[name], expected[name], rtol=0, atol=1e-6)
 
 
 def test_a_finished_run_says_so_and_changes_nothing(
@@ -211,10 +211,10 @@ def test_top_guesses_are_the_models(finished: Experiment, dataset_folder: Path) 
     tokenizer = load_tokenizer(dataset.tokenizer_folder)
     with torch.no_grad():
         model.mlm.bias[42] = 100.0
-    found = top_guesses(model, tokenizer, dataset.special, "the landmark <mask> of a row", count=3)
-    assert len(found) == 3
-    assert found[0].token == tokenizer.decode([42]).strip()
-    assert found[0].probability > 0.99
+    guesses = top_guesses(model, tokenizer, dataset.special, "the landmark <mask> of a row", count=3)
+    assert len(guesses) == 3
+    assert guesses[0].token == tokenizer.decode([42]).strip()
+    assert guesses[0].probability > 0.99
     with pytest.raises(UserError, match="expected one <mask>"):
         top_guesses(model, tokenizer, dataset.special, "no mask")
 

@@ -45,10 +45,10 @@ def why_not(q: Tensor, num_landmarks: int, kernel_size: int | None) -> str | Non
         return f"there are {q.shape[2]:,} tokens: supported are fewer than {longest:,} with {num_landmarks} landmarks"
     if kernel_size is not None and kernel_size > LARGEST_FILTER:
         return f"conv_kernel_size is {kernel_size}: supported are up to {LARGEST_FILTER}"
-    if (found := room(q.device)) < (needed := least_room(q.element_size())):
+    if (given := room(q.device)) < (needed := least_room(q.element_size())):
         least = ", ".join(f"{least_room(size) // 1024} for numbers of {8 * size} bits" for size in (2, 4))
         return (
-            f"the GPU gives a program {found // 1024} KiB of shared memory, of which the kernels need "
+            f"the GPU gives a program {given // 1024} KiB of shared memory, of which the kernels need "
             f"{needed // 1024} ({least})"
         )
     return None

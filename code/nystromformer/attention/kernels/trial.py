@@ -53,7 +53,7 @@ def _try(device: str, num_landmarks: int, head_dim: int, dtype: torch.dtype, tap
     mask = AttentionMask(torch.arange(N, device=device)[None] < length) if has_mask else None
     try:
         out = fused_attention(q, k, v, mask, weight, M, iterations=6)
-        found = [out, *torch.autograd.grad(out, inputs, d_out)]
+        results = [out, *torch.autograd.grad(out, inputs, d_out)]
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # of whatever kind: a compiler's, a driver's
@@ -62,7 +62,7 @@ def _try(device: str, num_landmarks: int, head_dim: int, dtype: torch.dtype, tap
     expected_out = _by_the_equations(*(x[:, :, :length] for x in wide[:3]), *wide[3:], num_landmarks=M)
     expected_out = F.pad(expected_out, (0, 0, 0, N - length))
     expected = [expected_out, *torch.autograd.grad(expected_out, wide, d_out.double())]
-    errors = [_error(a, b) for a, b in zip(found, expected, strict=True)]
+    errors = [_error(a, b) for a, b in zip(results, expected, strict=True)]
     wrong = [f"{error:.2g}" for error in errors if not error < _TOLERANCE[dtype]]  # NaN is not below either
     return f"their results are wrong on {device} (relative errors {', '.join(wrong)})" if wrong else None
 

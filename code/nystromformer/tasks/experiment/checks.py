@@ -78,11 +78,11 @@ def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: P
     Raises:
         UserError: the two differ.
     """
-    found = dataset.manifest.tokenizer_sha256
-    if content["tokenizer"] != found:
+    expected = dataset.manifest.tokenizer_sha256
+    if content["tokenizer"] != expected:
         raise UserError(
             f"{source}: trained with another tokenizer (sha256 {content['tokenizer'][:12]}…) than the dataset's "
-            f"({found[:12]}…): its token ids mean other words. Use the dataset that it was trained on, or one made "
+            f"({expected[:12]}…): its token ids mean other words. Use the dataset that it was trained on, or one made "
             "with the same tokenizer."
         )
 

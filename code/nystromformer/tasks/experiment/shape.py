@@ -34,10 +34,10 @@ def run_shape(checkpoints: Path) -> RunShape | None:
     # Only now: importing torch takes seconds.
     from nystromformer.training.checkpoint import newest_facts
 
-    found = newest_facts(checkpoints)
-    if found is None or "set_by_flag" not in found[1]:
+    newest = newest_facts(checkpoints)
+    if newest is None or "set_by_flag" not in newest[1]:
         return None
-    source, facts = found
+    source, facts = newest
     return RunShape(source, facts["config"]["model"], facts["set_by_flag"])
 
 

@@ -105,9 +105,9 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
     Raises:
         UserError: no such checkpoint (lists those that there are), or an unreadable one.
     """
-    found = find_weights(experiment.checkpoints)
-    if found and wanted != "last" and not (wanted.isdecimal() and int(wanted) in found):
-        numbers = ", ".join(map(str, found))
+    of_epochs = find_weights(experiment.checkpoints)
+    if of_epochs and wanted != "last" and not (wanted.isdecimal() and int(wanted) in of_epochs):
+        numbers = ", ".join(map(str, of_epochs))
         raise UserError(
             f"{experiment.checkpoints}: expected --checkpoint last or one of {numbers}; found {wanted!r}. Fine-tuning "
             "begins with one checkpoint of the pretraining"
@@ -116,7 +116,7 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
     try:
         content = read_checkpoint(path)
     except UnreadableCheckpoint as error:
-        others = ", ".join(str(epoch) for epoch, other in found.items() if other != path)
+        others = ", ".join(str(epoch) for epoch, other in of_epochs.items() if other != path)
         advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"
         raise UserError(f"{error}; {advice}") from error
     absent = [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]
@@ -144,10 +144,11 @@ def refusal(path: Path, error: DoesNotFit, may_differ: str) -> UserError:
 def _nothing_there(path: Path) -> str:
     """What to say of a `from_cp` that is not a file, with the checkpoints that lie nearby."""
     folder = path if path.is_dir() else path.parent
-    found = sorted(other.name for other in folder.glob("*") if other.suffix in (".model", ".cp") and other.is_file())
+    files = (other for other in folder.glob("*") if other.suffix in (".model", ".cp") and other.is_file())
+    nearby = sorted(file.name for file in files)
     reason = "a folder, where from_cp needs a checkpoint" if path.is_dir() else "no such checkpoint (from_cp)"
-    if found:
-        return f"{path}: {reason}; {folder} has {', '.join(found)}"
+    if nearby:
+        return f"{path}: {reason}; {folder} has {', '.join(nearby)}"
     return (
         f"{path}: {reason}. Copy the .model or .cp of another run there (such as its model/cp-0099.model), or remove "
         "from_cp to begin with initial weights."

@@ -40,10 +40,10 @@ def find_tokenizer(experiment: Experiment, given: Path | None, sha256: str) -> T
     for folder in folders:
         path = folder / TOKENIZER_FILE
         if path.is_file():
-            found = sha256_of(path)
-            if found == sha256:
+            its_sha256 = sha256_of(path)
+            if its_sha256 == sha256:
                 return load_tokenizer(folder)
-            others.append(f"{path} is another one (sha256 {found[:12]}…)")
+            others.append(f"{path} is another one (sha256 {its_sha256[:12]}…)")
     looked = "; ".join(others) or "looked for " + " and ".join(str(folder / TOKENIZER_FILE) for folder in folders)
     raise UserError(
         f"the checkpoint's tokenizer (sha256 {sha256[:12]}…) was not found: {looked}. Name its folder with "

@@ -78,11 +78,11 @@ def compiled_where_it_pays(
 
 def _kinds(steps: Iterable[Step]) -> list[Batch]:
     """A micro-batch of each kind: with and without mask, of each size."""
-    found: dict[object, Batch] = {}
+    by_shape: dict[object, Batch] = {}
     for step in steps:
         for batch in step.micro_batches:
-            found.setdefault(tuple((name, batch[name].shape) for name in sorted(batch)), batch)
-    return list(found.values())
+            by_shape.setdefault(tuple((name, batch[name].shape) for name in sorted(batch)), batch)
+    return list(by_shape.values())
 
 
 def _loss_and_gradients(trainable: Trainable, batch: Batch, device: Device) -> list[Tensor]:
