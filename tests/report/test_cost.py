@@ -26,7 +26,9 @@ from nystromformer.report.cost import (
 )
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.free_memory import free_memory
+from nystromformer.tasks.experiment.door import OpenedScoring
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.training import Group
 
 SHORT = CostSettings(lengths=(LENGTH, 2 * LENGTH, 4 * LENGTH), seconds=60, repeats=3)
 
@@ -36,6 +38,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Path]
     """An experiment and its weights, which are random: that changes no figure here."""
     experiment = write_experiment(tmp_path_factory.mktemp("trained") / "nystrom-small")
     return experiment, write_weights(experiment, seed=0)
+
+
+@pytest.fixture
+def opened(trained: tuple[Experiment, Path], dataset_folder: Path) -> OpenedScoring:
+    experiment, weights = trained
+    return OpenedScoring(experiment, CPU, Group(), open_dataset(dataset_folder), (weights,))
 
 
 def tokens(length: int) -> torch.Tensor:
@@ -64,10 +72,9 @@ def test_the_trained_positions_are_repeated(trained: tuple[Experiment, Path]) ->
         assert torch.equal(first, second)
 
 
-def test_every_method_is_measured_at_every_length(trained: tuple[Experiment, Path], dataset_folder: Path) -> None:
-    experiment, weights = trained
+def test_every_method_is_measured_at_every_length(opened: OpenedScoring) -> None:
     settings = CostSettings(lengths=(LENGTH, 4 * LENGTH), seconds=60, repeats=3)
-    cost = measure_cost(experiment, weights, open_dataset(dataset_folder).validation, settings)
+    cost = measure_cost(opened, settings)
     assert [(row.length, row.method) for row in cost.rows] == [(n, m) for n in settings.lengths for m in METHODS]
     assert cost.left_out == []
     assert all(row.time.low > 0 and row.memory > 0 and row.repeats >= 1 for row in cost.rows)
@@ -83,22 +90,24 @@ def test_every_method_is_measured_at_every_length(trained: tuple[Experiment, Pat
 
 
 def test_it_is_measured_once_for_the_same_weights(
-    trained: tuple[Experiment, Path], dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: OpenedScoring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment, weights = trained
-    results, rows = tmp_path / "results.json", open_dataset(dataset_folder).validation
+    results = tmp_path / "results.json"
     new = made_up_cost(seconds=2.0)
     monkeypatch.setattr(cost_module, "measure_cost", lambda *_: new)
-    earlier = made_up_cost(weights=sha256_of(weights), settings=SHORT)
+    earlier = made_up_cost(weights=sha256_of(opened.checkpoints[-1]), settings=SHORT)
 
     def measured_after(content: object) -> bool:
         write_json(results, content)
-        return kept_or_measured(results, experiment, rows, SHORT) == new
+        return kept_or_measured(results, opened, SHORT) == new
 
-    assert kept_or_measured(results, experiment, rows, SHORT) == new
+    assert kept_or_measured(results, opened, SHORT) == new
     write_json(results, {"cost": asdict(earlier)})
-    assert kept_or_measured(results, experiment, rows, SHORT) == earlier
+    assert kept_or_measured(results, opened, SHORT) == earlier
     assert measured_after({"runs": {}})
+    assert measured_after(["edited"])
+    results.write_text("{edited")
+    assert kept_or_measured(results, opened, SHORT) == new
     assert measured_after({"cost": asdict(earlier) | {"rows": [{"of": "another version"}]}})
     assert measured_after({"cost": asdict(earlier) | {"weights": "1" * 64}})
     assert measured_after({"cost": asdict(earlier) | {"settings": asdict(CostSettings())}})
@@ -119,16 +128,13 @@ def test_what_takes_too_long_or_too_much_memory_is_left_out() -> None:
     assert list(cost_module._too_much(expected, -1.0, {}, math.inf)) == list(METHODS)
 
 
-def test_what_is_left_out_stays_out(
-    trained: tuple[Experiment, Path], dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_left_out_stays_out(opened: OpenedScoring, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of time there is enough; the memory is just not enough for the second length's matrices."""
     monkeypatch.setattr(cost_module, "peak_memory", lambda work: 1.0)
     monkeypatch.setattr(cost_module, "_repeats", lambda settings, length: 1)
-    experiment, weights = trained
     enough = cost_module._matrices(2, 2 * LENGTH)
     monkeypatch.setattr(cost_module, "free_memory", lambda device: enough)
-    cost = measure_cost(experiment, weights, open_dataset(dataset_folder).validation, SHORT)
+    cost = measure_cost(opened, SHORT)
     assert [(left.length, left.method) for left in cost.left_out] == [(2 * LENGTH, WRITTEN_OUT)]
     assert [row.length for row in cost.rows if row.method == WRITTEN_OUT] == [LENGTH]
     assert [row.length for row in cost.rows if row.method == SOFTMAX] == list(SHORT.lengths)

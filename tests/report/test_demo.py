@@ -9,6 +9,7 @@ import pytest
 from costs import write_weights
 from small import LENGTH, ROOT, VOCABULARY, run_here, small_data
 
+from nystromformer.data.manifest import read_manifest
 from nystromformer.report import demo
 from nystromformer.report.cost import METHODS, CostSettings
 from nystromformer.tasks.experiment.folder import open_experiment
@@ -57,7 +58,8 @@ def made_up_demo(small_demo: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def command(script: str, *words: str | Path) -> None:
         run = Path(words[1])
         if script == "code/run_pretrain.py":
-            write_weights(open_experiment(run), seed=len(run.name))
+            tokenizer = read_manifest(run.parent / "dataset").tokenizer_sha256
+            write_weights(open_experiment(run), len(run.name), tokenizer)
             line = {"type": "train", "step": 10, "loss": 5.0, "mlm_accuracy": 0.1}
             (run / "model" / "log.jsonl").write_text(json.dumps(line) + "\n")
         elif script == "code/run_validation.py":

@@ -52,8 +52,12 @@ def made_up_cost(
     return Cost(**fields | changes)
 
 
-def write_weights(experiment: Experiment, seed: int) -> Path:
-    """Random weights as the checkpoint of an experiment's first epoch; returns its path."""
+def write_weights(experiment: Experiment, seed: int, tokenizer: str = "") -> Path:
+    """Random weights as the checkpoint of an experiment's first epoch; returns its path.
+
+    Args:
+        tokenizer: its sha256.
+    """
     torch.manual_seed(seed)
     config = experiment.config
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
@@ -62,6 +66,7 @@ def write_weights(experiment: Experiment, seed: int) -> Path:
             parameter.add_(0.2 * torch.randn_like(parameter))
     path = experiment.checkpoints / f"{epoch_name(0)}.model"
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"format": FORMAT, "config": config.model_dump(mode="json", by_alias=True)}
+    facts = {"format": FORMAT, "config": config.model_dump(mode="json", by_alias=True), "tokenizer": tokenizer}
+    facts |= {"step": config.pretraining_setting.batches_per_epoch, "epoch": 0}
     write_checkpoint(facts | {"model": model.state_dict()}, path)
     return path

@@ -9,7 +9,7 @@ from .messages import ImpossibleError, Problem
 from .network import ModelConfig, Size, as_tuple
 
 Folder = Annotated[str, Field(min_length=1)]
-Objective = Literal["mlm", "sop"]
+ObjectiveName = Literal["mlm", "sop"]
 Resize = Literal["none", "lossless", "lossy"]
 
 
@@ -18,7 +18,7 @@ class PretrainingConfig(BaseModel):
 
     model_config = STRICT
 
-    objectives: tuple[Objective, ...] = Field(
+    objectives: tuple[ObjectiveName, ...] = Field(
         default=("mlm",),
         description="What is learned: mlm (to guess masked tokens) always, sop (whether the two parts of a row are in "
         "order or swapped) beside it if listed. The loss is the mean over masked tokens plus the mean over rows with "
@@ -97,7 +97,7 @@ class PretrainingConfig(BaseModel):
 
     @field_validator("objectives")
     @classmethod
-    def _possible_objectives(cls, value: tuple[Objective, ...]) -> tuple[Objective, ...]:
+    def _possible_objectives(cls, value: tuple[ObjectiveName, ...]) -> tuple[ObjectiveName, ...]:
         if "mlm" not in value or len(set(value)) < len(value):
             raise ValueError('expected objectives with "mlm" among them, none twice')
         return value

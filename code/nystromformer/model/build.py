@@ -40,11 +40,6 @@ class PretrainingOutput(NamedTuple):
     classes: dict[str, Tensor]
     """Logits of the other objectives by their names: (B, C) of rows, (B, K, C) of positions."""
 
-    @property
-    def order_B2(self) -> Tensor | None:
-        """Logits of "in order", "swapped"; None where the model has no sentence-order head."""
-        return self.classes.get("sop")
-
 
 class PretrainingModel(nn.Module):
     """Encoder, masked-language-model head and those of other objectives, such as sentence order (Lan et al. 2020)."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from nystromformer.attention import AttentionMask
@@ -23,16 +23,16 @@ from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.benchmark.peers import WrittenOutSoftmax
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, summarise, time_side_by_side
 from nystromformer.config import ModelConfig
-from nystromformer.data.dataset import Rows
 from nystromformer.files import sha256_of
 from nystromformer.interop.transfer import transfer_weights
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder, PretrainingModel
 from nystromformer.model.layers import Layer
 from nystromformer.report.free_memory import free_memory
+from nystromformer.tasks.experiment.door import OpenedScoring
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.training import Device, choose_device
-from nystromformer.training.checkpoint import choose_weights, read_checkpoint
+from nystromformer.training import Device
+from nystromformer.training.checkpoint import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -106,42 +106,38 @@ class WrittenOutAttention(Attention):
         return out
 
 
-def kept_or_measured(results: Path, experiment: Experiment, rows: Rows, settings: CostSettings) -> Cost:
+def kept_or_measured(results: Path, opened: OpenedScoring, settings: CostSettings) -> Cost:
     """The measurement that an earlier run of the demo wrote, if it is of these weights; a new one otherwise.
 
     Args:
         results: the demo's results.json, which need not be there.
-        experiment: a trained one.
-        rows: where the input's tokens come from.
-
-    Raises:
-        UserError: no weights there.
+        opened: a trained experiment; the input's tokens come from its validation rows.
     """
-    weights = choose_weights(experiment.checkpoints, "last")[0]
+    weights = opened.checkpoints[-1]
     earlier = _read(results)
     if earlier is not None and (earlier.weights, earlier.settings) == (sha256_of(weights), settings):
         logger.info("time and memory by length: measured already")
         return earlier
-    return measure_cost(experiment, weights, rows, settings)
+    return measure_cost(opened, settings)
 
 
 def _read(results: Path) -> Cost | None:
-    data = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
     try:
+        data = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
         return TypeAdapter(Cost).validate_python(data.get("cost"))
-    except ValidationError:
-        return None  # none yet, or one of another version
+    except (ValueError, AttributeError):  # of pydantic's and JSON's kinds
+        return None  # none yet, one of another version, or an edited file
 
 
-def measure_cost(experiment: Experiment, weights: Path, rows: Rows, settings: CostSettings) -> Cost:
+def measure_cost(opened: OpenedScoring, settings: CostSettings) -> Cost:
     """Measure the forward of the experiment's encoder and of its two softmax twins, without gradients, on one row."""
     started = time.monotonic()
+    experiment, device, weights = opened.experiment, opened.device, opened.checkpoints[-1]
     model = experiment.config.model
-    device = choose_device("auto", model.mixed_precision)
     longest = settings.lengths[-1]
     logger.info("time and memory by length, up to %d tokens: about %.0f s at the most", longest, settings.seconds)
     encoders = softmax_twins(experiment, weights, longest, device)
-    tokens = np.resize(rows.tokens, longest).astype(np.int64)
+    tokens = np.resize(opened.dataset.validation.tokens, longest).astype(np.int64)
     tokens_BN = torch.from_numpy(tokens)[None].to(device.device)
     measured, left_out = _measure(encoders, tokens_BN, settings, device, model.num_head)
     return Cost(

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from nystromformer.config import load_config
+from nystromformer.config import ExperimentConfig, load_config
 from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
@@ -24,11 +24,11 @@ from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.report.page import Figures, write_page
-from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring, run_device
+from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
-from nystromformer.training import choose_device
-from nystromformer.training.checkpoint import choose_weights
+from nystromformer.training import Group
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def run_demo(settings: DemoSettings) -> DemoResult:
     dataset = folder / "dataset"
     _refuse_older(folder, dataset)
     runs = _write_configs(settings)
-    model = open_experiment(runs[0]).config.model
+    model = load_config(runs[0] / "config.json").model
     corpora = folder / "corpora"
     # More text than the steps will read would only cost time.
     limit = "1" if settings.quick else "10"
@@ -91,9 +91,9 @@ def run_demo(settings: DemoSettings) -> DemoResult:
     for run in runs:
         _command("code/run_validation.py", "--model", run, "--dataset", dataset, "--rows", "500", "--baselines")
     first = open_experiment(runs[0])
-    rows = first.dataset(dataset).validation
-    cost = kept_or_measured(folder / RESULTS_FILE, first, rows, QUICK_COST if settings.quick else COST)
-    return _report(settings, runs, cost, time.monotonic() - started)
+    opened = open_scoring(first, dataset, run_device(first, "auto", Group()), "last")
+    cost = kept_or_measured(folder / RESULTS_FILE, opened, QUICK_COST if settings.quick else COST)
+    return _report(settings, runs, opened, cost, time.monotonic() - started)
 
 
 def _refuse_older(folder: Path, dataset: Path) -> None:
@@ -169,14 +169,14 @@ def _wait_and_forward_signals(process: subprocess.Popen[bytes]) -> int:
 _STOPPED = {128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM}
 
 
-def _report(settings: DemoSettings, runs: list[Path], cost: Cost, seconds: float) -> DemoResult:
-    results = {run.name: read_validation(run / "model" / RESULTS) for run in runs}
+def _report(settings: DemoSettings, runs: list[Path], opened: OpenedScoring, cost: Cost, seconds: float) -> DemoResult:
+    results = {run.name: read_validation(read_experiment(run).checkpoints / RESULTS) for run in runs}
     shown = results[KINDS[0]]
     pictures = curves, cost_curves = settings.folder / "curves.png", settings.folder / "cost.png"
     page = settings.folder / "report.html"
     draw_curves([read_run(run) for run in runs], curves, shown.baselines)
     draw_cost(cost, cost_curves)
-    guesses = _guesses(runs[0], settings.folder / "dataset")
+    guesses = _guesses(opened)
     learned = Figures(_results(results, shown.baselines), _differences(results), curves)
     costs = Figures(cost_table(cost), cost_findings(cost), cost_curves)
     write_json(
@@ -188,16 +188,14 @@ def _report(settings: DemoSettings, runs: list[Path], cost: Cost, seconds: float
             "cost": asdict(cost),
         },
     )
-    write_page(page, learned, costs, what_is_measured(cost), guesses, _facts(runs[0], shown, seconds))
+    write_page(page, learned, costs, what_is_measured(cost), guesses, _facts(opened.config, shown, seconds))
     lines = [*_summary(learned, guesses, shown, settings.quick), *_why(costs)]
     return DemoResult("\n".join(lines), pictures, page)
 
 
-def _guesses(run: Path, dataset_folder: Path) -> dict[str, list[Guess]]:
-    experiment = open_experiment(run)
-    dataset = experiment.dataset(dataset_folder)
-    device = choose_device("cpu", mixed_precision=False)
-    model, _ = load_checkpoint(experiment, choose_weights(experiment.checkpoints, "last")[0], device)
+def _guesses(opened: OpenedScoring) -> dict[str, list[Guess]]:
+    dataset = opened.dataset
+    model, _ = load_checkpoint(opened.experiment, opened.checkpoints[-1], opened.device)
     tokenizer = load_tokenizer(dataset.tokenizer_folder)
     return {sentence: top_guesses(model, tokenizer, dataset.special, sentence) for sentence in SENTENCES}
 
@@ -234,8 +232,7 @@ def _differences(results: Mapping[str, Validation]) -> list[str]:
     ]
 
 
-def _facts(run: Path, result: Validation, seconds: float) -> dict[str, str]:
-    config = open_experiment(run).config
+def _facts(config: ExperimentConfig, result: Validation, seconds: float) -> dict[str, str]:
     model, setting = config.model, config.pretraining_setting
     return {
         "encoder": f"{model.num_layers} layers, width {model.transformer_dim}, {model.num_head} heads",

@@ -139,8 +139,11 @@ def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
         ) from error
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path, mmap: bool = False) -> dict[str, Any]:
     """Read a `.cp` or `.model` file; only tensors and plain data are ever loaded.
+
+    Args:
+        mmap: leave the tensors in the file, which is read for damage all the same.
 
     Raises:
         UnreadableCheckpoint: truncated or damaged.
@@ -149,7 +152,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
     _check_archive(path)
-    return _load(path)
+    return _load(path, mmap)
 
 
 def _load(path: Path, mmap: bool = False) -> dict[str, Any]:
@@ -239,6 +242,16 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
         UserError: lists every missing, unexpected and differently shaped weight.
     """
     expected = model.state_dict()
+    check_weights(expected, weights, source)
+    model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
+
+
+def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: Path) -> None:
+    """Check that weights fit a model's exactly.
+
+    Raises:
+        UserError: lists every missing, unexpected and differently shaped weight.
+    """
     problems = [f"{name}: missing from the checkpoint" for name in expected if name not in weights]
     problems += [f"{name}: not in the model" for name in weights if name not in expected]
     problems += [
@@ -249,7 +262,6 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
         raise UserError(f"{source}: of another architecture than the model in config.json:{lines}")
-    model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
 
 
 def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None, keep_epochs: int | None = None) -> None:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import gc
+import re
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -95,11 +97,41 @@ def test_nothing_keeps_a_second_copy_of_the_weights_while_the_run_goes_on(
     assert not alive
 
 
-def test_all_checkpoints_are_looked_at_before_the_first_is_scored(copy: Path, dataset_folder: Path) -> None:
-    last = copy / "model" / "cp-0001.model"
-    write_checkpoint(read_checkpoint(last) | {"tokenizer": "0" * 64}, last)
+def of_another_tokenizer(path: Path) -> None:
+    write_checkpoint(read_checkpoint(path) | {"tokenizer": "0" * 64}, path)
+
+
+def of_another_size(path: Path) -> None:
+    content = read_checkpoint(path)
+    content["model"]["mlm.bias"] = content["model"]["mlm.bias"][:-1].clone()
+    write_checkpoint(content, path)
+
+
+def without_its_step(path: Path) -> None:
+    write_checkpoint({key: value for key, value in read_checkpoint(path).items() if key != "step"}, path)
+
+
+def damaged(path: Path) -> None:
+    """In a tensor, which no look at the rest would find."""
+    weights = read_checkpoint(path)["model"]["encoder.embeddings.word.weight"].numpy().tobytes()
+    path.write_bytes(path.read_bytes().replace(weights, bytes(len(weights))))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (of_another_tokenizer, "trained with another tokenizer"),
+        (of_another_size, "of another architecture than the model in config.json:\n  mlm.bias"),
+        (without_its_step, "not a checkpoint of a run: without step"),
+        (damaged, "damaged at"),
+    ],
+)
+def test_all_checkpoints_are_looked_at_before_the_first_is_scored(
+    copy: Path, dataset_folder: Path, spoil: Callable[[Path], None], words: str
+) -> None:
+    spoil(copy / "model" / "cp-0001.model")
     experiment = write_experiment(copy, **TWO)
-    with pytest.raises(UserError, match=r"cp-0001.model: trained with another tokenizer"):
+    with pytest.raises(UserError, match=re.escape(f"cp-0001.model: {words}")):
         open_scoring(experiment, dataset_folder, CPU, "all")
     assert [path.name for path in open_scoring(experiment, dataset_folder, CPU, "0").checkpoints] == ["cp-0000.model"]
 

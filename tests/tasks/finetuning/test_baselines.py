@@ -328,15 +328,13 @@ def shown(
     )
     splits = Splits(train, {"": train})
     monkeypatch.setattr(command, "run_sweep", lambda _: Finetuned([result], splits=splits))
-    monkeypatch.setattr(command, "open_finetuning", lambda *_: None)
-    monkeypatch.setattr(command, "check_weights", lambda _: None)
     metrics = accuracy_of if isinstance(target, Classes) else error_of
     named = {"name": "made-up", "target": target, "metrics": metrics, "check": lambda: None}
     definition = cast(Definition, SimpleNamespace(**named))
     lines: list[str] = []
     sweep = Sweep((8,), (1e-3,), (0, 1), 1, baselines=wanted)
     setup = SimpleNamespace(experiment=Experiment(folder, small_config()), definition=definition, sweep=sweep)
-    monkeypatch.setattr(command, "plan_setup", lambda *_: setup)
+    monkeypatch.setattr(command, "open_sweeps", lambda *_: [setup])
     with pytest.raises(SystemExit) as exit_info:
         command.run_sweeps(write_experiment(folder), [definition], sweep, "cpu", lines.append)
     return exit_info.value.code, "\n".join(lines)

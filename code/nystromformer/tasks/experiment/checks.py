@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention import what_decides
 from nystromformer.data.dataset import Dataset
@@ -61,6 +63,19 @@ def check_has_training_rows(dataset: Dataset) -> None:
         )
 
 
+def check_has_rows_for_baselines(dataset: Dataset) -> None:
+    """Check that there are training rows to count the baselines from.
+
+    Raises:
+        UserError: there are none.
+    """
+    if not len(dataset.train):
+        raise UserError(
+            f"{dataset.folder}: a dataset for validation only has no training rows, from which the baselines are "
+            "counted: leave out --baselines"
+        )
+
+
 def check_same_run(facts: Mapping[str, Any], group: Group) -> None:
     """Check that all processes read the same config.json and dataset.
 
@@ -70,6 +85,19 @@ def check_same_run(facts: Mapping[str, Any], group: Group) -> None:
     sections = {section: part for section, part in facts["config"].items() if isinstance(part, dict)}
     values = {f"{section}.{key}": value for section, part in sections.items() for key, value in part.items()}
     group.same(**values, dataset=facts["dataset"])
+
+
+def check_is_of_a_run(content: Mapping[str, Any], source: Path) -> None:
+    """Check that a checkpoint has what every run of this project writes.
+
+    Raises:
+        UserError: names what it lacks.
+    """
+    weights = content["model"]
+    absent = [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]
+    if absent or not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+        lacks = f"without {', '.join(absent)}" if absent else '"model" is not a dict of tensors'
+        raise UserError(f"{source}: not a checkpoint of a run: {lacks}")
 
 
 def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: Path) -> None:

@@ -1,7 +1,7 @@
 """The one way into an experiment: all that a command works with, opened once, each part checked against the others.
 
-What is wrong with config, dataset, tokenizer, checkpoints or device is known when a function of this module returns;
-after that, only training itself can fail. Each returns one immutable value.
+What is wrong with config, dataset, tokenizer, checkpoints or device is known when a function of this module returns,
+before anything is computed. Each returns one immutable value.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
 from nystromformer.tasks.experiment.checks import (
+    check_has_rows_for_baselines,
     check_has_training_rows,
+    check_is_of_a_run,
     check_resumable,
     check_same_run,
     check_same_tokenizer,
@@ -23,10 +26,16 @@ from nystromformer.tasks.experiment.checks import (
 )
 from nystromformer.tasks.experiment.folder import Experiment, checkpoint_facts
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, say
-from nystromformer.tasks.experiment.start import Pretrained, StartWeights, open_pretrained, open_start_weights
+from nystromformer.tasks.experiment.start import (
+    Pretrained,
+    StartWeights,
+    initial_model,
+    open_pretrained,
+    open_start_weights,
+)
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.training import Device, Group, choose_device
-from nystromformer.training.checkpoint import choose_weights, read_facts
+from nystromformer.training.checkpoint import check_weights, choose_weights, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class OpenedPretraining(Opened):
 
 @dataclass(frozen=True)
 class OpenedScoring(Opened):
-    """Checkpoints of a pretraining run, and validation rows for them."""
+    """Checkpoints of a pretraining run, which fit its model, and validation rows for them."""
 
     dataset: Dataset
     checkpoints: tuple[Path, ...]
@@ -119,20 +128,34 @@ def open_pretraining(
 
 
 def open_scoring(
-    experiment: Experiment, dataset_folder: Path | None, device: Device, wanted: str, verify: bool = False
+    experiment: Experiment,
+    dataset_folder: Path | None,
+    device: Device,
+    wanted: str,
+    verify: bool = False,
+    baselines: bool = False,
 ) -> OpenedScoring:
     """Open an experiment to score its checkpoints.
 
     Args:
         wanted: "last", "all", or an epoch's number.
+        baselines: whether guessers are scored, too, which count the training rows.
 
     Raises:
-        UserError: no such checkpoint, or one that does not fit the dataset's tokenizer.
+        UserError: no such checkpoint; or one that is damaged, or fits neither config.json nor the dataset's tokenizer;
+            or there are no training rows for the baselines.
     """
     dataset = experiment.dataset(dataset_folder, verify)
+    if baselines:
+        check_has_rows_for_baselines(dataset)
     checkpoints = tuple(choose_weights(experiment.checkpoints, wanted))
+    with torch.device("meta"):  # sizes are all that is needed
+        expected = initial_model(experiment.config).state_dict()
     for path in checkpoints:
-        check_same_tokenizer(read_facts(path), dataset, path)
+        content = read_checkpoint(path, mmap=True)
+        check_is_of_a_run(content, path)
+        check_same_tokenizer(content, dataset, path)
+        check_weights(expected, content["model"], path)
     return OpenedScoring(experiment, device, Group(), dataset, checkpoints)
 
 

@@ -14,7 +14,7 @@ from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
 from nystromformer.interop.transfer import DoesNotFit, transfer_weights
 from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment.checks import check_same_tokenizer
+from nystromformer.tasks.experiment.checks import check_is_of_a_run, check_same_tokenizer
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import say
 from nystromformer.training import Group
@@ -56,16 +56,12 @@ def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights
     if not path.is_file():
         raise UserError(_nothing_there(path))
     content = read_checkpoint(path)
-    weights = content["model"]
-    absent = [key for key in ("config", "tokenizer", "step") if key not in content]
-    if absent or not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
-        lacks = f"without {', '.join(absent)}" if absent else '"model" is not a dict of tensors'
-        raise UserError(f"{path}: not a checkpoint of a run: {lacks}")
+    check_is_of_a_run(content, path)
     check_same_tokenizer(content, dataset, path)
     now = config.model.model_dump(mode="json", by_alias=True)
     initial = initial_model(config).state_dict()
     try:
-        transfer = transfer_weights(initial, now, weights, content["config"]["model"], config.from_cp_resize)
+        transfer = transfer_weights(initial, now, content["model"], content["config"]["model"], config.from_cp_resize)
     except DoesNotFit as error:
         raise refusal(
             path, error, "max_seq_len, num_sen_type, attn_type and its parameters, and the objectives"
@@ -119,9 +115,7 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
         others = ", ".join(str(epoch) for epoch, other in of_epochs.items() if other != path)
         advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"
         raise UserError(f"{error}; {advice}") from error
-    absent = [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]
-    if absent:
-        raise UserError(f"{path}: not a checkpoint of a run: without {', '.join(absent)}")
+    check_is_of_a_run(content, path)
     return Pretrained(
         path,
         sha256_of(path),

@@ -4,12 +4,11 @@ import logging
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NoReturn
 
 from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
-from nystromformer.tasks.experiment.door import open_finetuning, run_device
+from nystromformer.tasks.experiment.door import run_device
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.baselines import text_baselines
 from nystromformer.tasks.finetuning.definition import Definition
@@ -18,8 +17,7 @@ from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_ba
 from nystromformer.tasks.finetuning.run import Setup, test_fingerprint
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
-from nystromformer.tasks.finetuning.start import load_encoder
-from nystromformer.tasks.finetuning.sweep import Finetuned, plan_setup, run_sweep
+from nystromformer.tasks.finetuning.sweep import Finetuned, open_sweeps, run_sweep
 from nystromformer.tasks.finetuning.tables import table
 from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.training import join_group
@@ -40,14 +38,7 @@ def run_sweeps(
     """
     with join_group() as group:
         chosen = run_device(experiment, device, group)
-        opened = open_finetuning(experiment, chosen, sweep.checkpoint, sweep.tokenizer, group)
-        setups = [group.check(partial(plan_setup, opened, definition, sweep)) for definition in definitions]
-        # What is wrong with the last task is known now, and not once the tasks before it have trained for hours.
-        group.check(lambda: check_weights(setups[0]))
-        for definition in definitions:
-            group.on_main(definition.check)
-            if sweep.baselines:
-                group.on_main(partial(read_baselines, experiment.checkpoints / definition.name / BASELINES))
+        setups = open_sweeps(experiment, definitions, sweep, chosen, group)
         status, diverged = 0, []
         for setup in setups:
             definition, done = setup.definition, run_sweep(setup)
@@ -64,15 +55,6 @@ def run_sweeps(
         if diverged:
             raise UserError(f"{len(diverged)} of the runs came to no result:" + "".join(f"\n  {x}" for x in diverged))
     group.leave(status)
-
-
-def check_weights(setup: Setup) -> None:
-    """Check that the model takes the checkpoint's weights.
-
-    Raises:
-        UserError: lists all that differs.
-    """
-    load_encoder(setup.definition.target.build(setup.config.model), setup.config, setup.pretrained)
 
 
 def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:

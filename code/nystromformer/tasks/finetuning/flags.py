@@ -139,6 +139,6 @@ class FinetuningFlags:
 def _check_scikit_learn() -> None:
     if importlib.util.find_spec("sklearn") is None:
         raise UserError(
-            "--baselines: the bag of words needs scikit-learn, which is not installed. Run "
-            "`pip install 'nystromformer[baselines]'` or `pip install scikit-learn`, or leave --baselines out"
+            "--baselines: the bag of words needs scikit-learn, which is not installed. Run `pip install scikit-learn`, "
+            "or leave --baselines out"
         )

@@ -1,6 +1,7 @@
 """All runs of a fine-tuning command: each trains, stops and resumes as pretraining does; then the best ones predict."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from signal import Signals
@@ -11,10 +12,11 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import held_folder, say
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.measured import BASELINES, read_baselines
 from nystromformer.tasks.finetuning.results import RunResult, best_combination
 from nystromformer.tasks.finetuning.run import Setup, exact_shares, has_predictions, predict, run_folder, train
 from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.start import finetuning_config
+from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
 from nystromformer.training import Device, Group
 from nystromformer.training.checkpoint import remove_weights
 from nystromformer.training.finite import Diverged
@@ -51,8 +53,37 @@ def finetune(
     Raises:
         UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
     """
+    (setup,) = open_sweeps(experiment, [definition], sweep, device, group)
+    return run_sweep(setup)
+
+
+def open_sweeps(
+    experiment: Experiment, definitions: Sequence[Definition], sweep: Sweep, device: Device, group: Group
+) -> list[Setup]:
+    """Open an experiment to fine-tune it on some tasks.
+
+    What is wrong with the last task is known now, and not once the tasks before it have trained for hours.
+
+    Raises:
+        UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
+    """
     opened = open_finetuning(experiment, device, sweep.checkpoint, sweep.tokenizer, group)
-    return run_sweep(group.check(lambda: plan_setup(opened, definition, sweep)))
+    setups = [group.check(partial(plan_setup, opened, definition, sweep)) for definition in definitions]
+    group.check(lambda: _check_weights(setups[0]))
+    for definition in definitions:
+        group.on_main(definition.check)
+        if sweep.baselines:
+            group.on_main(partial(read_baselines, experiment.checkpoints / definition.name / BASELINES))
+    return setups
+
+
+def _check_weights(setup: Setup) -> None:
+    """Check that the model takes the checkpoint's weights.
+
+    Raises:
+        UserError: lists all that differs.
+    """
+    load_encoder(setup.definition.target.build(setup.config.model), setup.config, setup.pretrained)
 
 
 def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -> Setup:

@@ -77,13 +77,8 @@ def validate(
     Raises:
         UserError: no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
     """
-    opened = open_scoring(experiment, dataset_folder, device, wanted, verify)
+    opened = open_scoring(experiment, dataset_folder, device, wanted, verify, baselines)
     dataset = opened.dataset
-    if baselines and not len(dataset.train):
-        raise UserError(
-            f"{dataset.folder}: a dataset for validation only has no training rows, from which the baselines are "
-            "counted: leave out --baselines"
-        )
     scores = []
     for path in opened.checkpoints:
         model, content = load_checkpoint(experiment, path, device)
