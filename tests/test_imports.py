@@ -190,7 +190,7 @@ def test_what_is_needed_to_see_a_mistake_imports_nothing_slow(room: str) -> None
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_script_parses_and_delegates(path: Path) -> None:
     """Its own imports are the command line's and the package's; those of what is slow stand within its function."""
-    library = {"typer", "typing", "pathlib", "collections", "sys", "re", "secrets", "shlex", "shutil"}
+    library = {"typer", "typing", "pathlib", "collections", "sys", "re", "secrets", "shlex"}
     others = {other.stem for other in SCRIPTS if other.name.startswith("run_")} if path.stem == "launch" else set()
     for each in imports_of(path):
         top = each.target.split(".")[0]

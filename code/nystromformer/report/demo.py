@@ -23,7 +23,7 @@ from nystromformer.machine import machine_facts
 from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.curves import draw_curves, read_run
-from nystromformer.report.page import Figures, write_page
+from nystromformer.report.page import PageFigures, write_page
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
@@ -177,8 +177,8 @@ def _report(settings: DemoSettings, runs: list[Path], cost: Cost, seconds: float
     draw_curves([read_run(run) for run in runs], curves, shown.baselines)
     draw_cost(cost, cost_curves)
     guesses = _guesses(runs[0], settings.folder / "dataset")
-    learned = Figures(_results(results, shown.baselines), _differences(results), curves)
-    costs = Figures(cost_table(cost), cost_findings(cost), cost_curves)
+    learned = PageFigures(_results(results, shown.baselines), _differences(results), curves)
+    costs = PageFigures(cost_table(cost), cost_findings(cost), cost_curves)
     write_json(
         settings.folder / RESULTS_FILE,
         {
@@ -247,7 +247,9 @@ def _facts(run: Path, result: Validation, seconds: float) -> dict[str, str]:
     }
 
 
-def _summary(learned: Figures, guesses: Mapping[str, Sequence[Guess]], result: Validation, quick: bool) -> list[str]:
+def _summary(
+    learned: PageFigures, guesses: Mapping[str, Sequence[Guess]], result: Validation, quick: bool
+) -> list[str]:
     """How the encoders did, in lines for a terminal."""
     lines = ["", *_columns(learned.table), "", *learned.findings, ""]
     for sentence, tokens in guesses.items():
@@ -265,7 +267,7 @@ def _summary(learned: Figures, guesses: Mapping[str, Sequence[Guess]], result: V
     ]
 
 
-def _why(costs: Figures) -> list[str]:
+def _why(costs: PageFigures) -> list[str]:
     """What the method is for, in lines for a terminal."""
     return [
         "",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from nystromformer.benchmark.gpu.attention import AttentionRow, LaunchRow
+from nystromformer.benchmark.gpu.attention import GpuAttentionRow, LaunchRow
 from nystromformer.benchmark.gpu.ceilings import CeilingRow
 from nystromformer.benchmark.gpu.cells import bare, ceiling, number, percent, shown
 from nystromformer.benchmark.gpu.check import CheckRow
@@ -112,7 +112,7 @@ def _kernels(figures: Figures) -> Iterator[str]:
 
 
 def _attention(figures: Figures) -> Iterator[str]:
-    rows = sorted(figures.rows(AttentionRow), key=lambda row: (row.length, row.rows, METHODS.index(row.method)))
+    rows = sorted(figures.rows(GpuAttentionRow), key=lambda row: (row.length, row.rows, METHODS.index(row.method)))
     if not rows:
         return
     sizes = figures.settings.sizes
