@@ -156,7 +156,7 @@ def test_the_longest_sequence_must_fit_the_device() -> None:
     inputs = 4 * 12 * 64 * 2  # MiB: Q, K, V and a gradient, of 12 heads of 64 two-byte numbers
     goal = Figures(SETTINGS, [Outcome("attention", "", MEASURED, rows=(row,))], 14144.0).goals()[-3]
     assert goal.text.startswith("share of the device's memory, forward and backward, one sequence of 1048576 tokens")
-    assert goal.found == pytest.approx((8000 + inputs) / 14144) == 1
+    assert goal.reached == pytest.approx((8000 + inputs) / 14144) == 1
     assert goal.state == MET
     assert Figures(SETTINGS, [], 14144.0).goals()[-3].state == UNKNOWN
 

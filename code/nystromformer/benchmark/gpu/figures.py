@@ -43,15 +43,15 @@ class Goal:
 
     text: str
     wanted: float
-    found: float | None
+    reached: float | None
     at_most: bool = False
     """Whether less is better."""
 
     @property
     def state(self) -> str:
-        if self.found is None:
+        if self.reached is None:
             return UNKNOWN
-        met = self.found <= self.wanted if self.at_most else self.found >= self.wanted
+        met = self.reached <= self.wanted if self.at_most else self.reached >= self.wanted
         return MET if met else MISSED
 
 

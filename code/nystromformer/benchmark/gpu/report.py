@@ -45,7 +45,7 @@ def report(figures: Figures, facts: Mapping[str, Any]) -> str:
 def _goals(figures: Figures) -> Iterator[str]:
     yield "## Goals"
     cells = [
-        [goal.text, f"{'≤' if goal.at_most else '≥'} {goal.wanted:.3g}", number(goal.found, ".3g"), goal.state]
+        [goal.text, f"{'≤' if goal.at_most else '≥'} {goal.wanted:.3g}", number(goal.reached, ".3g"), goal.state]
         for goal in figures.goals()
     ]
     yield markdown(["", "goal", "found", ""], cells)

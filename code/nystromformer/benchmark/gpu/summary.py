@@ -55,7 +55,7 @@ def summary(figures: Figures) -> str:
             )
     states = [goal.state for goal in figures.goals()]
     lines.append("goals: " + ", ".join(f"{states.count(state)} {state}" for state in (MET, MISSED, UNKNOWN)))
-    lines += [f"  missed: {g.text}: {g.found:.2f} for {g.wanted:.2f}" for g in figures.goals() if g.state == MISSED]
+    lines += [f"  missed: {g.text}: {g.reached:.2f} for {g.wanted:.2f}" for g in figures.goals() if g.state == MISSED]
     lines.append(f"left out: {len(omissions(figures))}, each with its reason in gpu.md")
     failed = failures(figures)
     lines += [f"FAILED: {line}" for line in failed[:_SHOWN]]
