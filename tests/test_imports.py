@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "benchmark": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "data.preprocessing", "training"),
     "report": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "training", "benchmark"),
     # Containers know scripts by their names and experiments by their folders.
-    "container": (*PLAIN, "cli", "flag_groups", "config", "tasks.experiment"),
+    "container": (*PLAIN, "cli", "flag_groups", "tables", "config", "tasks.experiment"),
 }
 """Rooms of the package, and the rooms that each may import beside itself. A module is in the longest name it begins
 with."""

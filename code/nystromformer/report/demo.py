@@ -24,6 +24,7 @@ from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.report.page import PageFigures, write_page
+from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
@@ -282,5 +283,5 @@ def _why(costs: PageFigures) -> list[str]:
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join([f"{row[0]:{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    first, *others = rows[0]
+    return aligned([Column(first, is_text=True), *map(Column, others)], rows[1:])
