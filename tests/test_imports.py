@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "interop": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.
     "data": PLAIN,
-    "data.preprocessing": (*PLAIN, "data"),
+    "data.preprocessing": (*PLAIN, "flag_groups", "data"),
     "training": PLAIN,
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
