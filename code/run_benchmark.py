@@ -12,12 +12,12 @@ FOLDER = Path("results/tmp")
 
 
 def attention(
-    lengths: flags.Lengths = "512,1024,2048,4096,8192,16384",
-    batch: flags.Sequences = 1,
-    num_landmarks: flags.Landmarks = 64,
-    repeats: flags.FewerAbove = 15,
-    threads: flags.Threads = 2,
-    out: flags.Out = FOLDER,
+    lengths: flags.LengthsFlag = "512,1024,2048,4096,8192,16384",
+    batch: flags.SequencesFlag = 1,
+    num_landmarks: flags.LandmarksFlag = 64,
+    repeats: flags.AttentionRepeatsFlag = 15,
+    threads: flags.ThreadsFlag = 2,
+    out: flags.OutFlag = FOLDER,
 ) -> None:
     """Time and memory of the attention alone, by length: Nyström, softmax and other implementations."""
     from nystromformer.benchmark.attention import AttentionBenchmark, parse_lengths
@@ -30,15 +30,15 @@ def attention(
 
 
 def pretrain(
-    sizes: flags.Sizes = "512x8,4096x1",
-    repeats: flags.Steps = 7,
-    threads: flags.Threads = 2,
-    layers: flags.Layers = 4,
-    width: flags.Width = 512,
-    vocab_size: flags.VocabSize = 50265,
-    precision: flags.Precision = "float32",
-    compiled: flags.Compiled = False,
-    out: flags.Out = FOLDER,
+    sizes: flags.SizesFlag = "512x8,4096x1",
+    repeats: flags.StepRepeatsFlag = 7,
+    threads: flags.ThreadsFlag = 2,
+    layers: flags.LayersFlag = 4,
+    width: flags.WidthFlag = 512,
+    vocab_size: flags.VocabSizeFlag = 50265,
+    precision: flags.PrecisionFlag = "float32",
+    compiled: flags.CompiledFlag = False,
+    out: flags.OutFlag = FOLDER,
 ) -> None:
     """Time and memory of a pretraining step of BERT-small, beside transformers' Nyströmformer."""
     from nystromformer.benchmark.models import common_settings
@@ -50,18 +50,18 @@ def pretrain(
 
 
 def finetune(
-    glue: flags.Glue = None,
-    tokenizer: flags.RobertaTokenizer = None,
-    batch: flags.Examples = 32,
-    pad_to: flags.PadTo = 512,
-    batches: flags.Batches = 16,
-    repeats: flags.Ways = 3,
-    threads: flags.Threads = 2,
-    layers: flags.Layers = 4,
-    width: flags.Width = 512,
-    vocab_size: flags.VocabSize = 50265,
-    precision: flags.Precision = "float32",
-    out: flags.Out = FOLDER,
+    glue: flags.GlueFlag = None,
+    tokenizer: flags.RobertaTokenizerFlag = None,
+    batch: flags.ExamplesFlag = 32,
+    pad_to: flags.PadToFlag = 512,
+    batches: flags.BatchesFlag = 16,
+    repeats: flags.FinetuneRepeatsFlag = 3,
+    threads: flags.ThreadsFlag = 2,
+    layers: flags.LayersFlag = 4,
+    width: flags.WidthFlag = 512,
+    vocab_size: flags.VocabSizeFlag = 50265,
+    precision: flags.PrecisionFlag = "float32",
+    out: flags.OutFlag = FOLDER,
 ) -> None:
     """Time and memory of fine-tuning on short texts: in batches by length, in padded ones, and by transformers."""
     from nystromformer.benchmark.finetune import FinetuneBenchmark, measure_finetuning
@@ -73,13 +73,13 @@ def finetune(
 
 
 def preprocess(
-    corpus: flags.Corpus = None,
-    tokenizer: flags.Tokenizer = None,
-    megabytes: flags.Megabytes = 64.0,
-    length: flags.RowLength = 512,
-    workers: flags.Workers = 2,
-    repeats: flags.Both = 3,
-    out: flags.Out = FOLDER,
+    corpus: flags.CorpusFlag = None,
+    tokenizer: flags.TokenizerFlag = None,
+    megabytes: flags.MegabytesFlag = 64.0,
+    length: flags.RowLengthFlag = 512,
+    workers: flags.WorkersFlag = 2,
+    repeats: flags.PreprocessRepeatsFlag = 3,
+    out: flags.OutFlag = FOLDER,
 ) -> None:
     """Tokens a second of preprocessing text into training rows, beside those of the tokenizer alone."""
     from nystromformer.benchmark.preprocess import PreprocessBenchmark, measure_preprocessing
@@ -89,11 +89,11 @@ def preprocess(
 
 
 def gpu(
-    sections: flags.Sections = "check,ceilings,kernels,attention,training",
-    minutes: flags.Minutes = 8.3,
-    seed: flags.Seed = None,
-    dry_run: flags.DryRun = False,
-    out: flags.Out = FOLDER,
+    sections: flags.SectionsFlag = "check,ceilings,kernels,attention,training",
+    minutes: flags.MinutesFlag = 8.3,
+    seed: flags.SeedFlag = None,
+    dry_run: flags.DryRunFlag = False,
+    out: flags.OutFlag = FOLDER,
 ) -> None:
     """The fused kernels on a GPU: are they right, how fast are they, and what do they bring in training.
 

@@ -1,6 +1,5 @@
 """Pictures and tables of finished and running experiments."""
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -30,8 +29,9 @@ def table2(
 ) -> None:
     """Put the results of fine-tuning beside the paper's Table 2, with how each was reached."""
     from nystromformer.report.table2 import for_terminal, write_table2
+    from nystromformer.tables import terminal_width
 
-    typer.echo(for_terminal(write_table2(runs, out), shutil.get_terminal_size().columns))
+    typer.echo(for_terminal(write_table2(runs, out), terminal_width()))
     typer.echo(f"\ntable, settings and commands: {out}, {out.with_suffix('.json')}")
 
 

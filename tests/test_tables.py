@@ -1,8 +1,11 @@
 """Tables as text: what is in a column stands in it, in Markdown and in a terminal of any width."""
 
+import io
+import sys
+
 import pytest
 
-from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted, longest, markdown
+from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted, longest, markdown, terminal_width
 
 COLUMNS = [Column(is_text=True), Column("tokens a second", 3), Column("how", 12, is_text=True, gap=1)]
 ROWS = [["a name of some length", "12,345", "by hand"], ["b", "", ""], ["c", "7", "in a way that is long"]]
@@ -48,6 +51,20 @@ def test_a_piece_leaves_out_what_it_has_nothing_of() -> None:
         "  a name of some length  by hand",
         "  c                      in a way that is long",
     ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_only_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "33")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert terminal_width() == 33
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert terminal_width() is None
+    assert fitted(COLUMNS, ROWS, None) == aligned(COLUMNS, ROWS)
 
 
 def test_markdown_keeps_its_columns_whatever_is_in_a_cell() -> None:

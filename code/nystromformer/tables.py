@@ -1,5 +1,7 @@
 """Tables as text: Markdown, and columns for a terminal of any width."""
 
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -37,17 +39,17 @@ def aligned(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[st
     return [_line(columns, widths, row) for row in cells]
 
 
-def fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+def fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     """The same in one piece where its lines have at most so many characters, else a piece for each column but the
     first, which names the rows; a piece leaves out the rows that have nothing in it.
 
     Args:
-        width: characters of the longest line; at least `LEAST_WIDTH`.
+        width: characters of the longest line; at least `LEAST_WIDTH`. None: in one piece, however wide.
     """
-    width = max(width, LEAST_WIDTH)
     lines = aligned(columns, rows)
-    if longest(lines) <= width:
+    if width is None or longest(lines) <= max(width, LEAST_WIDTH):
         return lines
+    width = max(width, LEAST_WIDTH)
     first, *others = columns
     names = [[_INDENT + first.heading, ""]] if first.heading else []
     pieces = (
@@ -55,6 +57,11 @@ def fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int)
         for number, column in enumerate(others, start=1)
     )
     return apart(_stacked(piece, width) for piece in pieces)
+
+
+def terminal_width() -> int | None:
+    """Characters of a line where output goes to a terminal; None in a pipe or a log, where tables stay in one piece."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def apart(pieces: Iterable[Sequence[str]]) -> list[str]:

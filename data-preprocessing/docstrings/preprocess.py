@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from nystromformer import cli
-from nystromformer.data.preprocessing.commands import CORES, Documents, Overwrite, Workers
+from nystromformer.data.preprocessing.commands import ALL_WORK, Documents, WorkFlags
 from nystromformer.data.preprocessing.docstring_corpus import DocstringSettings, unify_docstrings
+from nystromformer.flag_groups import Without, with_flag_groups
 
 HERE = Path(__file__).resolve().parent
 
 
+@with_flag_groups
 def main(
     out: Documents = HERE / "unified",
     source: Annotated[
@@ -26,13 +28,13 @@ def main(
         typer.Option("--limit_mb", help="Stop after so many million characters, a sample of all packages."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Decides which sample --limit_mb takes.")] = 0,
-    workers: Workers = CORES,
-    overwrite: Overwrite = False,
+    work: Annotated[WorkFlags, Without("array_index", "array_size")] = ALL_WORK,
 ) -> None:
     """Turn the docstrings of Python packages into documents of sentences, a module each, which preprocess_data_512.py
     and preprocess_data_4096.py make rows of: files 00000.jsonl, … and corpus.json about them.
     """
-    unify_docstrings(out, DocstringSettings(tuple(source or ()), seed, min_words, limit_mb), workers, overwrite)
+    settings = DocstringSettings(tuple(source or ()), seed, min_words, limit_mb)
+    unify_docstrings(out, settings, work.workers, work.overwrite)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nystromformer.benchmark.gpu.attention import AttentionRow, LaunchRow
+from nystromformer.benchmark.gpu.attention import GpuAttentionRow, LaunchRow
 from nystromformer.benchmark.gpu.ceilings import COPY, MATMUL, CeilingRow
 from nystromformer.benchmark.gpu.check import CheckRow
 from nystromformer.benchmark.gpu.figures import (
@@ -44,8 +44,8 @@ def took(milliseconds: float) -> Timing:
     return Timing(milliseconds, 0.9 * milliseconds, 1.1 * milliseconds)
 
 
-def attention(length: int, method: str, forward: float, both: float, memory: float = 100.0) -> AttentionRow:
-    return AttentionRow(length, 131072 // length, method, took(forward), took(both), memory / 2, memory)
+def attention(length: int, method: str, forward: float, both: float, memory: float = 100.0) -> GpuAttentionRow:
+    return GpuAttentionRow(length, 131072 // length, method, took(forward), took(both), memory / 2, memory)
 
 
 def check(dtype: str = "bfloat16", ours: float = 1e-3, plain: float = 1e-3, **changes: Any) -> CheckRow:
@@ -72,7 +72,7 @@ def test_shares_of_the_copy() -> None:
     alone = figures(row).throughput(row, four)
     assert alone is not None
     assert alone.of_copy is None
-    assert run.throughput(AttentionRow(4096, 32, FLASH, reason="not there"), four) is None
+    assert run.throughput(GpuAttentionRow(4096, 32, FLASH, reason="not there"), four) is None
 
 
 def test_ratios_are_of_medians_at_one_length() -> None:
@@ -80,7 +80,7 @@ def test_ratios_are_of_medians_at_one_length() -> None:
         attention(4096, OURS, 0.5, 2.0, memory=100),
         attention(4096, FLASH, 4.0, 15.0, memory=90),
         attention(8192, FLASH, 8.0, 30.0),
-        AttentionRow(4096, 32, TRANSFORMERS, reason="RuntimeError", failed=True),
+        GpuAttentionRow(4096, 32, TRANSFORMERS, reason="RuntimeError", failed=True),
     )
     run = figures(*rows)
     assert run.faster(4096, FLASH, FORWARD) == 8
@@ -142,7 +142,7 @@ def test_speed_use_and_hours_of_training() -> None:
 
 
 def test_other_batches_of_a_length_are_compared_with_themselves() -> None:
-    alone = AttentionRow(4096, 1, OURS, took(0.1), took(0.4)), AttentionRow(4096, 1, FLASH, took(0.3), took(0.6))
+    alone = GpuAttentionRow(4096, 1, OURS, took(0.1), took(0.4)), GpuAttentionRow(4096, 1, FLASH, took(0.3), took(0.6))
     run = figures(*alone, attention(4096, OURS, 0.5, 2.0), attention(4096, FLASH, 4.0, 15.0))
     assert run.faster(4096, FLASH, FORWARD) == 8
     assert run.faster(4096, FLASH, FORWARD, rows=1) == pytest.approx(3)
@@ -152,11 +152,11 @@ def test_other_batches_of_a_length_are_compared_with_themselves() -> None:
 
 
 def test_the_longest_sequence_must_fit_the_device() -> None:
-    row = AttentionRow(1 << 20, 1, OURS, took(4.0), took(16.0), 2000.0, 8000.0)
+    row = GpuAttentionRow(1 << 20, 1, OURS, took(4.0), took(16.0), 2000.0, 8000.0)
     inputs = 4 * 12 * 64 * 2  # MiB: Q, K, V and a gradient, of 12 heads of 64 two-byte numbers
     goal = Figures(SETTINGS, [Outcome("attention", "", MEASURED, rows=(row,))], 14144.0).goals()[-3]
     assert goal.text.startswith("share of the device's memory, forward and backward, one sequence of 1048576 tokens")
-    assert goal.found == pytest.approx((8000 + inputs) / 14144) == 1
+    assert goal.reached == pytest.approx((8000 + inputs) / 14144) == 1
     assert goal.state == MET
     assert Figures(SETTINGS, [], 14144.0).goals()[-3].state == UNKNOWN
 
@@ -182,8 +182,8 @@ def everything() -> Figures:
         KernelRow(4096, 32, "forward and backward", timing, None),
         *(attention(4096, OURS, 0.5, 2.0), attention(4096, FLASH, 4.0, 13.0)),
         *(attention(8192, OURS, 0.5, 2.0), attention(1 << 20, OURS, 4.0, 16.0)),
-        AttentionRow(4096, 32, TRANSFORMERS, reason="OutOfMemoryError: 3 | 4 GiB", failed=True),
-        AttentionRow(4096, 32, CUDNN, reason="No available kernel"),
+        GpuAttentionRow(4096, 32, TRANSFORMERS, reason="OutOfMemoryError: 3 | 4 GiB", failed=True),
+        GpuAttentionRow(4096, 32, CUDNN, reason="No available kernel"),
         LaunchRow(512, OURS, timing, timing, timing),
         LaunchRow(512, FLASH, timing, timing, None, "capturing failed"),
         TrainingRow(512, 64, "nystrom", False, 110_000_000, took(100.0), 20000.0, flops=20e12),

@@ -19,7 +19,7 @@ from nystromformer.report.cost import (
     METHODS,
     WRITTEN_OUT,
     CostSettings,
-    LeftOut,
+    Omitted,
     kept_or_measured,
     measure_cost,
     softmax_twins,
@@ -142,7 +142,7 @@ def test_what_is_left_out_stays_out(opened: OpenedScoring, monkeypatch: pytest.M
 
 def test_what_a_length_takes_is_expected_from_those_before() -> None:
     """Ours grew by 2, softmax by 4 and what is written out by 8, which no length's square explains."""
-    cost = made_up_cost(written_out=(1, 8, 64), left_out=[LeftOut(2048, SOFTMAX, "")])
+    cost = made_up_cost(written_out=(1, 8, 64), left_out=[Omitted(2048, SOFTMAX, "")])
     expected = [cost_module._expected_seconds(cost.rows, method, 4096) for method in METHODS]
     assert expected == pytest.approx([2 * 0.016, 4**2 * 0.008, 4 * 0.064])
     # Of one length alone it is not known how it grows; and it takes no less at more tokens.
@@ -196,7 +196,7 @@ def test_faster_everywhere_and_nowhere() -> None:
 
 
 def test_what_was_left_out_is_named() -> None:
-    absent = [LeftOut(2048, SOFTMAX, "it was too long"), LeftOut(512, WRITTEN_OUT, "it was too large")]
+    absent = [Omitted(2048, SOFTMAX, "it was too long"), Omitted(512, WRITTEN_OUT, "it was too large")]
     cost = made_up_cost(left_out=absent)
     to_sdpa, to_written_out, *left_out, _ = cost_findings(cost)
     assert "At 1,024 tokens, the most that both were measured at" in to_sdpa

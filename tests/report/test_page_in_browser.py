@@ -10,7 +10,7 @@ from costs import made_up_cost
 from small import ROOT
 
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
-from nystromformer.report.page import Figures, write_page
+from nystromformer.report.page import PageFigures, write_page
 from nystromformer.tasks.pretraining.guess import Guess
 
 CHECKS = (ROOT / "tests" / "support" / "page_checks.js").read_text(encoding="utf-8")
@@ -35,12 +35,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     cost = made_up_cost()
     draw_cost(cost, folder / "cost.png")
-    learned = Figures(
+    learned = PageFigures(
         [["", "masked tokens right", "times the most frequent token", "loss"], ["nystrom-demo-conv", "16 %", "4", "5"]],
         ["A sentence on the figures that is so long that a window of a telephone's width cannot hold it in one line."],
         folder / "cost.png",
     )
-    costs = Figures(cost_table(cost), cost_findings(cost), folder / "cost.png")
+    costs = PageFigures(cost_table(cost), cost_findings(cost), folder / "cost.png")
     guesses = {"Returns a <mask>.": [Guess("value", 0.9), Guess("a_token_of_quite_some_length", 0.05)]}
     facts = {"encoder": "2 layers, width 128, 4 heads", "this command": "1 s"}
     write_page(folder / "report.html", learned, costs, what_is_measured(cost), guesses, facts)

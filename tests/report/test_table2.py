@@ -611,6 +611,13 @@ def test_a_terminals_table_fits_it(tmp_path: Path, width: int) -> None:
     assert in_one_piece == (width >= 100)
 
 
+def test_in_a_pipe_a_table_is_in_one_piece_however_wide(tmp_path: Path) -> None:
+    shown = table(tmp_path)
+    head, *paragraphs = for_terminal(shown, None).split("\n\n")
+    assert len(head.splitlines()) == 1 + len(shown.rows)
+    assert paragraphs == shown.below
+
+
 def test_in_a_narrow_terminal_each_task_has_all_its_figures(tmp_path: Path) -> None:
     pieces = for_terminal(table(tmp_path), 80).split("\n\n")
     assert pieces[0].splitlines()[0] == "SST-2"

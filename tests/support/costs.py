@@ -9,7 +9,7 @@ import torch
 from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.benchmark.timing import Timing
 from nystromformer.model import PretrainingModel
-from nystromformer.report.cost import WRITTEN_OUT, Cost, CostRow, CostSettings, LeftOut
+from nystromformer.report.cost import WRITTEN_OUT, Cost, CostRow, CostSettings, Omitted
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training.checkpoint import FORMAT, epoch_name, write_checkpoint
 
@@ -21,7 +21,7 @@ def made_up_cost(
     ours: Sequence[float] = (4, 8, 16),
     softmax: Sequence[float] = (2, 8, 32),
     written_out: Sequence[float] = (3, 12, 48),
-    left_out: Sequence[LeftOut] = (),
+    left_out: Sequence[Omitted] = (),
     **changes: Any,
 ) -> Cost:
     """Milliseconds of each method at the lengths; of memory, as many MiB, but of softmax as much as ours.

@@ -1,4 +1,4 @@
-"""A task of one weight whose validations are written down, and whose batches may be, too."""
+"""A trainable of one weight whose validations are written down, and whose batches may be, too."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace

@@ -24,8 +24,8 @@ def stop_after(step: int, folder: Path, dataset: Path, monkeypatch: pytest.Monke
     """Train until a scheduler's SIGTERM in a step."""
     steps = Pretraining.steps
 
-    def stopping(task: Pretraining, first: int, last: int) -> Iterator[Step]:
-        for number, made in enumerate(steps(task, first, last), start=first + 1):
+    def stopping(pretraining: Pretraining, first: int, last: int) -> Iterator[Step]:
+        for number, made in enumerate(steps(pretraining, first, last), start=first + 1):
             if number == step:
                 os.kill(os.getpid(), signal.SIGTERM)
             yield made

@@ -188,8 +188,8 @@ def test_a_step_that_waits_is_found(
 ) -> None:
     loss = Pretraining.loss
 
-    def waiting(task: Pretraining, batch: Any) -> tuple[Tensor, Tensor]:
-        value, sums = loss(task, batch)
+    def waiting(pretraining: Pretraining, batch: Any) -> tuple[Tensor, Tensor]:
+        value, sums = loss(pretraining, batch)
         mistakes()[name](sums)
         return value, sums
 

@@ -177,16 +177,16 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
 
 
 class _StopAt:
-    """Ends the task's steps early, as a crash between two steps would."""
+    """Ends pretraining's steps early, as a crash between two steps would."""
 
-    def __init__(self, task: Pretraining, last: int) -> None:
-        self._task, self._last = task, last
+    def __init__(self, pretraining: Pretraining, last: int) -> None:
+        self._pretraining, self._last = pretraining, last
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._task, name)
+        return getattr(self._pretraining, name)
 
     def steps(self, first: int, last: int) -> Any:
-        return self._task.steps(first, min(last, self._last))
+        return self._pretraining.steps(first, min(last, self._last))
 
 
 def train(folder: Path, dataset_folder: Path, workers: int = 0, **changes: Any) -> PretrainingModel:
@@ -195,8 +195,8 @@ def train(folder: Path, dataset_folder: Path, workers: int = 0, **changes: Any) 
     torch.manual_seed(0)
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
     folder.mkdir(exist_ok=True)
-    task = Pretraining(model, config, dataset, CPU, workers)
-    Trainer(task, training_settings(config), folder, CPU, checkpoint_facts(config, dataset)).run()
+    pretraining = Pretraining(model, config, dataset, CPU, workers)
+    Trainer(pretraining, training_settings(config), folder, CPU, checkpoint_facts(config, dataset)).run()
     return model
 
 
@@ -238,9 +238,9 @@ def test_dropout_and_learning_rate_go_on_where_they_stopped(
 
     torch.manual_seed(0)
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    task = Pretraining(model, config, dataset, CPU)
+    pretraining = Pretraining(model, config, dataset, CPU)
     (tmp_path / "parts").mkdir()
-    Trainer(_StopAt(task, 13), training_settings(config), tmp_path / "parts", CPU, facts).run()
+    Trainer(_StopAt(pretraining, 13), training_settings(config), tmp_path / "parts", CPU, facts).run()
     newest = find_checkpoints(tmp_path / "parts")[-1]
     assert newest.step == 13
     torch.manual_seed(99)
@@ -256,14 +256,14 @@ def test_dropout_and_learning_rate_go_on_where_they_stopped(
 class _StopDuring:
     """A scheduler's SIGTERM while a step is computed."""
 
-    def __init__(self, task: Pretraining, number: int) -> None:
-        self._task, self._number = task, number
+    def __init__(self, pretraining: Pretraining, number: int) -> None:
+        self._pretraining, self._number = pretraining, number
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._task, name)
+        return getattr(self._pretraining, name)
 
     def steps(self, first: int, last: int) -> Any:
-        for number, step in enumerate(self._task.steps(first, last), start=first + 1):
+        for number, step in enumerate(self._pretraining.steps(first, last), start=first + 1):
             if number == self._number:
                 os.kill(os.getpid(), signal.SIGTERM)
             yield step
@@ -279,10 +279,10 @@ def test_a_stop_at_an_epochs_end_does_not_wait_for_its_validation(
     dataset = open_dataset(dataset_folder)
     torch.manual_seed(0)
     model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    task = _StopDuring(Pretraining(model, config, dataset, CPU), step)
+    pretraining = _StopDuring(Pretraining(model, config, dataset, CPU), step)
     (tmp_path / "model").mkdir()
     facts = checkpoint_facts(config, dataset) | {"started_from": None}
-    trainer = Trainer(task, training_settings(config), tmp_path / "model", CPU, facts)
+    trainer = Trainer(pretraining, training_settings(config), tmp_path / "model", CPU, facts)
     assert trainer.run() == signal.SIGTERM
     assert find_checkpoints(tmp_path / "model")[-1].path.name.endswith(f"step-{step:08d}.cp")
     assert pretrain(experiment, dataset_folder, CPU) is None

@@ -161,13 +161,13 @@ def _steps(settings: FinetuneBenchmark, examples: Examples, device: Device, name
     logger.info("%s: %s parameters", name, f"{count_parameters(model):,}")
     run = RunSettings(settings.batch, 3e-5, epochs=1, seed=0, warmup=0.0, bucket=50, pad_to=pad_to)
     budget = settings.batch * settings.pad_to
-    task = Finetuning(model, Classes(2), examples, {}, _no_metrics, run, budget, device)
+    finetuning = Finetuning(model, Classes(2), examples, {}, _no_metrics, run, budget, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
     count = settings.batches if name == OURS else 1
 
     def loss(batch: Mapping[str, Tensor]) -> Tensor:
         if name != PEER:
-            return task.loss(batch)[0]
+            return finetuning.loss(batch)[0]
         # Its Nyström path takes no mask of two dimensions.
         mask = torch.zeros(batch["mask_BN"].shape, device=device.device).masked_fill(~batch["mask_BN"], -1e9)
         mean: Tensor = model(batch["tokens_BN"], attention_mask=mask[:, None, None, :], labels=batch["labels"]).loss
@@ -183,11 +183,11 @@ def _steps(settings: FinetuneBenchmark, examples: Examples, device: Device, name
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
 
-    steps = list(task.steps(0, count))
+    steps = list(finetuning.steps(0, count))
     widths = [int(step.micro_batches[0]["tokens_BN"].shape[1]) for step in steps]
     longest = steps[int(np.argmax(widths))]
     return _Way(
-        work=lambda: train(task.steps(0, count)),
+        work=lambda: train(finetuning.steps(0, count)),
         longest=lambda: train([longest]),
         rows=count * settings.batch,
         tokens=sum(widths) * settings.batch,

@@ -10,40 +10,50 @@ def _flag(name: str, text: str, least: float | None = None) -> Any:
     return typer.Option(name, min=least, help=text)
 
 
-Out = Annotated[Path, _flag("--out", "Folder for the results: figures as JSON, tables, and pictures if there are any.")]
-Threads = Annotated[int, _flag("--threads", "CPU threads that PyTorch computes with.", 1)]
+OutFlag = Annotated[
+    Path, _flag("--out", "Folder for the results: figures as JSON, tables, and pictures if there are any.")
+]
+ThreadsFlag = Annotated[int, _flag("--threads", "CPU threads that PyTorch computes with.", 1)]
 
 # Of the attention alone
-Lengths = Annotated[str, _flag("--lengths", "Sequence lengths in tokens, separated by commas.")]
-Sequences = Annotated[int, _flag("--batch", "Sequences that are computed together.", 1)]
-Landmarks = Annotated[int, _flag("--num_landmarks", "Landmarks of the Nyström method.", 1)]
-FewerAbove = Annotated[int, _flag("--repeats", "Measurements of each method at up to 2048 tokens; fewer above.", 1)]
+LengthsFlag = Annotated[str, _flag("--lengths", "Sequence lengths in tokens, separated by commas.")]
+SequencesFlag = Annotated[int, _flag("--batch", "Sequences that are computed together.", 1)]
+LandmarksFlag = Annotated[int, _flag("--num_landmarks", "Landmarks of the Nyström method.", 1)]
+AttentionRepeatsFlag = Annotated[
+    int, _flag("--repeats", "Measurements of each method at up to 2048 tokens; fewer above.", 1)
+]
 
 # Of training steps
-Sizes = Annotated[str, _flag("--sizes", "Batches to measure, as TOKENSxROWS, separated by commas.")]
-Steps = Annotated[int, _flag("--repeats", "Measured steps of each model.", 1)]
-Layers = Annotated[int, _flag("--layers", "Layers of the model.", 1)]
-Width = Annotated[int, _flag("--width", "Width of the model: 64 for each attention head.", 64)]
-VocabSize = Annotated[int, _flag("--vocab_size", "Tokens of the vocabulary.", 300)]
-Precision = Annotated[str, _flag("--precision", "What models compute in: float32, or bf16 or fp16 under autocast.")]
-Compiled = Annotated[bool, _flag("--compile", "Also measure layers that torch.compile has compiled.")]
-Glue = Annotated[Path | None, _flag("--glue", "GLUE's folder, to train on texts of SST-2; default: made-up ones.")]
-RobertaTokenizer = Annotated[Path | None, _flag("--tokenizer", "Folder of RoBERTa's tokenizer; needed with --glue.")]
-Examples = Annotated[int, _flag("--batch", "Examples of a training step.", 1)]
-PadTo = Annotated[int, _flag("--pad_to", "Tokens of a padded row; a multiple of the 64 landmarks.", 128)]
-Batches = Annotated[int, _flag("--batches", "Steps of a measurement where batches differ in length.", 1)]
-Ways = Annotated[int, _flag("--repeats", "Measurements of each way to train.", 1)]
+SizesFlag = Annotated[str, _flag("--sizes", "Batches to measure, as TOKENSxROWS, separated by commas.")]
+StepRepeatsFlag = Annotated[int, _flag("--repeats", "Measured steps of each model.", 1)]
+LayersFlag = Annotated[int, _flag("--layers", "Layers of the model.", 1)]
+WidthFlag = Annotated[int, _flag("--width", "Width of the model: 64 for each attention head.", 64)]
+VocabSizeFlag = Annotated[int, _flag("--vocab_size", "Tokens of the vocabulary.", 300)]
+PrecisionFlag = Annotated[str, _flag("--precision", "What models compute in: float32, or bf16 or fp16 under autocast.")]
+CompiledFlag = Annotated[bool, _flag("--compile", "Also measure layers that torch.compile has compiled.")]
+GlueFlag = Annotated[Path | None, _flag("--glue", "GLUE's folder, to train on texts of SST-2; default: made-up ones.")]
+RobertaTokenizerFlag = Annotated[
+    Path | None, _flag("--tokenizer", "Folder of RoBERTa's tokenizer; needed with --glue.")
+]
+ExamplesFlag = Annotated[int, _flag("--batch", "Examples of a training step.", 1)]
+PadToFlag = Annotated[int, _flag("--pad_to", "Tokens of a padded row; a multiple of the 64 landmarks.", 128)]
+BatchesFlag = Annotated[int, _flag("--batches", "Steps of a measurement where batches differ in length.", 1)]
+FinetuneRepeatsFlag = Annotated[int, _flag("--repeats", "Measurements of each way to train.", 1)]
 
 # Of preprocessing
-Corpus = Annotated[Path | None, _flag("--corpus", "A corpus' folder `unified`; default: made-up text.")]
-Tokenizer = Annotated[Path | None, _flag("--tokenizer", "A tokenizer's folder; default: one trained on the text.")]
-Megabytes = Annotated[float, _flag("--megabytes", "How much text is tokenized.", 0.1)]
-RowLength = Annotated[int, _flag("--length", "Tokens of a training row.", 8)]
-Workers = Annotated[int, _flag("--workers", "Processes that preprocess, and threads of the tokenizer alone.", 1)]
-Both = Annotated[int, _flag("--repeats", "Measurements of each: of preprocessing, and of the tokenizer alone.", 1)]
+CorpusFlag = Annotated[Path | None, _flag("--corpus", "A corpus' folder `unified`; default: made-up text.")]
+TokenizerFlag = Annotated[Path | None, _flag("--tokenizer", "A tokenizer's folder; default: one trained on the text.")]
+MegabytesFlag = Annotated[float, _flag("--megabytes", "How much text is tokenized.", 0.1)]
+RowLengthFlag = Annotated[int, _flag("--length", "Tokens of a training row.", 8)]
+WorkersFlag = Annotated[int, _flag("--workers", "Processes that preprocess, and threads of the tokenizer alone.", 1)]
+PreprocessRepeatsFlag = Annotated[
+    int, _flag("--repeats", "Measurements of each: of preprocessing, and of the tokenizer alone.", 1)
+]
 
 # Of a GPU
-Sections = Annotated[str, _flag("--sections", "What to measure: all of the default or some, separated by commas.")]
-Minutes = Annotated[float, _flag("--minutes", "Time limit; what matters least is left out, and named in the report.")]
-Seed = Annotated[int | None, _flag("--seed", "Of the inputs that results are compared on; default: a new one.", 0)]
-DryRun = Annotated[bool, _flag("--dry_run", "Try the command on a CPU, in tiny sizes: its figures mean nothing.")]
+SectionsFlag = Annotated[str, _flag("--sections", "What to measure: all of the default or some, separated by commas.")]
+MinutesFlag = Annotated[
+    float, _flag("--minutes", "Time limit; what matters least is left out, and named in the report.")
+]
+SeedFlag = Annotated[int | None, _flag("--seed", "Of the inputs that results are compared on; default: a new one.", 0)]
+DryRunFlag = Annotated[bool, _flag("--dry_run", "Try the command on a CPU, in tiny sizes: its figures mean nothing.")]

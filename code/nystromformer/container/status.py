@@ -11,9 +11,12 @@ from nystromformer.container.engine import Engine
 from nystromformer.container.jobs import Job
 from nystromformer.container.progress import LoggedProgress, read_progress
 from nystromformer.errors import UserError
+from nystromformer.tables import Column, aligned
 
-_HEADS = ("CONTAINER", "EXPERIMENT", "COMMAND", "STATE", "GPU", "STEP", "LOSS", "TOKENS/S", "LEFT")
-_RIGHT = {"STEP", "LOSS", "TOKENS/S", "LEFT"}
+_COLUMNS = (
+    *(Column(heading, is_text=True) for heading in ("CONTAINER", "EXPERIMENT", "COMMAND", "STATE", "GPU")),
+    *(Column(heading) for heading in ("STEP", "LOSS", "TOKENS/S", "LEFT")),
+)
 
 
 def progress_of_job(engine: Engine, job: Job) -> LoggedProgress | None:
@@ -50,16 +53,7 @@ def state(job: Job, progress: LoggedProgress | None) -> str:
 
 def table(rows: Sequence[tuple[Job, LoggedProgress | None]]) -> str:
     """A line for each job."""
-    cells = [_HEADS, *(_cells(job, progress) for job, progress in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADS))]
-    lines = []
-    for row in cells:
-        parts = [
-            text.rjust(width) if head in _RIGHT else text.ljust(width)
-            for text, width, head in zip(row, widths, _HEADS, strict=True)
-        ]
-        lines.append("  ".join(parts).rstrip())
-    return "\n".join(lines)
+    return "\n".join(aligned(_COLUMNS, [_cells(job, progress) for job, progress in rows]))
 
 
 def _cells(job: Job, progress: LoggedProgress | None) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class CostRow:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Omitted:
     """What was not measured."""
 
     length: int
@@ -94,7 +94,7 @@ class Cost:
     seconds: float
     """That the measurement took."""
     rows: list[CostRow]
-    left_out: list[LeftOut]
+    left_out: list[Omitted]
 
 
 class WrittenOutAttention(Attention):
@@ -180,16 +180,16 @@ def softmax_twins(experiment: Experiment, weights: Path, longest: int, device: D
 @torch.inference_mode()
 def _measure(
     encoders: Mapping[str, Encoder], tokens_BN: Tensor, settings: CostSettings, device: Device, heads: int
-) -> tuple[list[CostRow], list[LeftOut]]:
+) -> tuple[list[CostRow], list[Omitted]]:
     """All methods of a length in turn, the lengths one after another."""
     end = time.monotonic() + settings.seconds
     rows: list[CostRow] = []
-    left_out: dict[str, LeftOut] = {}
+    left_out: dict[str, Omitted] = {}
     for length in settings.lengths:
         expected = {m: _expected_seconds(rows, m, length) for m in encoders if m not in left_out}
         needed = {WRITTEN_OUT: _matrices(heads, length)}
         reasons = _too_much(expected, end - time.monotonic(), needed, free_memory(device.device))
-        left_out |= {method: LeftOut(length, method, reason) for method, reason in reasons.items()}
+        left_out |= {method: Omitted(length, method, reason) for method, reason in reasons.items()}
         works = {m: _forward(encoders[m], tokens_BN[:, :length], device) for m in expected if m not in reasons}
         rows += _side_by_side(works, settings, length, end)
         logger.info("  %d tokens: %d methods", length, len(works))

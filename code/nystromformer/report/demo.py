@@ -23,7 +23,8 @@ from nystromformer.machine import machine_facts
 from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.curves import draw_curves, read_run
-from nystromformer.report.page import Figures, write_page
+from nystromformer.report.page import PageFigures, write_page
+from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring, run_device
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
@@ -177,8 +178,8 @@ def _report(settings: DemoSettings, runs: list[Path], opened: OpenedScoring, cos
     draw_curves([read_run(run) for run in runs], curves, shown.baselines)
     draw_cost(cost, cost_curves)
     guesses = _guesses(opened)
-    learned = Figures(_results(results, shown.baselines), _differences(results), curves)
-    costs = Figures(cost_table(cost), cost_findings(cost), cost_curves)
+    learned = PageFigures(_results(results, shown.baselines), _differences(results), curves)
+    costs = PageFigures(cost_table(cost), cost_findings(cost), cost_curves)
     write_json(
         settings.folder / RESULTS_FILE,
         {
@@ -244,7 +245,9 @@ def _facts(config: ExperimentConfig, result: Validation, seconds: float) -> dict
     }
 
 
-def _summary(learned: Figures, guesses: Mapping[str, Sequence[Guess]], result: Validation, quick: bool) -> list[str]:
+def _summary(
+    learned: PageFigures, guesses: Mapping[str, Sequence[Guess]], result: Validation, quick: bool
+) -> list[str]:
     """How the encoders did, in lines for a terminal."""
     lines = ["", *_columns(learned.table), "", *learned.findings, ""]
     for sentence, tokens in guesses.items():
@@ -262,7 +265,7 @@ def _summary(learned: Figures, guesses: Mapping[str, Sequence[Guess]], result: V
     ]
 
 
-def _why(costs: Figures) -> list[str]:
+def _why(costs: PageFigures) -> list[str]:
     """What the method is for, in lines for a terminal."""
     return [
         "",
@@ -277,5 +280,5 @@ def _why(costs: Figures) -> list[str]:
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join([f"{row[0]:{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    first, *others = rows[0]
+    return aligned([Column(first, is_text=True), *map(Column, others)], rows[1:])

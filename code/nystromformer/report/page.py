@@ -33,7 +33,7 @@ mark { background: #f2c14e; color: #1a1a1a; padding: 0 .2rem; }
 
 
 @dataclass(frozen=True)
-class Figures:
+class PageFigures:
     """Figures told in three ways."""
 
     table: Sequence[Sequence[str]]
@@ -46,8 +46,8 @@ class Figures:
 
 def write_page(
     path: Path,
-    learned: Figures,
-    cost: Figures,
+    learned: PageFigures,
+    cost: PageFigures,
     what_costs: str,
     guesses: Mapping[str, Sequence[Guess]],
     facts: Mapping[str, str],
@@ -84,7 +84,7 @@ def write_page(
     path.write_text(page, encoding="utf-8")
 
 
-def _figures(figures: Figures, what: str) -> list[str]:
+def _figures(figures: PageFigures, what: str) -> list[str]:
     header, *lines = figures.table
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     image = base64.b64encode(figures.picture.read_bytes()).decode("ascii")

@@ -9,7 +9,7 @@ from typing import Any
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile, write_json
 from nystromformer.report.finetuning import FinetunedModel, Finished, Repeats, collect
-from nystromformer.tables import LEAST_WIDTH, Column, fitted, markdown
+from nystromformer.tables import LEAST_WIDTH, Column, apart, fitted, markdown
 from nystromformer.tasks.finetuning.measured import Measured
 from nystromformer.tasks.finetuning.results import tested_weights
 from nystromformer.tasks.finetuning.spread import MARKS
@@ -100,12 +100,15 @@ def write_table2(folders: Sequence[Path], out: Path) -> Table:
     return table
 
 
-def for_terminal(table: Table, width: int) -> str:
-    """The table and what stands below it, in lines of at most so many characters."""
+def for_terminal(table: Table, width: int | None) -> str:
+    """The table and what stands below it, in lines of at most so many characters; None: however wide they are."""
     columns = [Column(heading, is_text=True) for heading in ("", *table.tasks)]
     lines = fitted(columns, [[label, *cells] for label, cells in table.rows], width)
-    below = (line for text in table.below for line in ("", *textwrap.wrap(text, max(width, LEAST_WIDTH))))
-    return "\n".join([*lines, *below])
+    if width is None:
+        below = [[text] for text in table.below]
+    else:
+        below = [textwrap.wrap(text, max(width, LEAST_WIDTH)) for text in table.below]
+    return "\n".join(apart([lines, *below]))
 
 
 def table2(finished: Finished) -> Table:

@@ -1,4 +1,4 @@
-"""The training loop: plain PyTorch, for any task."""
+"""The training loop: plain PyTorch, for anything trainable."""
 
 import logging
 import math

@@ -238,14 +238,14 @@ def test_counts_of_the_whole_batch_weigh_the_micro_batches(dataset_folder: Path)
     dataset = open_dataset(dataset_folder)
     config = small_config(gpu_setting__inst_per_gpu=2)
     torch.manual_seed(0)
-    task = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]).eval(), config, dataset, CPU)
-    step = next(task.steps(0, 1))
+    pretraining = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]).eval(), config, dataset, CPU)
+    step = next(pretraining.steps(0, 1))
     assert len(step.micro_batches) == 4
     orders = torch.cat([batch["sop_labels"] for batch in step.micro_batches])
-    parts = [task.loss(batch) for batch in step.micro_batches]
+    parts = [pretraining.loss(batch) for batch in step.micro_batches]
     total = torch.stack([loss for loss, _ in parts]).sum()
     sums = torch.stack([s for _, s in parts]).sum(0)
-    metrics = task.metrics(sums.tolist())
+    metrics = pretraining.metrics(sums.tolist())
     manifest = dataset.manifest.train
     usual = config.pretraining_setting.batch_size * manifest.sentence_order_rows / manifest.rows
     labelled = int((orders >= 0).sum())
@@ -256,8 +256,8 @@ def test_counts_of_the_whole_batch_weigh_the_micro_batches(dataset_folder: Path)
 
 def test_a_row_with_an_order_weighs_the_same_in_every_step(dataset_folder: Path) -> None:
     config = small_config()
-    task = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]), config, open_dataset(dataset_folder), CPU)
-    batches = [batch for step in task.steps(0, 6) for batch in step.micro_batches]
+    pretraining = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]), config, open_dataset(dataset_folder), CPU)
+    batches = [batch for step in pretraining.steps(0, 6) for batch in step.micro_batches]
     assert len({int((batch["sop_labels"] >= 0).sum()) for batch in batches}) > 1
     assert len({float(batch["sop_count"]) for batch in batches}) == 1
 
@@ -267,15 +267,17 @@ def test_padding_is_masked_in_every_layer(dataset_folder: Path, attention: str) 
     landmarks = {} if attention == "nystrom" else {"model__num_landmarks": None}
     config = small_config(model__attn_type=attention, **landmarks)
     torch.manual_seed(0)
-    task = Pretraining(PretrainingModel(config.model, ["mlm", "sop"]).eval(), config, open_dataset(dataset_folder), CPU)
-    batches = (b for step in task.steps(0, 9) for b in step.micro_batches)
+    pretraining = Pretraining(
+        PretrainingModel(config.model, ["mlm", "sop"]).eval(), config, open_dataset(dataset_folder), CPU
+    )
+    batches = (b for step in pretraining.steps(0, 9) for b in step.micro_batches)
     batch = next(b for b in batches if (b["tokens_BN"] == 1).any())
     assert torch.equal(batch["mask_BN"], batch["tokens_BN"] != 1)
     assert not batch["mask_BN"].all()
     noise = torch.randint(5, VOCABULARY, batch["tokens_BN"].shape)
     other = {**batch, "tokens_BN": torch.where(batch["mask_BN"], batch["tokens_BN"], noise)}
     unmasked = {name: tensor for name, tensor in other.items() if name != "mask_BN"}
-    losses = [task.loss(b)[0].item() for b in (batch, other, unmasked)]
+    losses = [pretraining.loss(b)[0].item() for b in (batch, other, unmasked)]
     assert losses[0] == losses[1] != losses[2]
 
 

@@ -16,7 +16,7 @@ _LAUNCHED = (OURS, TORCH, FLASH)
 
 
 @dataclass(frozen=True)
-class AttentionRow:
+class GpuAttentionRow:
     """One method at one length."""
 
     length: int
@@ -65,10 +65,10 @@ class AttentionItem:
         """Softmax attention takes its time at great lengths."""
         return 8.0 if self.length <= 32768 or FLASH not in self.methods else 18.0
 
-    def measure(self, settings: GpuBenchmark) -> Sequence[AttentionRow]:
+    def measure(self, settings: GpuBenchmark) -> Sequence[GpuAttentionRow]:
         torch.manual_seed(0)
         inputs = Inputs.drawn(settings, self.rows, self.length)
-        rows: dict[str, AttentionRow] = {}
+        rows: dict[str, GpuAttentionRow] = {}
         ready: dict[str, Method] = {}
         memory: dict[str, tuple[float, float]] = {}
         for name in self.methods:
@@ -76,14 +76,14 @@ class AttentionItem:
             if isinstance(method, NoFigure):
                 # Others may be unable, or need more memory than there is.
                 failed = method.is_failure and name != CUDNN and not (method.is_memory and name != OURS)
-                rows[name] = AttentionRow(self.length, self.rows, name, reason=method.reason, failed=failed)
+                rows[name] = GpuAttentionRow(self.length, self.rows, name, reason=method.reason, failed=failed)
             else:
                 ready[name] = method
                 memory[name] = peak_memory(method.forward), peak_memory(method.both)
         forwards = _times(settings, {name: method.forward for name, method in ready.items()})
         boths = _times(settings, {name: method.both for name, method in ready.items()})
         for name in ready:
-            rows[name] = AttentionRow(self.length, self.rows, name, forwards[name], boths[name], *memory[name])
+            rows[name] = GpuAttentionRow(self.length, self.rows, name, forwards[name], boths[name], *memory[name])
         return [rows[name] for name in self.methods]
 
 

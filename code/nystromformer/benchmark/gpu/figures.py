@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nystromformer.benchmark.gpu.attention import AttentionRow
+from nystromformer.benchmark.gpu.attention import GpuAttentionRow
 from nystromformer.benchmark.gpu.ceilings import COPY, MATMUL, CeilingRow
 from nystromformer.benchmark.gpu.check import FACTOR, CheckRow
 from nystromformer.benchmark.gpu.items import Outcome
@@ -43,15 +43,15 @@ class Goal:
 
     text: str
     wanted: float
-    found: float | None
+    reached: float | None
     at_most: bool = False
     """Whether less is better."""
 
     @property
     def state(self) -> str:
-        if self.found is None:
+        if self.reached is None:
             return UNKNOWN
-        met = self.found <= self.wanted if self.at_most else self.found >= self.wanted
+        met = self.reached <= self.wanted if self.at_most else self.reached >= self.wanted
         return MET if met else MISSED
 
 
@@ -75,16 +75,16 @@ class Figures:
         """Bytes a second of a copy."""
         return self.ceiling(COPY)
 
-    def attention(self, length: int, method: str = OURS, rows: int | None = None) -> AttentionRow | None:
+    def attention(self, length: int, method: str = OURS, rows: int | None = None) -> GpuAttentionRow | None:
         """Of batches of as many rows as all lengths have, or of `rows` of them."""
         wanted = (self.settings.sizes.rows(length) if rows is None else rows, length, method)
-        return next((row for row in self.rows(AttentionRow) if (row.rows, row.length, row.method) == wanted), None)
+        return next((row for row in self.rows(GpuAttentionRow) if (row.rows, row.length, row.method) == wanted), None)
 
     def lengths(self) -> list[int]:
         """At which our attention was measured beside others, on batches of as many tokens."""
         return [length for length in self.settings.sizes.lengths if self.attention(length) is not None]
 
-    def throughput(self, row: AttentionRow, count: str) -> Throughput | None:
+    def throughput(self, row: GpuAttentionRow, count: str) -> Throughput | None:
         """How fast a method moves what is counted; None where it was not measured.
 
         Args:
@@ -106,7 +106,7 @@ class Figures:
         return self._over(length, other, lambda row: row.forward_memory if part == FORWARD else row.both_memory, rows)
 
     def _over(
-        self, length: int, other: str, value: Callable[[AttentionRow], float | None], rows: int | None
+        self, length: int, other: str, value: Callable[[GpuAttentionRow], float | None], rows: int | None
     ) -> float | None:
         ours, theirs = self.attention(length, OURS, rows), self.attention(length, other, rows)
         if ours is None or theirs is None:
@@ -207,6 +207,6 @@ def worst(values: Iterable[float]) -> float:
     return max(values, key=lambda value: math.inf if math.isnan(value) else value)
 
 
-def _median(row: AttentionRow, part: str) -> float | None:
+def _median(row: GpuAttentionRow, part: str) -> float | None:
     time = row.forward if part == FORWARD else row.both
     return None if time is None else time.median

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from nystromformer.benchmark.gpu.attention import AttentionRow
+from nystromformer.benchmark.gpu.attention import GpuAttentionRow
 from nystromformer.benchmark.gpu.figures import BOTH, FORWARD, UNITS, Figures
 from nystromformer.benchmark.gpu.methods import METHODS, OURS
 from nystromformer.benchmark.timing import Timing
@@ -15,9 +15,9 @@ from nystromformer.benchmark.timing import Timing
 
 def draw(figures: Figures, folder: Path, header: str) -> None:
     """`gpu-time.png`, and `gpu-bandwidth.png` where a copy was measured."""
-    if not any(row.forward is not None for row in figures.rows(AttentionRow)):
+    if not any(row.forward is not None for row in figures.rows(GpuAttentionRow)):
         return
-    panels: dict[str, Callable[[AttentionRow], float | None]] = {
+    panels: dict[str, Callable[[GpuAttentionRow], float | None]] = {
         "forward, ms": lambda row: _median(row.forward),
         "forward and backward, ms": lambda row: _median(row.both),
         "peak memory of both, MiB": lambda row: row.both_memory,
@@ -76,7 +76,7 @@ def _median(timing: Timing | None) -> float | None:
     return None if timing is None else timing.median
 
 
-def _percent(figures: Figures, row: AttentionRow, count: str) -> float | None:
+def _percent(figures: Figures, row: GpuAttentionRow, count: str) -> float | None:
     moved = figures.throughput(row, count)
     return None if moved is None or moved.of_copy is None else 100 * moved.of_copy
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from nystromformer.benchmark.gpu.attention import AttentionRow, LaunchRow
+from nystromformer.benchmark.gpu.attention import GpuAttentionRow, LaunchRow
 from nystromformer.benchmark.gpu.ceilings import CeilingRow
 from nystromformer.benchmark.gpu.cells import bare, ceiling, number, percent, shown
 from nystromformer.benchmark.gpu.check import CheckRow
@@ -45,7 +45,7 @@ def report(figures: Figures, facts: Mapping[str, Any]) -> str:
 def _goals(figures: Figures) -> Iterator[str]:
     yield "## Goals"
     cells = [
-        [goal.text, f"{'≤' if goal.at_most else '≥'} {goal.wanted:.3g}", number(goal.found, ".3g"), goal.state]
+        [goal.text, f"{'≤' if goal.at_most else '≥'} {goal.wanted:.3g}", number(goal.reached, ".3g"), goal.state]
         for goal in figures.goals()
     ]
     yield markdown(["", "goal", "found", ""], cells)
@@ -112,7 +112,7 @@ def _kernels(figures: Figures) -> Iterator[str]:
 
 
 def _attention(figures: Figures) -> Iterator[str]:
-    rows = sorted(figures.rows(AttentionRow), key=lambda row: (row.length, row.rows, METHODS.index(row.method)))
+    rows = sorted(figures.rows(GpuAttentionRow), key=lambda row: (row.length, row.rows, METHODS.index(row.method)))
     if not rows:
         return
     sizes = figures.settings.sizes

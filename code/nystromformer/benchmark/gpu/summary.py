@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from nystromformer.benchmark.gpu.attention import AttentionRow, LaunchRow
+from nystromformer.benchmark.gpu.attention import GpuAttentionRow, LaunchRow
 from nystromformer.benchmark.gpu.ceilings import CeilingRow
 from nystromformer.benchmark.gpu.cells import bare, ceiling, number, percent
 from nystromformer.benchmark.gpu.check import CheckRow
@@ -55,7 +55,7 @@ def summary(figures: Figures) -> str:
             )
     states = [goal.state for goal in figures.goals()]
     lines.append("goals: " + ", ".join(f"{states.count(state)} {state}" for state in (MET, MISSED, UNKNOWN)))
-    lines += [f"  missed: {g.text}: {g.found:.2f} for {g.wanted:.2f}" for g in figures.goals() if g.state == MISSED]
+    lines += [f"  missed: {g.text}: {g.reached:.2f} for {g.wanted:.2f}" for g in figures.goals() if g.state == MISSED]
     lines.append(f"left out: {len(omissions(figures))}, each with its reason in gpu.md")
     failed = failures(figures)
     lines += [f"FAILED: {line}" for line in failed[:_SHOWN]]
@@ -89,7 +89,7 @@ def _attention_summary(figures: Figures) -> list[str]:
     return aligned(columns, cells) if cells else []
 
 
-def _of_copy(figures: Figures, row: AttentionRow, count: str) -> str:
+def _of_copy(figures: Figures, row: GpuAttentionRow, count: str) -> str:
     moved = figures.throughput(row, count)
     return percent(None if moved is None else moved.of_copy)
 
@@ -101,8 +101,8 @@ def failures(figures: Figures) -> list[str]:
         for row in outcome.rows:
             if isinstance(row, CheckRow):
                 lines += [f"check, {outcome.title}: {wrong}" for wrong in row.wrong]
-            elif isinstance(row, (AttentionRow, TrainingRow)) and row.failed:
-                method = row.method if isinstance(row, AttentionRow) else row.attention
+            elif isinstance(row, (GpuAttentionRow, TrainingRow)) and row.failed:
+                method = row.method if isinstance(row, GpuAttentionRow) else row.attention
                 lines.append(f"{outcome.section}, {outcome.title}, {method}: {row.reason}")
     return lines
 
@@ -112,8 +112,8 @@ def omissions(figures: Figures) -> list[str]:
     lines = [f"{o.section}, {o.title}: {o.reason}" for o in figures.outcomes if o.status == LEFT_OUT]
     for outcome in figures.outcomes:
         for row in outcome.rows:
-            if isinstance(row, (AttentionRow, TrainingRow)) and row.reason and not row.failed:
-                method = row.method if isinstance(row, AttentionRow) else row.attention
+            if isinstance(row, (GpuAttentionRow, TrainingRow)) and row.reason and not row.failed:
+                method = row.method if isinstance(row, GpuAttentionRow) else row.attention
                 lines.append(f"{outcome.section}, {outcome.title}, {method}: {row.reason}")
             elif isinstance(row, LaunchRow) and row.reason:
                 lines.append(f"{outcome.section}, {outcome.title}, CUDA graph of {row.method}: {row.reason}")

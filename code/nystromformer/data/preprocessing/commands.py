@@ -1,6 +1,7 @@
 """The commands of the scripts in data-preprocessing/, which differ in a few defaults."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -13,26 +14,54 @@ from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
 from nystromformer.data.preprocessing.pool import usable_cores
 from nystromformer.data.preprocessing.units import ArraySlice
 from nystromformer.errors import UserError
+from nystromformer.flag_groups import with_flag_groups
 
-CORES = usable_cores()
 Documents = Annotated[Path, typer.Option("--out", help="Folder to write the documents to.")]
-Workers = Annotated[
-    int, typer.Option("--workers", min=1, help="Processes to use; the result does not depend on their number.")
-]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what --out holds of a run with other parameters.")
-]
-ArrayIndex = Annotated[
-    int | None,
-    typer.Option(
-        "--array_index",
-        help="In an array job: which of the --array_size slices of the work to do, counted from 0. When all are done, "
-        "the command without these two flags puts them together.",
-    ),
-]
-ArraySize = Annotated[
-    int | None, typer.Option("--array_size", min=1, help="In an array job: into how many slices the work is divided.")
-]
+
+
+@dataclass(frozen=True)
+class WorkFlags:
+    """How a command goes about its work; for `with_flag_groups`."""
+
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Processes to use; the result does not depend on their number.")
+    ] = usable_cores()
+    array_index: Annotated[
+        int | None,
+        typer.Option(
+            "--array_index",
+            help="In an array job: which of the --array_size slices of the work to do, counted from 0. When all are "
+            "done, the command without these two flags puts them together.",
+        ),
+    ] = None
+    array_size: Annotated[
+        int | None,
+        typer.Option("--array_size", min=1, help="In an array job: into how many slices the work is divided."),
+    ] = None
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what --out holds of a run with other parameters.")
+    ] = False
+
+    @property
+    def array_slice(self) -> ArraySlice | None:
+        """The part of the work that flags name; None: all of it.
+
+        Raises:
+            UserError: one flag without the other, or jobs that would overwrite each other's work.
+        """
+        if self.array_index is None and self.array_size is None:
+            return None
+        if self.array_index is None or self.array_size is None:
+            raise UserError("--array_index and --array_size: expected both or none")
+        if self.overwrite:
+            raise UserError(
+                "--overwrite: not with --array_index, as jobs would remove each other's work. Remove the folder first"
+            )
+        return ArraySlice(self.array_index, self.array_size)
+
+
+ALL_WORK = WorkFlags()
+"""All of it, on all cores."""
 
 
 def corpus_command(
@@ -46,6 +75,7 @@ def corpus_command(
     """
     lines = lines_per_document
 
+    @with_flag_groups
     def preprocess(
         source: Annotated[
             Path, typer.Option("--source", help=f"Folder that holds the corpus, at any depth: {format.looks}.")
@@ -80,39 +110,18 @@ def corpus_command(
         text_field: Annotated[
             str, typer.Option("--text_field", help="Key or column that holds the text, in JSON lines and with --hub.")
         ] = "text",
-        workers: Workers = CORES,
-        array_index: ArrayIndex = None,
-        array_size: ArraySize = None,
-        overwrite: Overwrite = False,
+        work: WorkFlags = ALL_WORK,
     ) -> None:
         if lines is None and lines_per_document is not None:
             raise UserError("--lines_per_document: this corpus marks its documents")
         rules = Rules(min_words, lines_per_document, cast(Policy, undecodable), text_field)
-        array_slice = array_slice_of(array_index, array_size, overwrite)
-        unify(source, out, UnifySettings(format, rules, hub), workers, overwrite, array_slice)
+        unify(source, out, UnifySettings(format, rules, hub), work.workers, work.overwrite, work.array_slice)
 
     preprocess.__doc__ = (
         f"Turn the corpus {format.name} into documents of sentences, which preprocess_data_512.py and "
         "preprocess_data_4096.py make rows of: files 00000.jsonl, … and corpus.json about them."
     )
     return preprocess
-
-
-def array_slice_of(array_index: int | None, array_size: int | None, overwrite: bool) -> ArraySlice | None:
-    """The slice that flags name.
-
-    Raises:
-        UserError: one flag without the other, or jobs that would overwrite each other's work.
-    """
-    if array_index is None and array_size is None:
-        return None
-    if array_index is None or array_size is None:
-        raise UserError("--array_index and --array_size: expected both or none")
-    if overwrite:
-        raise UserError(
-            "--overwrite: not with --array_index, as jobs would remove each other's work. Remove the folder first"
-        )
-    return ArraySlice(array_index, array_size)
 
 
 def dataset_command(
@@ -127,6 +136,7 @@ def dataset_command(
     """
     usual = length
 
+    @with_flag_groups
     def preprocess(
         length: Annotated[int, typer.Option("--length", help="Tokens of a row, special tokens included.")] = usual,
         corpora: Annotated[
@@ -179,17 +189,13 @@ def dataset_command(
                 "<length>-trained with --tokenizer train]",
             ),
         ] = None,
-        workers: Workers = CORES,
-        array_index: ArrayIndex = None,
-        array_size: ArraySize = None,
-        overwrite: Overwrite = False,
+        work: WorkFlags = ALL_WORK,
     ) -> None:
         settings = DatasetSettings(
             length, tuple(corpus or mixture), tokenizer, vocab_size, tokenizer_limit, validation, seed
         )
         target = out or folder / f"{length}-{'trained' if tokenizer == TRAIN else 'roberta'}"
-        array_slice = array_slice_of(array_index, array_size, overwrite)
-        build_dataset(corpora, target, settings, workers, overwrite, array_slice)
+        build_dataset(corpora, target, settings, work.workers, work.overwrite, work.array_slice)
 
     preprocess.__doc__ = f"Make a pretraining dataset of rows of {usual} tokens from unified corpora."
     return preprocess

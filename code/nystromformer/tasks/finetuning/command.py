@@ -1,13 +1,12 @@
 """What the fine-tuning commands do once their flags are read."""
 
 import logging
-import shutil
-import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
+from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.door import run_device
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.baselines import text_baselines
@@ -49,9 +48,7 @@ def run_sweeps(
             if group.is_main and done.results:
                 baselines = _baselines(setup, done) if sweep.baselines else None
                 title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
-                # In a pipe or a log the table stays in one piece.
-                columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-                show(f"\n{title}\n{table(done.results, baselines, columns)}")
+                show(f"\n{title}\n{table(done.results, baselines, terminal_width())}")
         if diverged:
             raise UserError(f"{len(diverged)} of the runs came to no result:" + "".join(f"\n  {x}" for x in diverged))
     group.leave(status)
