@@ -15,7 +15,6 @@ from nystromformer.attention.kernels import plan
 from nystromformer.attention.kernels.ops import nystrom_attention
 from nystromformer.attention.mask import AttentionMask
 
-
 HEADS = pytest.mark.parametrize("H", [1, pytest.param(2, marks=pytest.mark.slow)])
 
 
