@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from corpora import paragraph
 from doc_examples import ROOT, Block, apply, blocks, commands, copy_of_project, run
 
@@ -51,6 +52,7 @@ def test_the_page_shows_every_file_and_command() -> None:
     examples = example_blocks()
     assert [block.file for block in examples if block.file] == [
         "data-preprocessing/gazette/preprocess.py",
+        ".dockerignore",
         "tests/data/preprocessing/test_gazette.py",
     ]
     assert len(commands(examples)) == 3
@@ -61,7 +63,7 @@ def test_the_page_shows_every_file_and_command() -> None:
 def test_a_corpus_is_added_as_the_page_says(tmp_path: Path) -> None:
     project = copy_of_project(tmp_path / "project")
     examples = example_blocks()
-    [script, _] = apply(examples, project)
+    script, *_ = apply(examples, project)
     articles = make_articles()
     write_gazette(script.parent, articles)
     said = [run(words, project) for words in commands(examples)]
@@ -73,6 +75,15 @@ def test_a_corpus_is_added_as_the_page_says(tmp_path: Path) -> None:
     # as every script of the project
     again = run(["python", "data-preprocessing/gazette/preprocess.py", "--workers", "1"], project)
     assert "finished already" in again.stderr
+
+
+@pytest.mark.slow
+def test_the_projects_own_rules_hold_with_the_corpus(tmp_path: Path) -> None:
+    project = copy_of_project(tmp_path / "project")
+    script, *_ = apply(example_blocks(), project)
+    write_gazette(script.parent, make_articles())
+    context = "tests/container/test_image.py::test_the_context_is_what_the_dockerfile_copies"
+    run(["python", "-m", "pytest", "tests/test_imports.py", context], project)
 
 
 def check_documents(unified: Path, articles: list[dict[str, Any]]) -> list[Document]:

@@ -35,6 +35,7 @@ def test_an_objective_is_added_as_the_page_says(
     *program, labels_and_learning, schema = test
     assert "2 passed" in run([*program, labels_and_learning], project).stdout
     assert "passed" in run([*program, schema], project).stdout
+    run(["python", "-m", "pytest", "tests/test_imports.py"], project)
     # The page's line, on a small model and dataset.
     overrides = [flag for flag in train if "objectives" in flag]
     assert overrides == ['pretraining_setting.objectives=["mlm", "first_character"]']

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small import SMALL, VOCABULARY, small_config
 from torch import Tensor
@@ -218,6 +218,20 @@ def test_keys_that_decide_shapes_are_named_and_not_every_weight() -> None:
     ]
 
 
+POSITIONS, SENTENCE_TYPES = (f"encoder.embeddings.{name}.weight" for name in ("position", "sentence_type"))
+
+
+def forbidden(fitted: dict[str, Any], layers: int, resize: Resize) -> dict[str, str]:
+    """What is not allowed of the sizes that may differ, and with what word: "none" nothing, "lossless" fewer taps."""
+    taps = SKIP.replace("0-1", "0") if layers == 1 else SKIP
+    if resize == "none":
+        of = {POSITIONS: ("max_seq_len", "position_offset"), SENTENCE_TYPES: ("num_sen_type",)}
+        of[taps] = ("conv_kernel_size",)
+        return {name: "refuses" for name, keys in of.items() if any(key in fitted for key in keys)}
+    fewer = resize == "lossless" and fitted.get("conv_kernel_size") == 3
+    return {taps: "taps would be lost"} if fewer else {}
+
+
 @given(
     st.fixed_dictionaries(
         {},
@@ -231,23 +245,38 @@ def test_keys_that_decide_shapes_are_named_and_not_every_weight() -> None:
             "embedding_norm": st.just(False),
         },
     ),
-    st.fixed_dictionaries({}, optional={"max_seq_len": st.sampled_from([20, 64]), "num_sen_type": st.just(1)}),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "max_seq_len": st.sampled_from([20, 34, 64]),
+            "position_offset": st.just(0),
+            "num_sen_type": st.just(1),
+            "conv_kernel_size": st.sampled_from([3, 9]),
+        },
+    ),
+    st.sampled_from(["none", "lossless", "lossy"]),
 )
-@settings(max_examples=30, deadline=None)
-def test_whatever_keys_differ_they_explain_every_weight_that_does(
-    changes: dict[str, Any], fitted: dict[str, Any]
+@example({"heads": (4, 8)}, {"conv_kernel_size": 3}, "lossless")
+@example({"embedding_dim": 8}, {"max_seq_len": 64}, "none")
+@example({"embedding_dim": 8}, {"max_seq_len": 34, "position_offset": 0}, "none")
+@settings(max_examples=40, deadline=None)
+def test_everything_that_stands_in_the_way_is_named_at_once(
+    changes: dict[str, Any], fitted: dict[str, Any], resize: Resize
 ) -> None:
+    """The keys that differ, which explain every other weight, and what `resize` forbids: neither hides the other."""
+    changes = dict(changes)
     if "heads" in changes:
         num_head, head_dim = changes.pop("heads")
         wanted = {"transformer_dim": num_head * head_dim, "num_head": num_head, "head_dim": head_dim}
         before = SMALL["model"]
         changes |= {key: value for key, value in wanted.items() if value != before[key]}
-    now = config(**changes, **fitted)
-    if not changes:
-        assert transfer(build(config(), 0), config(), build(now, 1), now).weights
+    now, words = config(**changes, **fitted), forbidden(fitted, changes.get("num_layers", 2), resize)
+    if not changes and not words:
+        assert transfer(build(config(), 0), config(), build(now, 1), now, resize).weights
         return
-    problems = refused(config(), now)
-    assert {problem.split(":")[0].removeprefix("model.") for problem in problems} == set(changes)
+    problems = dict(problem.split(": ", 1) for problem in refused(config(), now, resize))
+    assert problems.keys() == {f"model.{key}" for key in changes} | words.keys()
+    assert all(word in problems[name] for name, word in words.items())
 
 
 def test_a_weight_that_no_key_explains_is_named_beside_the_keys() -> None:

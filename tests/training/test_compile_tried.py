@@ -39,6 +39,10 @@ SHORT = {
     "model__num_landmarks": None,
 }
 NYSTROM = {"model__attn_type": {"name": "nystrom", "pinv_iterations": 1}, "model__num_landmarks": 8}
+EITHER_ATTENTION = pytest.mark.parametrize(
+    "attention",
+    [pytest.param({}, id="softmax"), pytest.param(NYSTROM, id="nystrom", marks=pytest.mark.slow)],
+)
 Compiler = Callable[..., Any]
 
 
@@ -99,11 +103,20 @@ def weights(folder: Path) -> dict[str, Tensor]:
     return model
 
 
+def never_compiled(folder: Path, dataset_folder: Path, attention: dict[str, Any]) -> Path:
+    changes = SHORT | attention | {"model__compile": False}
+    assert pretrain(write_experiment(folder, **changes), dataset_folder, CPU) is None
+    return folder
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    folder = tmp_path_factory.mktemp("plain")
-    assert pretrain(write_experiment(folder, **SHORT, model__compile=False), dataset_folder, CPU) is None
-    return folder
+    return never_compiled(tmp_path_factory.mktemp("plain"), dataset_folder, {})
+
+
+@pytest.fixture(scope="module")
+def plain_nystrom(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    return never_compiled(tmp_path_factory.mktemp("nystrom"), dataset_folder, NYSTROM)
 
 
 def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -182,10 +195,7 @@ def test_every_step_runs_what_was_compiled_before_the_first(
 
 
 @pytest.mark.usefixtures("paying")
-@pytest.mark.parametrize(
-    "attention",
-    [pytest.param({}, id="softmax"), pytest.param(NYSTROM, id="nystrom", marks=pytest.mark.slow)],
-)
+@EITHER_ATTENTION
 def test_compiled_where_it_pays_it_is_the_same_training(
     tmp_path: Path, dataset_folder: Path, attention: dict[str, Any]
 ) -> None:
@@ -209,24 +219,28 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.usefixtures("paying")
+@EITHER_ATTENTION
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_compiler_that_fails_or_is_wrong_ends_no_run(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
     dataset_folder: Path,
-    plain: Path,
     name: str,
+    attention: dict[str, Any],
 ) -> None:
+    expected: Path = request.getfixturevalue("plain_nystrom" if attention else "plain")
     compiler, reason = MISTAKES[name]
     monkeypatch.setattr(compiling, "_BACKEND", compiler)
-    pretrain(write_experiment(tmp_path, **SHORT), dataset_folder, CPU)
+    pretrain(write_experiment(tmp_path, **(SHORT | attention)), dataset_folder, CPU)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     (said,) = [text for text in warnings if text.startswith("layers as they are")]
     assert reason in said
-    assert_equal(weights(tmp_path), weights(plain))
+    assert_equal(weights(tmp_path), weights(expected))
 
 
+@EITHER_ATTENTION
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -241,32 +255,37 @@ def test_a_run_goes_on_with_another_choice(
     paying: Counting,
     tmp_path: Path,
     dataset_folder: Path,
-    plain: Path,
+    request: pytest.FixtureRequest,
     before: Any,
     after: Any,
+    attention: dict[str, Any],
 ) -> None:
+    expected: Path = request.getfixturevalue("plain_nystrom" if attention else "plain")
     compile_module = nn.Module.compile
 
     def counted(module: nn.Module, **options: Any) -> None:
         compile_module(module, **options | {"backend": backend(paying, paying)})
 
     monkeypatch.setattr(nn.Module, "compile", counted)
-    half = SHORT | {"pretraining_setting__epoch": 1, "pretraining_setting__warmup": 0.0}
+    whole = SHORT | attention
+    half = whole | {"pretraining_setting__epoch": 1, "pretraining_setting__warmup": 0.0}
     pretrain(write_experiment(tmp_path, **half, model__compile=before), dataset_folder, CPU)
     assert (paying.calls > 0) == (before is not False)
     calls = paying.calls
-    pretrain(write_experiment(tmp_path, **SHORT, model__compile=after), dataset_folder, CPU)
+    pretrain(write_experiment(tmp_path, **whole, model__compile=after), dataset_folder, CPU)
     assert (paying.calls > calls) == (after is not False)
-    assert weights(tmp_path).keys() == weights(plain).keys()
+    assert weights(tmp_path).keys() == weights(expected).keys()
 
 
+@EITHER_ATTENTION
 @pytest.mark.parametrize("name", ["right", "backward"])
 def test_a_trial_leaves_no_trace(
-    monkeypatch: pytest.MonkeyPatch, paying: Counting, dataset_folder: Path, name: str
+    monkeypatch: pytest.MonkeyPatch, paying: Counting, dataset_folder: Path, name: str, attention: dict[str, Any]
 ) -> None:
     if name == "backward":
         monkeypatch.setattr(compiling, "_BACKEND", MISTAKES[name][0])
-    config = small_config(model__num_layers=1, model__attn_type="softmax", model__num_landmarks=None)
+    softmax = {"model__attn_type": "softmax", "model__num_landmarks": None}
+    config = small_config(**(softmax | attention | {"model__num_layers": 1}))
     torch.manual_seed(3)
     model = PretrainingModel(config.model, ["mlm", "sop"])
     task = Pretraining(model, config, open_dataset(dataset_folder), CPU)
@@ -327,6 +346,7 @@ def test_finetuning_compiles_nothing_by_itself(paying: Counting, tmp_path: Path,
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@EITHER_ATTENTION
 @pytest.mark.parametrize("precision", [False, "bf16", "fp16"], ids=["float32", "bf16", "fp16"])
 def test_on_a_gpu_auto_compiles_and_the_curve_is_the_same(
     caplog: pytest.LogCaptureFixture,
@@ -334,6 +354,7 @@ def test_on_a_gpu_auto_compiles_and_the_curve_is_the_same(
     tmp_path: Path,
     dataset_folder: Path,
     precision: bool | str,
+    attention: dict[str, Any],
 ) -> None:
     monkeypatch.setattr(compiled, "_WORTHWHILE", 0)
     device, curves, step = choose_device("cuda", precision), [], Trainer._step
@@ -346,7 +367,7 @@ def test_on_a_gpu_auto_compiles_and_the_curve_is_the_same(
         for choice in ("auto", False):
             monkeypatch.setattr(Trainer, "_step", strict if choice == "auto" else step)
             folder = tmp_path / str(choice)
-            pretrain(write_experiment(folder, **SHORT, model__compile=choice), dataset_folder, device)
+            pretrain(write_experiment(folder, **(SHORT | attention), model__compile=choice), dataset_folder, device)
             curves.append([r["loss"] for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "train"])
     assert "layers compiled in" in caplog.text
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0.02, atol=0)

@@ -127,7 +127,8 @@ def transfer_weights(
 
     Raises:
         DoesNotFit: lists each key of the config that differs and must not, and each weight that differs for no such
-            key.
+            key. A weight of which one size may differ is listed beside the keys that explain its other sizes, if
+            `resize` forbids the change of that one.
     """
     keys = _Differing.of(config, source_config)
     result = Transfer()
@@ -141,16 +142,18 @@ def transfer_weights(
                 misfits.append((name, "missing from the checkpoint"))
             continue
         offsets = source_config.get("position_offset", config["position_offset"]), config["position_offset"]
-        fitted, note = _fit(name, source[name], target, offsets)
-        refusal = _refusal(name, source[name], target, fitted, note, resize)
-        if refusal:
-            if not keys.explain_sizes(name, target, source[name]):
-                misfits.append((name, refusal))
+        change = _change(name, source[name], target, offsets)
+        forbidden = _forbidden(name, source[name], target, change, resize)
+        fitted = None if forbidden else _fit(name, source[name], target, offsets)
+        if fitted is None:
+            # What is forbidden stays so when the keys are alike.
+            if forbidden or not keys.explain_sizes(name, target, source[name]):
+                shapes = f"the model has {tuple(target.shape)}, the checkpoint {tuple(source[name].shape)}"
+                misfits.append((name, shapes + forbidden))
             continue
-        assert fitted is not None, "a weight that does not fit is refused"
         result.weights[name] = fitted
-        if note:
-            resized.append((name, note))
+        if change:
+            resized.append((name, change))
     for name in source:
         if name not in initial:
             if _is_optional(name):
@@ -186,35 +189,47 @@ def _is_optional(name: str) -> bool:
     return not name.startswith("encoder.") or _OF_THE_ATTENTION.match(name) is not None
 
 
-def _fit(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int]) -> tuple[Tensor | None, str]:
-    """The source in the target's shape and what was done to it; None where that cannot be."""
+def _change(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int]) -> str:
+    """How the one size of a weight that may differ does, whatever the others are; empty where it does not.
+
+    Positions that start at another row of the table count as a difference.
+    """
+    if source.ndim != target.ndim:
+        return ""
+    if name == _POSITIONS:
+        before, now = (len(table) - offset for table, offset in zip((source, target), offsets, strict=True))
+        if before < 1 or (before == now and offsets[0] == offsets[1]):
+            return ""
+        moved = "" if offsets[0] == offsets[1] else f", from row {offsets[1]} of the table"
+        return _repeated(before, now, "positions") + moved
+    if name == _SENTENCE_TYPES and len(source) != len(target):
+        return _repeated(len(source), len(target), "sentence types")
+    if _KERNEL.fullmatch(name) and source.ndim == 4 and source.shape[2] != target.shape[2]:
+        before, now = source.shape[2], target.shape[2]
+        return f"{before} taps amid {now}, zeros around them" if now > before else f"the middle {now} of {before} taps"
+    return ""
+
+
+def _forbidden(name: str, source: Tensor, target: Tensor, change: str, resize: Resize) -> str:
+    """Why `resize` does not allow that change, to be read after the shapes; empty where it does."""
+    if change and resize == "none":
+        return f'; from_cp_resize "none" refuses {change}'
+    if change and _KERNEL.fullmatch(name) and target.shape[2] < source.shape[2] and resize != "lossy":
+        return ': taps would be lost; from_cp_resize "lossy" keeps the middle ones'
+    return ""
+
+
+def _fit(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int]) -> Tensor | None:
+    """The source in the target's shape; None where that cannot be."""
     same = source.shape == target.shape
     if name == _POSITIONS and source.shape[1:] == target.shape[1:] and not (same and offsets[0] == offsets[1]):
-        before, now = (len(table) - offset for table, offset in zip((source, target), offsets, strict=True))
-        if before < 1:
-            return None, ""
-        moved = "" if offsets[0] == offsets[1] else f", from row {offsets[1]} of the table"
-        fitted = fit_positions(source, offsets[0], target, offsets[1])
-        return fitted, _repeated(before, now, "positions") + moved
+        return fit_positions(source, offsets[0], target, offsets[1]) if len(source) > offsets[0] else None
     if same:
-        return source, ""
+        return source
     if name == _SENTENCE_TYPES and source.shape[1:] == target.shape[1:]:
-        return repeat_rows(source, len(target)), _repeated(len(source), len(target), "sentence types")
+        return repeat_rows(source, len(target))
     if _KERNEL.fullmatch(name) and len(source) == len(target) and source.ndim == target.ndim == 4:
-        before, now = source.shape[2], target.shape[2]
-        note = f"{before} taps amid {now}, zeros around them" if now > before else f"the middle {now} of {before} taps"
-        return fit_kernel(source, now), note
-    return None, ""
-
-
-def _refusal(name: str, source: Tensor, target: Tensor, fitted: Tensor | None, note: str, resize: Resize) -> str | None:
-    shapes = f"the model has {tuple(target.shape)}, the checkpoint {tuple(source.shape)}"
-    if fitted is None:
-        return shapes
-    if note and resize == "none":
-        return f'{shapes}; from_cp_resize "none" refuses {note}'
-    if _KERNEL.fullmatch(name) and target.shape[2] < source.shape[2] and resize != "lossy":
-        return f'{shapes}: taps would be lost; from_cp_resize "lossy" keeps the middle ones'
+        return fit_kernel(source, target.shape[2])
     return None
 
 

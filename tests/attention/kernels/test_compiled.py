@@ -15,14 +15,17 @@ from nystromformer.attention.kernels import plan
 from nystromformer.attention.kernels.ops import nystrom_attention
 from nystromformer.attention.mask import AttentionMask
 
+HEADS = pytest.mark.parametrize("H", [1, pytest.param(2, marks=pytest.mark.slow)])
 
+
+@HEADS
 @pytest.mark.parametrize(
     "masked", [pytest.param(False, marks=pytest.mark.slow, id="all"), pytest.param(True, id="masked")]
 )
-def test_the_operator_keeps_what_pytorch_asks_of_one(masked: bool) -> None:
+def test_the_operator_keeps_what_pytorch_asks_of_one(masked: bool, H: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 1, 40, 32, generator=generator).to(DEVICE).requires_grad_() for _ in range(3))
-    weight = torch.randn(1, 1, 3, 1, generator=generator).to(DEVICE).requires_grad_()
+    q, k, v = (torch.randn(2, H, 40, 32, generator=generator).to(DEVICE).requires_grad_() for _ in range(3))
+    weight = torch.randn(H, 1, 3, 1, generator=generator).to(DEVICE).requires_grad_()
     rows: tuple[Tensor | None, ...] = (None,) * 6
     if masked:
         mask = AttentionMask(torch.arange(40, device=DEVICE) < torch.tensor([[40], [35]], device=DEVICE))
@@ -32,12 +35,13 @@ def test_the_operator_keeps_what_pytorch_asks_of_one(masked: bool) -> None:
     torch.library.opcheck(nystrom_attention, (q, k, v, *rows, weight, 32, 6), test_utils=checks, atol=1e-5, rtol=1e-4)
 
 
-def test_torch_compile_sees_one_operator() -> None:
-    module = create_attention("nystrom", num_heads=1, head_dim=32, num_landmarks=32, implementation="triton").to(DEVICE)
+@HEADS
+def test_torch_compile_sees_one_operator(H: int) -> None:
+    module = create_attention("nystrom", num_heads=H, head_dim=32, num_landmarks=32, implementation="triton").to(DEVICE)
     compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
     generator = torch.Generator().manual_seed(0)
     for N in (40, 57):
-        q, k, v = (torch.randn(1, 1, N, 32, generator=generator).to(DEVICE).requires_grad_() for _ in range(3))
+        q, k, v = (torch.randn(1, H, N, 32, generator=generator).to(DEVICE).requires_grad_() for _ in range(3))
         keep = (torch.arange(N) < N - 3)[None].to(DEVICE)
         torch.testing.assert_close(compiled(q, k, v, keep), module(q, k, v, keep))
         compiled(q, k, v, keep).sum().backward()

@@ -60,6 +60,10 @@ def slow(*values: object) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+HEADS = pytest.mark.parametrize("H", [1, slow(2)])
+"""One head is half the work for the interpreter; two show whether any is taken for the other."""
+
+
 @pytest.mark.parametrize(
     ("M", "D", "N"),
     [
@@ -99,8 +103,9 @@ def test_iterations(iterations: int) -> None:
     assert_close(results(module, x), by_the_equations(module, x))
 
 
-def test_masks_of_all_kinds_with_short_and_empty_rows() -> None:
-    module, x = build(1, 32, 32, K=5), tensors(6, 1, 90, 32)
+@HEADS
+def test_masks_of_all_kinds_with_short_and_empty_rows(H: int) -> None:
+    module, x = build(H, 32, 32, K=5), tensors(6, H, 90, 32)
     keep = masks_of_all_kinds(90, 32, torch.Generator().manual_seed(3)).to(DEVICE)
     values = results(module, x, keep)
     assert_close(values, by_the_equations(module, x, keep))
@@ -115,8 +120,9 @@ def test_masks_of_all_kinds_with_short_and_empty_rows() -> None:
     torch.testing.assert_close(values["out"][row, :, :count], exact, atol=1e-5, rtol=1e-5)
 
 
-def test_what_is_masked_does_not_matter_and_gets_nothing() -> None:
-    module, x = build(1, 32, 32, K=5), tensors(3, 1, 80, 32)
+@HEADS
+def test_what_is_masked_does_not_matter_and_gets_nothing(H: int) -> None:
+    module, x = build(H, 32, 32, K=5), tensors(3, H, 80, 32)
     keep = ragged(3, 80)
     before = results(module, x, keep)
     for each, value in zip(x, (1e30, 1e30, 1e30, -1e30), strict=True):
@@ -128,8 +134,9 @@ def test_what_is_masked_does_not_matter_and_gets_nothing() -> None:
         assert not after[name].masked_select(~keep[:, None, :, None]).any(), name
 
 
-def test_padding_and_neighbours_change_nothing() -> None:
-    module, x = build(1, 32, 32, K=5), tensors(3, 1, 100, 32)
+@HEADS
+def test_padding_and_neighbours_change_nothing(H: int) -> None:
+    module, x = build(H, 32, 32, K=5), tensors(3, H, 100, 32)
     keep = torch.ones(3, 100, dtype=torch.bool, device=DEVICE)
     keep[:, 70:] = False
     together = results(module, x, keep)["out"]
@@ -259,9 +266,10 @@ def test_short_numbers_are_as_close_as_tensor_operations(dtype: torch.dtype, sca
     assert all(ours[name] < 2 * usual[name] for name in expected), (ours, usual)
 
 
-def test_every_element_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+@HEADS
+def test_every_element_is_written(H: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """New memory is full of NaN, which no result may keep."""
-    module, x = build(1, 32, 32, K=5), tensors(4, 1, 75, 32)
+    module, x = build(H, 32, 32, K=5), tensors(4, H, 75, 32)
     keep = ragged(4, 75)
     expected = results(module, x, keep)
     empty = torch.empty
