@@ -84,7 +84,7 @@ def test_the_first_pages_ratios_are_what_was_measured() -> None:
         if row["length"] == 4096
     }
     of_softmax, of_transformers = (times["nystrom"] / times[each] for each in ("softmax (SDPA)", "transformers"))
-    assert f"At 4096 tokens the attention alone takes {of_softmax:.2f} of fused softmax's time" in one_line(README)
+    assert f"at 4096 tokens, the attention alone takes {of_softmax:.2f} of fused softmax's time" in one_line(README)
     assert f"and {of_transformers:.2f} of transformers'" in one_line(README)
     steps = (ROOT / "results" / "pretrain-cpu" / "pretrain.txt").read_text(encoding="utf-8")
     faster = re.search(r"512 x 8: ([\d.]+) times as fast as transformers", steps)

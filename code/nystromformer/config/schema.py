@@ -9,7 +9,10 @@ from .messages import ImpossibleError, Problem
 from .network import ModelConfig, Size, as_tuple
 
 Folder = Annotated[str, Field(min_length=1)]
-ObjectiveName = Literal["mlm", "sop"]
+ObjectiveName = Literal[
+    "mlm",
+    "sop",
+]
 Resize = Literal["none", "lossless", "lossy"]
 
 

@@ -28,7 +28,9 @@ class ClassHead:
     """What has a class: each row, by its pooled vector, or each masked position."""
 
 
-CLASS_HEADS = {"sop": ClassHead("sentence_order", 2, "rows")}
+CLASS_HEADS = {
+    "sop": ClassHead("sentence_order", 2, "rows"),
+}
 """By the objective's name in config.json."""
 
 
@@ -42,7 +44,11 @@ class PretrainingOutput(NamedTuple):
 
 
 class PretrainingModel(nn.Module):
-    """Encoder, masked-language-model head and those of other objectives, such as sentence order (Lan et al. 2020)."""
+    """Encoder, masked-language-model head and those of other objectives, such as sentence order (Lan et al. 2020).
+
+    Raises:
+        ValueError: an objective without a head.
+    """
 
     sentence_order: ClassificationHead | None
 
@@ -50,6 +56,9 @@ class PretrainingModel(nn.Module):
         super().__init__()
         self.encoder = Encoder(config)
         self.mlm = MaskedLMHead(config)
+        unknown = set(objectives) - {"mlm", *CLASS_HEADS}
+        if unknown:
+            raise ValueError(f"no head for {', '.join(sorted(unknown))}: CLASS_HEADS has {', '.join(CLASS_HEADS)}")
         self.heads = {name: head for name, head in CLASS_HEADS.items() if name in objectives}
         for name, head in CLASS_HEADS.items():
             module = ClassificationHead(config.transformer_dim, head.classes) if name in objectives else None

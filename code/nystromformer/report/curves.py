@@ -27,7 +27,7 @@ _VALIDATION: dict[str, Any] = {
     "zorder": 3,
 }
 _BASELINES: tuple[dict[str, Any], ...] = ({"linestyle": ":"}, {"linestyle": "-."})
-_PANELS = {"loss": "loss", "mlm_accuracy": "masked tokens right, %", "sop_accuracy": "sentence orders right, %"}
+_TITLES = {"loss": "loss", "mlm_accuracy": "masked tokens right, %", "sop_accuracy": "sentence orders right, %"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,12 @@ class Run:
 
     name: str
     records: list[dict[str, Any]]
+
+    @property
+    def panels(self) -> list[str]:
+        """What is drawn of it: the loss, and what was right of each objective."""
+        metrics = dict.fromkeys(metric for record in self.records if record["type"] == "train" for metric in record)
+        return ["loss", *(metric for metric in metrics if metric.endswith("_accuracy"))]
 
     def series(self, kind: str, metric: str) -> tuple[list[int], list[float]]:
         """Steps and values of one metric; accuracies in percent."""
@@ -77,7 +83,7 @@ def draw_curves(runs: Sequence[Run], path: Path, baselines: dict[str, float] | N
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    panels = [metric for metric in _PANELS if any(run.series("train", metric)[0] for run in runs)]
+    panels = list(dict.fromkeys(metric for run in runs for metric in run.panels))
     figure = Figure(figsize=(5.6 * len(panels), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = np.atleast_1d(figure.subplots(1, len(panels)))
@@ -90,7 +96,7 @@ def draw_curves(runs: Sequence[Run], path: Path, baselines: dict[str, float] | N
         if metric == "mlm_accuracy":
             for style, accuracy in zip(_BASELINES, (baselines or {}).values(), strict=False):
                 axis.axhline(100 * accuracy, color="grey", **style)
-        axis.set(xlabel="step", title=_PANELS[metric])
+        axis.set(xlabel="step", title=_TITLES.get(metric, f"{metric.removesuffix('_accuracy')} right, %"))
         axis.grid(alpha=0.2)
         axis.spines[["top", "right"]].set_visible(False)
     runs_named = [Line2D([], [], color=f"C{number}", label=run.name, **_MEAN) for number, run in enumerate(runs)]

@@ -107,6 +107,12 @@ def of_another_size(path: Path) -> None:
     write_checkpoint(content, path)
 
 
+def of_other_objectives(path: Path) -> None:
+    content = read_checkpoint(path)
+    content["config"]["pretraining_setting"]["objectives"] = ["mlm"]
+    write_checkpoint(content, path)
+
+
 def without_its_step(path: Path) -> None:
     write_checkpoint({key: value for key, value in read_checkpoint(path).items() if key != "step"}, path)
 
@@ -122,6 +128,7 @@ def damaged(path: Path) -> None:
     [
         (of_another_tokenizer, "trained with another tokenizer"),
         (of_another_size, "of another architecture than the model in config.json:\n  mlm.bias"),
+        (of_other_objectives, 'trained for the objectives ["mlm"], config.json has ["mlm", "sop"]: give --set'),
         (without_its_step, "not a checkpoint of a run: without step"),
         (damaged, "damaged at"),
     ],

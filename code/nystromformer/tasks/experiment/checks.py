@@ -1,5 +1,6 @@
 """What must agree before an experiment is worked on."""
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,6 +99,20 @@ def check_is_of_a_run(content: Mapping[str, Any], source: Path) -> None:
     if absent or not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         lacks = f"without {', '.join(absent)}" if absent else '"model" is not a dict of tensors'
         raise UserError(f"{source}: not a checkpoint of a run: {lacks}")
+
+
+def check_same_objectives(content: Mapping[str, Any], config: ExperimentConfig, source: Path) -> None:
+    """Refuse weights whose heads are those of other objectives.
+
+    Raises:
+        UserError: the two differ; names the flag that says the checkpoint's.
+    """
+    theirs, ours = content["config"]["pretraining_setting"]["objectives"], config.pretraining_setting.objectives
+    if set(theirs) != set(ours):
+        raise UserError(
+            f"{source}: trained for the objectives {json.dumps(theirs)}, config.json has {json.dumps(ours)}: give "
+            f"--set 'pretraining_setting.objectives={json.dumps(theirs)}', as when it was trained, or change config.json"
+        )
 
 
 def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: Path) -> None:

@@ -20,6 +20,7 @@ from nystromformer.tasks.experiment.checks import (
     check_has_training_rows,
     check_is_of_a_run,
     check_resumable,
+    check_same_objectives,
     check_same_run,
     check_same_tokenizer,
     check_shared_equally,
@@ -155,6 +156,7 @@ def open_scoring(
         content = read_checkpoint(path, mmap=True)
         check_is_of_a_run(content, path)
         check_same_tokenizer(content, dataset, path)
+        check_same_objectives(content, experiment.config, path)
         check_weights(expected, content["model"], path)
     return OpenedScoring(experiment, device, Group(), dataset, checkpoints)
 

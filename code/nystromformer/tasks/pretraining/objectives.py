@@ -8,13 +8,17 @@ from typing import Protocol
 
 from nystromformer.data.dataset import Dataset
 from nystromformer.data.masking import Ints, MaskedRows
+from nystromformer.model.build import CLASS_HEADS
 
 
 class Objective(Protocol):
     """Classes of rows, or of masked positions, that a head learns to tell apart."""
 
     def labels(self, rows: MaskedRows) -> Ints:
-        """Classes, (B,) or (B, K); IGNORED_LABEL where there is none. A pure function of the rows."""
+        """Classes, (B,) of rows or (B, K) of positions, as the head says; IGNORED_LABEL where there is none.
+
+        A pure function of the rows, whose tokens are masked already.
+        """
 
     def count(self, rows: int, predictions: int) -> float:
         """What the losses of a global batch are divided by: its number of labels, or the number that batches have on
@@ -40,5 +44,23 @@ class SentenceOrder:
         return rows * self.labelled_share or 1.0
 
 
-OBJECTIVES: dict[str, Callable[[Dataset], Objective]] = {"sop": SentenceOrder}
+OBJECTIVES: dict[str, Callable[[Dataset], Objective]] = {
+    "sop": SentenceOrder,
+}
 """By the objective's name in config.json."""
+
+
+def checked_labels(name: str, objective: Objective, rows: MaskedRows) -> Ints:
+    """An objective's labels of some rows.
+
+    Raises:
+        ValueError: they are not what its head expects.
+    """
+    labels, head = objective.labels(rows), CLASS_HEADS[name]
+    expected = rows.positions_BK.shape[: 1 if head.of == "rows" else 2]
+    if labels.shape != expected or labels.max(initial=0) >= head.classes:
+        raise ValueError(
+            f"{name}: expected labels of shape {expected} below {head.classes}, as its head has classes of {head.of}; "
+            f"found shape {labels.shape} and labels up to {labels.max(initial=0)}"
+        )
+    return labels
