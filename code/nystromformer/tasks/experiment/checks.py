@@ -111,7 +111,7 @@ def check_same_objectives(content: Mapping[str, Any], config: ExperimentConfig, 
     if set(theirs) != set(ours):
         raise UserError(
             f"{source}: trained for the objectives {json.dumps(theirs)}, config.json has {json.dumps(ours)}: give "
-            f"--set 'pretraining_setting.objectives={json.dumps(theirs)}', as when it was trained, or change config.json"
+            f"--set 'pretraining_setting.objectives={json.dumps(theirs)}', as in its training, or change config.json"
         )
 
 
