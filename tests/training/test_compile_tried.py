@@ -288,9 +288,10 @@ def test_a_trial_leaves_no_trace(
     config = small_config(**(softmax | attention | {"model__num_layers": 1}))
     torch.manual_seed(3)
     model = PretrainingModel(config.model, ["mlm", "sop"])
-    task = Pretraining(model, config, open_dataset(dataset_folder), CPU)
+    pretraining = Pretraining(model, config, open_dataset(dataset_folder), CPU)
     before, state = {n: x.clone() for n, x in model.state_dict().items()}, torch.get_rng_state()
-    stance = compiled_where_it_pays(list(model.encoder.layers), task, config, CPU, Group(), task.some_steps(0), 100)
+    layers, steps = list(model.encoder.layers), pretraining.some_steps(0)
+    stance = compiled_where_it_pays(layers, pretraining, config, CPU, Group(), steps, 100)
     assert stance == ("eager_on_recompile" if name == "right" else "force_eager")
     assert torch.equal(torch.get_rng_state(), state)
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -303,10 +304,11 @@ def test_a_trial_on_a_gpu_leaves_its_memory(monkeypatch: pytest.MonkeyPatch, dat
     monkeypatch.setattr(compiled, "_WORTHWHILE", 0)
     config, device = small_config(), choose_device("cuda", False)
     model = PretrainingModel(config.model, ["mlm", "sop"]).to(device.device)
-    task = Pretraining(model, config, open_dataset(dataset_folder), device)
+    pretraining = Pretraining(model, config, open_dataset(dataset_folder), device)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.max_memory_allocated()
-    compiled_where_it_pays(list(model.encoder.layers), task, config, device, Group(), task.some_steps(0), 100)
+    layers, steps = list(model.encoder.layers), pretraining.some_steps(0)
+    compiled_where_it_pays(layers, pretraining, config, device, Group(), steps, 100)
     # The libraries' workspaces stay; 64 MiB are more than these have.
     assert torch.cuda.max_memory_allocated() < before + 2**26
 
