@@ -181,22 +181,12 @@ def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     ends = list(reversed(find_weights(folder).values()))
     for path in [*(checkpoint.path for checkpoint in reversed(find_checkpoints(folder))), *ends]:
         try:
-            return path, read_facts(path)
+            _check_archive(path, _damaged_facts)
+            content = _load(path, mmap=True)
         except UserError:
             continue
+        return path, {key: value for key, value in content.items() if key not in _STATE}
     return None
-
-
-def read_facts(path: Path) -> dict[str, Any]:
-    """What a `.cp` or `.model` file says beside its tensors, which are not read.
-
-    Raises:
-        UserError: as `read_checkpoint`, as far as it is read.
-    """
-    if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint")
-    _check_archive(path, _damaged_facts)
-    return {key: value for key, value in _load(path, mmap=True).items() if key not in _STATE}
 
 
 def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None:
