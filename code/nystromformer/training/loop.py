@@ -260,6 +260,7 @@ class Trainer:
         self._check_before_saving()
         metrics = self.validate()
         check_finite(self.state.step, metrics)
+        self.state.note_validation(self._epoch, metrics)
         log.validation(self.state.step, self._epoch, metrics)
         log.flush()
         kept = self._kept_epochs(metrics)
@@ -306,15 +307,17 @@ class Trainer:
             return self.trainable.validate()
 
     def _content(self) -> dict[str, Any]:
+        progress = self.state.as_data()
         return {
             "format": FORMAT,
             **self.extra,
             "step": self.state.step,
             "epoch": self._epoch,
+            "history": progress["history"],  # a fact, too, so that a .model has it
             "model": gathered(unwrapped(self.trainable.model).state_dict(), keep=self.group.is_main),
             "optimizer": gathered(self.optimizer.state_dict(), keep=self.group.is_main),
             "scaler": self.scaler.state_dict(),
-            "progress": self.state.as_data(),
+            "progress": progress,
         }
 
     @property
