@@ -34,7 +34,7 @@ from nystromformer.training.distributed import (
 )
 from nystromformer.training.finite import check_finite, check_loss_scale
 from nystromformer.training.group import Group
-from nystromformer.training.log import RunLog, SilentLog
+from nystromformer.training.log import RunLog, SilentLog, check_log
 from nystromformer.training.optim import build_optimizer, learning_rate
 from nystromformer.training.prefetch import copied_ahead
 from nystromformer.training.seeds import dropout_seed
@@ -111,6 +111,7 @@ class Trainer:
         Raises:
             UserError: the loss is not finite, or a checkpoint cannot be written.
         """
+        self.group.on_main(lambda: check_log(self.folder))
         self.group.on_main(lambda: remove_leftovers(self.folder))
         first, last = self.state.step, self.settings.num_steps
         with ExitStack() as stack:
