@@ -1,4 +1,4 @@
-"""The log of a run: what is no record of it is kept where it stands, passed over with one warning, and costs nothing."""
+"""The log of a run: a line that is no record stays, is passed over with one warning, and costs nothing behind it."""
 
 import json
 import os
@@ -149,7 +149,7 @@ def test_a_record_that_cannot_be_written_is_known_before_the_first_step(name: st
 def test_a_folder_for_tensorboard_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stood in for: permissions do not bind root."""
 
-    def refuse(dir: Path) -> None:  # noqa: A002  # as tempfile calls it
+    def refuse(dir: Path) -> None:
         raise PermissionError(13, os.strerror(13), str(dir / "x"))
 
     monkeypatch.setattr("nystromformer.training.log.tempfile.TemporaryFile", refuse)

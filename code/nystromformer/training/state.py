@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, TypedDict
 
 
@@ -50,7 +51,7 @@ def is_history(value: object, step: int) -> bool:
     return (
         isinstance(value, list)
         and all(map(_is_validated, value))
-        and all(a["epoch"] < b["epoch"] and a["step"] < b["step"] for a, b in zip(value, value[1:], strict=False))
+        and all(a["epoch"] < b["epoch"] and a["step"] < b["step"] for a, b in pairwise(value))
         and all(one["step"] <= step for one in value)
     )
 
