@@ -458,7 +458,7 @@ def definition_warnings(data: Path, experiment: Experiment) -> list[str]:
     return definition.load(setup.loading).warnings
 
 
-def test_a_lost_result_is_made_of_the_log_again(experiment: Experiment, glue_folder: Path) -> None:
+def test_a_lost_result_is_made_of_the_last_weights_again(experiment: Experiment, glue_folder: Path) -> None:
     (result,) = run(experiment, glue_folder).results
     (Path(result.folder) / "result.json").unlink()
     (again,) = run(experiment, glue_folder).results

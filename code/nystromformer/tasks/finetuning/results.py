@@ -72,7 +72,7 @@ class RunResult:
     data: str = ""
     """Fingerprint of the training and validation data."""
     unknown_epochs: list[int] = field(default_factory=list)
-    """Epochs whose validation nothing tells any more: an earlier version knew it by its log alone, which was damaged."""
+    """Epochs whose validation nothing tells any more: an earlier version had it in its log alone, which was damaged."""
     prediction_stamps: dict[str, FileStamp] = field(default_factory=dict)
     """Of each prediction file; none in results of earlier versions."""
     format: int = FORMAT
