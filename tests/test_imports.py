@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What everything may stand on, and knows nothing of the rest.
     "errors": (),
     "files": ("errors",),
-    "kept": ("errors", "config"),
+    "kept": ("errors", "files", "config"),
     "machine": (),
     "tables": (),
     "wording": (),

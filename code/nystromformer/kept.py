@@ -1,7 +1,9 @@
 """JSON files that this project wrote, read again: nothing that they say counts before all of it is checked."""
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from nystromformer.config.messages import dotted, quoted
 from nystromformer.config.parse import parse_json
 from nystromformer.errors import UserError
+from nystromformer.files import write_json
 
 T = TypeVar("T")
 
@@ -17,14 +20,25 @@ STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """For a dataclass' `__pydantic_config__`: every key is known, and every value as it was written."""
 _LONGEST = 64 << 20
 """Bytes of such a file; it has kilobytes."""
+_SHA256 = "sha256"
+"""The last key of such a file: of all others, whatever their order and the space between them."""
+
+
+def write_kept(path: Path, data: Mapping[str, Any]) -> None:
+    """Write JSON with a checksum, whole or not at all.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    write_json(path, {**data, _SHA256: _checksum(data)})
 
 
 def read_kept(path: Path) -> Any:
-    """The JSON of a file; None where there is none.
+    """The JSON of a file, without its checksum, which files of earlier versions have not; None where there is no file.
 
     Raises:
         UserError: it cannot be read.
-        ValueError: it is not JSON, or has a key twice; says where.
+        ValueError: it is not JSON, has a key twice, or is not as it was written; says where.
     """
     if not os.path.lexists(path):
         return None
@@ -40,7 +54,15 @@ def read_kept(path: Path) -> Any:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     if problems:
         raise ValueError(str(problems[0]))
+    if isinstance(data, dict) and _SHA256 in data:
+        sha256 = data.pop(_SHA256)
+        if sha256 != _checksum(data):
+            raise ValueError(f"not as it was written: its {_SHA256} is that of other values")
     return data
+
+
+def _checksum(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def checked(kind: type[T], data: object) -> T:

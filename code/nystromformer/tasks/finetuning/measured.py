@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
-from nystromformer.kept import STRICT, checked, read_kept
+from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.tasks.finetuning.spread import Spread
 
 BASELINES = "baselines.json"
@@ -86,4 +85,4 @@ def keep_baselines(path: Path, measured: Measured) -> None:
         UserError: the file cannot be written, or something else is there.
     """
     others = [entry for entry in read_baselines(path) if (entry.data, entry.tested) != (measured.data, measured.tested)]
-    write_json(path, {"format": FORMAT, "measured": [asdict(entry) for entry in (*others, measured)]})
+    write_kept(path, {"format": FORMAT, "measured": [asdict(entry) for entry in (*others, measured)]})

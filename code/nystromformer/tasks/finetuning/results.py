@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, write_json
-from nystromformer.kept import STRICT, checked, read_kept
+from nystromformer.files import FileStamp
+from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.tasks.finetuning.settings import Predict, RunSettings
 from nystromformer.tasks.finetuning.spread import Spread
 
@@ -102,7 +102,7 @@ class RunResult:
     def write(self, folder: Path) -> None:
         """Write `result.json`, whole or not at all."""
         data = {key: value for key, value in asdict(self).items() if key != "folder"}
-        write_json(folder / RESULT_FILE, data)
+        write_kept(folder / RESULT_FILE, data)
 
 
 def read_result(folder: Path) -> RunResult | None:
@@ -132,7 +132,8 @@ def refusal(path: Path, reason: str) -> UserError:
     """The error for a `result.json` that is none of this run."""
     return UserError(
         f"{path}: expected the result of a fine-tuning run, found something else ({reason}). Remove it, and the same "
-        "command writes it again; nothing else was touched."
+        "command writes it again, from the run's last weights, or by training where these were discarded; nothing else "
+        "was touched."
     )
 
 
