@@ -170,7 +170,8 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: the file cannot be read.
     """
-    records, others = [], []
+    records: list[dict[str, Any]] = []
+    others: list[int] = []
     with _opened(path) as file:
         for number, _, record in _pieces(file):
             if record is not None:
@@ -250,7 +251,8 @@ def _drop_after(path: Path, step: int, unvalidated: bool) -> None:
         again = unvalidated and record["type"] == "validation"
         return bool(record["step"] > step or (again and record["step"] == step))
 
-    others, is_longer, last = [], False, b"\n"
+    others: list[int] = []
+    is_longer, last = False, b"\n"
     with _opened(path) as file:
         for number, piece, record in _pieces(file):
             if record is None and others[-1:] != [number]:
