@@ -61,6 +61,11 @@ def test_a_flipped_bit_changes_nothing_that_is_read(place: int, bit: int) -> Non
         assert read == DATA or read.keys() != DATA.keys()
 
 
+def test_bytes_that_are_no_text_cost_no_result(tmp_path: Path) -> None:
+    write_kept(tmp_path / "x.json", {"command": "python x --model caf\udce9"})
+    assert read_kept(tmp_path / "x.json") == {"command": "python x --model caf?"}
+
+
 def test_files_without_a_checksum_are_read(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"a": 1}')
     assert read_kept(tmp_path / "x.json") == {"a": 1}

@@ -30,7 +30,9 @@ def write_kept(path: Path, data: Mapping[str, Any]) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    write_json(path, {**data, _SHA256: _checksum(data)})
+    # A file's name may hold bytes that are no text, which no JSON can.
+    plain = json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
+    write_json(path, {**plain, _SHA256: _checksum(plain)})
 
 
 def read_kept(path: Path) -> Any:

@@ -114,7 +114,6 @@ def test_validation_scores_checkpoints_and_guessers(finished: Experiment, datase
         '{"rows": 1, "masked_tokens": 1, "scores": [{"step": 1}], "baselines": {}}',
         '{"rows": 1, "masked_tokens": 1, "scores": [{"checkpoint": "x", "step": 1, "loss": "y"}], "baselines": {}}',
         '{"rows": 1, "masked_tokens": 1, "scores": [{"checkpoint": "x", "step": 1}], "baselines": {}}',
-        '{"rows": 1, "masked_tokens": 1, "scores": [{"checkpoint": "", "step": 1, "loss": 1}], "baselines": {}, "x": 1}',
     ],
     ids=lambda content: content[:20],
 )
