@@ -18,7 +18,7 @@ from small import ROOT, write_dataset, write_experiment
 
 from nystromformer.container.engine import Engine as Connection
 from nystromformer.container.jobs import find_jobs
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 

@@ -32,7 +32,7 @@ from nystromformer.report.free_memory import free_memory
 from nystromformer.tasks.experiment.door import OpenedScoring
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training import Device
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 
 logger = logging.getLogger(__name__)
 

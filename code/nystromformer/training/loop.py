@@ -12,16 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nystromformer.errors import UserError
+from nystromformer.training.archive import FORMAT, write_checkpoint
 from nystromformer.training.checkpoint import (
-    FORMAT,
     between_name,
     epoch_name,
     load_weights,
     remove_leftovers,
     remove_old,
     weights_of,
-    write_checkpoint,
 )
 from nystromformer.training.clock import Clock
 from nystromformer.training.device import Device, peak_memory_in_mib
@@ -37,6 +35,8 @@ from nystromformer.training.group import Group
 from nystromformer.training.log import RunLog, SilentLog
 from nystromformer.training.optim import build_optimizer, learning_rate
 from nystromformer.training.prefetch import copied_ahead
+from nystromformer.training.resumable import check_whole_state
+from nystromformer.training.run_record import RunRecord, id_of, kept_record, read_record
 from nystromformer.training.seeds import dropout_seed
 from nystromformer.training.settings import TrainingSettings
 from nystromformer.training.state import RunState
@@ -79,6 +79,7 @@ class Trainer:
         self.optimizer = build_optimizer(trainable.model, settings)
         self.scaler = torch.amp.GradScaler(device.device.type, enabled=device.needs_loss_scale)
         self.state = RunState()
+        self._record = RunRecord(id_of(self.extra))
         self._saved_at = time.monotonic()
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
@@ -88,14 +89,14 @@ class Trainer:
         """Go on from the content of a `.cp` checkpoint, that any number of processes wrote.
 
         Raises:
-            UserError: weights that do not fit (lists all), or a checkpoint of weights alone.
+            UserError: what does not fit (lists all), or a checkpoint of weights alone; nothing is loaded then.
         """
-        if "optimizer" not in content:
-            raise UserError(f"{source}: holds weights only; a run resumes from a .cp file")
-        load_weights(unwrapped(self.trainable.model), content["model"], source)
-        # The moments are the checkpoint's; what config.json says of the optimizer is taken from there.
+        model = unwrapped(self.trainable.model)
+        check_whole_state(content, model, self.optimizer, self.settings, bool(content.get("scaler")), source)
+        load_weights(model, content["model"], source)
+        # The moments are the checkpoint's; all else of the optimizer is as config.json says and this version does it.
         wanted = [
-            {key: group[key] for key in ("betas", "eps", "weight_decay")} for group in self.optimizer.param_groups
+            {key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups
         ]
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.optimizer.load_state_dict(optimizer_state_laid_out_like(content["optimizer"], parameters))
@@ -104,6 +105,7 @@ class Trainer:
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.state = RunState(**content["progress"])
+        self._record = kept_record(self.folder, content)
 
     def run(self) -> Signals | None:
         """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
@@ -111,7 +113,7 @@ class Trainer:
         Raises:
             UserError: the loss is not finite, or a checkpoint cannot be written.
         """
-        self.group.on_main(lambda: remove_leftovers(self.folder))
+        self.group.on_main(self._prepare_folder)
         first, last = self.state.step, self.settings.num_steps
         with ExitStack() as stack:
             owes = self._owes_an_epochs_end()
@@ -157,6 +159,11 @@ class Trainer:
                 elif is_due:
                     self._save_between(log)
         return None
+
+    def _prepare_folder(self) -> None:
+        remove_leftovers(self.folder)
+        if read_record(self.folder) != self._record:
+            self._record.write(self.folder)
 
     @property
     def _is_epochs_end(self) -> bool:
@@ -268,7 +275,7 @@ class Trainer:
         def write() -> None:
             write_checkpoint(content, path)
             write_checkpoint(weights_of(content), path.with_suffix(".model"))
-            remove_old(self.folder, self.settings.keep_checkpoints, kept, self.settings.keep_epochs)
+            remove_old(self.folder, self._record, self.settings.keep_checkpoints, kept, self.settings.keep_epochs)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
@@ -294,7 +301,8 @@ class Trainer:
 
         def write() -> None:
             write_checkpoint(content, path)
-            remove_old(self.folder, self.settings.keep_checkpoints, self._kept_between(), self.settings.keep_epochs)
+            settings = self.settings
+            remove_old(self.folder, self._record, settings.keep_checkpoints, self._kept_between(), settings.keep_epochs)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
@@ -308,6 +316,7 @@ class Trainer:
     def _content(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
+            "run_id": self._record.run_id,
             **self.extra,
             "step": self.state.step,
             "epoch": self._epoch,

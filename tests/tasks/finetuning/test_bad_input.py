@@ -19,7 +19,7 @@ from wikihop_files import RECORDS, record, write_records
 from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
 from nystromformer.files import sha256_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
-from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
 from nystromformer.training.folder import RunLock
 
 GLUE, IMDB, WIKIHOP = "code/run_glue.py", "code/run_imdb.py", "code/run_wikihop.py"

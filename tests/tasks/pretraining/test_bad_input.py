@@ -11,7 +11,7 @@ import torch
 from small import CPU, run_command, run_here, small_data, write_dataset, write_experiment
 
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
 from nystromformer.training.folder import RunLock
 
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"

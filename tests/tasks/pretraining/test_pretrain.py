@@ -23,7 +23,7 @@ from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.tasks.pretraining.validation import read_validation, table, validate
 from nystromformer.training import Device, choose_device
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 
 SHIPPED = sorted(path.parent.name for path in ROOT.glob("*/config.json"))
 

@@ -36,7 +36,7 @@ from nystromformer.tasks.experiment.start import (
 )
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.training import Device, Group, choose_device
-from nystromformer.training.checkpoint import check_weights, choose_weights, read_checkpoint
+from nystromformer.training.checkpoint import check_weights, choose_weights, read_weights
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,7 @@ def open_pretraining(
     held.enter_context(held_folder(experiment.checkpoints, group))
 
     def check(saved: Saved) -> None:
+        check_is_of_a_run(saved.content, saved.path)
         for difference in check_resumable(saved.content, facts, saved.path):
             say(group, "changed since %s: %s", saved.path.name, difference)
 
@@ -149,16 +150,17 @@ def open_scoring(
     dataset = experiment.dataset(dataset_folder, verify)
     if baselines:
         check_has_rows_for_baselines(dataset)
-    checkpoints = tuple(choose_weights(experiment.checkpoints, wanted))
+    checkpoints = []
     with torch.device("meta"):  # sizes are all that is needed
         expected = initial_model(experiment.config).state_dict()
-    for path in checkpoints:
-        content = read_checkpoint(path, mmap=True)
+    for chosen in choose_weights(experiment.checkpoints, wanted):
+        path, content = read_weights(chosen, mmap=True)
         check_is_of_a_run(content, path)
         check_same_tokenizer(content, dataset, path)
         check_same_objectives(content, experiment.config, path)
         check_weights(expected, content["model"], path)
-    return OpenedScoring(experiment, device, Group(), dataset, checkpoints)
+        checkpoints.append(path)
+    return OpenedScoring(experiment, device, Group(), dataset, tuple(checkpoints))
 
 
 def open_finetuning(

@@ -29,8 +29,10 @@ from nystromformer.tasks.finetuning.settings import RunSettings, Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
-from nystromformer.training.checkpoint import epoch_name, find_checkpoints, load_weights, read_checkpoint, remove_old
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import epoch_name, find_checkpoints, load_weights, remove_old
 from nystromformer.training.log import read_log
+from nystromformer.training.run_record import read_record
 from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
@@ -155,8 +157,8 @@ def _finished(setup: Setup, splits: Splits, settings: RunSettings, folder: Path)
         # Somebody removed the result of a finished run: its log has all that it is made of.
         _result(setup, splits, settings, folder).write(folder)
         result = read_result(folder)
-    if result is not None:
-        remove_old(folder, 0, {result.best.epoch, result.last.epoch})
+    if result is not None and (record := read_record(folder)) is not None:
+        remove_old(folder, record, 0, {result.best.epoch, result.last.epoch})
     return result
 
 

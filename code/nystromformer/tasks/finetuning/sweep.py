@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from signal import Signals
 
 from nystromformer.errors import UserError
@@ -20,6 +21,7 @@ from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
 from nystromformer.training import Device, Group
 from nystromformer.training.checkpoint import remove_weights
 from nystromformer.training.finite import Diverged
+from nystromformer.training.run_record import read_record
 
 logger = logging.getLogger(__name__)
 
@@ -141,8 +143,13 @@ def run_sweep(setup: Setup) -> Finetuned:
         for result in results:
             folder = run_folder(setup, splits, result.run)
             with held_folder(folder, group):
-                group.on_main(partial(remove_weights, folder))
+                group.on_main(partial(_discard_weights, folder))
     return Finetuned(results, diverged=diverged, splits=splits, test=test)
+
+
+def _discard_weights(folder: Path) -> None:
+    if (record := read_record(folder)) is not None:
+        remove_weights(folder, record)
 
 
 def _load(setup: Setup, group: Group) -> Splits:

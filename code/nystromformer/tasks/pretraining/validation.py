@@ -18,7 +18,8 @@ from nystromformer.tasks.pretraining.baselines import baseline_accuracies
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device
-from nystromformer.training.checkpoint import load_weights, read_checkpoint
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import load_weights
 
 logger = logging.getLogger(__name__)
 
