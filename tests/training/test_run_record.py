@@ -13,8 +13,9 @@ from small import CPU
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.run import newest, resume, tidy
 from nystromformer.training import Group, Trainer
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint, write_checkpoint
 from nystromformer.training.checkpoint import choose_weights, read_latest, read_weights
+from nystromformer.training.folder import RunLock
 from nystromformer.training.run_record import RECORD, id_of, read_record
 
 STEPS = 4
@@ -192,11 +193,25 @@ def test_cut_short_weights_are_made_again_from_the_whole_state(
     whole = {name: (run / name).read_bytes() for name in ("cp-0001.model", "cp-0003.model")}
     for name, data in whole.items():
         (run / name).write_bytes(data[: len(data) // 2])
-    path, content = read_weights(run / "cp-0001.model")
-    assert (path.name, content["epoch"]) == ("cp-0001.cp", 1), "who only reads takes them from there"
+    with RunLock(run):
+        path, content = read_weights(run / "cp-0001.model")
+    assert (path.name, content["epoch"]) == ("cp-0001.cp", 1), "where nothing can be written they come from there"
     start(run)
     assert {name: (run / name).read_bytes() for name in whole} == whole
     assert "cp-0001.model: was damaged: made again from its .cp" in caplog.text
+
+
+def test_damaged_weights_are_made_again_for_who_reads_them(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    path = tmp_path / "run" / "cp-0001.model"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
+    assert read_weights(path)[0] == path
+    assert path.read_bytes() == whole
+    path.with_suffix(".cp").unlink()
+    path.write_bytes(b"half")
+    with pytest.raises(UnreadableCheckpoint):
+        read_weights(path)
 
 
 def test_weights_of_another_run_are_not_made_again(tmp_path: Path) -> None:
@@ -205,6 +220,8 @@ def test_weights_of_another_run_are_not_made_again(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "other" / "cp-0001.cp", tmp_path / "run")
     (tmp_path / "run" / "cp-0001.model").write_bytes(b"half")
     start(tmp_path / "run")
+    with pytest.raises(UnreadableCheckpoint):
+        read_weights(tmp_path / "run" / "cp-0001.model")
     assert (tmp_path / "run" / "cp-0001.model").read_bytes() == b"half"
 
 

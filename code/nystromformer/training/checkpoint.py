@@ -22,6 +22,7 @@ from nystromformer.training.archive import (
     write_checkpoint,
 )
 from nystromformer.training.distributed import laid_out_like
+from nystromformer.training.folder import RunLock
 from nystromformer.training.run_record import RunRecord, bears_its_name, read_record
 
 logger = logging.getLogger(__name__)
@@ -80,8 +81,7 @@ def mend_weights(content: Mapping[str, Any], path: Path, record: RunRecord) -> l
             whole = read_checkpoint(checkpoint.path)
         else:
             continue
-        set_aside(weights, "damaged")
-        write_checkpoint(weights_of(whole), weights)
+        _make_again(weights, whole)
         mended.append(weights)
     return mended
 
@@ -186,13 +186,13 @@ def _may_be_own(path: Path, record: RunRecord) -> bool:
 
 
 def read_weights(path: Path, mmap: bool = False) -> tuple[Path, dict[str, Any]]:
-    """The content of a `.model` file, or, where it is damaged, of the `.cp` of the same epoch, with a sentence.
+    """The content of a `.model` file; of one that is damaged, once it is made again from the `.cp` of its epoch.
 
     Args:
         mmap: as of `read_checkpoint`.
 
     Returns:
-        The file that was read, and its content.
+        The file that was read, and its content; the `.cp` where nothing can be written beside it.
 
     Raises:
         UnreadableCheckpoint: neither can be read.
@@ -203,9 +203,21 @@ def read_weights(path: Path, mmap: bool = False) -> tuple[Path, dict[str, Any]]:
         whole = path.with_suffix(".cp")
         if whole == path or not whole.is_file():
             raise
-        content = read_checkpoint(whole, mmap)
+        content, record = read_checkpoint(whole), read_record(path.parent)
+        if not bears_its_name(whole, content) or not (record is None or record.owns(whole, content)):
+            raise
         logger.warning("%s; taking the weights of %s", error, whole.name)
+    try:
+        with RunLock(path.parent):
+            _make_again(path, content)
+    except UserError:
         return whole, content
+    return path, read_checkpoint(path, mmap)
+
+
+def _make_again(weights: Path, content: Mapping[str, Any]) -> None:
+    set_aside(weights, "damaged")
+    write_checkpoint(weights_of(content), weights)
 
 
 def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
