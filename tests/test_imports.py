@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What everything may stand on, and knows nothing of the rest.
     "errors": (),
     "files": ("errors",),
+    "kept": ("errors", "files", "config"),
     "machine": (),
     "tables": (),
     "wording": (),
@@ -36,14 +37,24 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "training": PLAIN,
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
-    "tasks.pretraining": (*PLAIN, *LIBRARY, "tables", "machine", "data", "training", "tasks.experiment"),
-    "tasks.finetuning": (*PLAIN, *LIBRARY, "flags", "tables", "machine", "data", "training", "tasks.experiment"),
+    "tasks.pretraining": (*PLAIN, *LIBRARY, "kept", "tables", "machine", "data", "training", "tasks.experiment"),
+    "tasks.finetuning": (
+        *PLAIN,
+        *LIBRARY,
+        "flags",
+        "kept",
+        "tables",
+        "machine",
+        "data",
+        "training",
+        "tasks.experiment",
+    ),
     "tasks.glue": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
     "tasks.imdb": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
     "tasks.wikihop": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
     # What measures, and what shows; nothing else stands on these.
     "benchmark": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "data.preprocessing", "training"),
-    "report": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "training", "benchmark"),
+    "report": (*PLAIN, *LIBRARY, *TASKS, "kept", "tables", "machine", "data", "training", "benchmark"),
     # Containers know scripts by their names and experiments by their folders.
     "container": (*PLAIN, "cli", "flag_groups", "tables", "config", "tasks.experiment"),
 }

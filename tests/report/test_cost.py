@@ -14,6 +14,7 @@ from small import CPU, LENGTH, VOCABULARY, write_experiment
 from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.data.dataset import open_dataset
 from nystromformer.files import sha256_of, write_json
+from nystromformer.kept import write_kept
 from nystromformer.report import cost as cost_module
 from nystromformer.report.cost import (
     METHODS,
@@ -106,8 +107,13 @@ def test_it_is_measured_once_for_the_same_weights(
     assert kept_or_measured(results, opened, SHORT) == earlier
     assert measured_after({"runs": {}})
     assert measured_after(["edited"])
-    results.write_text("{edited")
-    assert kept_or_measured(results, opened, SHORT) == new
+    for damaged in ("{edited", "", "[" * 100_000, "7" * 5000, "\0"):
+        results.write_text(damaged)
+        assert kept_or_measured(results, opened, SHORT) == new
+    write_kept(results, {"cost": asdict(earlier)})
+    assert kept_or_measured(results, opened, SHORT) == earlier
+    results.write_text(results.read_text().replace('"seconds": ', '"seconds": 1'))
+    assert kept_or_measured(results, opened, SHORT) == new, "a figure was changed"
     assert measured_after({"cost": asdict(earlier) | {"rows": [{"of": "another version"}]}})
     assert measured_after({"cost": asdict(earlier) | {"weights": "1" * 64}})
     assert measured_after({"cost": asdict(earlier) | {"settings": asdict(CostSettings())}})

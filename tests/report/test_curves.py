@@ -1,5 +1,6 @@
 """Curves: what is drawn, and what the legend says of it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from small import write_experiment
 
-from nystromformer.report.curves import Run, _smooth, draw_curves
+from nystromformer.errors import UserError
+from nystromformer.report.curves import Run, _smooth, draw_curves, read_run
 
 NAMES = ["nystrom-small", "softmax-small", "fewer-landmarks", "mean-pooling"]
 
@@ -101,3 +104,43 @@ def test_the_legend_is_below_the_panels_and_covers_nothing(tmp_path: Path, monke
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def log_of(folder: Path, lines: list[bytes]) -> Path:
+    """An experiment whose run has this log."""
+    write_experiment(folder)
+    path = folder / "model" / "log.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+def test_what_is_no_record_of_a_log_is_passed_over(
+    figures: list[Figure], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = made("x", orders=False).records
+    lines = [json.dumps(record).encode() for record in records]
+    odd = [
+        {"type": "train", "step": 5, "loss": None, "mlm_accuracy": "high"},
+        {"type": "train", "step": 5, "loss": [1], "mlm_accuracy": True},
+        {"type": "train", "step": 5, "loss": 10**400, "mlm_accuracy": float("nan"), "$x_accuracy": 1.0},
+        {"type": ["train"], "step": 5, "loss": 1.0},
+    ]
+    damaged = [b"", b"\xff\x00", b"[" * 100_000, b'{"type": "tr', *(json.dumps(record).encode() for record in odd)]
+    path = log_of(tmp_path / "run", [*damaged, *lines])
+    run = read_run(tmp_path / "run")
+    whole = Run("run", records)
+    for kind in ("train", "validation"):
+        for metric in ("loss", "mlm_accuracy"):
+            assert run.series(kind, metric) == whole.series(kind, metric)
+    assert run.panels == whole.panels
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith(f"{path}: lines 1, 2, 3, 4, 8 are no records of a run")
+    draw_curves([run], tmp_path / "x.png")
+    assert len(figures) == 1
+
+
+def test_a_log_without_a_report_is_named(tmp_path: Path) -> None:
+    path = log_of(tmp_path / "run", [b"", b"{"])
+    with pytest.raises(UserError, match=rf"{path}: the run has reported no step yet"):
+        read_run(tmp_path / "run")

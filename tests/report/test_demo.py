@@ -109,6 +109,10 @@ def test_a_demo_of_made_up_runs_ends_with_pictures_and_a_report(
     # Another demo's folder is left alone.
     assert run_here(monkeypatch, "code/run_demo.py", "--out", out, "--quick") == 2
     assert "belongs to another demo" in capfd.readouterr().err
+    # Nor is a damaged config.json written over.
+    (out / demo.KINDS[0] / "config.json").write_text("[" * 100_000)
+    assert run_here(monkeypatch, "code/run_demo.py", "--out", out) == 2
+    assert "was edited" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -39,7 +39,9 @@ def write_run(
     """A finished run with these values of its main metric after its epochs, or these metrics; changes are of settings
     or of the rest.
     """
-    settings = {"batch_size": 32, "learning_rate": 3e-5, "epochs": len(values), "seed": 0, "warmup": 0.1, "bucket": 50}
+    values *= changes.get("epochs", 1)
+    count = len(validated or values)
+    settings = {"batch_size": 32, "learning_rate": 3e-5, "epochs": count, "seed": 0, "warmup": 0.1, "bucket": 50}
     settings |= {"pad_to": None} | {
         key: changes.pop(key) for key in list(changes) if key in settings or key == "pad_to"
     }
@@ -54,7 +56,7 @@ def write_run(
         "settings": settings,
         "length": 512,
         "main_metric": metric,
-        "epochs": validated or [EpochMetrics(n, {"loss": 0.5, metric: x}) for n, x in enumerate(values, start=1)],
+        "epochs": validated or [EpochMetrics(n, {"loss": 0.5, metric: x}) for n, x in enumerate(values)],
         "rows": {"train": 67349, "validation": 872},
         "exact_share": {"train": 1.0, "validation": 0.99},
         "warnings": [],
@@ -78,7 +80,7 @@ def write_run(
 
 
 def mnli(values: tuple[float, ...], mismatched: tuple[float, ...]) -> list[EpochMetrics]:
-    pairs = enumerate(zip(values, mismatched, strict=True), start=1)
+    pairs = enumerate(zip(values, mismatched, strict=True))
     return [EpochMetrics(n, {"accuracy": m, "loss": 1.0, "accuracy_mismatched": mm}) for n, (m, mm) in pairs]
 
 
@@ -179,7 +181,7 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "table2.json").read_text())
     runs = data["rows"][0]["tasks"]["glue/SST-2"]
     assert runs["best"]["accuracy"] == {"mean": pytest.approx(0.84), "deviation": pytest.approx(0.04)}
-    assert runs["best_epochs"] == [1, 2, 1]
+    assert runs["best_epochs"] == [0, 1, 0]
     assert data["paper_percent"] == json.loads(json.dumps(PAPER))
     assert data["rows"][0]["checkpoint_sha256"] == "8d6a49d1" * 8
 
@@ -355,13 +357,49 @@ def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("table2*"))
 
 
+def unsealed(file: Path) -> dict[str, Any]:
+    """What a file says, without the checksum, which would tell of any change."""
+    data: dict[str, Any] = json.loads(file.read_text())
+    del data["sha256"]
+    return data
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"epochs": []},
+        {"epochs": None},
         {"main_metric": "f1"},
-        {"epochs": [{"epoch": 1, "metrics": {"accuracy": "high"}}]},
-        {"epochs": [{"epoch": 1, "metrics": {"accuracy": math.nan}}]},
+        *(
+            {"epochs": [{"epoch": epoch, "metrics": metrics} for epoch, metrics in epochs]}
+            for epochs in (
+                [(0, {"accuracy": "high"})],
+                [(0, {"accuracy": math.nan})],
+                [(0, {"accuracy": 10**400})],
+                [(0, {"accuracy": True})],
+                [(0, {})],
+                [(0, {"loss": 1.0})],
+                [(1, {"accuracy": 0.9})],
+                [(-1, {"accuracy": 0.9})],
+                [(0.0, {"accuracy": 0.9})],
+                [(0, {"accuracy": 0.9}), (0, {"accuracy": 0.9})],
+                [(0, {"accuracy": 0.9}), (1, {"accuracy": 0.9})],
+            )
+        ),
+        {"unknown_epochs": [0]},
+        {"unknown_epochs": [1]},
+        {"epochs": [], "unknown_epochs": [0]},
+        {"more": 1},
+        {"folder": "elsewhere"},
+        {"predicted_epoch": 1},
+        {"predictions": ["../../config.json"]},
+        {"predictions": ["/etc/passwd"]},
+        {"prediction_stamps": {"x": {"size": "many", "sha256": "0"}}},
+        {"processes": 0},
+        {"processes": 10**400},
+        {"length": -1},
+        {"exact_share": {"train": 1.0, "validation": 2.0}},
+        {"rows": {"train": -5, "validation": 1}},
         {"settings": {"batch_size": 8}},
         {"settings": []},
         {"attention": [{}]},
@@ -379,12 +417,70 @@ def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
         {"task": None},
         {"format": 0},
     ],
-    ids=lambda change: f"{next(iter(change))}-{json.dumps(next(iter(change.values())))[:20]}",
+    ids=lambda change: f"{next(iter(change))}-{json.dumps(next(iter(change.values())))[:60]}",
 )
 def test_a_malformed_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
     file = write_run(tmp_path / "e") / "result.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    file.write_text(json.dumps(unsealed(file) | change))
     with pytest.raises(UserError, match=r"result\.json: "):
+        write_table2([tmp_path / "e"], tmp_path / "table2.md")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch_size": 0},
+        {"batch_size": True},
+        {"learning_rate": -1.0},
+        {"epochs": 10**18},
+        {"seed": -1},
+        {"warmup": 2.0},
+        {"bucket": "50"},
+        {"pad_to": 0},
+        {"more": 1},
+    ],
+    ids=json.dumps,
+)
+def test_impossible_settings_of_a_result_are_named(tmp_path: Path, settings: dict[str, Any]) -> None:
+    file = write_run(tmp_path / "e") / "result.json"
+    data = unsealed(file)
+    file.write_text(json.dumps(data | {"settings": data["settings"] | settings}))
+    with pytest.raises(UserError, match=r"result\.json: "):
+        write_table2([tmp_path / "e"], tmp_path / "table2.md")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 100,
+        b"{",
+        b"null",
+        b"[]",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'{"format": 2, "length": ' + b"7" * 5000 + b"}",
+        b'{"format": ' + b"7" * 5000 + b"}",
+        b'{"format": {"a": 1}}',
+        b'{"format": 2, "format": 2}',
+    ],
+    ids=lambda content: repr(content[:30]),
+)
+def test_a_result_that_is_no_result_is_named_in_a_line(tmp_path: Path, content: bytes) -> None:
+    file = write_run(tmp_path / "e") / "result.json"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"result\.json: ") as error:
+        write_table2([tmp_path / "e"], tmp_path / "table2.md")
+    assert len(str(error.value)) < 600 + len(str(file))
+    assert file.read_bytes() == content
+
+
+def test_a_result_that_is_no_file_is_named(tmp_path: Path) -> None:
+    file = write_run(tmp_path / "e") / "result.json"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(UserError, match=r"result\.json: expected a file, found something else"):
         write_table2([tmp_path / "e"], tmp_path / "table2.md")
 
 
@@ -531,7 +627,13 @@ def test_a_file_of_the_first_form_counts_for_nothing(tmp_path: Path) -> None:
         "{}",
         '{"measured": [{"data": 1}]}',
         '{"measured": [{"baselines": {"x": {"accuracy": {"mean": "a"}}}}]}',
+        "[" * 100_000,
+        '{"format": 2, "measured": ' + "7" * 5000 + "}",
+        "",
+        "\0" * 64,
+        "null",
     ],
+    ids=lambda content: content[:20],
 )
 def test_malformed_baselines_are_named(tmp_path: Path, content: str) -> None:
     place = write_run(tmp_path / "e").parent / "baselines.json"
@@ -550,7 +652,7 @@ def test_malformed_baselines_are_named(tmp_path: Path, content: str) -> None:
     )
     wrong = {"bag of words": {"accuracy": {"mean": "a", "deviation": None}}}
     for change in (*changes, {"baselines": wrong}):
-        broken = json.loads(kept.read_text())
+        broken = unsealed(kept)
         broken["measured"][0] |= change
         place.write_text(json.dumps(broken))
         with pytest.raises(UserError, match=r"baselines\.json: expected the baselines of a task"):
@@ -580,7 +682,7 @@ def test_a_note_stands_once(tmp_path: Path) -> None:
 
 def test_it_is_said_which_weights_were_tested_and_where_seeds_are_missing(tmp_path: Path) -> None:
     for seed in (0, 1):
-        tests = {"test_metrics": {"accuracy": 0.8}, "predicted_epoch": 2, "predicted": "t"}
+        tests = {"test_metrics": {"accuracy": 0.8}, "predicted_epoch": 1, "predicted": "t"}
         write_run(tmp_path / "e", "imdb", (0.9, 0.8), seed=seed, **tests)
     write_run(tmp_path / "e", "imdb", (0.99, 0.8), seed=0, learning_rate=5e-5)
     text = made(tmp_path, tmp_path / "e")[2]

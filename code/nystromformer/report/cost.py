@@ -3,7 +3,6 @@
 Shapes: B batch, H heads, N tokens, D head dim.
 """
 
-import json
 import logging
 import math
 import time
@@ -25,6 +24,7 @@ from nystromformer.benchmark.timing import Timing, Work, peak_memory, summarise,
 from nystromformer.config import ModelConfig
 from nystromformer.files import sha256_of
 from nystromformer.interop.transfer import transfer_weights
+from nystromformer.kept import read_kept
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder, PretrainingModel
 from nystromformer.model.layers import Layer
@@ -123,7 +123,7 @@ def kept_or_measured(results: Path, opened: OpenedScoring, settings: CostSetting
 
 def _read(results: Path) -> Cost | None:
     try:
-        data = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
+        data = read_kept(results)
         return TypeAdapter(Cost).validate_python(data.get("cost"))
     except (ValueError, AttributeError):  # of pydantic's and JSON's kinds
         return None  # none yet, one of another version, or an edited file

@@ -9,7 +9,7 @@ import numpy as np
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.training.log import read_log
+from nystromformer.training.log import figure, read_log
 
 _PICTURES = (".png", ".svg", ".pdf")
 _WINDOW = 0.02
@@ -41,20 +41,22 @@ class Run:
     def panels(self) -> list[str]:
         """What is drawn of it: the loss, and what was right of each objective."""
         metrics = dict.fromkeys(metric for record in self.records if record["type"] == "train" for metric in record)
-        return ["loss", *(metric for metric in metrics if metric.endswith("_accuracy"))]
+        # A key that no objective has is damage, and no formula to print.
+        return ["loss", *(metric for metric in metrics if metric.endswith("_accuracy") and metric.isidentifier())]
 
     def series(self, kind: str, metric: str) -> tuple[list[int], list[float]]:
         """Steps and values of one metric; accuracies in percent."""
         factor = 100.0 if metric.endswith("accuracy") else 1.0
-        points = [(r["step"], factor * r[metric]) for r in self.records if r["type"] == kind and metric in r]
-        return [step for step, _ in points], [value for _, value in points]
+        points = [(r["step"], figure(r, metric)) for r in self.records if r["type"] == kind]
+        there = [(step, factor * value) for step, value in points if value is not None]
+        return [step for step, _ in there], [value for _, value in there]
 
 
 def read_run(folder: Path) -> Run:
     """The run of an experiment folder.
 
     Raises:
-        UserError: no experiment or no log there, or one without a report.
+        UserError: no experiment or no log there, or one that cannot be read or has no report.
     """
     path = read_experiment(folder).checkpoints / "log.jsonl"
     if not path.is_file():

@@ -19,6 +19,7 @@ from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
+from nystromformer.kept import read_kept, write_kept
 from nystromformer.machine import machine_facts
 from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
@@ -130,13 +131,20 @@ def _shipped_config(name: str) -> dict[str, Any]:
 
 
 def _write_once(path: Path, content: dict[str, Any]) -> None:
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != content:
+    if path.exists() and not _says(path, content):
         raise UserError(
             f"{path}: differs from what this demo would write, so it belongs to another demo or was edited. Remove it "
             "with `make clean`, or use another folder with --out."
         )
     if not path.exists():
         write_json(path, content)
+
+
+def _says(path: Path, content: dict[str, Any]) -> bool:
+    try:
+        return bool(read_kept(path) == content)
+    except ValueError:
+        return False
 
 
 def _command(*words: str | Path) -> None:
@@ -180,7 +188,7 @@ def _report(settings: DemoSettings, runs: list[Path], opened: OpenedScoring, cos
     guesses = _guesses(opened)
     learned = PageFigures(_results(results, shown.baselines), _differences(results), curves)
     costs = PageFigures(cost_table(cost), cost_findings(cost), cost_curves)
-    write_json(
+    write_kept(
         settings.folder / RESULTS_FILE,
         {
             "machine": machine_facts(),

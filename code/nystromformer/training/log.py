@@ -1,19 +1,31 @@
-"""The record of a run: one JSON object a line, TensorBoard, and lines or a bar for people."""
+"""The record of a run for people: one JSON object a line, TensorBoard, and lines or a bar on the way.
+
+Nothing is decided by it: what a run needs to go on, and what its results are made of, stands in its checkpoints.
+"""
 
 import json
 import logging
 import math
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
+from nystromformer.errors import UserError
 from nystromformer.files import NewFile
 
 logger = logging.getLogger(__name__)
+
+_LOG, _BOARD = "log.jsonl", "tensorboard"
+_LONGEST = 1 << 20
+"""Bytes of a line; no record has as many, and what is longer is never held at once."""
+_NAMED = 5
+"""Lines that are no records, which a warning names; it counts the others."""
 
 
 class RunLog:
@@ -28,13 +40,13 @@ class RunLog:
     """
 
     def __init__(self, folder: Path, step: int, num_steps: int, unvalidated: bool = False) -> None:
-        self.path = folder / "log.jsonl"
+        self.path = folder / _LOG
         _drop_after(self.path, step, unvalidated)
         self._file = self.path.open("a", encoding="utf-8")
         # Imported here: it takes a second, and nothing else of the package needs it.
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        self._board = SummaryWriter(str(folder / _BOARD), purge_step=step + 1)
         self._bar = tqdm(
             total=num_steps, initial=step, unit="step", disable=not sys.stderr.isatty(), dynamic_ncols=True
         )
@@ -125,26 +137,137 @@ def describe(metrics: dict[str, float]) -> str:
     )
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a `log.jsonl`; a last line cut short by a kill is left out."""
-    records = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+def check_log(folder: Path) -> None:
+    """Check that a run's record can be written, before anything is computed.
+
+    Raises:
+        UserError: names what is in the way.
+    """
+    log, board = folder / _LOG, folder / _BOARD
+    if os.path.lexists(log):
+        if not log.is_file():
+            raise UserError(f"{log}: expected the file of a run's log, found something else: move it away")
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+            log.open("r+b").close()
+        except OSError as error:
+            raise UserError(f"{log}: the run's log cannot be written: {error.strerror}") from error
+    try:
+        board.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=board):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{board}: TensorBoard's files cannot be written there: {error.strerror}. Make it a folder that can be "
+            "written to, or move it away."
+        ) from error
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a `log.jsonl`, each with a "type" and a "step".
+
+    Lines that are none (blank, damaged, cut short by a kill) are passed over with one warning.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    records, others = [], []
+    with _opened(path) as file:
+        for number, _, record in _pieces(file):
+            if record is not None:
+                records.append(record)
+            elif others[-1:] != [number]:
+                others.append(number)
+    _warn(path, others, "passed over")
     return records
 
 
-def _drop_after(path: Path, step: int, unvalidated: bool) -> None:
-    if not path.exists():
+def figure(record: dict[str, Any], name: str) -> float | None:
+    """A figure of a record; None where it is not there, or is no finite number."""
+    value = record.get(name)
+    return float(value) if isinstance(value, int | float) and _is_finite(value) else None
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _pieces(file: BinaryIO) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
+    """All bytes of a log in pieces: lines, or parts of one that is too long; each with its line's number, from 1, and
+    the record that it is, if it is one.
+    """
+    number, is_line = 0, True
+    while piece := file.readline(_LONGEST):
+        begins = is_line
+        number += begins
+        is_line = len(piece) < _LONGEST or piece.endswith(b"\n")
+        yield number, piece, _record(piece) if begins and is_line else None
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line.decode())
+    except (ValueError, RecursionError):  # other text, numbers of thousands of digits, deep nesting
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("type"), str):
+        return None
+    step = record.get("step")
+    return record if type(step) is int and 0 <= step < 1 << 63 else None
+
+
+def _warn(path: Path, lines: list[int], fate: str) -> None:
+    """Say once of a file which of its lines are no records, and what becomes of them."""
+    if not lines:
         return
-    kept = [
-        record
-        for record in read_log(path)
-        if record.get("step", 0) <= step
-        and not (unvalidated and record["type"] == "validation" and record["step"] == step)
-    ]
-    with NewFile(path) as file:
-        for record in kept:
-            file.write((json.dumps(record) + "\n").encode())
+    numbers = ", ".join(map(str, lines[:_NAMED]))
+    more = f" and {len(lines) - _NAMED:,} more" if len(lines) > _NAMED else ""
+    noun, are = ("line", "is no record") if len(lines) == 1 else ("lines", "are no records")
+    logger.warning("%s: %s %s%s %s of a run (blank, damaged or cut short): %s", path, noun, numbers, more, are, fate)
+
+
+def _drop_after(path: Path, step: int, unvalidated: bool) -> None:
+    """Make a log ready to go on at a step: without the records of later ones, and with all else that it has, byte by
+    byte, even where that is no record.
+
+    Raises:
+        UserError: it cannot be read or written.
+    """
+    if not os.path.lexists(path):
+        return
+
+    def is_dropped(record: dict[str, Any] | None) -> bool:
+        if record is None:
+            return False
+        again = unvalidated and record["type"] == "validation"
+        return bool(record["step"] > step or (again and record["step"] == step))
+
+    others, is_longer, last = [], False, b"\n"
+    with _opened(path) as file:
+        for number, piece, record in _pieces(file):
+            if record is None and others[-1:] != [number]:
+                others.append(number)
+            if is_dropped(record):
+                is_longer = True
+            else:
+                last = piece
+    _warn(path, others, "kept, and passed over")
+    # What comes next begins a line of its own.
+    ending = b"" if last.endswith(b"\n") else b"\n"
+    if is_longer:
+        with _opened(path) as file, NewFile(path) as shorter:
+            for _, piece, record in _pieces(file):
+                if not is_dropped(record):
+                    shorter.write(piece)
+            shorter.write(ending)
+    elif ending:
+        with path.open("ab") as file:
+            file.write(ending)

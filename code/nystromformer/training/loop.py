@@ -32,7 +32,7 @@ from nystromformer.training.distributed import (
 )
 from nystromformer.training.finite import check_finite, check_loss_scale
 from nystromformer.training.group import Group
-from nystromformer.training.log import RunLog, SilentLog
+from nystromformer.training.log import RunLog, SilentLog, check_log
 from nystromformer.training.optim import build_optimizer, learning_rate
 from nystromformer.training.prefetch import copied_ahead
 from nystromformer.training.resumable import check_whole_state
@@ -161,6 +161,7 @@ class Trainer:
         return None
 
     def _prepare_folder(self) -> None:
+        check_log(self.folder)
         remove_leftovers(self.folder)
         if read_record(self.folder) != self._record:
             self._record.write(self.folder)
@@ -267,6 +268,7 @@ class Trainer:
         self._check_before_saving()
         metrics = self.validate()
         check_finite(self.state.step, metrics)
+        self.state.note_validation(self._epoch, metrics)
         log.validation(self.state.step, self._epoch, metrics)
         log.flush()
         kept = self._kept_epochs(metrics)
@@ -314,16 +316,18 @@ class Trainer:
             return self.trainable.validate()
 
     def _content(self) -> dict[str, Any]:
+        progress = self.state.as_data()
         return {
             "format": FORMAT,
             "run_id": self._record.run_id,
             **self.extra,
             "step": self.state.step,
             "epoch": self._epoch,
+            "history": progress["history"],  # a fact, too, so that a .model has it
             "model": gathered(unwrapped(self.trainable.model).state_dict(), keep=self.group.is_main),
             "optimizer": gathered(self.optimizer.state_dict(), keep=self.group.is_main),
             "scaler": self.scaler.state_dict(),
-            "progress": self.state.as_data(),
+            "progress": progress,
         }
 
     @property

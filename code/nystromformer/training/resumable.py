@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from nystromformer.errors import UserError
 from nystromformer.training.checkpoint import check_weights
 from nystromformer.training.settings import TrainingSettings
-from nystromformer.training.state import RunState
+from nystromformer.training.state import RunState, is_history
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _SCALER = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}
@@ -77,6 +77,8 @@ def _progress_problems(content: Mapping[str, Any], settings: TrainingSettings) -
         problems.append(f"epoch: {epoch!r:.40} at step {step}, with {settings.steps_per_epoch} steps an epoch")
     if progress["reported_at"] + progress["left_out"] > progress["step"]:
         problems.append("progress.reported_at: beyond the step")
+    if not is_history(progress.get("history", []), progress["step"]):
+        problems.append("progress.history: expected each epoch's validation, in their order")
     for name in ("sums", "best"):
         values = progress[name]
         if not isinstance(values, list) or not all(_is_number(value) for value in values):

@@ -1,7 +1,19 @@
 """Where a run stands."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypedDict
+
+
+class Validated(TypedDict):
+    """The validation at an epoch's end, as plain data."""
+
+    epoch: int
+    """From 0."""
+    step: int
+    metrics: dict[str, float]
 
 
 @dataclass
@@ -20,5 +32,37 @@ class RunState:
     best: list[float] = field(default_factory=list)
     """The best epoch so far and its value, where the settings name a best metric."""
 
+    history: list[Validated] = field(default_factory=list)
+    """The validations of the epochs that are over, in their order: results are made of these, never of the log."""
+
+    def note_validation(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Remember an epoch's validation at the present step; one that is run again takes the place of the first."""
+        # Plain numbers: a checkpoint holds nothing else.
+        plain = {name: float(value) for name, value in metrics.items()}
+        self.history = [one for one in self.history if one["epoch"] < epoch]
+        self.history.append({"epoch": epoch, "step": self.step, "metrics": plain})
+
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def is_history(value: object, step: int) -> bool:
+    """Whether something read from a file is what `RunState.history` holds of a run at a step."""
+    return (
+        isinstance(value, list)
+        and all(map(_is_validated, value))
+        and all(a["epoch"] < b["epoch"] and a["step"] < b["step"] for a, b in pairwise(value))
+        and all(one["step"] <= step for one in value)
+    )
+
+
+def _is_validated(value: object) -> bool:
+    if not isinstance(value, dict) or value.keys() != Validated.__annotations__.keys():
+        return False
+    metrics = value["metrics"]
+    return (
+        all(type(value[key]) is int and value[key] >= 0 for key in ("epoch", "step"))
+        and isinstance(metrics, dict)
+        and all(isinstance(name, str) for name in metrics)
+        and all(type(figure) is float and math.isfinite(figure) for figure in metrics.values())
+    )

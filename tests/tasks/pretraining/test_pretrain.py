@@ -102,6 +102,29 @@ def test_validation_scores_checkpoints_and_guessers(finished: Experiment, datase
     assert again.scores == result.scores[1:]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"rows": ' + "7" * 5000 + "}",
+        '{"rows": 1, "masked_tokens": 1, "scores": [], "baselines": {}}',
+        '{"rows": 1, "masked_tokens": 1, "scores": [{"step": 1}], "baselines": {}}',
+        '{"rows": 1, "masked_tokens": 1, "scores": [{"checkpoint": "x", "step": 1, "loss": "y"}], "baselines": {}}',
+        '{"rows": 1, "masked_tokens": 1, "scores": [{"checkpoint": "x", "step": 1}], "baselines": {}}',
+        '{"rows": 1, "masked_tokens": 1, "scores": [{"checkpoint": "x", "step": 1, "loss": 1}], "baselines": {}, "x": 1}',
+    ],
+    ids=lambda content: content[:20],
+)
+def test_damaged_scores_are_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "validation.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"validation\.json: expected the scores of code/run_validation\.py"):
+        read_validation(path)
+
+
 def test_validation_during_training_is_that_of_the_rows(finished: Experiment, dataset_folder: Path) -> None:
     """The log's last validation is the score of the same weights on the same number of rows."""
     last = [r for r in read_run(finished.folder).records if r["type"] == "validation"][-1]

@@ -13,7 +13,8 @@ from nystromformer.tasks.finetuning.baselines import text_baselines
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_baselines, keep_baselines, read_baselines
-from nystromformer.tasks.finetuning.run import Setup, test_fingerprint
+from nystromformer.tasks.finetuning.predicted import test_fingerprint
+from nystromformer.tasks.finetuning.run import Setup
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.sweep import Finetuned, open_sweeps, run_sweep

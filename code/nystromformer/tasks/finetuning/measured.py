@@ -1,13 +1,12 @@
 """What was measured of a task's baselines, kept beside its runs in `baselines.json`."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
+from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.tasks.finetuning.spread import Spread
 
 BASELINES = "baselines.json"
@@ -30,6 +29,16 @@ class Measured:
     command: str
     machine: dict[str, Any]
     """See `machine_facts`."""
+    __pydantic_config__ = STRICT
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The file."""
+
+    format: Literal[2]
+    measured: list[Measured]
+    __pydantic_config__ = STRICT
 
 
 def read_baselines(path: Path) -> list[Measured]:
@@ -39,12 +48,14 @@ def read_baselines(path: Path) -> list[Measured]:
         UserError: something else is there.
     """
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = read_kept(path)
+        if kept is None and not path.exists():
+            return []
         # A file of the first form says neither on which test data nor where and when.
-        return [_measured(entry) for entry in kept["measured"]] if "baselines" not in kept else []
-    except FileNotFoundError:
-        return []
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(kept, dict) and "measured" not in kept and "baselines" in kept:
+            return []
+        return checked(_Kept, kept).measured
+    except ValueError as error:
         raise UserError(
             f"{path}: expected the baselines of a task, found something else ({error}). Remove it, and --baselines "
             "measures them again."
@@ -74,25 +85,4 @@ def keep_baselines(path: Path, measured: Measured) -> None:
         UserError: the file cannot be written, or something else is there.
     """
     others = [entry for entry in read_baselines(path) if (entry.data, entry.tested) != (measured.data, measured.tested)]
-    write_json(path, {"format": FORMAT, "measured": [asdict(entry) for entry in (*others, measured)]})
-
-
-def _measured(entry: dict[str, Any]) -> Measured:
-    baselines = {
-        name: {metric: Spread(**spread) for metric, spread in metrics.items()}
-        for name, metrics in entry["baselines"].items()
-    }
-    measured = Measured(**{**entry, "baselines": baselines})
-    figures = [
-        value
-        for metrics in baselines.values()
-        for spread in metrics.values()
-        for value in (spread.mean, spread.deviation)
-    ]
-    if not all(isinstance(value, int | float) for value in (*measured.rows.values(), *figures) if value is not None):
-        raise TypeError("a figure is missing")
-    if not all(isinstance(text, str) for text in (measured.data, measured.tested, measured.command)):
-        raise TypeError("a text is missing")
-    if not isinstance(measured.seeds, list) or not isinstance(measured.machine, dict):
-        raise TypeError("seeds or machine are missing")
-    return measured
+    write_kept(path, {"format": FORMAT, "measured": [asdict(entry) for entry in (*others, measured)]})

@@ -1,13 +1,13 @@
 """What a finished run leaves: `result.json`; and which of several is best."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
+from nystromformer.files import FileStamp
+from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.tasks.finetuning.settings import Predict, RunSettings
 from nystromformer.tasks.finetuning.spread import Spread
 
@@ -22,11 +22,14 @@ class EpochMetrics:
     epoch: int
     """From 0, as in its weights' name: cp-0002.model."""
     metrics: dict[str, float]
+    __pydantic_config__ = STRICT
 
 
 @dataclass
 class RunResult:
     """A finished run."""
+
+    __pydantic_config__ = STRICT
 
     task: str
     """Such as "glue/MRPC"."""
@@ -68,6 +71,10 @@ class RunResult:
     """Examples of each split of that test data."""
     data: str = ""
     """Fingerprint of the training and validation data."""
+    unknown_epochs: list[int] = field(default_factory=list)
+    """Epochs whose validation nothing tells any more: an earlier version had it in its log alone, which was damaged."""
+    prediction_stamps: dict[str, FileStamp] = field(default_factory=dict)
+    """Of each prediction file; none in results of earlier versions."""
     format: int = FORMAT
 
     @property
@@ -95,29 +102,77 @@ class RunResult:
     def write(self, folder: Path) -> None:
         """Write `result.json`, whole or not at all."""
         data = {key: value for key, value in asdict(self).items() if key != "folder"}
-        write_json(folder / RESULT_FILE, data)
+        write_kept(folder / RESULT_FILE, data)
 
 
 def read_result(folder: Path) -> RunResult | None:
     """What a run left in its folder; None where it is not finished.
 
     Raises:
-        UserError: the file is not one of these.
+        UserError: the file is not one of these: each key and each value is checked.
     """
     path = folder / RESULT_FILE
-    if not path.is_file():
-        return None
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["format"] != FORMAT:
-            raise UserError(f"{path}: result format {data['format']}, this version reads format {FORMAT}")
-        data["epochs"] = [EpochMetrics(**epoch) for epoch in data["epochs"]]
-        return RunResult(**data, folder=str(folder))
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: expected the result of a fine-tuning run, found something else ({error}). Remove it, and the "
-            "same command writes it again."
-        ) from error
+        data = read_kept(path)
+        if data is None and not path.exists():
+            return None
+        if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
+            raise UserError(f"{path}: result format {data['format']!r:.40}, this version reads format {FORMAT}")
+        if isinstance(data, dict) and "folder" in data:
+            raise ValueError("folder: unexpected")
+        result = checked(RunResult, data)
+        _check(result)
+    except ValueError as error:
+        raise refusal(path, str(error)) from error
+    result.folder = str(folder)
+    return result
+
+
+def refusal(path: Path, reason: str) -> UserError:
+    """The error for a `result.json` that is none of this run."""
+    return UserError(
+        f"{path}: expected the result of a fine-tuning run, found something else ({reason}). Remove it, and the same "
+        "command writes it again, from the run's last weights, or by training where these were discarded; nothing else "
+        "was touched."
+    )
+
+
+def _check(result: RunResult) -> None:
+    """What types alone do not tell.
+
+    Raises:
+        ValueError: says what is impossible.
+    """
+    settings, epochs = checked(RunSettings, result.settings), [epoch.epoch for epoch in result.epochs]
+    if not settings.is_possible:
+        raise ValueError(f"settings: impossible: {settings}")
+    every = sorted(epochs + result.unknown_epochs)
+    if len(every) != settings.epochs or every != list(range(settings.epochs)) or epochs != sorted(epochs):
+        raise ValueError(f"epochs: expected 0 to {settings.epochs - 1}, found {_listed(epochs)}")
+    if epochs[-1:] != [settings.epochs - 1]:
+        raise ValueError(f"unknown_epochs: the last one, {settings.epochs - 1}, must be known")
+    names = set(result.last.metrics)
+    if result.main_metric not in names or any(set(epoch.metrics) != names for epoch in result.epochs):
+        raise ValueError(f"epochs: expected {result.main_metric} and the same metrics of each")
+    if result.predicted_epoch not in (None, *epochs):
+        raise ValueError(f"predicted_epoch: expected one of the epochs, found {result.predicted_epoch!r:.40}")
+    if not {"train", "validation"} <= result.rows.keys() or "validation" not in result.exact_share:
+        raise ValueError("rows, exact_share: expected those of train and validation")
+    counts = [*result.rows.values(), *result.test_rows.values()]
+    if not all(0 <= count < 1 << 63 for count in (*counts, result.checkpoint_step, result.length)):
+        raise ValueError("rows, length, checkpoint_step: expected counts")
+    if not all(0 <= share <= 1 for share in result.exact_share.values()) or not 1 <= result.processes < 1 << 31:
+        raise ValueError("exact_share: expected shares; processes: a number from 1 on")
+    if not all(isinstance(layer.get("name"), str) for layer in result.attention):
+        raise ValueError("attention: expected the name of each")
+    paths = [PurePosixPath(name) for name in (*result.predictions, *result.prediction_stamps)]
+    if any(path.is_absolute() or ".." in path.parts for path in paths):
+        raise ValueError("predictions: expected files in the run's folder")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = ", ".join(f"{number!r:.20}" for number in numbers[:20])
+    return f"{shown}, …" if len(numbers) > 20 else shown or "none"
 
 
 def tested_weights(results: Sequence[RunResult]) -> str:

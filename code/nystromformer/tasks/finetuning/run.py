@@ -1,4 +1,4 @@
-"""One fine-tuning run in its folder: train, or go on; and predict with its best epoch's weights or its last's."""
+"""One fine-tuning run in its folder: train, or go on."""
 
 import hashlib
 import json
@@ -22,22 +22,17 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
-from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.finished import Outcome, RunFiles
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
-from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, read_result
+from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.settings import RunSettings, Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import epoch_name, find_checkpoints, load_weights, remove_old
-from nystromformer.training.log import read_log
-from nystromformer.training.run_record import read_record
-from nystromformer.wording import number_of
+from nystromformer.training.checkpoint import find_checkpoints
 
 logger = logging.getLogger(__name__)
 
-PREDICTIONS = "predictions"
 _NO_EFFECT = {"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing"}
 """Keys of the section "model" that change how a result is computed, not which."""
 
@@ -105,12 +100,12 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
 
 def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
     """Where a run's files lie, below the experiment's checkpoints."""
-    sign = _hash(identity(setup, splits, settings))[:8]
+    sign = digest(identity(setup, splits, settings))[:8]
     readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-epoch{settings.epochs}-seed{settings.seed}"
     return setup.experiment.checkpoints / setup.definition.name / f"{setup.pretrained.name}-{readable}-{sign}"
 
 
-def _hash(facts: Mapping[str, Any]) -> str:
+def digest(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -121,9 +116,10 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
     Raises:
         UserError: the folder cannot be used, the checkpoint does not fit, or the run has diverged.
     """
-    folder, group = run_folder(setup, splits, settings), setup.group
+    files, group = files_of(setup, splits, settings), setup.group
+    folder = files.folder
     with held_folder(folder, group):
-        result = group.on_main(lambda: _finished(setup, splits, settings, folder))
+        result = group.on_main(lambda: _finished(setup, splits, files))
         if result is not None:
             say(group, "%s: done already", folder)
             return result
@@ -134,6 +130,8 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
         saved = newest(folder, group, partial(_say_division, facts=facts))
         if saved is not None:
             resume(trainer, saved)
+            if "history" not in saved.content:
+                trainer.state.history = group.on_main(partial(files.recall, saved))
             saved = None  # a second copy of weights and optimizer, for as long as the run takes
         say(group, "%s", folder)
         stopped_by = trainer.run()
@@ -141,24 +139,43 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
             return stopped_by
 
         def finish() -> RunResult:
-            _result(setup, splits, settings, folder).write(folder)
-            result = _finished(setup, splits, settings, folder)
-            assert result is not None, "it was written just now"
+            result = _result(setup, splits, settings, files.outcome(trainer.state.history))
+            result.write(folder)
+            files.clean_up(result, trainer.state.best)
             return result
 
         return group.on_main(finish)
 
 
-def _finished(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -> RunResult | None:
-    """The result of a finished run, whose folder is left with the weights of the best epoch and the last."""
-    result = read_result(folder)
-    last = folder / f"{epoch_name(settings.epochs - 1)}.model"
-    if result is None and last.is_file() and not find_checkpoints(folder):
-        # Somebody removed the result of a finished run: its log has all that it is made of.
-        _result(setup, splits, settings, folder).write(folder)
-        result = read_result(folder)
-    if result is not None and (record := read_record(folder)) is not None:
-        remove_old(folder, record, 0, {result.best.epoch, result.last.epoch})
+def files_of(setup: Setup, splits: Splits, settings: RunSettings) -> RunFiles:
+    """A run's folder, and what tells its own files from others."""
+    return RunFiles(
+        folder=run_folder(setup, splits, settings),
+        identity=identity(setup, splits, settings),
+        task=setup.definition.name,
+        checkpoint_sha256=setup.pretrained.sha256,
+        settings=settings,
+        steps_per_epoch=settings.steps_per_epoch(len(splits.train)),
+        main_metric=setup.definition.main_metric,
+    )
+
+
+def _finished(setup: Setup, splits: Splits, files: RunFiles) -> RunResult | None:
+    """The result of a finished run; made again from its last weights where somebody removed it.
+
+    Raises:
+        UserError: it is damaged, or not this run's; nothing is removed then.
+    """
+    result = read_result(files.folder)
+    if result is not None:
+        files.check(result)
+        files.clean_up_after_kill(result)
+        return result
+    is_over = files.weights(files.settings.epochs - 1).is_file() and not find_checkpoints(files.folder)
+    if not is_over:
+        return None
+    result = _result(setup, splits, files.settings, files.of_finished())
+    result.write(files.folder)
     return result
 
 
@@ -167,56 +184,6 @@ def _say_division(saved: Saved, facts: Mapping[str, Any]) -> None:
     for key, now in facts["division"].items():
         if (before := saved.content["division"].get(key)) != now:
             logger.info("changed since %s: %s: %s in the checkpoint, %s now", saved.path.name, key, before, now)
-
-
-def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> None:
-    """Write a finished run's predictions, by the weights of the epoch that the sweep asks for, and what they reach on
-    test data into its result.
-
-    Raises:
-        UserError: the weights are not there any more, or do not fit.
-    """
-    folder, group = run_folder(setup, splits, result.run), setup.group
-    epoch = result.choose(setup.sweep.predict).epoch
-    path = folder / f"{epoch_name(epoch)}.model"
-    with held_folder(folder, group):
-        if not group.on_main(path.is_file):
-            say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
-            return
-        everything = splits.validation | dict(test)
-        count = sum(len(examples) for examples in everything.values())
-        say(group, "predicting %s with %s", number_of(count, "example"), path)
-        model = setup.definition.target.build(setup.config.model)
-        content = group.check(lambda: read_checkpoint(path))
-        group.check(lambda: load_weights(model, content["model"], path))
-        finetuning = _finetuning(setup, splits, result.run, model)
-        finetuning.model.eval()
-        with torch.no_grad(), setup.device.autocast():
-            scores = {name: finetuning.scores(examples) for name, examples in everything.items()}
-
-        def write() -> None:
-            target = folder / PREDICTIONS
-            result.test_metrics = setup.definition.write(splits, test, scores, target)
-            result.predictions = sorted(str(file.relative_to(folder)) for file in target.iterdir())
-            result.predicted, result.predicted_epoch = test_fingerprint(test), epoch
-            result.test_rows = {name: len(examples) for name, examples in test.items() if examples.labels is not None}
-            result.write(folder)
-
-        group.on_main(write)
-        say(group, "predictions: %s", folder / PREDICTIONS)
-
-
-def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> bool:
-    """Whether a run's predictions are there, of these test data and by the weights that the sweep asks for."""
-    folder = run_folder(setup, splits, result.run)
-    there = bool(result.predictions) and all((folder / name).is_file() for name in result.predictions)
-    asked = result.choose(setup.sweep.predict).epoch
-    return there and result.predicted == test_fingerprint(test) and result.tested_epoch == asked
-
-
-def test_fingerprint(test: Mapping[str, Examples]) -> str:
-    """Equal for equal test data."""
-    return _hash({name: examples.fingerprint for name, examples in test.items()})
 
 
 def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetuning, dict[str, Any]]:
@@ -237,10 +204,10 @@ def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetun
         "finetuning": identity(setup, splits, settings),
         "division": {"processes": group.size, "gpu_setting.inst_per_gpu": config.gpu_setting.inst_per_gpu},
     }
-    return _finetuning(setup, splits, settings, model), facts
+    return assembled(setup, splits, settings, model), facts
 
 
-def _finetuning(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Module) -> Finetuning:
+def assembled(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Module) -> Finetuning:
     """The trainable of a model, which is placed on the device."""
     definition = setup.definition
     assert isinstance(model.encoder, nn.Module)
@@ -275,16 +242,10 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
     )
 
 
-def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -> RunResult:
+def _result(setup: Setup, splits: Splits, settings: RunSettings, outcome: Outcome) -> RunResult:
     attentions = setup.config.model.attentions
     facts = identity(setup, splits, settings)
     family = {**facts, "settings": {key: value for key, value in facts["settings"].items() if key != "seed"}}
-    passing = ("type", "step", "epoch", "time")
-    epochs = {
-        record["epoch"]: {key: value for key, value in record.items() if key not in passing}
-        for record in read_log(folder / "log.jsonl")
-        if record["type"] == "validation"
-    }
     return RunResult(
         task=setup.definition.name,
         experiment=setup.experiment.folder.resolve().name,
@@ -294,17 +255,18 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, folder: Path) -
         attention=[attention.model_dump(mode="json") for attention in attentions],
         settings=asdict(settings),
         length=setup.loading.length,
-        family=_hash(family)[:16],
+        family=digest(family)[:16],
         main_metric=setup.definition.main_metric,
-        epochs=[EpochMetrics(epoch, metrics) for epoch, metrics in sorted(epochs.items())],
+        epochs=outcome.epochs,
+        unknown_epochs=outcome.unknown,
         rows={name: len(examples) for name, examples in splits.named.items()},
         exact_share=exact_shares(splits, attentions),
-        warnings=splits.warnings,
+        warnings=splits.warnings + outcome.warnings,
         command=setup.sweep.command,
         version=nystromformer.__version__,
         device=str(setup.device),
         processes=setup.group.size,
-        folder=str(folder),
+        folder=str(run_folder(setup, splits, settings)),
         data=splits.fingerprint,
     )
 

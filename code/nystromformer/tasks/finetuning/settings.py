@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from nystromformer.errors import UserError
+from nystromformer.kept import STRICT
 
 T = TypeVar("T", int, float)
 Predict = Literal["best", "last"]
@@ -27,6 +28,18 @@ class RunSettings:
     """Batches to a pool of examples sorted by length; 1: no sorting."""
     pad_to: int | None
     """Tokens of every row; None: as many as the longest row of the batch."""
+    __pydantic_config__ = STRICT
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the values are within what the flags take."""
+        counts = (self.batch_size, self.epochs, self.bucket, 1 if self.pad_to is None else self.pad_to)
+        return (
+            all(1 <= count < 1 << 63 for count in counts)
+            and 0 <= self.seed < 1 << 64
+            and 0 < self.learning_rate < float("inf")
+            and 0 <= self.warmup <= 1
+        )
 
     def __str__(self) -> str:
         return f"batch {self.batch_size}, learning rate {self.learning_rate:g}, seed {self.seed}"

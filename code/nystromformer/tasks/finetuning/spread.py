@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from nystromformer.kept import STRICT
+
 Mark = Literal["", "≈", "<"]
 
 MARKS = (
@@ -23,6 +25,7 @@ class Spread:
 
     mean: float
     deviation: float | None
+    __pydantic_config__ = STRICT
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":

@@ -14,8 +14,9 @@ from nystromformer.tasks.experiment.run import held_folder, say
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.measured import BASELINES, read_baselines
+from nystromformer.tasks.finetuning.predicted import has_predictions, predict
 from nystromformer.tasks.finetuning.results import RunResult, best_combination
-from nystromformer.tasks.finetuning.run import Setup, exact_shares, has_predictions, predict, run_folder, train
+from nystromformer.tasks.finetuning.run import Setup, exact_shares, run_folder, train
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
 from nystromformer.training import Device, Group

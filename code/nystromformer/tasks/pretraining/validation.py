@@ -1,6 +1,5 @@
 """Scoring the checkpoints of an experiment folder on the validation rows."""
 
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_json
+from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.model import PretrainingModel
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.door import open_scoring
@@ -33,6 +32,18 @@ class Score:
     checkpoint: str
     step: int
     metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _File:
+    """The file of scores, in which metrics stand beside a checkpoint's name and step."""
+
+    rows: int
+    masked_tokens: int
+    scores: list[dict[str, str | int | float]]
+    baselines: dict[str, float]
+    available_rows: int | None = None
+    __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
@@ -105,23 +116,42 @@ def write_validation(result: Validation, path: Path) -> None:
         "baselines": result.baselines,
         "scores": [{"checkpoint": s.checkpoint, "step": s.step, **s.metrics} for s in result.scores],
     }
-    write_json(path, data)
+    write_kept(path, data)
 
 
 def read_validation(path: Path) -> Validation:
     """Read what `write_validation` wrote.
 
     Raises:
-        UserError: not there.
+        UserError: not there, or damaged.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; run code/run_validation.py for this folder first")
-    data = json.loads(path.read_text(encoding="utf-8"))
-    scores = [
-        Score(s["checkpoint"], s["step"], {k: v for k, v in s.items() if k not in ("checkpoint", "step")})
-        for s in data["scores"]
-    ]
-    return Validation(data["rows"], data["masked_tokens"], scores, data["baselines"], data.get("available_rows"))
+    try:
+        data = read_kept(path)
+        if data is None and not path.exists():
+            raise UserError(f"{path}: no such file; run code/run_validation.py for this folder first")
+        file = checked(_File, data)
+        scores = [
+            Score(name, step, checked(dict[str, float], metrics)) for name, step, metrics in map(_parts, file.scores)
+        ]
+        if not scores or any("loss" not in score.metrics for score in scores):
+            raise ValueError("scores: expected at least one, and the loss of each")
+    except ValueError as error:
+        raise UserError(
+            f"{path}: expected the scores of code/run_validation.py, found something else ({error}). Run it again."
+        ) from error
+    return Validation(file.rows, file.masked_tokens, scores, file.baselines, file.available_rows)
+
+
+def _parts(score: dict[str, str | int | float]) -> tuple[str, int, dict[str, Any]]:
+    """Of a score in the file: its checkpoint, step and metrics.
+
+    Raises:
+        ValueError: it lacks one.
+    """
+    checkpoint, step = (score.pop(key, None) for key in ("checkpoint", "step"))
+    if not isinstance(checkpoint, str) or not isinstance(step, int):
+        raise ValueError("scores: expected the checkpoint and the step of each")
+    return checkpoint, step, score
 
 
 def table(result: Validation) -> str:

@@ -1,0 +1,84 @@
+"""JSON files that this project wrote, read again: nothing that they say counts before all of it is checked."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from nystromformer.config.messages import dotted, quoted
+from nystromformer.config.parse import parse_json
+from nystromformer.errors import UserError
+from nystromformer.files import write_json
+
+T = TypeVar("T")
+
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+"""For a dataclass' `__pydantic_config__`: every key is known, and every value as it was written."""
+_LONGEST = 64 << 20
+"""Bytes of such a file; it has kilobytes."""
+_SHA256 = "sha256"
+"""The last key of such a file: of all others, whatever their order and the space between them."""
+
+
+def write_kept(path: Path, data: Mapping[str, Any]) -> None:
+    """Write JSON with a checksum, whole or not at all.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    write_json(path, {**data, _SHA256: _checksum(data)})
+
+
+def read_kept(path: Path) -> Any:
+    """The JSON of a file, without its checksum, which files of earlier versions have not; None where there is no file.
+
+    Raises:
+        UserError: it cannot be read.
+        ValueError: it is not JSON, has a key twice, or is not as it was written; says where.
+    """
+    if not os.path.lexists(path):
+        return None
+    if not path.is_file():
+        raise UserError(f"{path}: expected a file, found something else: move it away")
+    try:
+        if (size := path.stat().st_size) > _LONGEST:
+            raise ValueError(f"{size:,} bytes, which is more than such a file has")
+        data, problems = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
+    if problems:
+        raise ValueError(str(problems[0]))
+    if isinstance(data, dict) and _SHA256 in data:
+        sha256 = data.pop(_SHA256)
+        if sha256 != _checksum(data):
+            raise ValueError(f"not as it was written: its {_SHA256} is that of other values")
+    return data
+
+
+def _checksum(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def checked(kind: type[T], data: object) -> T:
+    """Parsed JSON as a value of a type whose dataclasses are `STRICT`.
+
+    Raises:
+        ValueError: names the first key that does not fit.
+    """
+    try:
+        # As text, in which a list may stand for a tuple, and an object for a dataclass.
+        return TypeAdapter(kind).validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        first, *others = error.errors(include_url=False, include_context=False)
+        more = f" (and {len(others)} more)" if others else ""
+        where = f"{dotted(first['loc'])}: " if first["loc"] else ""
+        text = f"{first['msg'][0].lower()}{first['msg'][1:]}".replace("input should be", "expected")
+        if first["type"] not in ("missing", "unexpected_keyword_argument"):
+            text += f", found {quoted(first['input'])}"
+        raise ValueError(f"{where}{text}{more}") from None

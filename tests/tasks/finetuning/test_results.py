@@ -1,0 +1,391 @@
+"""What a run reached comes from its checkpoints: no damage to log or result changes it or removes a file."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from finetuning import copy_of, sweep, write_sst2
+from small import CPU
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.finetuning.finished import RunFiles
+from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.task import Glue
+from nystromformer.training import Trainer
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import find_checkpoints
+
+ACCURACIES = (0.9, 0.1, 0.5)
+"""The best of the epochs is the first."""
+KEPT = {"cp-0000.model", "cp-0002.model"}
+LOSE = Callable[[bytes], bytes]
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing is done after it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A copy of an experiment with a run, and its data."""
+
+    experiment: Path
+    glue: Path
+
+    @property
+    def run(self) -> Path:
+        (folder,) = (self.experiment / "model" / "glue" / "SST-2").glob("cp-*")
+        return folder
+
+    def finetune(self, **changes: Any) -> RunResult:
+        """The result of the command, in which an epoch's validation is as scripted."""
+        done = {checkpoint.epoch for folder in self._runs() for checkpoint in find_checkpoints(folder)}
+        accuracies = iter(ACCURACIES[max(done, default=-1) + 1 :])
+        definition = Glue(find_tasks("SST-2")[0], self.glue)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Glue, "metrics", lambda *_: {"accuracy": next(accuracies)})
+            experiment = open_experiment(self.experiment)
+            (result,) = finetune(experiment, definition, sweep(epochs=3, **changes), CPU).results
+        return result
+
+    def _runs(self) -> list[Path]:
+        return list((self.experiment / "model" / "glue" / "SST-2").glob("cp-*"))
+
+    @property
+    def contents(self) -> dict[str, bytes]:
+        files = [path for path in sorted(self.run.rglob("*")) if path.is_file()]
+        return {str(path.relative_to(self.run)): path.read_bytes() for path in files}
+
+    @property
+    def weights(self) -> set[str]:
+        return {path.name for path in self.run.glob("cp-*")}
+
+
+def killed(place: Place, method: str, after: int) -> None:
+    """Run the command until a method of the trainer or of the run's files was called so many times."""
+    owner: Any = Trainer if hasattr(Trainer, method) else RunFiles
+    original, calls = getattr(owner, method), []
+
+    def counted(*args: Any) -> Any:
+        if len(calls) == after:
+            raise Killed
+        calls.append(None)
+        return original(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, method, counted)
+        with pytest.raises(Killed):
+            place.finetune()
+
+
+@pytest.fixture(scope="module")
+def originals(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Place]:
+    """A finished run, one killed when its second epoch had its checkpoint, and one before its cleaning up."""
+    folder = tmp_path_factory.mktemp("results")
+    glue = write_sst2(folder / "glue")
+    places = {name: Place(folder / name, glue) for name in ("finished", "halfway", "uncleaned")}
+    for place in places.values():
+        copy_of(source, place.experiment)
+    places["finished"].finetune()
+    killed(places["halfway"], "_end_epoch", 2)
+    killed(places["uncleaned"], "clean_up", 0)
+    return places
+
+
+@pytest.fixture
+def place(originals: dict[str, Place], tmp_path: Path) -> Callable[[str], Place]:
+    def copied(name: str) -> Place:
+        shutil.copytree(originals[name].experiment, tmp_path / name)
+        return Place(tmp_path / name, originals[name].glue)
+
+    return copied
+
+
+def forgetting(path: Path) -> None:
+    """Make a checkpoint one of a version that did not remember its validations."""
+    content = read_checkpoint(path)
+    content["format"] = 1
+    del content["history"]
+    content.get("progress", {}).pop("history", None)
+    write_checkpoint(content, path)
+
+
+def earlier_version(place: Place) -> Place:
+    for path in place.run.glob("cp-*"):
+        forgetting(path)
+    return place
+
+
+def without_validation(epoch: int) -> LOSE:
+    def changed(log: bytes) -> bytes:
+        lines = log.splitlines(keepends=True)
+        return b"".join(x for x in lines if not (b'"validation"' in x and b'"epoch": %d' % epoch in x))
+
+    return changed
+
+
+DAMAGES: dict[str, LOSE] = {
+    "blank line first": lambda log: b"\n" + log,
+    "binary line first": lambda log: bytes(range(128, 256)) + b"\n" + log,
+    "nested line first": lambda log: b"[" * 100_000 + b"\n" + log,
+    "a list first": lambda log: b"[]\n" + log,
+    "keys are missing": lambda log: log.replace(b'"step"', b'"stop"'),
+    "types are others": lambda log: log.replace(b'"epoch": ', b'"epoch": "x", "y": '),
+    "a better epoch": lambda log: log.replace(b'"accuracy": 0.1', b'"accuracy": 0.99'),
+    "an epoch is missing": without_validation(0),
+    "cut": lambda log: log[: len(log) // 2],
+    "emptied": lambda log: b"",
+    "zeros": lambda log: bytes(len(log)),
+}
+
+
+def facts(result: RunResult) -> list[tuple[int, float]]:
+    return [(epoch.epoch, epoch.metrics["accuracy"]) for epoch in result.epochs]
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_log_changes_no_result_of_a_resumed_run(damage: LOSE, place: Callable[[str], Place]) -> None:
+    run, whole = place("halfway"), place("finished")
+    log = run.run / "log.jsonl"
+    log.write_bytes(damage(log.read_bytes()))
+    result = run.finetune()
+    assert facts(result) == list(enumerate(ACCURACIES))
+    assert result.best.epoch == 0
+    assert result == read_result(run.run)
+    assert result.epochs == getattr(read_result(whole.run), "epochs", None)
+    assert run.weights == KEPT
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES.values(), None], ids=[*DAMAGES, "gone"])
+def test_a_lost_result_is_made_of_the_last_weights(damage: LOSE | None, place: Callable[[str], Place]) -> None:
+    run = place("finished")
+    before = read_result(run.run)
+    log = run.run / "log.jsonl"
+    if damage is None:
+        log.unlink()
+    else:
+        log.write_bytes(damage(log.read_bytes()))
+    (run.run / "result.json").unlink()
+    shutil.rmtree(run.run / "predictions")
+    assert before is not None
+    assert run.finetune().epochs == before.epochs
+    assert run.weights == KEPT
+
+
+def changed_result(run: Place, change: Callable[[dict[str, Any]], object]) -> None:
+    path = run.run / "result.json"
+    data = json.loads(path.read_text())
+    del data["sha256"]  # else it would tell
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data["epochs"][2].update(epoch=7),
+        lambda data: data["epochs"].pop(),
+        lambda data: data["epochs"][1]["metrics"].update(accuracy=0.99),
+        lambda data: data["epochs"].reverse(),
+        lambda data: data.update(epochs=data["epochs"][1:], unknown_epochs=[0]),
+        lambda data: data.update(main_metric="loss"),
+        lambda data: data.update(task="glue/RTE"),
+        lambda data: data.update(checkpoint_sha256="0" * 64),
+        lambda data: data["settings"].update(seed=7),
+        lambda data: data.pop("epochs"),
+    ],
+)
+def test_a_result_that_contradicts_its_run_is_refused_and_nothing_changes(
+    change: Callable[[dict[str, Any]], object], place: Callable[[str], Place]
+) -> None:
+    for run in (place("finished"), place("uncleaned")):
+        changed_result(run, change)
+        before = run.contents
+        with pytest.raises(UserError, match=r"result\.json: .* Remove it, and the same command writes it again"):
+            run.finetune()
+        assert run.contents == before
+        (run.run / "result.json").unlink()
+        assert facts(run.finetune()) == list(enumerate(ACCURACIES)), "as the message says"
+        assert run.weights == KEPT
+
+
+def test_a_finished_run_is_only_read(place: Callable[[str], Place], caplog: pytest.LogCaptureFixture) -> None:
+    """Also where somebody put a checkpoint there that is none of its own, or is damaged."""
+    run = place("finished")
+    before = run.contents
+    run.finetune()
+    assert run.contents == before
+    other = read_checkpoint(run.run / "cp-0002.model") | {"finetuning": {"task": "another"}}
+    write_checkpoint(other, run.run / "cp-0009.cp")
+    (run.run / "cp-0001.model").write_bytes(b"mine")
+    before = run.contents
+    run.finetune()
+    assert run.contents == before
+    assert "cp-0009.cp: a checkpoint of another run than the folder's; the checkpoints" in caplog.text
+    (run.run / "cp-0009.cp").write_bytes(b"PK")
+    before = run.contents
+    run.finetune()
+    assert run.contents == before
+
+
+def test_a_kill_before_the_cleaning_up_is_made_up_for(place: Callable[[str], Place]) -> None:
+    run = place("uncleaned")
+    assert {"result.json"} <= set(run.contents)
+    assert len(run.weights) > 2
+    assert facts(run.finetune()) == list(enumerate(ACCURACIES))
+    assert run.weights == KEPT
+
+
+@pytest.mark.parametrize("name", ["cp-0000.model", "cp-0002.model"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "another's"])
+def test_nothing_goes_before_the_weights_that_stay_are_read_whole(
+    name: str, damage: str, place: Callable[[str], Place], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = place("uncleaned")
+    path = run.run / name
+    whole = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes((run.run / ({*KEPT} - {name}).pop()).read_bytes())
+    before = run.weights
+    # Of the first epoch there is no .cp any more: the weights are lost, and so nothing goes.
+    if name == "cp-0000.model":
+        with pytest.raises(UserError, match=r"cp-0000\.model"):
+            run.finetune()
+        assert run.weights == before
+        assert "so no checkpoint of the finished run is removed" in caplog.text
+    else:
+        run.finetune()
+        assert run.weights == KEPT
+        assert read_checkpoint(path)["epoch"] == 2
+        assert "made again from cp-0002.cp" in caplog.text
+
+
+def test_a_run_of_an_earlier_version_takes_the_epochs_before_from_its_log(place: Callable[[str], Place]) -> None:
+    run = earlier_version(place("halfway"))
+    result = run.finetune()
+    assert facts(result) == list(enumerate(ACCURACIES))
+    assert not result.unknown_epochs
+    history = read_checkpoint(run.run / "cp-0002.model")["history"]
+    assert [one["epoch"] for one in history] == [0, 1, 2]
+    assert run.weights == KEPT
+
+
+@pytest.mark.parametrize(
+    "damage", ["keys are missing", "types are others", "a better epoch", "an epoch is missing", "emptied", "zeros"]
+)
+def test_where_that_log_is_not_whole_the_epochs_are_unknown_and_no_weights_go(
+    damage: str, place: Callable[[str], Place], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = earlier_version(place("halfway"))
+    log = run.run / "log.jsonl"
+    log.write_bytes(DAMAGES[damage](log.read_bytes()))
+    result = run.finetune()
+    assert facts(result) == [(2, 0.5)]
+    assert result.unknown_epochs == [0, 1]
+    assert any("the validation of epochs 0 and 1 is unknown" in warning for warning in result.warnings)
+    assert "those of epochs 0 and 1 stay unknown" in caplog.text
+    assert run.weights >= KEPT, "the first epoch's is the best by the checkpoint's own record"
+    before = run.contents
+    assert run.finetune() == result
+    assert run.contents == before
+    assert "the validation of epochs 0 and 1 is unknown" in " ".join(result.warnings)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_finished_run_of_an_earlier_version_without_its_result(is_whole: bool, place: Callable[[str], Place]) -> None:
+    run = earlier_version(place("finished"))
+    (run.run / "result.json").unlink()
+    if is_whole:
+        assert facts(run.finetune()) == list(enumerate(ACCURACIES))
+    else:
+        log = run.run / "log.jsonl"
+        log.write_bytes(without_validation(1)(log.read_bytes()))
+        before = run.contents
+        with pytest.raises(UserError, match=r"result\.json: is not there and cannot be made again: cp-0002\.model is"):
+            run.finetune()
+        assert run.contents == before
+    assert run.weights == KEPT
+
+
+def test_a_kill_of_an_earlier_version_before_its_cleaning_up(place: Callable[[str], Place]) -> None:
+    run = earlier_version(place("uncleaned"))
+    run.finetune()
+    assert run.weights == KEPT
+
+
+@pytest.mark.parametrize("name", ["SST-2.tsv", "dev.tsv", "test.tsv"])
+@pytest.mark.parametrize("damage", ["emptied", "cut", "same size", "gone"])
+def test_predictions_that_are_not_as_written_are_made_again(
+    name: str, damage: str, place: Callable[[str], Place]
+) -> None:
+    run = place("finished")
+    path = run.run / "predictions" / name
+    whole = path.read_bytes()
+    (path.parent / "notes.txt").write_text("mine")
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes({"emptied": b"", "cut": whole[:-5], "same size": whole[:-2] + b"7\n"}[damage])
+    result = run.finetune()
+    assert path.read_bytes() == whole
+    assert result.predictions == [f"predictions/{name}" for name in ("SST-2.tsv", "dev.tsv", "test.tsv")]
+    assert (path.parent / "notes.txt").read_text() == "mine"
+    before = run.contents
+    run.finetune()
+    assert run.contents == before
+
+
+def test_emptied_predictions_of_an_earlier_version_are_made_again(place: Callable[[str], Place]) -> None:
+    run = place("finished")
+    changed_result(run, lambda data: data.pop("prediction_stamps"))
+    before = run.contents
+    run.finetune()
+    assert run.contents == before
+    path = run.run / "predictions" / "dev.tsv"
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+    assert run.finetune().prediction_stamps.keys() == {f"predictions/{x}.tsv" for x in ("SST-2", "dev", "test")}
+    assert path.read_bytes() == whole
+
+
+def test_where_the_weights_are_gone_damaged_predictions_are_an_error(place: Callable[[str], Place]) -> None:
+    run = place("finished")
+    run.finetune(discard_weights=True)
+    assert not run.weights
+    run.finetune(discard_weights=True)
+    path = run.run / "predictions" / "dev.tsv"
+    path.write_bytes(b"")
+    before = run.contents
+    with pytest.raises(UserError, match=r"dev\.tsv: not as it was written, and the weights .* were discarded"):
+        run.finetune()
+    assert run.contents == before
+
+
+def test_the_weights_of_another_epoch_do_not_predict(place: Callable[[str], Place]) -> None:
+    run = place("finished")
+    (run.run / "predictions" / "dev.tsv").unlink()
+    (run.run / "cp-0000.model").write_bytes((run.run / "cp-0002.model").read_bytes())
+    with pytest.raises(UserError, match=r"cp-0000\.model: the weights of epoch 2 under another one's name"):
+        run.finetune()
+    (run.run / "cp-0000.model").unlink()
+    with pytest.raises(UserError, match=r"cp-0000\.model: the weights to predict with are not there, though cp-0002"):
+        run.finetune()
+
+
+def test_a_healthy_run_warns_of_nothing(place: Callable[[str], Place], caplog: pytest.LogCaptureFixture) -> None:
+    run = place("halfway")
+    run.finetune()
+    run.finetune()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
