@@ -15,6 +15,7 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from nystromformer.container.spec import IMAGE
+from nystromformer.container.ssh import SCHEME, ssh_client
 from nystromformer.errors import UserError
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
@@ -78,7 +79,10 @@ def connect(environment: Mapping[str, str] = os.environ) -> Engine:
     """
     address = engine_address(environment)
     try:
-        client = docker.from_env(timeout=_SECONDS, use_ssh_client=True, environment=dict(environment))
+        if address.startswith(SCHEME):
+            client = ssh_client(address, _SECONDS)
+        else:
+            client = docker.from_env(timeout=_SECONDS, environment=dict(environment))
         client.ping()
     except (DockerException, requests.RequestException, OSError, ValueError) as error:
         raise NoEngine(_unreachable(address, error)) from error
@@ -156,6 +160,11 @@ _NO_GPU_DRIVER = "could not select device driver"
 
 
 def _unreachable(address: str, error: Exception) -> str:
+    if address.startswith(SCHEME):
+        return (
+            f"no container engine answers at {address} ({_reason(error)}). Needed: `ssh HOST docker version` answers, "
+            "without a question where no terminal is"
+        )
     causes = list(_chain(error))
     if any(isinstance(cause, PermissionError) for cause in causes):
         return (
