@@ -148,6 +148,9 @@ def test_what_cannot_start_says_why_and_leaves_no_container(
     refused = launch("pretrain", folder, "--dataset", dataset, "--gpus", "0", status=2)
     assert "broken-pretrain failed (2)" in refused.stderr
     assert "--device cuda: this machine has 0 CUDA devices" in refused.stderr
+    assert "--gpus none" in refused.stderr
+    several = launch("pretrain", folder, "--dataset", dataset, "--gpus", "0,1", status=2)
+    assert "this container sees no GPU, though it was started to use 2" in several.stderr
     everything = launch("pretrain", folder, "--dataset", dataset, status=2)
     assert "this container sees no GPU" in everything.stderr
     missing = launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", "--image", "absent", status=2)

@@ -96,9 +96,7 @@ def test_one_connection_serves_many_requests(write: Write, fake: FakeEngine) -> 
     assert len(program.calls) <= 2, "one for asking which version is spoken, and one for the rest"
 
 
-def test_a_context_and_the_path_of_a_socket(
-    tmp_path: Path, fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_context_and_the_path_of_a_socket(tmp_path: Path, fake: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     program = write_ssh(tmp_path / "ssh", "unix:///nowhere")
     monkeypatch.setenv("PATH", on_path(program))
     engine = connect({"DOCKER_HOST": f"ssh://machine{fake.url.removeprefix('unix://')}"})

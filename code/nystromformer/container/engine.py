@@ -57,6 +57,13 @@ class Engine:
             options = self.client.info().get("SecurityOptions") or []
         return any("rootless" in str(option) for option in options)
 
+    @cached_property
+    def is_podman(self) -> bool:
+        """Whether it is Podman, which speaks Docker's language with exceptions."""
+        with clear_errors("asking the engine what it is"):
+            parts = self.client.version().get("Components") or []
+        return any("podman" in str(part.get("Name")).lower() for part in parts)
+
 
 def is_local_address(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the engine that is asked for is of this machine, be it there or not.
@@ -146,6 +153,8 @@ def _refusal(error: APIError, image: str | None) -> str:
     lowered = said.lower()
     if error.status_code == 404 and image and ("image" in lowered or image in lowered):
         return _missing_image(image)
+    if "unknown device" in lowered:
+        return f"--gpus names a GPU that the engine's machine does not have ({said}); `nvidia-smi -L` there lists them"
     if _NO_GPU_DRIVER in lowered or "nvidia-container" in lowered or "nvidia.com/gpu" in lowered:
         return (
             f"the engine cannot give GPUs to containers ({said}). Install the NVIDIA Container Toolkit on its machine "
