@@ -184,7 +184,7 @@ def test_rootless_or_not(fake: FakeEngine) -> None:
         (
             500,
             "nvidia-container-cli: device error: 5: unknown device",
-            "--gpus names a GPU that the engine's machine does",
+            "--gpus names a GPU that the engine's",
         ),
         (500, "unresolvable CDI devices nvidia.com/gpu=all", "the engine cannot give GPUs to containers"),
         (

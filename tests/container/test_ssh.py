@@ -1,4 +1,4 @@
-"""An engine that is reached with the program ssh: the same requests as on a socket, and ssh's own words where it fails."""
+"""An engine that is reached with the program ssh: the same as on a socket, and ssh's own words where it fails."""
 
 import shutil
 import signal

@@ -47,8 +47,8 @@ def start(engine: Engine, spec: RunSpec) -> Job:
 
 
 def _make(engine: Engine, spec: RunSpec) -> str:
-    """Make a container; returns its id. Others may be at the same at the same time: where the engine says that something
-    is not as it was looked at, it is looked at again.
+    """Make a container; returns its id. Other launchers may make it at the same time: where the engine says that
+    something is not as it was looked at, it is looked at again.
 
     Raises:
         UserError: another one does the same work, or has the name.

@@ -1,7 +1,8 @@
 """`python3 -m nystromformer.container.per_gpu [--expect N] SCRIPT FLAGS...`: run a script in one process for each GPU.
 
 What is seen in the container counts, so that nobody has to know the machine; where it is started for N GPUs, there have
-to be as many, which torchrun would not say in words. A single GPU needs no torchrun, whose exit status does not tell a stop from a failure.
+to be as many, which torchrun would not say in words. A single GPU needs no torchrun, whose exit status does not tell a
+stop from a failure.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def command(num_gpus: int, argv: Sequence[str]) -> tuple[str, ...]:
     if num_gpus < max(1, processes):
         raise UserError(
             f"this container sees {number_of(num_gpus, 'GPU') if num_gpus else 'no GPU'}, though it was started to use "
-            f"{started_for}: does the engine's machine have them, does the engine have the NVIDIA Container Toolkit, and "
+            f"{started_for}: does the engine's machine have them, and the NVIDIA Container Toolkit, and "
             "was it asked for GPUs (docker run --gpus all)? On CPUs: launch.py … --gpus none"
         )
     return (*(("python3",) if processes == 1 else torchrun(processes)), *argv)

@@ -123,8 +123,8 @@ class RunSpec:
             )
         if self.restart in _RESTART_FOR_EVER:
             raise UserError(
-                f"--restart {self.restart}: would start a finished run again, for ever. --restart on-failure:3 starts one "
-                "that failed, three times at the most; --restart on-failure as often as it fails"
+                f"--restart {self.restart}: would start a finished run again, for ever. --restart on-failure:3 starts "
+                "one that failed, three times at the most; --restart on-failure as often as it fails"
             )
         if not _RESTART.fullmatch(self.restart):
             raise UserError(f"--restart {self.restart}: expected no, on-failure or on-failure:N")

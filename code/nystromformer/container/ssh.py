@@ -1,8 +1,8 @@
 """Docker's API through the `ssh` program, as docker's own command does it: `ssh MACHINE docker system dial-stdio`.
 
-docker-py has the same, but imports paramiko even where the program is used, gives an engine that does not answer no time
-limit, and keeps to itself what ssh says. Here a connection is a socket whose other end is ssh's stdin and stdout, so that
-time limits and streams are those of a local engine.
+docker-py has the same, but imports paramiko even where the program is used, waits for ever for an engine that does not
+answer, and keeps to itself what ssh says. Here a connection is a socket whose other end is ssh's stdin and stdout, so
+that time limits and streams are those of a local engine.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Target:
         has_more = parts.password is not None or parts.query or parts.fragment
         if not parts.hostname or re.match(r"-|.*\s", parts.hostname) or has_more:
             raise ValueError(
-                "expected ssh://[user@]host[:port], or that with the path of the engine's socket behind it"
+                "expected ssh://[user@]host[:port], or that with the path of a socket behind it"
             )
         host = parts.netloc.rpartition("@")[2]  # hostname is in small letters, which aliases need not be
         host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
