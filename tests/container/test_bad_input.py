@@ -74,6 +74,25 @@ def test_flags(refused: Refused, words: Words, flags: list[str], said: str) -> N
     assert said in refused(*words, *flags)
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--task", "mrcp"], "unknown GLUE task 'mrcp'; did you mean MRPC? Valid ones: CoLA"),
+        (["--task", "RTE", "--task", "QNIL"], "unknown GLUE task 'QNIL'; did you mean QNLI?"),
+        (["--task", "RTE", "--lr", "fast"], "--lr: expected a number above 0.0"),
+        (["--task", "RTE", "--lr", "1e-5", "--lr", "0"], "--lr: expected a number above 0.0"),
+        (["--task", "RTE", "--batch_size", "8,8"], "--batch_size 8,8: expected different numbers"),
+        (["--task", "RTE", "--seed", "-1"], "--seed: expected a number of at least 0"),
+        (["--task", "RTE", "--predict", "first"], "--predict"),
+        (["--task", "RTE", "--device", "gpu"], "--device gpu: expected auto, cpu, cuda or cuda:N; with the launcher, --gpus"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_values_that_the_script_would_refuse(refused: Refused, home: Path, flags: list[str], said: str) -> None:
+    for words in (("glue", home), ("queue", home, "--command", "glue", "--gpus", "none")):
+        assert said in refused(*words, "--glue", "hub", *flags)
+
+
 def test_a_required_flag_is_missing(refused: Refused, home: Path) -> None:
     assert "Missing option '--task'" in refused("glue", home, "--glue", "hub")
     assert "Missing argument" in refused("pretrain", "--gpus", "none")
