@@ -54,9 +54,7 @@ def check_values(command: str, flags: ScriptFlags) -> None:
         find_tasks(",".join(flags.values("--task")))
     for device in flags.values("--device"):
         if not _DEVICE.fullmatch(device):
-            raise UserError(
-                f"--device {device}: expected auto, cpu, cuda or cuda:N; with the launcher, --gpus says where to compute"
-            )
+            raise UserError(f"--device {device}: expected auto, cpu, cuda or cuda:N; --gpus says where to compute")
 
 
 def start_command(command: str) -> Callable[..., None]:

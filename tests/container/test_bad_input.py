@@ -84,7 +84,10 @@ def test_flags(refused: Refused, words: Words, flags: list[str], said: str) -> N
         (["--task", "RTE", "--batch_size", "8,8"], "--batch_size 8,8: expected different numbers"),
         (["--task", "RTE", "--seed", "-1"], "--seed: expected a number of at least 0"),
         (["--task", "RTE", "--predict", "first"], "--predict"),
-        (["--task", "RTE", "--device", "gpu"], "--device gpu: expected auto, cpu, cuda or cuda:N; with the launcher, --gpus"),
+        (
+            ["--task", "RTE", "--device", "gpu"],
+            "--device gpu: expected auto, cpu, cuda or cuda:N; with the launcher, --gpus",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

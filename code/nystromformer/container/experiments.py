@@ -12,6 +12,7 @@ from nystromformer.container import per_gpu
 from nystromformer.container.compose import Mounts, Place, compose, engine_name
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import LaunchOptions
+from nystromformer.container.preprocessing import how_to_make
 from nystromformer.container.scripts import PRETRAINING, PROJECT, Data, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.errors import UserError
@@ -129,7 +130,7 @@ def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: Scr
 def _check_data(data: Data, source: Path, experiment: Experiment) -> None:
     if not source.exists():
         advice = (
-            f"Make it (`python code/launch.py preprocess {experiment.config.model.max_seq_len}`, after the corpora)"
+            f"Make it (`{how_to_make(experiment.config.model.max_seq_len)}`, after the corpora)"
             if data is PRETRAINING
             else f"{data.folder}/README.md says which files go there"
         )

@@ -63,9 +63,7 @@ class Target:
         # With a dash first it would be an option of ssh. Passwords are for ssh to ask for.
         has_more = parts.password is not None or parts.query or parts.fragment
         if not parts.hostname or re.match(r"-|.*\s", parts.hostname) or has_more:
-            raise ValueError(
-                "expected ssh://[user@]host[:port], or that with the path of a socket behind it"
-            )
+            raise ValueError("expected ssh://[user@]host[:port], or that with the path of a socket behind it")
         host = parts.netloc.rpartition("@")[2]  # hostname is in small letters, which aliases need not be
         host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         user = unquote(parts.username) if parts.username else None
