@@ -240,6 +240,12 @@ def test_checkpoints_linked_within_the_folder(tmp_path: Path) -> None:
     (folder / "kept").mkdir()
     (folder / "model").symlink_to("kept")
     assert others(spec("glue", folder, "--glue", "hub")) == []
+    (folder / "model").unlink()
+    (folder / "model").symlink_to(folder / "kept")
+    made = others(spec("glue", folder, "--glue", "hub"))
+    assert made == [Mount(str(folder / "kept"), str(folder / "kept"))], (
+        "the name that the link has in the container, too"
+    )
 
 
 @pytest.mark.parametrize("name", ["/elsewhere", "../models", "/model/../x", "/modelx"])

@@ -141,6 +141,28 @@ def test_an_experiment_runs_once(engine: Engine, launch: Launcher, dataset: Path
     assert names(engine) == {"once-pretrain"}
 
 
+def test_three_starts_at_once_are_one(engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "thrice", epochs=400)
+    starts = [launch.begin("pretrain", folder, "--dataset", dataset, "--gpus", "none") for _ in range(3)]
+    said = {start.communicate()[0]: start.returncode for start in starts}
+    assert sorted(said.values()) == [0, 2, 2], said
+    for text, status in said.items():
+        assert ("thrice-pretrain: started" if status == 0 else "pretrain is running already, in the container") in text
+    assert names(engine) == {"thrice-pretrain"}
+    assert len(records(folder, "start")) == 1
+
+
+def test_folders_that_the_engine_would_take_for_others(
+    engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path
+) -> None:
+    experiment(tmp_path / "a")
+    folder = experiment(tmp_path / "a,ro")
+    refused = launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", status=2)
+    assert f"{str(folder)!r}: Podman cannot mount a folder that has a comma" in refused.stderr
+    assert names(engine) == set()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["config.json"]
+
+
 def test_what_cannot_start_says_why_and_leaves_no_container(
     engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path
 ) -> None:

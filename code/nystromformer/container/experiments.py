@@ -91,8 +91,11 @@ def _check_checkpoints(experiment: Experiment) -> None:
 
 
 def _add_linked(mounts: Mounts, experiment: Experiment, path: Path, read_only: bool = False) -> None:
-    """What a link in the experiment folder puts on another disk is where the link says in the container, too."""
-    if path.is_symlink() and not path.resolve().is_relative_to(experiment.folder):
+    """What a link in the experiment folder puts on another disk is where the link says in the container, too; and so is
+    what an absolute link puts into the folder itself, which goes by another name there."""
+    if not path.is_symlink():
+        return
+    if path.readlink().is_absolute() or not path.resolve().is_relative_to(experiment.folder):
         inside = CONTAINER_MODEL / path.relative_to(experiment.folder).parent / path.readlink()
         mounts.add(path.resolve(), posixpath.normpath(str(inside)), read_only)
 
