@@ -1,5 +1,6 @@
 """Run experiments in containers: one for each folder with a config.json."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -13,9 +14,13 @@ import run_wikihop
 from nystromformer import cli
 from nystromformer.container import commands
 from nystromformer.container.command_line import PassingAll, passing_flags_to
+from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import BuildOptions, LaunchOptions
 from nystromformer.container.scripts import SCRIPTS
+from nystromformer.errors import UserError
 from nystromformer.flag_groups import Without, with_flag_groups
+from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.glue.catalog import find_tasks
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "pretrain": run_pretrain.pretrain,
@@ -25,12 +30,31 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "wikihop": run_wikihop.wikihop,
 }
 
+_SWEEP_FLAGS = ("batch_size", "lr", "seed", "predict")
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
 DryRun = Annotated[bool, typer.Option("--dry_run", help="Only print the docker command that does the same.")]
 Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Show the log until the run ends; Ctrl-C leaves the run going.")
 ]
 Names = Annotated[list[str] | None, typer.Argument(help="Containers, experiment folders, or names of such folders.")]
 All = Annotated[bool, typer.Option("--all", help="All containers of this project to which it applies.")]
+
+
+def check_values(command: str, flags: ScriptFlags) -> None:
+    """Check what the parser of a command's script takes for any text.
+
+    Raises:
+        UserError: a value that the script would refuse once it runs.
+    """
+    given = {name: values[-1] for name in _SWEEP_FLAGS if (values := flags.values(f"--{name}"))}
+    if given:
+        FinetuningFlags(**given).sweep()
+    if command == "glue":
+        find_tasks(",".join(flags.values("--task")))
+    for device in flags.values("--device"):
+        if not _DEVICE.fullmatch(device):
+            raise UserError(f"--device {device}: expected auto, cpu, cuda or cuda:N; --gpus says where to compute")
 
 
 def start_command(command: str) -> Callable[..., None]:
@@ -44,6 +68,7 @@ def start_command(command: str) -> Callable[..., None]:
         follow: Follow = False,
         dry_run: DryRun = False,
     ) -> None:
+        check_values(command, context.obj)
         commands.start_experiment(SCRIPTS[command], experiment, context.obj, options, follow, dry_run)
 
     start.__doc__ = f"{SCRIPTS[command].does}, in a container. It runs {SCRIPTS[command].file}."
@@ -84,6 +109,8 @@ def queue(
     dry_run: DryRun = False,
 ) -> None:
     """Run experiments on several GPUs, one after another on each. Started again, it goes on with those that wait."""
+    if experiments:
+        check_values(command, context.obj)
     commands.run_queue(command, experiments or [], context.obj, options, gpus_each, dry_run)
 
 

@@ -26,7 +26,7 @@ from nystromformer.container.output import (
     output_size_before,
     read_output,
 )
-from nystromformer.container.preprocessing import preprocess_spec
+from nystromformer.container.preprocessing import find_script, preprocess_spec
 from nystromformer.container.scripts import PROJECT, SCRIPTS, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.container.status import progress_of_job, state, table
@@ -52,6 +52,7 @@ def start_preprocessing(
     script: str, flags: ScriptFlags, options: LaunchOptions, follow_log: bool, dry_run: bool
 ) -> None:
     """Start the container of a script of data-preprocessing, or print the docker command."""
+    find_script(script)  # whatever the engine says
     engine = _engine(dry_run)
     spec = preprocess_spec(script, flags, options, _place(engine, options))
     _start(engine, spec, follow_log, dry_run)

@@ -112,11 +112,16 @@ class FinetuningFlags:
         """
         from nystromformer.tasks.experiment.folder import open_experiment
 
-        return open_experiment(self.model, self.overrides or []), self._sweep()
-
-    def _sweep(self) -> Sweep:
         if self.baselines:
             _check_scikit_learn()
+        return open_experiment(self.model, self.overrides or []), self.sweep()
+
+    def sweep(self) -> Sweep:
+        """What to run.
+
+        Raises:
+            UserError: a flag is wrong.
+        """
         return Sweep(
             batch_sizes=numbers("--batch_size", self.batch_size, int, 1),
             learning_rates=numbers("--lr", self.lr, float, 0.0),
