@@ -65,9 +65,7 @@ def read_lines(file: BinaryIO, place: object, limit: int, what: str = "lines") -
     while line := file.readline(limit + 1):
         number += 1
         if len(line) > limit:
-            raise UserError(
-                f"{place}: line {number}: expected {what} of at most {size_text(limit)}, found a longer one"
-            )
+            raise UserError(f"{place}, line {number}: expected {what} of at most {size_text(limit)}, found a longer")
         yield line
 
 
