@@ -11,12 +11,12 @@ from typing import Any
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, write_json
 
-_SEAL = "seal"
+SEAL = "seal"
 
 
 def write_sealed(path: Path, record: Mapping[str, Any]) -> FileStamp:
     """Write a JSON object and, as its last key, the SHA-256 of the others and their values."""
-    return write_json(path, {**record, _SEAL: _seal_of(record)})
+    return write_json(path, {**record, SEAL: _seal_of(record)})
 
 
 def unsealed(path: Path, record: Mapping[str, Any], advice: str) -> dict[str, Any]:
@@ -25,8 +25,8 @@ def unsealed(path: Path, record: Mapping[str, Any], advice: str) -> dict[str, An
     Raises:
         UserError: a value was changed since it was written; ends in `advice`.
     """
-    content = {key: value for key, value in record.items() if key != _SEAL}
-    if _SEAL in record and record[_SEAL] != _seal_of(content):
+    content = {key: value for key, value in record.items() if key != SEAL}
+    if SEAL in record and record[SEAL] != _seal_of(content):
         raise UserError(f"{path}: was changed since it was written: its values do not give the seal in it. {advice}")
     return content
 

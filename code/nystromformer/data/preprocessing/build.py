@@ -38,6 +38,7 @@ from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus,
 from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
 from nystromformer.data.row_files import splits_file, storage_dtype, tokens_file
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
+from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, sha256_of
 from nystromformer.wording import number_of
@@ -47,7 +48,14 @@ log = logging.getLogger(__name__)
 TRAIN = "train"
 _TOKENIZER_STAGE = "tokenizer"
 _TRAINING_CHARACTERS = 10**9
-_RESERVED = (MANIFEST_FILE, TOKENIZER_FOLDER, PARTS_FOLDER, *map(tokens_file, SPLITS), *map(splits_file, SPLITS))
+_RESERVED = (
+    MANIFEST_FILE,
+    MEMORY_FILE,
+    TOKENIZER_FOLDER,
+    PARTS_FOLDER,
+    *map(tokens_file, SPLITS),
+    *map(splits_file, SPLITS),
+)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ What is wrong with config, dataset, tokenizer, checkpoints or device is known wh
 before anything is computed. Each returns one immutable value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
+from nystromformer.data.manifest import SPLITS
+from nystromformer.data.verification import Verification
 from nystromformer.tasks.experiment.checks import (
     check_has_rows_for_baselines,
     check_has_training_rows,
@@ -36,6 +38,7 @@ from nystromformer.tasks.experiment.start import (
 )
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.training import Device, Group, choose_device
+from nystromformer.training.background import Background
 from nystromformer.training.checkpoint import check_weights, choose_weights, read_checkpoint
 
 
@@ -58,6 +61,8 @@ class OpenedPretraining(Opened):
     """A pretraining run: one to begin, or, with a checkpoint, one to go on with."""
 
     dataset: Dataset
+    verification: Background
+    """Of the dataset's rows, where they are not known to be right; no checkpoint is written before it has ended."""
     checkpoint: Saved | None
     """The run's own newest."""
     start: StartWeights | None
@@ -100,9 +105,9 @@ def open_pretraining(
 
     Args:
         dataset_folder: None: config.json's `data_folder`.
-        verify: check the dataset's sha256, too.
+        verify: read and check the dataset's rows before anything else, known to be right or not.
         group: each process calls this.
-        held: gets the lock that keeps other runs out of the folder until it is closed.
+        held: gets the lock that keeps other runs out of the folder until it is closed, and the end of `verification`.
 
     Raises:
         UserError: anything in the folder, the dataset or the checkpoints that does not fit.
@@ -110,6 +115,8 @@ def open_pretraining(
     check_shared_equally(experiment.config, group.size)
     dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
     check_has_training_rows(dataset)
+    verification = verify_beside(dataset, experiment, SPLITS, group)
+    held.callback(verification.close)
     facts = checkpoint_facts(experiment.config, dataset)
     facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)
@@ -125,7 +132,25 @@ def open_pretraining(
     if checkpoint is not None:
         origin = checkpoint.content.get("started_from")
     _say_origin(experiment, checkpoint, origin, group)
-    return OpenedPretraining(experiment, device, group, dataset, checkpoint, start, facts | {"started_from": origin})
+    facts["started_from"] = origin
+    return OpenedPretraining(experiment, device, group, dataset, verification, checkpoint, start, facts)
+
+
+def verify_beside(dataset: Dataset, experiment: Experiment, splits: Sequence[str], group: Group) -> Background:
+    """Begin to verify a dataset's rows while others begin to use them, on each machine once; nothing to do where they
+    are known to be right.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+
+    def begin() -> Background:
+        verification = Verification(dataset, splits, experiment.checkpoints)
+        if group.local_rank != 0 or not verification.size:
+            return Background()
+        return Background(lambda stop: verification.run(stop=stop), f"the verification of {dataset.folder}")
+
+    return group.check(begin)
 
 
 def open_scoring(

@@ -38,7 +38,7 @@ class Experiment:
         Raises:
             UserError: no dataset there, a damaged one, or one that does not fit.
         """
-        dataset = open_dataset(folder or self.path(self.config.data_folder), verify=verify)
+        dataset = open_dataset(folder or self.path(self.config.data_folder), verify, self.checkpoints)
         model = self.config.model
         check_fits(dataset, max_seq_len=model.max_seq_len, vocab_size=model.vocab_size)
         for index, attention in enumerate(model.attentions):

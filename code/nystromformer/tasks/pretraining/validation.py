@@ -2,22 +2,25 @@
 
 import json
 import logging
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from nystromformer.data.manifest import SPLITS
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.model import PretrainingModel
 from nystromformer.tables import Column, aligned
-from nystromformer.tasks.experiment.door import open_scoring
+from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring, verify_beside
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device
+from nystromformer.training.background import Background
 from nystromformer.training.checkpoint import load_weights, read_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -79,8 +82,20 @@ def validate(
     """
     opened = open_scoring(experiment, dataset_folder, device, wanted, verify, baselines)
     dataset = opened.dataset
+    splits = SPLITS if baselines else ("validation",)
+    with closing(verify_beside(dataset, experiment, splits, opened.group)) as verification:
+        result = _scored(opened, num_rows, baselines, verification)
+        verification.require(opened.group)
+    write_validation(result, experiment.checkpoints / RESULTS)
+    return result
+
+
+def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool, verification: Background) -> Validation:
+    experiment, dataset, device = opened.experiment, opened.dataset, opened.device
     scores = []
     for path in opened.checkpoints:
+        if verification.failed:
+            verification.require(opened.group)
         model, content = load_checkpoint(experiment, path, device)
         with torch.no_grad(), device.autocast():
             metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows)
@@ -90,9 +105,7 @@ def validate(
     rows = len(dataset.validation) if num_rows is None else min(num_rows, len(dataset.validation))
     masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
     guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
-    result = Validation(rows, masked_tokens, scores, guesses, len(dataset.validation))
-    write_validation(result, experiment.checkpoints / RESULTS)
-    return result
+    return Validation(rows, masked_tokens, scores, guesses, len(dataset.validation))
 
 
 def write_validation(result: Validation, path: Path) -> None:
