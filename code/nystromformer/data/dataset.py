@@ -119,13 +119,12 @@ class Dataset:
         return self.manifest.fingerprint
 
 
-def open_dataset(folder: Path, verify: bool = False, remember: Path | None = None) -> Dataset:
+def open_dataset(folder: Path, verify: bool = False) -> Dataset:
     """Open a dataset folder.
 
     Args:
         verify: also read the files of the rows, and compare their content with the manifest. Sizes, and all that the
             manifest says of the tokenizer, are always compared.
-        remember: folder to note in that the files were verified, where the dataset's own cannot be written.
 
     Raises:
         UserError: the folder or its manifest is missing, or a file does not match the manifest.
@@ -133,7 +132,7 @@ def open_dataset(folder: Path, verify: bool = False, remember: Path | None = Non
     manifest = read_manifest(folder, lambda manifest: _check_files(folder, manifest))
     dataset = Dataset(folder, manifest, Rows(folder, "train", manifest), Rows(folder, "validation", manifest))
     if verify:
-        Verification(dataset, other=remember).run(force=True)
+        Verification(dataset).run(force=True)
     return dataset
 
 

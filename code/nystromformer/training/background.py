@@ -70,6 +70,3 @@ class Background:
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
-
-
-NO_WORK = Background()

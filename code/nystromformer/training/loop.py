@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.errors import UserError
-from nystromformer.training.background import NO_WORK, Background
+from nystromformer.training.background import Background
 from nystromformer.training.checkpoint import (
     FORMAT,
     between_name,
@@ -71,10 +71,10 @@ class Trainer:
         device: Device,
         extra: Mapping[str, Any],
         group: Group = Group(),  # noqa: B008  # immutable
-        background: Background = NO_WORK,
+        background: Background | None = None,
     ) -> None:
         self.trainable = trainable
-        self.background = background
+        self.background = background or Background()
         self.settings = settings
         self.folder = folder
         self.device = device

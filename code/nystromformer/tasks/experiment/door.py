@@ -113,14 +113,14 @@ def open_pretraining(
         UserError: anything in the folder, the dataset or the checkpoints that does not fit.
     """
     check_shared_equally(experiment.config, group.size)
-    dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
+    dataset = group.check(lambda: experiment.dataset(dataset_folder))
     check_has_training_rows(dataset)
-    verification = verify_beside(dataset, experiment, SPLITS, group)
-    held.callback(verification.close)
     facts = checkpoint_facts(experiment.config, dataset)
     facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)
     held.enter_context(held_folder(experiment.checkpoints, group))
+    verification = verify_beside(dataset, experiment, SPLITS, group, verify)
+    held.callback(verification.close)
 
     def check(saved: Saved) -> None:
         for difference in check_resumable(saved.content, facts, saved.path):
@@ -136,17 +136,25 @@ def open_pretraining(
     return OpenedPretraining(experiment, device, group, dataset, verification, checkpoint, start, facts)
 
 
-def verify_beside(dataset: Dataset, experiment: Experiment, splits: Sequence[str], group: Group) -> Background:
+def verify_beside(
+    dataset: Dataset, experiment: Experiment, splits: Sequence[str], group: Group, first: bool = False
+) -> Background:
     """Begin to verify a dataset's rows while others begin to use them, on each machine once; nothing to do where they
     are known to be right.
 
+    Args:
+        splits: those that are used.
+        first: verify all of them before anything else, known to be right or not.
+
     Raises:
-        UserError: a file cannot be read.
+        UserError: a file cannot be read, or is found damaged at once.
     """
 
     def begin() -> Background:
-        verification = Verification(dataset, splits, experiment.checkpoints)
-        if group.local_rank != 0 or not verification.size:
+        verification = Verification(dataset, SPLITS if first else splits, experiment.checkpoints)
+        if first and group.local_rank == 0:
+            verification.run(force=True)
+        if first or group.local_rank != 0 or not verification.size:
             return Background()
         return Background(lambda stop: verification.run(stop=stop), f"the verification of {dataset.folder}")
 
@@ -158,7 +166,6 @@ def open_scoring(
     dataset_folder: Path | None,
     device: Device,
     wanted: str,
-    verify: bool = False,
     baselines: bool = False,
 ) -> OpenedScoring:
     """Open an experiment to score its checkpoints.
@@ -171,7 +178,7 @@ def open_scoring(
         UserError: no such checkpoint; or one that is damaged, or fits neither config.json nor the dataset's tokenizer;
             or there are no training rows for the baselines.
     """
-    dataset = experiment.dataset(dataset_folder, verify)
+    dataset = experiment.dataset(dataset_folder)
     if baselines:
         check_has_rows_for_baselines(dataset)
     checkpoints = tuple(choose_weights(experiment.checkpoints, wanted))

@@ -76,14 +76,15 @@ def validate(
         wanted: "last", "all", or an epoch's number.
         num_rows: how many validation rows; None for all.
         baselines: also score the most frequent token and the bigram table.
+        verify: read and check the rows before anything else, known to be right or not; else beside the scoring.
 
     Raises:
-        UserError: no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
+        UserError: damaged rows; no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
     """
-    opened = open_scoring(experiment, dataset_folder, device, wanted, verify, baselines)
+    opened = open_scoring(experiment, dataset_folder, device, wanted, baselines)
     dataset = opened.dataset
     splits = SPLITS if baselines else ("validation",)
-    with closing(verify_beside(dataset, experiment, splits, opened.group)) as verification:
+    with closing(verify_beside(dataset, experiment, splits, opened.group, verify)) as verification:
         result = _scored(opened, num_rows, baselines, verification)
         verification.require(opened.group)
     write_validation(result, experiment.checkpoints / RESULTS)
