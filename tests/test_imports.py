@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nystromformer"
 
-PLAIN = ("errors", "files", "wording")
+PLAIN = ("errors", "files", "bounded", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = ("tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.glue", "tasks.imdb", "tasks.wikihop")
 
@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "files": ("errors",),
     "kept": ("errors", "files", "config"),
+    "bounded": ("errors",),
     "machine": (),
     "tables": (),
     "wording": (),
@@ -63,7 +64,18 @@ with."""
 
 NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
 """Libraries that take a second or more to import."""
-QUICK = ("errors", "files", "flag_groups", "flags", "cli", "config", "container", "data", "data.preprocessing")
+QUICK = (
+    "errors",
+    "files",
+    "bounded",
+    "flag_groups",
+    "flags",
+    "cli",
+    "config",
+    "container",
+    "data",
+    "data.preprocessing",
+)
 """Rooms that import none of these before one of their functions is called, nor anything that does: mistakes in a
 command show at once."""
 

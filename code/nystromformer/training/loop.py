@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.training.archive import FORMAT, write_checkpoint
+from nystromformer.training.background import Background
 from nystromformer.training.checkpoint import (
     between_name,
     epoch_name,
@@ -59,6 +60,7 @@ class Trainer:
         device: where to compute; the model is on it already.
         extra: plain data that every checkpoint carries (config, dataset).
         group: the processes that train together; each has its own trainer.
+        background: what has to end well before the first checkpoint; its failure ends the run.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class Trainer:
         device: Device,
         extra: Mapping[str, Any],
         group: Group = Group(),  # noqa: B008  # immutable
+        background: Background | None = None,
     ) -> None:
         self.trainable = trainable
+        self.background = background or Background()
         self.settings = settings
         self.folder = folder
         self.device = device
@@ -140,7 +144,7 @@ class Trainer:
                     self._collect_sums()  # waits for the device, so that the clock is read when the work is done
                     self._report(log, gradient_norm, clock.speed(self.state.tokens))
                 # A signal may reach one process of several, and their clocks differ.
-                due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint
+                due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint or self.background.failed
                 worthwhile = self._saved_ago() >= _WORTH_SAVING
                 signal, is_due, is_worthwhile = self.group.highest(stop.received or 0, due, worthwhile)
                 if signal:
@@ -336,7 +340,8 @@ class Trainer:
         return (self.state.step - 1) // self.settings.steps_per_epoch
 
     def _check_before_saving(self) -> None:
-        """No checkpoint of a run that has diverged: the next start would go on from it."""
+        """No checkpoint of a run that has diverged, or read what is damaged: the next start would go on from it."""
+        self.background.require(self.group)
         check_finite(self.state.step, self._metrics())
         # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then, but
         # where the weights are the reason.

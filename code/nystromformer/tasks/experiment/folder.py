@@ -32,13 +32,13 @@ class Experiment:
         """A path of config.json: what is under the container's /model, or relative, is in the experiment folder."""
         return _resolved(self.folder, name)
 
-    def dataset(self, folder: Path | None, verify: bool = False) -> Dataset:
+    def dataset(self, folder: Path | None) -> Dataset:
         """The dataset in `folder`, or else in config.json's `data_folder`, checked to fit the model.
 
         Raises:
             UserError: no dataset there, a damaged one, or one that does not fit.
         """
-        dataset = open_dataset(folder or self.path(self.config.data_folder), verify=verify)
+        dataset = open_dataset(folder or self.path(self.config.data_folder))
         model = self.config.model
         check_fits(dataset, max_seq_len=model.max_seq_len, vocab_size=model.vocab_size)
         for index, attention in enumerate(model.attentions):
