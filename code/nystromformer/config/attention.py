@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from .messages import ImpossibleError, Problem, describe_errors, quoted
+from .ranges import MOST, MOST_ITERATIONS
 
 
 def _name_is_required(schema: dict[str, Any]) -> None:
@@ -25,8 +26,10 @@ def _odd(value: int) -> int:
     return value
 
 
-NumLandmarks = Annotated[int, Field(ge=1)]
-ConvKernelSize = Annotated[int, Field(ge=1, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(_odd)]
+NumLandmarks = Annotated[int, Field(ge=1, le=MOST)]
+ConvKernelSize = Annotated[
+    int, Field(ge=1, le=999_999, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(_odd)
+]
 
 
 class AttentionConfig(BaseModel):
@@ -69,6 +72,7 @@ class NystromConfig(AttentionConfig):
     pinv_iterations: int = Field(
         default=6,
         ge=1,
+        le=MOST_ITERATIONS,
         description="Iterations of eq. 14 that approximate the pseudo-inverse; more come closer to it, few also act as "
         "a regulariser.",
     )
