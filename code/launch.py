@@ -1,5 +1,7 @@
 """Run experiments in containers: one for each folder with a config.json."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from collections.abc import Callable
 from typing import Annotated, Any
 

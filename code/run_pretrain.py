@@ -1,5 +1,7 @@
 """Pretrain the model of an experiment folder; run again, it goes on where it was stopped."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 from typing import Annotated
 

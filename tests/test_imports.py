@@ -19,12 +19,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What everything may stand on, and knows nothing of the rest.
     "errors": (),
     "files": ("errors",),
+    "interrupt": (),
     "machine": (),
     "tables": (),
     "wording": (),
     "flag_groups": (),
     "flags": ("flag_groups",),
-    "cli": PLAIN,
+    "cli": (*PLAIN, "interrupt"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),
@@ -52,7 +53,18 @@ with."""
 
 NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
 """Libraries that take a second or more to import."""
-QUICK = ("errors", "files", "flag_groups", "flags", "cli", "config", "container", "data", "data.preprocessing")
+QUICK = (
+    "errors",
+    "files",
+    "interrupt",
+    "flag_groups",
+    "flags",
+    "cli",
+    "config",
+    "container",
+    "data",
+    "data.preprocessing",
+)
 """Rooms that import none of these before one of their functions is called, nor anything that does: mistakes in a
 command show at once."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from nystromformer import interrupt
 from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL
 
@@ -48,7 +49,8 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **kwargs)
+            with interrupt.raised():
+                return command(*args, **kwargs)
         except UserError as error:
             # Of the processes that torchrun starts on a machine, one speaks: a mistake is known to all of them.
             if os.environ.get("LOCAL_RANK", "0") == "0":
@@ -61,7 +63,7 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             typer.echo(f"error: {error.filename or 'writing'}: {error.strerror}", err=True)
             raise typer.Exit(UserError.exit_status) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(130) from None
+            interrupt.say()
+            raise typer.Exit(interrupt.STATUS) from None
 
     return wrapped

@@ -97,7 +97,7 @@ class PretrainingConfig(BaseModel):
         default=10.0,
         ge=1e-6,
         le=525_600,
-        description="Minutes between two checkpoints within an epoch; at most a year.",
+        description="Minutes between two checkpoints within an epoch.",
     )
 
     @field_validator("objectives", mode="before")
