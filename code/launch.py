@@ -13,6 +13,7 @@ import run_pretrain
 import run_validation
 import run_wikihop
 from nystromformer import cli
+from nystromformer.checked_command import CheckedCommand
 from nystromformer.container import commands
 from nystromformer.container.command_line import PassingAll, passing_flags_to
 from nystromformer.container.options import BuildOptions, LaunchOptions
@@ -156,7 +157,7 @@ def launcher() -> typer.Typer:
     kind = passing_flags_to(FUNCTIONS, "pretrain", "--command")
     app.command(cls=kind)(cli.with_clear_errors(queue))
     for function in (ps, logs, stop, kill, resume, remove, build):
-        app.command()(cli.with_clear_errors(function))
+        app.command(cls=CheckedCommand)(cli.with_clear_errors(function))
     return app
 
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nystromformer"
 
-PLAIN = ("errors", "files", "wording")
+PLAIN = ("errors", "files", "paths", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = ("tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.glue", "tasks.imdb", "tasks.wikihop")
 
@@ -20,12 +20,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "files": ("errors",),
     "interrupt": (),
+    "paths": (),
+    "checked_command": ("paths",),
     "machine": (),
     "tables": (),
     "wording": (),
     "flag_groups": (),
     "flags": ("flag_groups",),
-    "cli": (*PLAIN, "interrupt"),
+    "cli": (*PLAIN, "interrupt", "checked_command"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),
@@ -46,7 +48,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "benchmark": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "data.preprocessing", "training"),
     "report": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "training", "benchmark"),
     # Containers know scripts by their names and experiments by their folders.
-    "container": (*PLAIN, "cli", "flag_groups", "tables", "config", "tasks.experiment"),
+    "container": (*PLAIN, "cli", "checked_command", "flag_groups", "tables", "config", "tasks.experiment"),
 }
 """Rooms of the package, and the rooms that each may import beside itself. A module is in the longest name it begins
 with."""

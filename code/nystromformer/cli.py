@@ -1,5 +1,6 @@
 """What every command shares: flags by typer, logging, and how mistakes end."""
 
+import errno
 import functools
 import logging
 import os
@@ -10,6 +11,7 @@ from typing import Any
 import typer
 
 from nystromformer import interrupt
+from nystromformer.checked_command import CheckedCommand
 from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL
 
@@ -18,6 +20,16 @@ from nystromformer.files import DISK_FULL
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 # PyTorch's profiler, by which benchmarks count memory, would print two lines each time.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
+_OF_THE_MACHINE = {
+    **dict.fromkeys(DISK_FULL, "writing"),
+    errno.ENOMEM: "out of memory",
+    errno.EMFILE: "opening a file (`ulimit -n`)",
+    errno.ENFILE: "opening a file",
+}
+"""What went wrong where an error of the system names no file."""
+_LESS_MEMORY = "take less at a time (rows: gpu_setting.inst_per_gpu; --workers), or smaller sizes"
 
 
 def run(command: Callable[..., Any]) -> None:
@@ -39,7 +51,7 @@ def application(*commands: Callable[..., Any]) -> typer.Typer:
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     for command in commands:
-        app.command()(with_clear_errors(command))
+        app.command(cls=CheckedCommand)(with_clear_errors(command))
     return app
 
 
@@ -58,12 +70,25 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(error.exit_status) from None
         except OSError as error:
             # Of a file that cannot be used, the name and the reason say all; other errors are the program's own.
-            if error.filename is None and error.errno not in DISK_FULL:
+            if error.filename is None and error.errno not in _OF_THE_MACHINE:
                 raise
-            typer.echo(f"error: {error.filename or 'writing'}: {error.strerror}", err=True)
+            typer.echo(f"error: {error.filename or _OF_THE_MACHINE[error.errno]}: {error.strerror}", err=True)
+            raise typer.Exit(UserError.exit_status) from None
+        except (MemoryError, RuntimeError) as error:
+            if not _memory_ran_out(error):
+                raise
+            text = next(iter(str(error).splitlines()), "")
+            typer.echo(f"error: out of memory{f' ({text})' if text else ''}: {_LESS_MEMORY}", err=True)
             raise typer.Exit(UserError.exit_status) from None
         except KeyboardInterrupt:
             interrupt.say()
             raise typer.Exit(interrupt.STATUS) from None
 
     return wrapped
+
+
+def _memory_ran_out(error: BaseException) -> bool:
+    """Whether Python or PyTorch, which is not imported for this, got no memory."""
+    known = ("DefaultCPUAllocator", "CUDA out of memory", "Cannot allocate memory")
+    of_torch = type(error).__name__ == "OutOfMemoryError" or any(text in str(error) for text in known)
+    return isinstance(error, MemoryError) or of_torch
