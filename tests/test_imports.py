@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nystromformer"
 
-PLAIN = ("errors", "files", "paths", "wording")
+PLAIN = ("errors", "files", "paths", "resources", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = ("tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.glue", "tasks.imdb", "tasks.wikihop")
 
@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "machine": (),
     "tables": (),
     "wording": (),
+    "resources": ("errors",),
     "flag_groups": (),
     "flags": ("flag_groups",),
     "cli": (*PLAIN, "interrupt", "checked_command"),
@@ -56,6 +57,9 @@ with."""
 NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
 """Libraries that take a second or more to import."""
 QUICK = (
+    "paths",
+    "resources",
+    "checked_command",
     "errors",
     "files",
     "interrupt",

@@ -49,9 +49,14 @@ class AttentionConfig(BaseModel):
         "convolution and gets an output, as in the authors' code for classification.",
     )
 
+    @property
+    def length_step(self) -> int:
+        """What the number of an input's tokens, padding included, must be a multiple of."""
+        return 1
+
     def accepts_length(self, length: int) -> bool:
         """Whether the attention can take input of this many tokens, padding included."""
-        return True
+        return length % self.length_step == 0
 
 
 class SoftmaxConfig(AttentionConfig):
@@ -108,8 +113,9 @@ class NystromConfig(AttentionConfig):
             raise ImpossibleError(problems)
         return self
 
-    def accepts_length(self, length: int) -> bool:
-        return self.segments == "valid" or length % self.num_landmarks == 0
+    @property
+    def length_step(self) -> int:
+        return 1 if self.segments == "valid" else self.num_landmarks
 
 
 # Both list the attentions; a test keeps them in step, because neither can be computed from the other for mypy.

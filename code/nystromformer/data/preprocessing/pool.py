@@ -34,13 +34,6 @@ class Work(Protocol[_Gives]):
     def __call__(self, report: Report) -> _Gives: ...
 
 
-def usable_cores() -> int:
-    """Cores that this process may use, which a scheduler may have set below the machine's."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class Stopped(Exception):
     """Raised by `Report` in a unit whose result nobody waits for any more."""
 
