@@ -4,7 +4,6 @@ Every figure is a lower bound, so that nothing is refused that could run.
 """
 
 import os
-from pathlib import Path
 
 import torch
 
@@ -18,12 +17,12 @@ _ADVICE = "lower the largest of these"
 
 
 def check_room_to_train(
-    source: Path, model: ModelConfig, device: torch.device, rows: int, length: int, batch: int = 0, shards: int = 1
+    source: object, model: ModelConfig, device: torch.device, rows: int, length: int, batch: int = 0, shards: int = 1
 ) -> None:
     """Check that a model can be trained on a device.
 
     Args:
-        source: of the config, for the message.
+        source: of the config, such as its path, for the message.
         rows: that the device computes at once, of `length` tokens each.
         batch: rows whose tokens are in the machine's memory at once.
         shards: processes among which the model is divided.
@@ -48,7 +47,7 @@ def check_room_to_train(
         _check_host(what, state | on_host)
 
 
-def check_room_to_compute(source: Path, model: ModelConfig, device: torch.device) -> None:
+def check_room_to_compute(source: object, model: ModelConfig, device: torch.device) -> None:
     """Check that a model's weights fit on a device and, on the way there, into the machine's memory.
 
     Raises:
