@@ -1,5 +1,7 @@
 """Run experiments in containers: one for each folder with a config.json."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -12,6 +14,7 @@ import run_pretrain
 import run_validation
 import run_wikihop
 from nystromformer import cli
+from nystromformer.checked_command import CheckedCommand
 from nystromformer.container import commands
 from nystromformer.container.command_line import PassingAll, passing_flags_to
 from nystromformer.container.flags import ScriptFlags
@@ -181,7 +184,7 @@ def launcher() -> typer.Typer:
     kind = passing_flags_to(FUNCTIONS, "pretrain", "--command")
     app.command(cls=kind)(cli.with_clear_errors(queue))
     for function in (ps, logs, stop, kill, resume, remove, build):
-        app.command()(cli.with_clear_errors(function))
+        app.command(cls=CheckedCommand)(cli.with_clear_errors(function))
     return app
 
 

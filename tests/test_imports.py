@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nystromformer"
 
-PLAIN = ("errors", "files", "bounded", "wording")
+PLAIN = ("errors", "files", "bounded", "paths", "resources", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = ("tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.glue", "tasks.imdb", "tasks.wikihop")
 
@@ -21,12 +21,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "files": ("errors",),
     "kept": ("errors", "files", "config"),
     "bounded": ("errors",),
+    "interrupt": (),
+    "paths": (),
+    "checked_command": ("paths",),
     "machine": (),
     "tables": (),
     "wording": (),
+    "resources": ("errors",),
     "flag_groups": (),
     "flags": ("flag_groups",),
-    "cli": PLAIN,
+    "cli": (*PLAIN, "interrupt", "checked_command"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),
@@ -57,7 +61,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "benchmark": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "data.preprocessing", "training"),
     "report": (*PLAIN, *LIBRARY, *TASKS, "kept", "tables", "machine", "data", "training", "benchmark"),
     # Containers know scripts by their names and experiments by their folders.
-    "container": (*PLAIN, "cli", "flag_groups", "tables", "config", "tasks.experiment"),
+    "container": (*PLAIN, "cli", "checked_command", "flag_groups", "tables", "config", "tasks.experiment"),
 }
 """Rooms of the package, and the rooms that each may import beside itself. A module is in the longest name it begins
 with."""
@@ -65,9 +69,13 @@ with."""
 NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
 """Libraries that take a second or more to import."""
 QUICK = (
+    "bounded",
+    "paths",
+    "resources",
+    "checked_command",
     "errors",
     "files",
-    "bounded",
+    "interrupt",
     "flag_groups",
     "flags",
     "cli",

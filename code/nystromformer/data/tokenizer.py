@@ -32,6 +32,10 @@ class SpecialTokens:
 SPECIAL_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 
 
+MOST_TOKENS = 10**7
+"""Of a tokenizer that is trained; room for all of them is made beforehand."""
+
+
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
     """Train a byte-level BPE tokenizer; special tokens get the ids 0 to 4 in RoBERTa's order.
 

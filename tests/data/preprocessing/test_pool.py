@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.data.preprocessing.pool import Report, run_works, usable_cores
+from nystromformer.data.preprocessing.pool import Report, run_works
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
 from nystromformer.data.preprocessing.units import Unit, run_units
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
+from nystromformer.resources import usable_cores
 
 
 @dataclass(frozen=True)

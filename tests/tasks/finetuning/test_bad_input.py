@@ -519,7 +519,8 @@ def test_a_run_that_diverges_keeps_the_checkpoints_before(
 def test_a_learning_rate_that_is_far_too_high(
     experiment: Path, flags: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--model", experiment, *flags, "--lr", "1e30", "--device", "cpu")
+    flags = ("--model", experiment, *flags, "--lr", "10", "--device", "cpu")
+    flags += ("--set", "pretraining_setting.weight_decay=10", "--batch_size", 1)
     assert run_here(monkeypatch, GLUE, *flags) == 2
     said = capsys.readouterr().err
     assert said.count("error:") == 1

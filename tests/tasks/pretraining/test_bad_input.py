@@ -288,7 +288,7 @@ def test_a_run_that_diverges_keeps_its_checkpoints(
         monkeypatch,
         PRETRAIN,
         *("--model", tmp_path / "run", "--dataset", data),
-        *("--set", "pretraining_setting.learning_rate=1e30", "--set", "pretraining_setting.max_grad_norm=null"),
+        *("--set", "pretraining_setting.learning_rate=10", "--set", "pretraining_setting.weight_decay=10"),
     )
     assert code == 2
     assert "the run has diverged" in capsys.readouterr().err

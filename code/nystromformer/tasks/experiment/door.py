@@ -28,6 +28,7 @@ from nystromformer.tasks.experiment.checks import (
     check_shared_equally,
 )
 from nystromformer.tasks.experiment.folder import Experiment, checkpoint_facts
+from nystromformer.tasks.experiment.room import check_room_to_compute, check_room_to_train
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, say
 from nystromformer.tasks.experiment.start import (
     Pretrained,
@@ -115,6 +116,7 @@ def open_pretraining(
     check_shared_equally(experiment.config, group.size)
     dataset = group.check(lambda: experiment.dataset(dataset_folder))
     check_has_training_rows(dataset)
+    group.check(lambda: _check_room(experiment, dataset, device, group))
     facts = checkpoint_facts(experiment.config, dataset)
     facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)
@@ -183,9 +185,11 @@ def open_scoring(
     if baselines:
         check_has_rows_for_baselines(dataset)
     checkpoints = []
+    chosen_files = choose_weights(experiment.checkpoints, wanted)
+    check_room_to_compute(experiment.config_file, experiment.config.model, device.device)
     with torch.device("meta"):  # sizes are all that is needed
         expected = initial_model(experiment.config).state_dict()
-    for chosen in choose_weights(experiment.checkpoints, wanted):
+    for chosen in chosen_files:
         path, content = read_weights(chosen, mmap=True)
         check_is_of_a_run(content, path)
         check_same_tokenizer(content, dataset, path)
@@ -219,6 +223,20 @@ def open_finetuning(
 
     pretrained, vocabulary = group.check(find)
     return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)
+
+
+def _check_room(experiment: Experiment, dataset: Dataset, device: Device, group: Group) -> None:
+    config = experiment.config
+    batch, rows = config.pretraining_setting.batch_size, config.gpu_setting.inst_per_gpu
+    check_room_to_train(
+        experiment.config_file,
+        config.model,
+        device.device,
+        min(rows, batch // group.size),
+        dataset.length,
+        batch // group.size,
+        group.size if config.gpu_setting.parallel == "fsdp" else 1,
+    )
 
 
 def _say_origin(

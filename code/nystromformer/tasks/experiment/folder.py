@@ -24,6 +24,11 @@ class Experiment:
     """Keys of the model's shape that `--set` gave when the run began, dotted, and their values."""
 
     @property
+    def config_file(self) -> Path:
+        """Where the config was read."""
+        return self.folder / "config.json"
+
+    @property
     def checkpoints(self) -> Path:
         """Where checkpoints and logs are."""
         return self.path(self.config.model_checkpoints)

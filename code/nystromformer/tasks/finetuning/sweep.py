@@ -10,6 +10,7 @@ from signal import Signals
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.door import OpenedFinetuning, open_finetuning
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.room import check_room_to_train
 from nystromformer.tasks.experiment.run import held_folder, say
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
@@ -100,6 +101,8 @@ def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -
     if sweep.pad_to is not None and sweep.pad_to < length:
         raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
     config = finetuning_config(experiment, length, tokenizer.get_vocab_size(), sweep.pad_to)
+    # Of the rows' lengths nothing is known yet, but for padded ones; a device takes one at least.
+    check_room_to_train(experiment.config_file, config.model, opened.device.device, 1, sweep.pad_to or 1)
     loading = Loading(
         tokenizer=tokenizer,
         length=length,
