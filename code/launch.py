@@ -1,5 +1,6 @@
 """Run experiments in containers: one for each folder with a config.json."""
 
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ import run_wikihop
 from nystromformer import cli
 from nystromformer.container import commands
 from nystromformer.container.command_line import PassingAll, passing_flags_to
+from nystromformer.container.docker_words import ALIASES, AnsweringDocker
 from nystromformer.container.options import BuildOptions, LaunchOptions
 from nystromformer.container.scripts import SCRIPTS
 from nystromformer.flag_groups import Without, with_flag_groups
@@ -88,10 +90,19 @@ def queue(
 
 
 def ps(
-    ended: Annotated[bool, typer.Option("--all", help="List those that are done, too.")] = False,
+    ended: Annotated[bool, typer.Option("--all", "-a", help="List those that are done, too.")] = False,
 ) -> None:
     """List this project's containers, and how far each run is."""
     commands.list_jobs(ended)
+
+
+def number_of_lines(text: str) -> int:
+    """Of --tail, which may be all of them."""
+    if text == "all":
+        return sys.maxsize
+    if not text.isdecimal():
+        raise typer.BadParameter(f"expected a number of lines, or all, found {text}")
+    return min(int(text), sys.maxsize)
 
 
 def logs(
@@ -99,7 +110,13 @@ def logs(
     follow: Follow = False,
     tail: Annotated[
         int | None,
-        typer.Option("--tail", min=0, help="Begin with so many of the last lines; default: all, with -f 20."),
+        typer.Option(
+            "--tail",
+            "-n",
+            parser=number_of_lines,
+            metavar="LINES",
+            help="Begin with so many of the last lines, or all; default: all, with -f 20.",
+        ),
     ] = None,
 ) -> None:
     """Print the log of a container."""
@@ -113,6 +130,8 @@ def stop(
         int | None,
         typer.Option(
             "--timeout",
+            "--time",
+            "-t",
             min=0,
             help="Seconds until a run that has not ended is killed; default: as its container was made (300).",
         ),
@@ -153,8 +172,12 @@ def launcher() -> typer.Typer:
     app.command(cls=PassingAll)(cli.with_clear_errors(preprocess))
     kind = passing_flags_to(FUNCTIONS, "pretrain", "--command")
     app.command(cls=kind)(cli.with_clear_errors(queue))
-    for function in (ps, logs, stop, kill, resume, remove, build):
+    app.info.cls = AnsweringDocker
+    functions = {function.__name__: function for function in (ps, logs, stop, kill, resume, remove, build)}
+    for function in functions.values():
         app.command()(cli.with_clear_errors(function))
+    for name, ours in ALIASES.items():
+        app.command(name, hidden=True)(cli.with_clear_errors(functions[ours]))
     return app
 
 

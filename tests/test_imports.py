@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "machine": (),
     "tables": (),
     "wording": (),
+    "progress": (),
     "flag_groups": (),
     "flags": ("flag_groups",),
     "cli": PLAIN,
@@ -32,11 +33,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "interop": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.
     "data": PLAIN,
-    "data.preprocessing": (*PLAIN, "flag_groups", "data"),
+    "data.preprocessing": (*PLAIN, "progress", "flag_groups", "data"),
     "training": PLAIN,
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
-    "tasks.pretraining": (*PLAIN, *LIBRARY, "tables", "machine", "data", "training", "tasks.experiment"),
+    "tasks.pretraining": (*PLAIN, *LIBRARY, "tables", "machine", "progress", "data", "training", "tasks.experiment"),
     "tasks.finetuning": (*PLAIN, *LIBRARY, "flags", "tables", "machine", "data", "training", "tasks.experiment"),
     "tasks.glue": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
     "tasks.imdb": (*PLAIN, *LIBRARY, "data", "training", "tasks.finetuning"),
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "benchmark": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "data.preprocessing", "training"),
     "report": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "training", "benchmark"),
     # Containers know scripts by their names and experiments by their folders.
-    "container": (*PLAIN, "cli", "flag_groups", "tables", "config", "tasks.experiment"),
+    "container": (*PLAIN, "cli", "flag_groups", "progress", "tables", "config", "tasks.experiment"),
 }
 """Rooms of the package, and the rooms that each may import beside itself. A module is in the longest name it begins
 with."""

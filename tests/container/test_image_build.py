@@ -183,8 +183,7 @@ def layers(image: Any) -> list[str]:
 
 def test_documents_and_tests_rebuild_nothing(built: Engine, arguments: dict[str, str], tmp_path: Path) -> None:
     before = layers(built.client.images.get(built.image))
-    clone = tmp_path / "clone"
-    copy_context(clone)
+    clone = shutil.copytree(context(built), tmp_path / "clone")
     for name in ("README.md", "CHANGELOG.md", "pyproject.toml", "Makefile", "docs/containers.md", "tests/conftest.py"):
         (clone / name).parent.mkdir(exist_ok=True)
         (clone / name).write_text("changed")

@@ -206,7 +206,7 @@ def said(caplog: pytest.LogCaptureFixture, counted: str) -> str:
 
 
 def test_lines_of_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nystromformer.data.preprocessing.progress._SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr("nystromformer.data.preprocessing.progress.SECONDS_BETWEEN_LINES", 0)
     line = said(caplog, "tokens")
     assert line.startswith("rows: 2.0 of 4.0 MB, ")
     assert "k tokens/s, 0:00 left" in line

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import math
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import torch
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.model import PretrainingModel
+from nystromformer.progress import SECONDS_BETWEEN_LINES, WorkDone
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.door import open_scoring
 from nystromformer.tasks.experiment.folder import Experiment
@@ -80,10 +83,11 @@ def validate(
     opened = open_scoring(experiment, dataset_folder, device, wanted, verify, baselines)
     dataset = opened.dataset
     scores = []
-    for path in opened.checkpoints:
+    for number, path in enumerate(opened.checkpoints, start=1):
         model, content = load_checkpoint(experiment, path, device)
+        report = _ScoringProgress(path.stem, number, len(opened.checkpoints))
         with torch.no_grad(), device.autocast():
-            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows)
+            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows, report)
         scores.append(Score(path.stem, content["step"], metrics))
         logger.info("%s scored", path.name)
     preparation = RowPreparation(dataset, experiment.config)
@@ -93,6 +97,23 @@ def validate(
     result = Validation(rows, masked_tokens, scores, guesses, len(dataset.validation))
     write_validation(result, experiment.checkpoints / RESULTS)
     return result
+
+
+class _ScoringProgress:
+    """Says every so often how many batches of a checkpoint are scored; called with that and how many there are."""
+
+    def __init__(self, name: str, number: int, checkpoints: int) -> None:
+        self._label = name if checkpoints == 1 else f"{name} ({number} of {checkpoints})"
+        self._begin = time.monotonic()
+        self._said = -math.inf  # the first batch is told at once
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._said < SECONDS_BETWEEN_LINES:
+            return
+        self._said = now
+        left = (now - self._begin) / done * (total - done)
+        logger.info("%s", WorkDone(self._label, done, total, "batches", seconds_left=left))
 
 
 def write_validation(result: Validation, path: Path) -> None:
