@@ -24,14 +24,14 @@ _WHY = Column("ENDED BY", is_text=True)
 """Only where something has ended in another way than by being done."""
 _SIGNALLED = 128
 """From here on an exit status tells the signal that ended a program."""
-_MEANINGS = {
+_MEANINGS: dict[int, str] = {
     1: "an error, which its log names",
     UserError.exit_status: "a mistake in config, data or flags, which its log names",
     125: "the engine, which could not start it",
     126: "its program, which could not be run",
     127: "its program, which is not in the image",
 }
-_SIGNALS = {
+_SIGNALS: dict[int, str] = {
     signal.SIGBUS: "; its shared memory may be too small (--shm_size)",
     signal.SIGKILL: ": killed, or out of the machine's memory; goes on with `launch.py resume`",
 }
