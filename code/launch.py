@@ -3,6 +3,7 @@
 import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from nystromformer import cli
 from nystromformer.checked_command import CheckedCommand
 from nystromformer.container import commands
 from nystromformer.container.command_line import PassingAll, passing_flags_to
+from nystromformer.container.docker_words import ALIASES, AnsweringDocker
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import BuildOptions, LaunchOptions
 from nystromformer.container.scripts import SCRIPTS
@@ -118,10 +120,19 @@ def queue(
 
 
 def ps(
-    ended: Annotated[bool, typer.Option("--all", help="List those that are done, too.")] = False,
+    ended: Annotated[bool, typer.Option("--all", "-a", help="List those that are done, too.")] = False,
 ) -> None:
     """List this project's containers, and how far each run is."""
     commands.list_jobs(ended)
+
+
+def number_of_lines(text: str) -> int:
+    """Of --tail, which may be all of them."""
+    if text == "all":
+        return sys.maxsize
+    if not text.isdecimal():
+        raise typer.BadParameter(f"expected a number of lines, or all, found {text}")
+    return min(int(text), sys.maxsize)
 
 
 def logs(
@@ -129,7 +140,13 @@ def logs(
     follow: Follow = False,
     tail: Annotated[
         int | None,
-        typer.Option("--tail", min=0, help="Begin with so many of the last lines; default: all, with -f 20."),
+        typer.Option(
+            "--tail",
+            "-n",
+            parser=number_of_lines,
+            metavar="LINES",
+            help="Begin with so many of the last lines, or all; default: all, with -f 20.",
+        ),
     ] = None,
 ) -> None:
     """Print the log of a container."""
@@ -143,6 +160,8 @@ def stop(
         int | None,
         typer.Option(
             "--timeout",
+            "--time",
+            "-t",
             min=0,
             help="Seconds until a run that has not ended is killed; default: as its container was made (300).",
         ),
@@ -183,8 +202,12 @@ def launcher() -> typer.Typer:
     app.command(cls=PassingAll)(cli.with_clear_errors(preprocess))
     kind = passing_flags_to(FUNCTIONS, "pretrain", "--command")
     app.command(cls=kind)(cli.with_clear_errors(queue))
-    for function in (ps, logs, stop, kill, resume, remove, build):
+    app.info.cls = AnsweringDocker
+    functions = {function.__name__: function for function in (ps, logs, stop, kill, resume, remove, build)}
+    for function in functions.values():
         app.command(cls=CheckedCommand)(cli.with_clear_errors(function))
+    for name, ours in ALIASES.items():
+        app.command(name, hidden=True, cls=CheckedCommand)(cli.with_clear_errors(functions[ours]))
     return app
 
 

@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tables": (),
     "wording": (),
     "resources": ("errors",),
+    "progress": (),
     "flag_groups": (),
     "flags": ("flag_groups",),
     "cli": (*PLAIN, "interrupt", "checked_command"),
@@ -38,11 +39,21 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "interop": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.
     "data": PLAIN,
-    "data.preprocessing": (*PLAIN, "flag_groups", "data"),
+    "data.preprocessing": (*PLAIN, "progress", "flag_groups", "data"),
     "training": PLAIN,
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
-    "tasks.pretraining": (*PLAIN, *LIBRARY, "kept", "tables", "machine", "data", "training", "tasks.experiment"),
+    "tasks.pretraining": (
+        *PLAIN,
+        *LIBRARY,
+        "kept",
+        "tables",
+        "machine",
+        "progress",
+        "data",
+        "training",
+        "tasks.experiment",
+    ),
     "tasks.finetuning": (
         *PLAIN,
         *LIBRARY,
@@ -61,7 +72,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "benchmark": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "data.preprocessing", "training"),
     "report": (*PLAIN, *LIBRARY, *TASKS, "kept", "tables", "machine", "data", "training", "benchmark"),
     # Containers know scripts by their names and experiments by their folders.
-    "container": (*PLAIN, "cli", "checked_command", "flag_groups", "tables", "config", "tasks.experiment"),
+    "container": (
+        *PLAIN,
+        "cli",
+        "checked_command",
+        "flag_groups",
+        "progress",
+        "tables",
+        "config",
+        "tasks.experiment",
+    ),
 }
 """Rooms of the package, and the rooms that each may import beside itself. A module is in the longest name it begins
 with."""

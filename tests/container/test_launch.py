@@ -114,19 +114,23 @@ def test_two_experiments_side_by_side(engine: Engine, launch: Launcher, dataset:
     assert names(engine) == {"left-pretrain", "right-pretrain"}
     wait_until(lambda: all(len(records(folder, "train")) > 3 for folder in folders), "steps of both")
     header, *rows = launch("ps").stdout.splitlines()
-    assert header.split() == ["CONTAINER", "EXPERIMENT", "COMMAND", "STATE", "GPU", "STEP", "LOSS", "TOKENS/S", "LEFT"]
+    named = "CONTAINER EXPERIMENT COMMAND STATE GPU AGE RESTARTS PROGRESS LOSS TOKENS/S LEFT"
+    assert header.split() == named.split()
     assert [row.split()[:5] for row in rows] == [
         [f"{name}-pretrain", name, "pretrain", "running", "none"] for name in ("left", "right")
     ]
     for row in rows:
-        step, loss, speed, left = row.split()[5:]
+        age, restarts, step, loss, speed, left = row.split()[5:]
+        assert re.fullmatch(r"\d+s", age)
+        assert restarts == "0"
         assert re.fullmatch(r"[1-9]\d*/2400", step)
         assert 0 < float(loss) < 10
         assert float(speed.replace(",", "")) > 0
         assert ":" in left
     launch("stop", "--all")
-    states = [row.split()[3] for row in launch("ps").stdout.splitlines()[1:]]
-    assert states == ["stopped", "stopped"]
+    rows = launch("ps").stdout.splitlines()[1:]
+    assert [row.split()[3] for row in rows] == ["stopped", "stopped"]
+    assert all(row.endswith("  SIGTERM (143); goes on with `launch.py resume`") for row in rows)
     launch("remove", "left", "right")
     assert names(engine) == set()
     assert last_step(folders[0]) > 0, "its files stay"
@@ -281,7 +285,7 @@ def test_through_the_network(engine: Engine, dataset: Path, tmp_path: Path, way:
         wait_until(lambda: len(records(folder, "train")) > 3, "steps")
         row = launch("ps").stdout.splitlines()[1].split()
         assert row[3] == "running"
-        assert re.fullmatch(r"[1-9]\d*/24000", row[5])
+        assert re.fullmatch(r"[1-9]\d*/24000", row[7])
         follower = launch.begin("logs", "-f", "far")
         assert follower.stdout is not None
         assert next(line for line in follower.stdout if re.search(r"step \d+/24000: loss", line))
@@ -350,6 +354,7 @@ def test_the_engine_restarts_what_failed(engine: Engine, launch: Launcher, datas
     killed = engine.client.containers.get(job.id).exec_run(["/bin/bash", "-c", "kill -9 $(pgrep -f run_pretrain)"])
     assert killed.exit_code in (0, 137), killed.output
     wait_until(lambda: len(records(folder, "start")) == 2, "a second start")
+    assert launch("ps").stdout.splitlines()[1].split()[6] == "1", "restarts"
     assert records(folder, "start")[1]["step"] >= 60
     assert json.loads((folder / "config.json").read_text()), "untouched"
 

@@ -274,7 +274,9 @@ def _say_end(engine: Engine, before: Job, after: Job | None) -> None:
     job = before if after is None else after
     progress = progress_of_job(engine, job)
     how = "ended" if after is None else state(job, progress)
-    if progress is not None:
+    if progress is not None and progress.work:
+        how += f" after {progress.work}"
+    elif progress is not None:
         how += f" after step {progress.step}" + ("" if progress.steps is None else f" of {progress.steps}")
     checkpoint = control.newest_checkpoint(job) if engine.is_local else None
     if checkpoint is not None:

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from tqdm import tqdm
-
 from nystromformer.data.preprocessing.corpus import split_sentences, stable_hash
 from nystromformer.data.preprocessing.pool import born_deaf, end_with_parent
+from nystromformer.data.preprocessing.progress import counted
 from nystromformer.errors import UserError
 
 # tests have few docstrings and much code; vendored packages are near-copies, which a split by package would leak
@@ -105,7 +104,7 @@ def read_modules(files: Sequence[SourceFile], seed: int, limit_mb: float | None,
     seen: set[bytes] = set()
     characters = 0
     with closing(_read_all(order, workers)) as results:
-        for module in tqdm(results, total=len(order), desc="docstrings", unit="file", disable=None):
+        for module in counted(results, len(order), "docstrings", "file"):
             modules.append(module)
             for docstring in module.docstrings:
                 digest = text_digest(docstring)

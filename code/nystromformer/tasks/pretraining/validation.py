@@ -1,6 +1,8 @@
 """Scoring the checkpoints of an experiment folder on the validation rows."""
 
 import logging
+import math
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from nystromformer.data.manifest import SPLITS
 from nystromformer.errors import UserError
 from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.model import PretrainingModel
+from nystromformer.progress import SECONDS_BETWEEN_LINES, WorkDone
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring, verify_beside
 from nystromformer.tasks.experiment.folder import Experiment
@@ -106,12 +109,13 @@ def validate(
 def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool, verification: Background) -> Validation:
     experiment, dataset, device = opened.experiment, opened.dataset, opened.device
     scores = []
-    for path in opened.checkpoints:
+    for number, path in enumerate(opened.checkpoints, start=1):
         if verification.failed:
             verification.require(opened.group)
         model, content = load_checkpoint(experiment, path, device)
+        report = _ScoringProgress(path.stem, number, len(opened.checkpoints))
         with torch.no_grad(), device.autocast():
-            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows)
+            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows, report)
         scores.append(Score(path.stem, content["step"], metrics))
         logger.info("%s scored", path.name)
     preparation = RowPreparation(dataset, experiment.config)
@@ -119,6 +123,23 @@ def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool, verifi
     masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
     guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
     return Validation(rows, masked_tokens, scores, guesses, len(dataset.validation))
+
+
+class _ScoringProgress:
+    """Says every so often how many batches of a checkpoint are scored; called with that and how many there are."""
+
+    def __init__(self, name: str, number: int, checkpoints: int) -> None:
+        self._label = name if checkpoints == 1 else f"{name} ({number} of {checkpoints})"
+        self._begin = time.monotonic()
+        self._said = -math.inf  # the first batch is told at once
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._said < SECONDS_BETWEEN_LINES:
+            return
+        self._said = now
+        left = (now - self._begin) / done * (total - done)
+        logger.info("%s", WorkDone(self._label, done, total, "batches", seconds_left=left))
 
 
 def write_validation(result: Validation, path: Path) -> None:
