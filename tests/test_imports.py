@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flag_groups": (),
     "flags": ("flag_groups",),
     "cli": PLAIN,
+    "torchrun": (),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),
@@ -33,7 +34,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What training reads, and the loop: neither knows the other, a model or a task.
     "data": PLAIN,
     "data.preprocessing": (*PLAIN, "flag_groups", "data"),
-    "training": PLAIN,
+    "training": (*PLAIN, "torchrun"),
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
     "tasks.pretraining": (*PLAIN, *LIBRARY, "tables", "machine", "data", "training", "tasks.experiment"),
@@ -52,7 +53,18 @@ with."""
 
 NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
 """Libraries that take a second or more to import."""
-QUICK = ("errors", "files", "flag_groups", "flags", "cli", "config", "container", "data", "data.preprocessing")
+QUICK = (
+    "errors",
+    "files",
+    "flag_groups",
+    "flags",
+    "cli",
+    "torchrun",
+    "config",
+    "container",
+    "data",
+    "data.preprocessing",
+)
 """Rooms that import none of these before one of their functions is called, nor anything that does: mistakes in a
 command show at once."""
 
