@@ -24,8 +24,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "wording": (),
     "flag_groups": (),
     "flags": ("flag_groups",),
-    "cli": PLAIN,
     "torchrun": (),
+    "cli": (*PLAIN, "torchrun"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),

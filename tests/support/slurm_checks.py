@@ -57,8 +57,8 @@ class Job:
     def step(self) -> int:
         """The last step of its log."""
         log = self.experiment / "model" / "log.jsonl"
-        steps = re.findall(r'"type": "train", "step": (\d+)|"step": (\d+)', log.read_text()) if log.exists() else []
-        return max((int(a or b) for a, b in steps), default=0)
+        steps = re.findall(r'"step": (\d+)', log.read_text()) if log.exists() else []
+        return max(map(int, steps), default=0)
 
 
 class Checks:
@@ -132,6 +132,7 @@ class Checks:
         _expect(re.search("queues itself again|DUE TO JOB REQUEUE", last) is not None, "its last line", first)
         self._run_again(job)
         _expect(f"going on from {newest.name}, step {step} of" in job.said, "did not go on from there", job.said)
+        _expect("Traceback" not in job.said, "a traceback", job.said)
         return f"stopped after step {step}, went on from {newest.name}; {self._compared(job)}"
 
     def lost_node(self) -> str:
@@ -229,6 +230,7 @@ class Checks:
         job = self._submit("alone")
         state = self.cluster.wait_for(job.number)
         _expect(state == "COMPLETED", state, job.said)
+        _expect("Traceback" not in job.said, "a traceback", job.said)
         path = job.experiment / "model" / "cp-0000.model"
         return read_checkpoint(path)["model"], hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 

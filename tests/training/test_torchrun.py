@@ -1,5 +1,6 @@
 """What is seen last where several processes end: a sentence and the right status, whoever got which signal."""
 
+import logging
 import os
 import signal
 import socket
@@ -27,7 +28,7 @@ STEPS = 100_000
 @pytest.fixture(autouse=True)
 def handlers_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, torchrun.MISTAKE)
     before = [signal.getsignal(number) for number in numbers]
     yield
     for number, handler in zip(numbers, before, strict=True):
@@ -64,13 +65,13 @@ def test_the_first_signal_counts(
 
     assert launched(monkeypatch, main) == 128 + number
     assert ended
-    assert capsys.readouterr().err.startswith(f"stopped by {number.name}. ")
+    assert capsys.readouterr().err.startswith(f"stopped by {number.name}: ")
 
 
 def test_a_signal_before_pytorch_is_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torchrun, "_launch", lambda flags, signals: os.kill(os.getpid(), signal.SIGTERM))
     assert torchrun.launch([]) == 143
-    assert capsys.readouterr().err.startswith("stopped by SIGTERM. ")
+    assert capsys.readouterr().err.startswith("stopped by SIGTERM: ")
 
 
 def test_nohup_is_left_alone() -> None:
@@ -91,12 +92,38 @@ def test_a_failure_has_the_status_of_the_first_process(
     assert f"process 3 ended with {word}" in said
 
 
+def test_a_mistake_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    passed_on = []
+
+    def main() -> None:
+        try:
+            os.kill(os.getpid(), torchrun.MISTAKE)
+            time.sleep(10)
+        except Exception as error:
+            passed_on.append(error.sigval)  # type: ignore[attr-defined]
+            raise
+
+    assert launched(monkeypatch, main) == 2
+    assert passed_on == [signal.SIGTERM], "which ends the processes"
+    assert capsys.readouterr().err.startswith("error: ")
+
+
 def test_machines_that_lose_each_other(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> NoReturn:
         raise RendezvousConnectionError("The connection to the C10d store has failed.")
 
     assert launched(monkeypatch, main) == 1
     assert "--rdzv_endpoint" in capsys.readouterr().err
+
+
+def test_that_others_left_first_is_no_news(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def main() -> None:
+        logger = logging.getLogger("torch.distributed.elastic.agent.server.api")
+        logger.error("Error waiting on exit barrier. Elapsed: %s seconds", 0.02)
+        logger.error("something else")
+
+    assert launched(monkeypatch, main) == 0
+    assert [record.getMessage() for record in caplog.records] == ["something else"]
 
 
 def test_what_is_no_users_doing_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,10 +141,22 @@ def test_only_the_launcher_that_started_the_process_is_told(monkeypatch: pytest.
     torchrun.tell_launcher(15)
     monkeypatch.setenv(torchrun.LAUNCHER, "1")
     torchrun.tell_launcher(15)
+    torchrun.tell_launcher_of_mistake()
     assert not told
     monkeypatch.setenv(torchrun.LAUNCHER, f"{os.getppid()}")
     torchrun.tell_launcher(15)
-    assert told == [(os.getppid(), 15)]
+    torchrun.tell_launcher_of_mistake()
+    assert told == [(os.getppid(), 15), (os.getppid(), torchrun.MISTAKE)]
+
+
+def test_only_the_process_that_spoke_tells_of_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(os, "kill", lambda *words: pytest.fail("told"))
+    monkeypatch.setattr(time, "sleep", waited.append)
+    monkeypatch.setenv(torchrun.LAUNCHER, f"{os.getppid()}")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    torchrun.tell_launcher_of_mistake()
+    assert waited
 
 
 @pytest.mark.parametrize("patient", [True, False])
@@ -156,7 +195,9 @@ class Launchers:
 
     def is_under_way(self) -> bool:
         log = self.folder / "model" / "log.jsonl"
-        return any(each.poll() is not None for each in self.started) or (log.exists() and '"step": 5,' in log.read_text())
+        return any(each.poll() is not None for each in self.started) or (
+            log.exists() and '"step": 5,' in log.read_text()
+        )
 
 
 @pytest.fixture
@@ -175,7 +216,7 @@ def assert_stopped(launchers: Launchers, number: signal.Signals) -> None:
     for index, process in enumerate(launchers.started):
         assert process.wait(timeout=120) == 128 + number, launchers.said(index)
         said = launchers.said(index)
-        assert said.splitlines()[-1].startswith(f"stopped by {number.name}. "), said
+        assert said.splitlines()[-1].startswith(f"stopped by {number.name}: "), said
         assert "Traceback" not in said
     newest = read_checkpoint(find_checkpoints(launchers.folder / "model")[-1].path)
     assert f"stopped by {number.name} after step {newest['step']};" in launchers.said()
@@ -206,14 +247,15 @@ def test_a_stop_of_one_machine_stops_the_other_for_good(signalled: int, launcher
     os.kill(launchers.started[signalled].pid, signal.SIGTERM)
     for index, process in enumerate(launchers.started):
         assert process.wait(timeout=120) == 143, launchers.said(index)
-        assert launchers.said(index).splitlines()[-1].startswith("stopped by SIGTERM. ")
+        assert launchers.said(index).splitlines()[-1].startswith("stopped by SIGTERM: ")
         assert "Traceback" not in launchers.said(index)
 
 
 @pytest.mark.slow
 def test_a_mistake_ends_with_its_status(launchers: Launchers, tmp_path: Path) -> None:
     launchers.dataset_folder = tmp_path / "nowhere"
-    assert launchers.start("--standalone", "--nproc_per_node", "2").wait(timeout=120) == 2
+    flags = ("--standalone", "--nproc_per_node", "2", "--max_restarts", "3")
+    assert launchers.start(*flags).wait(timeout=120) == 2
     assert launchers.said().count("error: ") == 2, "one process', and the launcher's last word"
     assert "expected a dataset folder" in launchers.said()
     assert "Traceback" not in launchers.said()
