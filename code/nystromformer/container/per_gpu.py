@@ -20,7 +20,7 @@ Less than what the engine waits for (`spec.STOP_SECONDS`)."""
 def torchrun(processes: int) -> tuple[str, ...]:
     """The beginning of a command line that runs a script in several processes."""
     count = ("--nproc_per_node", str(processes), "--shutdown_timeout", str(SHUTDOWN_SECONDS))
-    return ("torchrun", "--standalone", *count)
+    return ("python3", "/code/torchrun.py", "--standalone", *count)
 
 
 def command(num_gpus: int, argv: Sequence[str]) -> tuple[str, ...]:
