@@ -3,12 +3,14 @@
 #   PYTHON           the interpreter that .venv is made with
 #   TORCH_INDEX_URL  an index that torch comes from (its CPU or CUDA builds); empty: pip's own
 #   DEMO_FLAGS       flags of code/run_demo.py, such as --quick
+#   CLUSTER_FLAGS    flags of tests/cluster/check.py, such as --record
 #   PYTEST_FLAGS     flags of pytest
 #   LOCK_FLAGS       flags of `uv pip compile`, such as --upgrade
 
 PYTHON ?= python3
 TORCH_INDEX_URL ?=
 DEMO_FLAGS ?=
+CLUSTER_FLAGS ?=
 PYTEST_FLAGS ?= -n 2
 LOCK_FLAGS ?=
 
@@ -22,7 +24,7 @@ LOCKER := $(VENV)/lock
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all containers lint format lock clean distclean
+.PHONY: help demo test test-all containers cluster lint format lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +40,9 @@ test-all: $(DEV) ## all tests but those of containers
 
 containers: $(DEV) ## the tests that start containers, with Podman, as root (.ci/engine installs it)
 	$(BIN)/python -m pytest -m engine $(PYTEST_FLAGS)
+
+cluster: $(DEV) ## the scripts of slurm/ on a Slurm of two nodes that it starts, as root, with Debian's slurm-wlm and munge
+	$(BIN)/python tests/cluster/check.py $(CLUSTER_FLAGS)
 
 lint: $(DEV) ## ruff, mypy and hadolint
 	$(BIN)/ruff check .

@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "progress": (),
     "flag_groups": (),
     "flags": ("flag_groups",),
-    "cli": (*PLAIN, "interrupt", "checked_command"),
+    "torchrun": (),
+    "cli": (*PLAIN, "interrupt", "checked_command", "torchrun"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),
@@ -40,7 +41,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What training reads, and the loop: neither knows the other, a model or a task.
     "data": PLAIN,
     "data.preprocessing": (*PLAIN, "progress", "flag_groups", "data"),
-    "training": PLAIN,
+    "training": (*PLAIN, "torchrun"),
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
     "tasks.pretraining": (
@@ -99,6 +100,7 @@ QUICK = (
     "flag_groups",
     "flags",
     "cli",
+    "torchrun",
     "config",
     "container",
     "data",

@@ -15,6 +15,7 @@ from nystromformer import interrupt
 from nystromformer.checked_command import CheckedCommand
 from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL
+from nystromformer.torchrun import tell_launcher_of_mistake
 
 # Huge pages for torch's large CPU tensors, read when torch is imported: without them a third of a CPU step's time goes
 # into mapping fresh pages.
@@ -70,6 +71,8 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             # Of the processes that torchrun starts on a machine, one speaks: a mistake is known to all of them.
             if os.environ.get("LOCAL_RANK", "0") == "0":
                 typer.echo(f"error: {error}", err=True)
+            if error.exit_status == UserError.exit_status:
+                tell_launcher_of_mistake()
             raise typer.Exit(error.exit_status) from None
         except OSError as error:
             # Of a file that cannot be used, the name and the reason say all; other errors are the program's own.

@@ -7,13 +7,15 @@ import pytest
 from nystromformer.container import per_gpu
 from nystromformer.errors import UserError
 
+TORCHRUN = ("python3", "/code/torchrun.py", "--standalone")
+
 
 @pytest.mark.parametrize(
     ("gpus", "command"),
     [
         (1, ("python3", "run.py", "--lr", "1")),
-        (2, ("torchrun", "--standalone", "--nproc_per_node", "2", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
-        (8, ("torchrun", "--standalone", "--nproc_per_node", "8", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
+        (2, (*TORCHRUN, "--nproc_per_node", "2", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
+        (8, (*TORCHRUN, "--nproc_per_node", "8", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
     ],
 )
 def test_the_gpus_that_are_seen_count(gpus: int, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
