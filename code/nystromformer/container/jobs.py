@@ -45,7 +45,6 @@ class Job:
         gpus: all, none or ids.
         stop_seconds: from a stop to a kill.
         labels: all of them.
-        finished: seconds since 1970, of one that has ended.
         restarts: how often the engine started it again by its restart policy.
         fault: why the engine could not start it, in its own words.
     """
@@ -65,7 +64,6 @@ class Job:
     out_of_memory: bool
     stop_seconds: int
     labels: dict[str, str]
-    finished: float | None = None
     restarts: int = 0
     fault: str = ""
 
@@ -178,7 +176,6 @@ def describe(detail: dict[str, Any]) -> Job | None:
         out_of_memory=bool(state.get("OOMKilled")),
         stop_seconds=int(config.get("StopTimeout") or 10),
         labels=labels,
-        finished=_seconds(state.get("FinishedAt")),
         restarts=int(detail.get("RestartCount") or 0),
         fault=str(state.get("Error") or "").strip(),
     )
