@@ -9,9 +9,11 @@
 ARG BASE_IMAGE=nvidia/cuda:13.0.3-base-ubuntu24.04
 
 # A stage of its own, so that another version of another requirement does not install torch again, which is the bulk.
-FROM ${BASE_IMAGE} AS torch-version
-COPY requirements.txt /
-RUN grep '^torch==' /requirements.txt > /torch.txt
+# An entry begins at the margin, and its hashes and comments are indented below it.
+FROM ${BASE_IMAGE} AS locks
+COPY requirements.lock /
+RUN awk '/^[^ #]/ { of_torch = /^(torch|triton|cuda-[a-z0-9-]+|nvidia-[a-z0-9-]+)==/ } \
+        { print > (of_torch ? "/torch.lock" : "/others.lock") }' /requirements.lock
 
 FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title="nystromformer" \
@@ -24,6 +26,7 @@ LABEL org.opencontainers.image.title="nystromformer" \
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
         ca-certificates g++ gcc libc6-dev python3 python3-dev python3-venv \
+    && apt-get clean \
     && rm -rf /var/lib/apt/lists/*
 
 RUN python3 -m venv /opt/venv
@@ -32,21 +35,27 @@ ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 # Other indexes than pip's own, where one is needed. They stay readable in `docker history`: no passwords here.
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
-# Empty: pip's index, whose torch is the CUDA build.
+# Empty: pip's index, whose torch is the CUDA build. Another index has other builds, whose hashes the lock does not know.
 ARG TORCH_INDEX_URL=
-COPY --from=torch-version /torch.txt /opt/nystromformer/
-RUN pip install --no-cache-dir ${TORCH_INDEX_URL:+--no-deps --index-url "${TORCH_INDEX_URL}"} \
-        --requirement /opt/nystromformer/torch.txt
+# Without test suites (torch's own are 80 MB) and static libraries, which nothing here imports or links.
+COPY --from=locks /torch.lock /opt/nystromformer/
+RUN if [ -n "${TORCH_INDEX_URL}" ]; then \
+        pip install --no-cache-dir --no-deps --index-url "${TORCH_INDEX_URL}" \
+            "$(grep --only-matching '^torch==[^ ]*' /opt/nystromformer/torch.lock)"; \
+    else \
+        pip install --no-cache-dir --no-deps --require-hashes --requirement /opt/nystromformer/torch.lock; \
+    fi \
+    && find /opt/venv \( -type d \( -name test -o -name tests \) -o -name '*.a' \) -prune -exec rm -rf {} +
 
-COPY requirements.txt /opt/nystromformer/
-RUN pip install --no-cache-dir --requirement /opt/nystromformer/requirements.txt
+# Each file by its hash, and nothing that the lock does not name.
+COPY --from=locks /others.lock /opt/nystromformer/
+RUN pip install --no-cache-dir --no-deps --require-hashes --requirement /opt/nystromformer/others.lock \
+    && find /opt/venv \( -type d \( -name test -o -name tests \) -o -name '*.a' \) -prune -exec rm -rf {} +
 
-# An editable install of what is in /code, be it the copy below or a clone that is mounted over it.
-COPY pyproject.toml README.md LICENSE /opt/nystromformer/
+# What an editable install comes to, without a build: Python finds what is in /code, be it the copy below or a clone that
+# is mounted over it.
 RUN mkdir /code \
-    && ln -s /code /opt/nystromformer/code \
-    && pip install --no-cache-dir --no-deps --editable /opt/nystromformer \
-    && rm -rf /code/*.egg-info
+    && echo /code > "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nystromformer.pth"
 
 # Where the commands look for what `docker run --volume` mounts. No VOLUME instruction: containers that mount only some
 # of these would leave an anonymous volume behind for each of the others.
@@ -71,6 +80,7 @@ HEALTHCHECK --interval=60s --timeout=10s --start-period=5m --retries=2 \
 CMD ["/bin/bash"]
 
 # Last, so that a change of the code rebuilds nothing else.
+COPY LICENSE /opt/nystromformer/
 COPY data-preprocessing /data-preprocessing
 COPY code /code
 # Files have the modes that they have in the clone, where others may not be allowed to read them.

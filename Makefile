@@ -3,21 +3,28 @@
 #   PYTHON           the interpreter that .venv is made with
 #   TORCH_INDEX_URL  an index that torch comes from (its CPU or CUDA builds); empty: pip's own
 #   DEMO_FLAGS       flags of code/run_demo.py, such as --quick
+#   CLUSTER_FLAGS    flags of tests/cluster/check.py, such as --record
 #   PYTEST_FLAGS     flags of pytest
+#   LOCK_FLAGS       flags of `uv pip compile`, such as --upgrade
 
 PYTHON ?= python3
 TORCH_INDEX_URL ?=
 DEMO_FLAGS ?=
+CLUSTER_FLAGS ?=
 PYTEST_FLAGS ?= -n 2
+LOCK_FLAGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 # Named after the index, so that another one installs torch anew.
 RUNTIME := $(VENV)/.runtime-installed-$(shell printf '%s' '$(TORCH_INDEX_URL)' | cksum | cut -d ' ' -f 1)
 DEV := $(VENV)/.dev-installed
+# Its own environment: what makes the lock file is no part of what it locks.
+LOCKER := $(VENV)/lock
+UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all containers lint format clean distclean
+.PHONY: help demo test test-all containers cluster lint format lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +41,9 @@ test-all: $(DEV) ## all tests but those of containers
 containers: $(DEV) ## the tests that start containers, with Podman, as root (.ci/engine installs it)
 	$(BIN)/python -m pytest -m engine $(PYTEST_FLAGS)
 
+cluster: $(DEV) ## the scripts of slurm/ on a Slurm of two nodes that it starts, as root, with Debian's slurm-wlm and munge
+	$(BIN)/python tests/cluster/check.py $(CLUSTER_FLAGS)
+
 lint: $(DEV) ## ruff, mypy and hadolint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,6 +53,13 @@ lint: $(DEV) ## ruff, mypy and hadolint
 format: $(DEV) ## format the code
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+# Versions that the file has already are kept where they fit; LOCK_FLAGS=--upgrade takes the newest.
+lock: ## requirements.lock anew from requirements.txt: every version in the image, with the hashes of its files
+	@$(LOCKER)/bin/uv --version 2> /dev/null | grep -q '^uv $(UV_VERSION) ' || \
+		{ $(PYTHON) -m venv --clear $(LOCKER) && $(LOCKER)/bin/python -m pip install --quiet uv==$(UV_VERSION); }
+	$(LOCKER)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--custom-compile-command 'make lock' $(LOCK_FLAGS) --output-file requirements.lock requirements.txt
 
 clean: ## remove what demo, test and lint left, but not .venv
 	rm -rf demo demo-quick .pytest_cache .mypy_cache .ruff_cache .hypothesis

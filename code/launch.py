@@ -1,5 +1,9 @@
 """Run experiments in containers: one for each folder with a config.json."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
+import re
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -11,11 +15,17 @@ import run_pretrain
 import run_validation
 import run_wikihop
 from nystromformer import cli
+from nystromformer.checked_command import CheckedCommand
 from nystromformer.container import commands
 from nystromformer.container.command_line import PassingAll, passing_flags_to
+from nystromformer.container.docker_words import ALIASES, AnsweringDocker
+from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import BuildOptions, LaunchOptions
 from nystromformer.container.scripts import SCRIPTS
+from nystromformer.errors import UserError
 from nystromformer.flag_groups import Without, with_flag_groups
+from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.glue.catalog import find_tasks
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "pretrain": run_pretrain.pretrain,
@@ -25,12 +35,31 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "wikihop": run_wikihop.wikihop,
 }
 
+_SWEEP_FLAGS = ("batch_size", "lr", "seed", "predict")
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
 DryRun = Annotated[bool, typer.Option("--dry_run", help="Only print the docker command that does the same.")]
 Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Show the log until the run ends; Ctrl-C leaves the run going.")
 ]
 Names = Annotated[list[str] | None, typer.Argument(help="Containers, experiment folders, or names of such folders.")]
 All = Annotated[bool, typer.Option("--all", help="All containers of this project to which it applies.")]
+
+
+def check_values(command: str, flags: ScriptFlags) -> None:
+    """Check what the parser of a command's script takes for any text.
+
+    Raises:
+        UserError: a value that the script would refuse once it runs.
+    """
+    given = {name: values[-1] for name in _SWEEP_FLAGS if (values := flags.values(f"--{name}"))}
+    if given:
+        FinetuningFlags(**given).sweep()
+    if command == "glue":
+        find_tasks(",".join(flags.values("--task")))
+    for device in flags.values("--device"):
+        if not _DEVICE.fullmatch(device):
+            raise UserError(f"--device {device}: expected auto, cpu, cuda or cuda:N; --gpus says where to compute")
 
 
 def start_command(command: str) -> Callable[..., None]:
@@ -44,6 +73,7 @@ def start_command(command: str) -> Callable[..., None]:
         follow: Follow = False,
         dry_run: DryRun = False,
     ) -> None:
+        check_values(command, context.obj)
         commands.start_experiment(SCRIPTS[command], experiment, context.obj, options, follow, dry_run)
 
     start.__doc__ = f"{SCRIPTS[command].does}, in a container. It runs {SCRIPTS[command].file}."
@@ -84,14 +114,25 @@ def queue(
     dry_run: DryRun = False,
 ) -> None:
     """Run experiments on several GPUs, one after another on each. Started again, it goes on with those that wait."""
+    if experiments:
+        check_values(command, context.obj)
     commands.run_queue(command, experiments or [], context.obj, options, gpus_each, dry_run)
 
 
 def ps(
-    ended: Annotated[bool, typer.Option("--all", help="List those that are done, too.")] = False,
+    ended: Annotated[bool, typer.Option("--all", "-a", help="List those that are done, too.")] = False,
 ) -> None:
     """List this project's containers, and how far each run is."""
     commands.list_jobs(ended)
+
+
+def number_of_lines(text: str) -> int:
+    """Of --tail, which may be all of them."""
+    if text == "all":
+        return sys.maxsize
+    if not text.isdecimal():
+        raise typer.BadParameter(f"expected a number of lines, or all, found {text}")
+    return min(int(text), sys.maxsize)
 
 
 def logs(
@@ -99,7 +140,13 @@ def logs(
     follow: Follow = False,
     tail: Annotated[
         int | None,
-        typer.Option("--tail", min=0, help="Begin with so many of the last lines; default: all, with -f 20."),
+        typer.Option(
+            "--tail",
+            "-n",
+            parser=number_of_lines,
+            metavar="LINES",
+            help="Begin with so many of the last lines, or all; default: all, with -f 20.",
+        ),
     ] = None,
 ) -> None:
     """Print the log of a container."""
@@ -113,6 +160,8 @@ def stop(
         int | None,
         typer.Option(
             "--timeout",
+            "--time",
+            "-t",
             min=0,
             help="Seconds until a run that has not ended is killed; default: as its container was made (300).",
         ),
@@ -153,8 +202,12 @@ def launcher() -> typer.Typer:
     app.command(cls=PassingAll)(cli.with_clear_errors(preprocess))
     kind = passing_flags_to(FUNCTIONS, "pretrain", "--command")
     app.command(cls=kind)(cli.with_clear_errors(queue))
-    for function in (ps, logs, stop, kill, resume, remove, build):
-        app.command()(cli.with_clear_errors(function))
+    app.info.cls = AnsweringDocker
+    functions = {function.__name__: function for function in (ps, logs, stop, kill, resume, remove, build)}
+    for function in functions.values():
+        app.command(cls=CheckedCommand)(cli.with_clear_errors(function))
+    for name, ours in ALIASES.items():
+        app.command(name, hidden=True, cls=CheckedCommand)(cli.with_clear_errors(functions[ours]))
     return app
 
 

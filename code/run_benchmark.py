@@ -1,5 +1,7 @@
 """Measure attention, training steps and preprocessing, each beside its alternatives."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 
 import typer

@@ -1,5 +1,7 @@
 """The demonstration behind `make demo`."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """Fine-tune a pretrained model on tasks of GLUE; run again, it goes on where it was stopped."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """Pretrain the model of an experiment folder; run again, it goes on where it was stopped."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +22,10 @@ def pretrain(
     overrides: Overrides = None,
 ) -> None:
     """Pretrain by masked language modelling, with sentence order where config.json's objectives say so."""
+    from nystromformer.resources import check_processes
     from nystromformer.tasks.experiment.folder import open_experiment
 
+    check_processes("--workers", workers)
     experiment = open_experiment(model, overrides or [])
 
     # After the config was checked: importing torch takes seconds.

@@ -1,5 +1,7 @@
 """Pictures and tables of finished and running experiments."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """Make a pretraining dataset of rows of 4096 tokens, with a third of Stories and of RealNews added."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 
 from nystromformer import cli

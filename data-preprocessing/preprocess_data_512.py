@@ -1,5 +1,7 @@
 """Make the paper's pretraining dataset of rows of 512 tokens: Wikipedia and BookCorpus."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 
 from nystromformer import cli

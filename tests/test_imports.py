@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nystromformer"
 
-PLAIN = ("errors", "files", "wording")
+PLAIN = ("errors", "files", "bounded", "paths", "resources", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = ("tasks.experiment", "tasks.pretraining", "tasks.finetuning", "tasks.glue", "tasks.imdb", "tasks.wikihop")
 
@@ -20,12 +20,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "files": ("errors",),
     "kept": ("errors", "files", "config"),
+    "bounded": ("errors",),
+    "interrupt": (),
+    "paths": (),
+    "checked_command": ("paths",),
     "machine": (),
     "tables": (),
     "wording": (),
+    "resources": ("errors",),
+    "progress": (),
     "flag_groups": (),
     "flags": ("flag_groups",),
-    "cli": PLAIN,
+    "torchrun": (),
+    "cli": (*PLAIN, "interrupt", "checked_command", "torchrun"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),
@@ -33,11 +40,21 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "interop": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.
     "data": PLAIN,
-    "data.preprocessing": (*PLAIN, "flag_groups", "data"),
-    "training": PLAIN,
+    "data.preprocessing": (*PLAIN, "progress", "flag_groups", "data"),
+    "training": (*PLAIN, "torchrun"),
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "data", "training"),
-    "tasks.pretraining": (*PLAIN, *LIBRARY, "kept", "tables", "machine", "data", "training", "tasks.experiment"),
+    "tasks.pretraining": (
+        *PLAIN,
+        *LIBRARY,
+        "kept",
+        "tables",
+        "machine",
+        "progress",
+        "data",
+        "training",
+        "tasks.experiment",
+    ),
     "tasks.finetuning": (
         *PLAIN,
         *LIBRARY,
@@ -56,14 +73,39 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "benchmark": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "data.preprocessing", "training"),
     "report": (*PLAIN, *LIBRARY, *TASKS, "kept", "tables", "machine", "data", "training", "benchmark"),
     # Containers know scripts by their names and experiments by their folders.
-    "container": (*PLAIN, "cli", "flag_groups", "tables", "config", "tasks.experiment"),
+    "container": (
+        *PLAIN,
+        "cli",
+        "checked_command",
+        "flag_groups",
+        "progress",
+        "tables",
+        "config",
+        "tasks.experiment",
+    ),
 }
 """Rooms of the package, and the rooms that each may import beside itself. A module is in the longest name it begins
 with."""
 
 NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
 """Libraries that take a second or more to import."""
-QUICK = ("errors", "files", "flag_groups", "flags", "cli", "config", "container", "data", "data.preprocessing")
+QUICK = (
+    "bounded",
+    "paths",
+    "resources",
+    "checked_command",
+    "errors",
+    "files",
+    "interrupt",
+    "flag_groups",
+    "flags",
+    "cli",
+    "torchrun",
+    "config",
+    "container",
+    "data",
+    "data.preprocessing",
+)
 """Rooms that import none of these before one of their functions is called, nor anything that does: mistakes in a
 command show at once."""
 

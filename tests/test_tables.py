@@ -5,7 +5,17 @@ import sys
 
 import pytest
 
-from nystromformer.tables import LEAST_WIDTH, Column, aligned, fitted, longest, markdown, terminal_width
+from nystromformer.tables import (
+    LEAST_WIDTH,
+    Column,
+    aligned,
+    display_width,
+    fitted,
+    longest,
+    markdown,
+    printable,
+    terminal_width,
+)
 
 COLUMNS = [Column(is_text=True), Column("tokens a second", 3), Column("how", 12, is_text=True, gap=1)]
 ROWS = [["a name of some length", "12,345", "by hand"], ["b", "", ""], ["c", "7", "in a way that is long"]]
@@ -20,6 +30,56 @@ def test_columns_stand_below_each_other_and_are_as_wide_as_they_must_be() -> Non
         "c                                    7 in a way that is long",
     ]
     assert aligned([Column("x", 5), Column("y", 5, is_text=True)], [["1", "2"]]) == ["    x  y", "    1  2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("", 0),
+        ("abc", 3),
+        ("Nyströmformer", 13),
+        ("Nystro\u0308mformer", 13),
+        ("実験", 4),
+        ("ｗｉｄｅ", 8),
+        ("ﾊﾝｶｸ", 4),
+        ("\u1112\u1161\u11ab", 2),
+        ("한국", 4),
+        ("🙂", 2),
+        ("क्ष", 2),
+        ("a\u200db", 2),
+    ],
+    ids=[
+        "nothing",
+        "ASCII",
+        "composed",
+        "combining",
+        "CJK",
+        "full-width",
+        "half-width",
+        "jamo",
+        "hangul",
+        "emoji",
+        "virama",
+        "joiner",
+    ],
+)
+def test_places_on_a_terminal(text: str, places: int) -> None:
+    assert display_width(text) == places
+    assert display_width(text + text) == 2 * places
+
+
+def test_wide_characters_keep_columns_below_each_other() -> None:
+    names = ["実験", "e\u0301t\u0301", "🙂", "plain"]
+    lines = aligned([Column("name", is_text=True), Column("n"), Column(is_text=True)], [[n, "1", "|"] for n in names])
+    assert {display_width(line) for line in lines[1:]} == {len("plain") + 2 + 1 + 2 + 1}
+    right = aligned([Column(), Column(is_text=True)], [[n, "|"] for n in names])[1:]
+    assert {display_width(line) for line in right} == {len("plain") + 2 + 1}
+    assert longest(["実験", "abc"]) == 4
+
+
+def test_what_would_move_a_terminals_cursor_is_written_out() -> None:
+    assert printable("a\nb\x1b[2J\u202e") == "a\\nb\\x1b[2J\\u202e"
+    assert printable("実験 e\u0301 \u0939\u094d\u200d🙂") == "実験 e\u0301 \u0939\u094d\u200d🙂"
 
 
 def test_a_row_has_a_cell_for_each_column() -> None:

@@ -1,22 +1,39 @@
 """What every command shares: flags by typer, logging, and how mistakes end."""
 
+import errno
 import functools
 import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer
 
+from nystromformer import interrupt
+from nystromformer.checked_command import CheckedCommand
 from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL
+from nystromformer.torchrun import tell_launcher_of_mistake
 
 # Huge pages for torch's large CPU tensors, read when torch is imported: without them a third of a CPU step's time goes
 # into mapping fresh pages.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 # PyTorch's profiler, by which benchmarks count memory, would print two lines each time.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
+_OF_THE_MACHINE = {
+    **dict.fromkeys(DISK_FULL, "writing"),
+    errno.ENOMEM: "out of memory",
+    errno.EMFILE: "opening a file (`ulimit -n`)",
+    errno.ENFILE: "opening a file",
+    errno.EIO: "reading or writing",
+    errno.ESTALE: "reading or writing",
+}
+"""What went wrong where an error of the system names no file."""
+_LESS_MEMORY = "take less at a time (rows: gpu_setting.inst_per_gpu; --workers), or smaller sizes"
 
 
 def run(command: Callable[..., Any]) -> None:
@@ -38,7 +55,7 @@ def application(*commands: Callable[..., Any]) -> typer.Typer:
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     for command in commands:
-        app.command()(with_clear_errors(command))
+        app.command(cls=CheckedCommand)(with_clear_errors(command))
     return app
 
 
@@ -48,20 +65,48 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **kwargs)
+            with interrupt.raised():
+                return command(*args, **kwargs)
         except UserError as error:
             # Of the processes that torchrun starts on a machine, one speaks: a mistake is known to all of them.
             if os.environ.get("LOCAL_RANK", "0") == "0":
                 typer.echo(f"error: {error}", err=True)
+            if error.exit_status == UserError.exit_status:
+                tell_launcher_of_mistake()
             raise typer.Exit(error.exit_status) from None
         except OSError as error:
             # Of a file that cannot be used, the name and the reason say all; other errors are the program's own.
-            if error.filename is None and error.errno not in DISK_FULL:
+            if error.filename is None and error.errno not in _OF_THE_MACHINE:
                 raise
-            typer.echo(f"error: {error.filename or 'writing'}: {error.strerror}", err=True)
+            place = error.filename or _file_at_hand(error) or _OF_THE_MACHINE.get(error.errno or 0, "the system")
+            typer.echo(f"error: {place}: {error.strerror}", err=True)
+            raise typer.Exit(UserError.exit_status) from None
+        except (MemoryError, RuntimeError) as error:
+            if not _memory_ran_out(error):
+                raise
+            text = next(iter(str(error).splitlines()), "")
+            typer.echo(f"error: out of memory{f' ({text})' if text else ''}: {_LESS_MEMORY}", err=True)
             raise typer.Exit(UserError.exit_status) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(130) from None
+            interrupt.say()
+            raise typer.Exit(interrupt.STATUS) from None
 
     return wrapped
+
+
+def _file_at_hand(error: BaseException) -> Path | None:
+    """The file that the innermost function had at hand when the system failed: reading one that is open names none."""
+    places: list[Path] = []
+    trace = error.__traceback__
+    while trace is not None:
+        values = trace.tb_frame.f_locals
+        places += [value for name in ("path", "self") if isinstance(value := values.get(name), Path)]
+        trace = trace.tb_next
+    return places[-1] if places else None
+
+
+def _memory_ran_out(error: BaseException) -> bool:
+    """Whether Python or PyTorch, which is not imported for this, got no memory."""
+    known = ("DefaultCPUAllocator", "CUDA out of memory", "Cannot allocate memory")
+    of_torch = type(error).__name__ == "OutOfMemoryError" or any(text in str(error) for text in known)
+    return isinstance(error, MemoryError) or of_torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -42,13 +43,13 @@ class NewFile:
         self._size = 0
 
     def __enter__(self) -> NewFile:
-        with _writing(self.path):
+        with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._temporary.open("wb")
         return self
 
     def write(self, data: bytes) -> None:
-        with _writing(self.path):
+        with writing(self.path):
             self._file.write(data)
         self._hash.update(data)
         self._size += len(data)
@@ -58,7 +59,7 @@ class NewFile:
             self._discard()
             return
         try:
-            with _writing(self.path):
+            with writing(self.path):
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
@@ -87,6 +88,21 @@ def write_json(path: Path, value: Any) -> FileStamp:
     return file.stamp
 
 
+def write_text(path: Path, text: str) -> FileStamp:
+    """Write `text` in UTF-8, whole or not at all."""
+    with NewFile(path) as file:
+        file.write(text.encode())
+    return file.stamp
+
+
+def write_figure(path: Path, figure: Any, dpi: int) -> None:
+    """Write a figure of matplotlib's, a picture of the kind that the path ends in, whole or not at all."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=dpi)
+    with NewFile(path) as file:
+        file.write(picture.getvalue())
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content, read in pieces."""
     digest = hashlib.sha256()
@@ -97,7 +113,12 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Within the block, an error of the system is one of writing this file, which it often does not name itself.
+
+    Raises:
+        UserError: names the file, and what to do where the disk is full.
+    """
     try:
         yield
     except OSError as error:

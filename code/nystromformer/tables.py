@@ -3,10 +3,13 @@
 import shutil
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _INDENT = "  "
+_JOINERS = "\u200c\u200d"
+"""Without a width, but parts of words in some scripts, and of emoji."""
 LEAST_WIDTH = 20
 """Characters of a line that a table needs; long words take several lines of them."""
 
@@ -17,7 +20,7 @@ class Column:
 
     heading: str = ""
     width: int = 0
-    """Characters that it has at least; it is as wide as its widest cell."""
+    """Places that it has at least; it is as wide as its widest cell."""
     is_text: bool = False
     """Whether cells begin at its left end; figures end at its right one."""
     gap: int = 2
@@ -34,7 +37,8 @@ def aligned(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[st
     """Lines, the headings first, in which what belongs to a column stands below each other."""
     cells = [[column.heading for column in columns], *rows]
     widths = [
-        max(column.width, *map(len, each)) for column, each in zip(columns, zip(*cells, strict=True), strict=True)
+        max(column.width, *map(display_width, each))
+        for column, each in zip(columns, zip(*cells, strict=True), strict=True)
     ]
     return [_line(columns, widths, row) for row in cells]
 
@@ -70,15 +74,35 @@ def apart(pieces: Iterable[Sequence[str]]) -> list[str]:
 
 
 def longest(lines: Iterable[str]) -> int:
-    """Characters of the longest line."""
-    return max(map(len, lines))
+    """Places of the longest line."""
+    return max(map(display_width, lines))
+
+
+def display_width(text: str) -> int:
+    """Places that a text takes on a terminal: two for a wide character, such as 語, none for one that combines with the
+    one before."""
+    return len(text) if text.isascii() else sum(map(_places, text))
+
+
+def printable(text: str) -> str:
+    """A text on one line that leaves the terminal as it is: control characters, and those that turn the direction of
+    writing, are as Python writes them."""
+    return "".join(c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text)
+
+
+def _places(character: str) -> int:
+    # The vowels and final consonants of Korean syllables that are written in parts join the first consonant.
+    if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str]) -> str:
     parts: list[str] = []
     for column, width, cell in zip(columns, widths, row, strict=True):
         parts.append(" " * column.gap if parts else "")
-        parts.append(f"{cell:<{width}}" if column.is_text else f"{cell:>{width}}")
+        blanks = " " * (width - display_width(cell))
+        parts.append(cell + blanks if column.is_text else blanks + cell)
     return "".join(parts).rstrip()
 
 

@@ -1,6 +1,9 @@
 """Counts in words, for logs and messages."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+MOST_LISTED = 20
+"""Lines of a message that lists: who mends these runs the command again."""
 
 
 def number_of(count: int, noun: str) -> str:
@@ -11,3 +14,14 @@ def number_of(count: int, noun: str) -> str:
 def counted(counts: Mapping[str, int]) -> str:
     """Such as `3 x empty document`; what was never counted is left out."""
     return ", ".join(f"{count} x {reason}" for reason, count in counts.items() if count) or "nothing"
+
+
+def listed(lines: Sequence[object], total: int | None = None) -> str:
+    """The first lines, each on one of its own and indented, and how many more there are.
+
+    Args:
+        total: how many there are, where `lines` has the first of them alone.
+    """
+    more = (len(lines) if total is None else total) - len(lines[:MOST_LISTED])
+    rest = [f"… and {more:,} more"] if more else []
+    return "".join(f"\n  {line}" for line in [*lines[:MOST_LISTED], *rest])

@@ -1,5 +1,7 @@
 """English docstrings of the installed Python packages, in the unified format."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 from typing import Annotated
 

@@ -1,5 +1,7 @@
 """Stories, one file a document, in the unified format."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 
 from nystromformer import cli

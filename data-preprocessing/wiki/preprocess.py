@@ -1,5 +1,7 @@
 """English Wikipedia, as WikiExtractor writes it, in the unified format."""
 
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
 from pathlib import Path
 
 from nystromformer import cli

@@ -49,8 +49,8 @@ def test_bad_parameters_are_all_listed() -> None:
     with pytest.raises(ValueError, match="cannot be configured") as caught:
         attention_config("nystrom", num_landmark=3, pinv_iterations="2", conv_kernel_size=4, segments="valdi")
     assert str(caught.value).splitlines()[1:] == [
-        "  conv_kernel_size: expected an odd integer of at least 1 or null, found 4",
-        '  pinv_iterations: expected an integer of at least 1, found "2"',
+        "  conv_kernel_size: expected an odd integer from 1 to 999,999 or null, found 4",
+        '  pinv_iterations: expected an integer from 1 to 1,000, found "2"',
         '  segments: expected "valid", "padded" or "padded_unmasked", found "valdi"; did you mean "valid"?',
         "  num_landmark: unknown key; did you mean num_landmarks?",
     ]

@@ -1,6 +1,7 @@
 """Reading config.json: bad files, all errors at once, overrides."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,24 @@ class TestFile:
         message = refusal(tmp_path / "config.json")
         assert "no such file" in message
         assert "copy nystrom-512/config.json" in message
-        assert "--model" in message
+        assert "name the folder of an experiment" in message
 
     def test_folder(self, tmp_path: Path) -> None:
         assert "a folder" in refusal(tmp_path)
+
+    def test_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "config.json")
+        assert "no regular file" in refusal(tmp_path / "config.json")
+
+    def test_huge(self, tmp_path: Path) -> None:
+        with (tmp_path / "config.json").open("wb") as file:
+            file.truncate(10**12)
+        assert "1,000,000,000,000 bytes; expected a config.json of at most" in refusal(tmp_path / "config.json")
+
+    @pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000, "a\0b"])
+    def test_name_that_no_file_can_have(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(UserError, match="cannot be read"):
+            load_config(tmp_path / name)
 
     def test_inside_a_file(self, write_config: WriteConfig) -> None:
         assert "Not a directory" in refusal(write_config("{}") / "config.json")
@@ -123,7 +138,7 @@ class TestKeys:
         del valid["model"]["vocab_size"], valid["gpu_setting"]
         meaning = "tokens in the vocabulary; the tokenizer must have no more"
         assert problems(write_config(valid)) == [
-            f"model.vocab_size: missing; expected an integer of at least 1 ({meaning})",
+            f"model.vocab_size: missing; expected an integer from 1 to 1,000,000,000 ({meaning})",
             "gpu_setting: missing; expected an object {...} (how a batch, and where it is large the model, is divided "
             "among devices)",
         ]
@@ -147,6 +162,28 @@ class TestKeys:
         assert problem.endswith('found "\\ud800\\x9b"')
 
 
+class TestManyMistakes:
+    def test_the_first_and_a_count(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["model"] |= {f"key{number}": number for number in range(20_000)}
+        message = refusal(write_config(valid))
+        lines = message.splitlines()
+        assert lines[0].endswith(": 20,000 problems")
+        assert [line.strip().split(":")[0] for line in lines[1:21]] == [f"model.key{n}" for n in range(20)]
+        assert lines[21:] == ["  … and 19,980 more"]
+
+    def test_duplicates(self, valid: Data, write_config: WriteConfig) -> None:
+        pairs = ", ".join(f'"key{n % 30}": {n}' for n in range(3000))
+        lines = refusal(write_config(json.dumps(valid)[:-1] + f", {pairs}}}")).splitlines()
+        assert lines[0].endswith(": 60 problems"), "each key is unknown, and given a hundred times"
+        assert lines[1] == "  key0: given 100 times (0, 30, 60, 90, 120, …); keep one"
+        assert lines[21:] == ["  … and 40 more"]
+
+    def test_keys_and_values_of_any_length(self, valid: Data, write_config: WriteConfig) -> None:
+        valid["k" * 100_000] = "v" * 100_000
+        valid["model"]["norm"] = "n" * 100_000
+        assert max(map(len, refusal(write_config(valid)).splitlines())) < 500
+
+
 class TestPerLayer:
     def test_paths_have_no_union_tags(self, valid: Data, write_config: WriteConfig) -> None:
         valid["model"]["attn_type"] = [
@@ -163,7 +200,7 @@ class TestPerLayer:
             "name, conv_kernel_size, ignore_mask, num_landmarks, pinv_iterations, segments, pinv_start, implementation"
         )
         assert problems(write_config(valid)) == [
-            "model.attn_type[0].pinv_iterations: expected an integer of at least 1, found 0",
+            "model.attn_type[0].pinv_iterations: expected an integer from 1 to 1,000, found 0",
             "model.attn_type[0].num_landmark: unknown key; did you mean num_landmarks?",
             f"model.attn_type[0].nystrom: unknown key; valid ones: {valid_keys}",
             f'model.attn_type[1].name: {names}, found "Nystrom"; did you mean "nystrom"?',
@@ -176,7 +213,7 @@ class TestPerLayer:
 
     def test_object_for_all_layers(self, valid: Data, write_config: WriteConfig) -> None:
         valid["model"]["attn_type"] = {"name": "nystrom", "num_landmarks": "8"}
-        expected = 'model.attn_type.num_landmarks: expected an integer of at least 1, found "8"'
+        expected = 'model.attn_type.num_landmarks: expected an integer from 1 to 1,000,000,000, found "8"'
         assert problems(write_config(valid)) == [expected]
 
 
@@ -238,11 +275,11 @@ class TestOverrides:
             ("model..num_layers=3", "expected section.key=value"),
             ("model.num_layer=3", "model.num_layer: unknown key; did you mean num_layers?"),
             ("modle.num_layers=3", "modle: unknown key; did you mean model?"),
-            ("model.num_layers=3x", 'model.num_layers: expected an integer of at least 1, found "3x"'),
-            ("model.num_layers=", 'model.num_layers: expected an integer of at least 1, found ""'),
+            ("model.num_layers=3x", 'model.num_layers: expected an integer from 1 to 10,000, found "3x"'),
+            ("model.num_layers=", 'model.num_layers: expected an integer from 1 to 10,000, found ""'),
             (
                 "model.dropout_prob=NaN",
-                "model.dropout_prob: expected a number of at least 0 and of at most 0.999, found NaN",
+                "model.dropout_prob: expected a number from 0 to 0.95, found NaN",
             ),
             ("model.attn_type.name=nystrom", 'cannot be overridden: model.attn_type is "softmax", not an object'),
             ("model.num_head[0]=3", "model.num_head[0]: cannot be overridden: model.num_head is 3, not a list"),
@@ -255,6 +292,11 @@ class TestOverrides:
         assert expected in message
         # The file alone is right: the message must show where the value came from.
         assert json.dumps(override) in message.splitlines()[0]
+
+    def test_thousands_of_digits(self, valid: Data, write_config: WriteConfig) -> None:
+        (problem,) = problems(write_config(valid), f"pretraining_setting.seed={'9' * 5000}")
+        assert problem.startswith("pretraining_setting.seed: expected an integer from 0 to 9,223,372,036,854,775,807")
+        assert len(problem) < 300
 
     def test_twice_is_a_mistake(self, valid: Data, write_config: WriteConfig) -> None:
         said = problems(write_config(valid), "model.num_layers=2", "model.num_layers=3")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nystromformer.config import ATTENTIONS, ExperimentConfig, experiment_config, load_config
+from nystromformer.config import ATTENTIONS, MOST_DROPOUT, ExperimentConfig, experiment_config, load_config
 from nystromformer.errors import UserError
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8))
@@ -45,7 +45,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     """Data of a valid config.json, with any of the optional keys."""
     layers, heads, head_dim, rows = draw(st.tuples(st.integers(1, 4), *[st.integers(1, 16)] * 3))
     attn_type = draw(attentions() | st.lists(attentions(), min_size=layers, max_size=layers))
-    probability = st.floats(0, 0.999)
+    probability = st.floats(0, MOST_DROPOUT)
     model = {
         "vocab_size": draw(SIZES),
         "max_seq_len": draw(st.integers(91, 5000)),
@@ -70,12 +70,12 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     }
     setting = {
         "batch_size": rows * draw(st.integers(1, 9)),
-        "learning_rate": draw(st.floats(0, exclude_min=True, allow_infinity=False) | st.integers(1, 9)),
+        "learning_rate": draw(st.floats(1e-12, 10) | st.integers(1, 9)),
         "warmup": draw(st.floats(0, 1)),
         **{key: draw(SIZES) for key in ("batches_per_epoch", "epoch", "validate_batches_per_epoch")},
         **draw(st.fixed_dictionaries({}, optional={"objectives": st.permutations(["mlm", "sop"]), "seed": SIZES})),
     }
-    paths = st.text(min_size=1).filter(lambda text: text.isprintable())
+    paths = st.text(min_size=1, max_size=60).filter(lambda text: text.isprintable())
     top = draw(st.fixed_dictionaries({}, optional={"$schema": paths, "from_cp": paths, "data_folder": paths}))
     return {**top, "model": model, "pretraining_setting": setting, "gpu_setting": {"inst_per_gpu": rows}}
 

@@ -85,7 +85,7 @@ class TestAttentions:
         assert one != other
 
 
-NOT_A_SIZE = [0, -1, 64.0, "64", True, None, [], {}, float("nan")]
+NOT_A_SIZE = [0, -1, 10**9 + 1, 2**64, 10**4000, 64.0, "64", True, None, [], {}, float("nan")]
 SIZES = [
     *[f"model.{key}" for key in ("vocab_size", "num_sen_type", "max_seq_len", "embedding_dim", "transformer_dim")],
     *[f"model.{key}" for key in ("transformer_hidden_dim", "num_layers", "num_head", "head_dim")],
@@ -99,7 +99,8 @@ SIZES = [
 @pytest.mark.parametrize("path", SIZES)
 def test_sizes_are_positive_integers(valid: Data, path: str, value: object) -> None:
     (problem,) = problems(set_value(valid, path, value))
-    assert problem.startswith(f"{path}: expected an integer of at least 1, found ")
+    most = "10,000" if path == "model.num_layers" else "1,000,000,000"
+    assert problem.startswith(f"{path}: expected an integer from 1 to {most}, found ")
 
 
 INF, NAN = float("inf"), float("nan")
@@ -112,29 +113,29 @@ INF, NAN = float("inf"), float("nan")
         ("model.compile", [1, 0, 1.0, "true", "Auto", None]),
         ("model.attention_grad_checkpointing", [1, "true", None]),
         ("model.embedding_norm", [0, None]),
-        ("model.dropout_prob", [1, 1.0, 0.9995, -0.1, True, "0.1", NAN, INF]),
-        ("model.layer_norm_eps", [0, INF]),
-        ("model.position_offset", [-1, 2.0]),
+        ("model.dropout_prob", [1, 1.0, 0.999, -0.1, True, "0.1", NAN, INF]),
+        ("model.layer_norm_eps", [0, 1e-300, 1e30, INF]),
+        ("model.position_offset", [-1, 2.0, 10**7]),
         ("model.norm", ["none", 1]),
         ("model.activation", ["relu"]),
         ("model.pooling", ["max"]),
-        ("model.conv_kernel_size", [32, 0, -1, "33", 33.0]),
+        ("model.conv_kernel_size", [32, 0, -1, "33", 33.0, 10**6 + 1]),
         ("model.num_landmarks", [0, "8", 8.0]),
         ("model.attn_type", [5, None, True, ""]),
-        ("pretraining_setting.learning_rate", [0, -1, NAN, INF, "1e-4", True, 10**400]),
+        ("pretraining_setting.learning_rate", [0, -1, NAN, INF, "1e-4", True, 10**400, 1e-320, 11]),
         ("pretraining_setting.warmup", [-0.1, 1.1]),
-        ("pretraining_setting.mask_prob", [0, 1]),
-        ("pretraining_setting.weight_decay", [-0.1]),
-        ("pretraining_setting.adam_beta1", [1, -0.1]),
-        ("pretraining_setting.adam_beta2", [1, -0.1]),
-        ("pretraining_setting.adam_eps", [0]),
-        ("pretraining_setting.max_grad_norm", [0, -1, "1"]),
-        ("pretraining_setting.seed", [-1, 1.0, 2**63]),
-        ("pretraining_setting.minutes_per_checkpoint", [0, None]),
+        ("pretraining_setting.mask_prob", [0, 1e-320, 1, 15]),
+        ("pretraining_setting.weight_decay", [-0.1, 1e30]),
+        ("pretraining_setting.adam_beta1", [1, -0.1, 0.99999999]),
+        ("pretraining_setting.adam_beta2", [1, -0.1, 0.9999999999]),
+        ("pretraining_setting.adam_eps", [0, 1e-320, 1e30, NAN]),
+        ("pretraining_setting.max_grad_norm", [0, 1e-300, -1, "1", INF]),
+        ("pretraining_setting.seed", [-1, 1.0, 2**63, 2**64, 10**4000]),
+        ("pretraining_setting.minutes_per_checkpoint", [0, 1e-300, 1e300, INF, None]),
         ("pretraining_setting.keep_epochs", [0, -1, 2.0, "2", True]),
         ("pretraining_setting.objectives", [[], ["sop"], ["mlm", "mlm"], "mlm", {}, None]),
-        ("data_folder", ["", None, 3]),
-        ("from_cp", ["", False]),
+        ("data_folder", ["", None, 3, "a\0b", "x" * 256, "x/" * 2048]),
+        ("from_cp", ["", False, "/model/\0"]),
         ("from_cp_resize", ["", True, None, "exact"]),
         ("model", [[], "model", None]),
         ("gpu_setting", [3]),
@@ -156,10 +157,18 @@ def test_wrong_values_are_refused_with_what_was_found(valid: Data, path: str, va
         ("model.compile", False),
         ("model.compile", "auto"),
         ("model.dropout_prob", 0),
-        ("model.dropout_prob", 0.999),
+        ("model.dropout_prob", 0.95),
         ("model.position_offset", 0),
         ("model.conv_kernel_size", 1),
         ("pretraining_setting.learning_rate", 1),
+        ("pretraining_setting.learning_rate", 10),
+        ("pretraining_setting.learning_rate", 1e-12),
+        ("pretraining_setting.adam_eps", 1),
+        ("pretraining_setting.adam_beta1", 0),
+        ("pretraining_setting.max_grad_norm", 1e12),
+        ("pretraining_setting.epoch", 10**9),
+        ("model.layer_norm_eps", 1e-12),
+        ("data_folder", "x/" * 2047),
         ("pretraining_setting.warmup", 0),
         ("pretraining_setting.warmup", 1),
         ("pretraining_setting.max_grad_norm", None),

@@ -1,16 +1,25 @@
 """Each mistake gives one clear error and exit status 2, before there is a container, or with none left behind."""
 
+import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from docker.api.container import ContainerApiMixin
-from fake_engine import FakeEngine, Launcher
+from fake_engine import FakeEngine, Launcher, Refusal, connected
 from finetuning import write_sst2
 from small import write_experiment
 
+from nystromformer.container import control
+from nystromformer.container.compose import Place
+from nystromformer.container.experiments import experiment_spec
+from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING
+from nystromformer.container.options import LaunchOptions
+from nystromformer.container.scripts import SCRIPTS
+from nystromformer.errors import UserError
 
 Words = tuple[object, ...]
 
@@ -41,6 +50,8 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
         (["--gpus", ""], "--gpus : expected"),
         (["--gpus"], "--gpus"),
         (["--restart", "sometimes"], "--restart sometimes: expected no, on-failure"),
+        (["--restart", "always"], "--restart always: would start a finished run again, for ever. --restart on-failure"),
+        (["--restart", "unless-stopped"], "would start a finished run again, for ever. --restart on-failure:3"),
         (["--shm_size", "much"], "--shm_size much: expected a number with b, k, m or g"),
         (["--mount", "here"], "--mount here: expected FOLDER:/IN/CONTAINER"),
         (["--env", "HOME"], "--env HOME: expected NAME=VALUE"),
@@ -61,6 +72,28 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
 )
 def test_flags(refused: Refused, words: Words, flags: list[str], said: str) -> None:
     assert said in refused(*words, *flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--task", "mrcp"], "unknown GLUE task 'mrcp'; did you mean MRPC? Valid ones: CoLA"),
+        (["--task", "RTE", "--task", "QNIL"], "unknown GLUE task 'QNIL'; did you mean QNLI?"),
+        (["--task", "RTE", "--lr", "fast"], "--lr: expected a number above 0.0"),
+        (["--task", "RTE", "--lr", "1e-5", "--lr", "0"], "--lr: expected a number above 0.0"),
+        (["--task", "RTE", "--batch_size", "8,8"], "--batch_size 8,8: expected different numbers"),
+        (["--task", "RTE", "--seed", "-1"], "--seed: expected a number of at least 0"),
+        (["--task", "RTE", "--predict", "first"], "--predict"),
+        (
+            ["--task", "RTE", "--device", "gpu"],
+            "--device gpu: expected auto, cpu, cuda or cuda:N; with the launcher, --gpus",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_values_that_the_script_would_refuse(refused: Refused, home: Path, flags: list[str], said: str) -> None:
+    for words in (("glue", home), ("queue", home, "--command", "glue", "--gpus", "none")):
+        assert said in refused(*words, "--glue", "hub", *flags)
 
 
 def test_a_required_flag_is_missing(refused: Refused, home: Path) -> None:
@@ -233,6 +266,108 @@ def test_a_name_of_somebody_elses(fake: FakeEngine, launch: Launcher, words: Wor
     assert "--name" in said
     assert fake.names == ["mine"]
     assert fake.state("mine") == "running"
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_starts_at_once(fake: FakeEngine, home: Path, dataset_folder: Path, count: int) -> None:
+    """One of them starts it; to the others it is one that runs, whatever they saw before."""
+    options, flags = LaunchOptions(gpus="none"), ScriptFlags((("--dataset", str(dataset_folder)),))
+    spec = experiment_spec(SCRIPTS["pretrain"], home, flags, options, Place(is_here=True))
+    together = threading.Barrier(count)
+    said: list[str] = []
+
+    def once() -> None:
+        engine = connected(fake)
+        together.wait()
+        try:
+            said.append(f"started {control.start(engine, spec).name}")
+        except UserError as error:
+            said.append(str(error))
+
+    threads = [threading.Thread(target=once) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    said.sort(key=lambda text: not text.startswith("started"))
+    assert said[0] == "started small-pretrain"
+    for text in said[1:]:
+        assert text.startswith(f"{home}: pretrain is running already, in the container small-pretrain.")
+    assert fake.started == ["small-pretrain"]
+    assert fake.names == ["small-pretrain"]
+
+
+@pytest.mark.parametrize("status", [409, 500], ids=["Docker", "Podman"])
+@pytest.mark.parametrize("looks", [0, 2], ids=["at once", "a little later"])
+def test_another_launcher_is_faster(
+    fake: FakeEngine,
+    launch: Launcher,
+    words: Words,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    looks: int,
+) -> None:
+    monkeypatch.setattr(control, "_STARTING_SECONDS", 10.0)
+
+    def start_it() -> None:
+        identity = fake.add("small-pretrain", home, status="created")
+        for _ in range(looks):
+            fake.when("GET", "/containers/json", lambda: None)
+        fake.when("GET", "/containers/json", lambda: fake.start(identity))
+        raise Refusal(status, 'the container name "/small-pretrain" is already in use by 12')
+
+    fake.when("POST", "/containers/create", start_it)
+    said = launch.refused(*words)
+    assert "pretrain is running already, in the container small-pretrain. `launch.py logs -f" in said
+    assert fake.started == ["small-pretrain"]
+
+
+def test_another_launcher_fails_meanwhile(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
+    fake.refuse("POST", "/containers/create", 409, "the name is already in use by 12", times=1)
+    launch(*words)
+    fake.end("".join(fake.containers), 1)
+    fake.refuse("DELETE", "/containers/", 409, "removal of container small-pretrain is already in progress", times=1)
+    launch(*words)
+    assert fake.state("small-pretrain") == "running"
+
+
+@pytest.mark.parametrize("name", ["a,ro", 'a"b', "a\nb"])
+def test_folders_that_podman_would_take_for_others(
+    fake: FakeEngine, launch: Launcher, refused: Refused, dataset_folder: Path, tmp_path: Path, name: str
+) -> None:
+    write_experiment(tmp_path / name)
+    words = ("pretrain", tmp_path / name, "--dataset", dataset_folder, "--gpus", "none")
+    fake.product = "Podman Engine"
+    for command in (words, ("queue", *words[1:])):
+        said = refused(*command)
+        assert f"error: {str(tmp_path / name)!r}: Podman cannot mount a folder that has a comma" in said
+    fake.product = "Engine"
+    launch(*words)
+    assert fake.created["HostConfig"]["Mounts"][0]["Source"] == str(tmp_path / name)
+
+
+def test_a_folder_whose_name_is_no_text(refused: Refused, dataset_folder: Path, tmp_path: Path, words: Words) -> None:
+    odd = tmp_path / os.fsdecode(b"a\xff")
+    write_experiment(odd)
+    said = refused("pretrain", odd, "--dataset", dataset_folder)
+    assert f"error: {str(odd)!r}: not UTF-8 text" in said
+    assert "not UTF-8 text" in refused("queue", odd, "--dataset", dataset_folder, "--gpus", "none")
+    assert "not UTF-8 text" in refused(*words, "--mount", f"{odd}:/more")
+    assert "not UTF-8 text" in refused(*words, "--dry_run", "--mount", f"{odd}:/more")
+
+
+def test_a_folder_that_begins_with_a_dash(
+    fake: FakeEngine, launch: Launcher, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_experiment(tmp_path / "-x")
+    for name in ("./-x", tmp_path / "-x"):
+        launch("pretrain", name, "--dataset", dataset_folder, "--gpus", "none")
+        launch("stop", name)
+    launch("pretrain", "--dataset", dataset_folder, "--gpus", "none", "--", "-x")
+    launch("stop", "--", "-x")
+    assert fake.started == ["x-x-pretrain"] * 3
 
 
 def test_queue(refused: Refused, words: Words, home: Path, tmp_path: Path) -> None:

@@ -126,8 +126,8 @@ def test_fine_tuning_and_preprocessing(fake: FakeEngine, launch: Launcher, home:
     write_sst2(tmp_path / "glue")
     launch("glue", "--task", "SST-2", "--glue", tmp_path / "glue", home, "--lr", "2e-5,3e-5", "--gpus", "0,1")
     flags = "--task SST-2 --lr 2e-5,3e-5 --device cuda"
-    torchrun = "torchrun --standalone --nproc_per_node 2 --shutdown_timeout 280"
-    assert fake.created["Cmd"][2] == f"exec {torchrun} /code/run_glue.py {flags} >> /model/glue.txt 2>&1"
+    per_gpu = "python3 -m nystromformer.container.per_gpu --expect 2"
+    assert fake.created["Cmd"][2] == f"exec {per_gpu} /code/run_glue.py {flags} >> /model/glue.txt 2>&1"
 
     fake.requests.clear()
     launch("preprocess", "wiki", "--workers", "4", "--name", "words", "--", "-x")

@@ -13,7 +13,7 @@ from launching import last_step, records, wait_until
 from small import ROOT, write_dataset, write_experiment
 from wikihop_files import write_wikihop
 
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 
 pytestmark = pytest.mark.engine
 

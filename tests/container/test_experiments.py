@@ -240,6 +240,12 @@ def test_checkpoints_linked_within_the_folder(tmp_path: Path) -> None:
     (folder / "kept").mkdir()
     (folder / "model").symlink_to("kept")
     assert others(spec("glue", folder, "--glue", "hub")) == []
+    (folder / "model").unlink()
+    (folder / "model").symlink_to(folder / "kept")
+    made = others(spec("glue", folder, "--glue", "hub"))
+    assert made == [Mount(str(folder / "kept"), str(folder / "kept"))], (
+        "the name that the link has in the container, too"
+    )
 
 
 @pytest.mark.parametrize("name", ["/elsewhere", "../models", "/model/../x", "/modelx"])
@@ -254,9 +260,9 @@ def test_checkpoints_that_would_be_lost(tmp_path: Path, name: str) -> None:
     [
         ("pretrain", "none", ("python3",)),
         ("pretrain", "0", ("python3",)),
-        ("pretrain", "0,1,3", per_gpu.torchrun(3)),
+        ("pretrain", "0,1,3", per_gpu.expecting(3)),
         ("pretrain", "all", ("python3", "-m", "nystromformer.container.per_gpu")),
-        ("glue", "0,1", per_gpu.torchrun(2)),
+        ("glue", "0,1", per_gpu.expecting(2)),
         ("validate", "0,1", ("python3",)),
         ("validate", "all", ("python3",)),
     ],
@@ -273,6 +279,10 @@ def test_a_device_that_is_given_is_taken(folder: Path) -> None:
     made = spec("pretrain", folder, "--device", "cpu", options=LaunchOptions(), place=ELSEWHERE)
     assert made.argv[-2:] == ("--device", "cpu")
     assert made.argv.count("--device") == 1
+    assert made.gpus == Gpus(), "of which none is used"
+    two = spec("pretrain", folder, "--device", "cpu", options=LaunchOptions(gpus="0,1"), place=ELSEWHERE)
+    assert two.argv[: len(per_gpu.torchrun(2))] == per_gpu.torchrun(2)
+    assert two.gpus == Gpus(("0", "1"))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +320,7 @@ def test_options(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         shm_size="8g",
         mount=["here:/there", "/a b:/c:ro", "/d:/e:rw"],
         env=["A=1", "B=x=y", "C="],
-        restart="always",
+        restart="on-failure",
         code="image",
     )
     made = spec("glue", folder, "--glue", "hub", options=options, place=Place(is_here=True, user="5:6"))
@@ -320,7 +330,13 @@ def test_options(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         Mount("/d", "/e"),
     )
     assert made.environment == {"A": "1", "B": "x=y", "C": ""}
-    assert (made.image, made.network, made.shm_size, made.restart, made.user) == ("mine", "none", "8g", "always", "5:6")
+    assert (made.image, made.network, made.shm_size, made.restart, made.user) == (
+        "mine",
+        "none",
+        "8g",
+        "on-failure",
+        "5:6",
+    )
 
 
 @pytest.mark.parametrize("code", [None, "/nowhere"], ids=["a folder", "nothing"])

@@ -33,9 +33,9 @@ def test_what_changes_often_comes_late() -> None:
     final = final[max(at for at, (name, _) in enumerate(final) if name == "FROM") :]
     copied = [arguments for name, arguments in final if name == "COPY"]
     assert copied == [
-        "--from=torch-version /torch.txt /opt/nystromformer/",
-        "requirements.txt /opt/nystromformer/",
-        "pyproject.toml README.md LICENSE /opt/nystromformer/",
+        "--from=locks /torch.lock /opt/nystromformer/",
+        "--from=locks /others.lock /opt/nystromformer/",
+        "LICENSE /opt/nystromformer/",
         "data-preprocessing /data-preprocessing",
         "code /code",
     ]
@@ -45,8 +45,9 @@ def test_what_changes_often_comes_late() -> None:
     ], "what is slow comes before"
     between = final[final.index(("COPY", copied[0])) : final.index(("COPY", copied[1]))]
     assert any(
-        "--requirement /opt/nystromformer/torch.txt" in arguments for name, arguments in between if name == "RUN"
+        "--requirement /opt/nystromformer/torch.lock" in arguments for name, arguments in between if name == "RUN"
     )
+    assert not [arguments for name, arguments in final[final.index(("COPY", copied[2])) :] if "pip" in arguments]
 
 
 def test_anyone_can_use_it() -> None:
@@ -80,7 +81,7 @@ def test_the_context_is_what_the_dockerfile_copies() -> None:
     code = {path.relative_to(ROOT).as_posix() for path in (ROOT / "code").rglob("*") if path.is_file()}
     code = {name for name in code if "__pycache__" not in name and ".egg-info" not in name}
     scripts = {*(ROOT / "data-preprocessing").glob("*.py"), *(ROOT / "data-preprocessing").glob("*/preprocess.py")}
-    others = {"LICENSE", "README.md", "pyproject.toml", "requirements.txt"}
+    others = {"LICENSE", "requirements.lock"}
     expected = code | {path.relative_to(ROOT).as_posix() for path in scripts} | others
     assert {"code/run_pretrain.py", "code/nystromformer/py.typed", "data-preprocessing/wiki/preprocess.py"} < expected
     # A build is always sent these two.
@@ -92,6 +93,13 @@ def test_the_context_is_what_the_dockerfile_copies() -> None:
     [
         ".env",
         ".git/config",
+        # An edit of what documents, tests or builds the project rebuilds nothing.
+        "README.md",
+        "CHANGELOG.md",
+        "Makefile",
+        "pyproject.toml",
+        "requirements.txt",
+        "docs/containers.md",
         ".venv/bin/python",
         "tests/conftest.py",
         "results/attention-cpu/attention.json",

@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from container_engine import ENVIRONMENT, Engine, missing, start_engine
-from image_build import build, copy_context, import_base, pip_volumes
+from image_build import build, copy_context, import_base, locked, pip_volumes, torch_index
 from small import write_experiment
 
 ROOTFS = Path(os.environ.get("NYSTROM_BASE_IMAGE_ROOTFS") or "/nonexistent")
@@ -23,15 +25,22 @@ USER = 4321
 
 
 @pytest.fixture(scope="module")
-def built() -> Iterator[Engine]:
+def arguments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Those of the build."""
+    return torch_index(tmp_path_factory.mktemp("index"))
+
+
+@pytest.fixture(scope="module")
+def built(arguments: dict[str, str]) -> Iterator[Engine]:
     """An engine whose image is the project's own."""
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
-    with start_engine(pip_volumes()) as engine:
+    index = arguments.get("TORCH_INDEX_URL", "").removeprefix("file://")
+    with start_engine([*pip_volumes(), *([f"{index}:{index}:ro"] if index else [])]) as engine:
         import_base(engine, ROOTFS)
         copy_context(context(engine))
-        build(engine, context(engine), {})
+        build(engine, context(engine), arguments)
         yield engine
 
 
@@ -125,6 +134,40 @@ def test_its_health_is_that_of_its_log(built: Engine, tmp_path: Path) -> None:
     built.client.containers.get(name).remove(force=True)
 
 
+def test_what_is_installed_is_what_is_locked(built: Engine) -> None:
+    names = (
+        "import importlib.metadata as m; print(*sorted(f'{d.name}=={d.version}' for d in m.distributions()), sep='\\n')"
+    )
+    for installed in run(built, python(names)).splitlines():
+        name, _, version = installed.partition("==")
+        if name != "pip":  # the environment's, from the distribution's Python
+            known = [each.version for each in locked()[re.sub(r"[-_.]+", "-", name).lower()]]
+            assert version.partition("+")[0] in known, installed
+    run(built, "python -m pip check")
+
+
+def test_no_tests_and_no_leftovers_of_builds(built: Engine) -> None:
+    suites = "find /opt/venv -name '*.a' -o -type d '(' -name test -o -name tests ')'"
+    assert run(built, suites, user="0:0") == ""
+    assert run(built, "ls /var/cache/apt/archives/*.deb 2> /dev/null || true", user="0:0") == ""
+
+
+def test_all_imports_succeed_without_the_test_suites(built: Engine) -> None:
+    tried = """
+import importlib, pkgutil, nystromformer
+names = [each.name for each in pkgutil.walk_packages(nystromformer.__path__, "nystromformer.")]
+assert len(names) > 100
+has_triton = importlib.util.find_spec("triton") is not None
+for name in [*names, "torch.testing", "torch.distributed.run", "torch.utils.tensorboard.writer", "numpy.testing",
+             "scipy.stats", "sklearn.metrics", "matplotlib.pyplot", "pandas", "datasets", "sympy", "tensorboard.main"]:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        assert error.name.startswith("triton") and not has_triton, (name, error)
+"""
+    run(built, python(tried))
+
+
 def test_nothing_of_its_making_stays(built: Engine) -> None:
     script = "ls -A /home/nystrom /var/lib/apt/lists /root/.cache 2> /dev/null || true; find /code -name '*.egg-info'"
     assert run(built, script, user="0:0").split() == ["/home/nystrom:", "/var/lib/apt/lists:"]
@@ -134,12 +177,25 @@ def test_nothing_of_its_making_stays(built: Engine) -> None:
     assert not config["Volumes"]
 
 
-def test_changed_code_is_the_only_new_layer(built: Engine) -> None:
-    before = built.client.images.get(built.image).attrs["RootFS"]["Layers"]
+def layers(image: Any) -> list[str]:
+    return list(image.attrs["RootFS"]["Layers"])
+
+
+def test_documents_and_tests_rebuild_nothing(built: Engine, arguments: dict[str, str], tmp_path: Path) -> None:
+    before = layers(built.client.images.get(built.image))
+    clone = shutil.copytree(context(built), tmp_path / "clone")
+    for name in ("README.md", "CHANGELOG.md", "pyproject.toml", "Makefile", "docs/containers.md", "tests/conftest.py"):
+        (clone / name).parent.mkdir(exist_ok=True)
+        (clone / name).write_text("changed")
+    assert layers(build(built, clone, arguments)) == before
+
+
+def test_changed_code_is_the_only_new_layer(built: Engine, arguments: dict[str, str]) -> None:
+    before = layers(built.client.images.get(built.image))
     for path in (context(built) / "code").rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
     (context(built) / "code" / "nystromformer" / "__init__.py").write_text("print('changed')\n")
-    after = build(built, context(built), {"UID": "1234"}).attrs["RootFS"]["Layers"]
+    after = layers(build(built, context(built), {**arguments, "UID": "1234"}))
     assert len(after) == len(before)
     assert after[:-2] == before[:-2], "the copy of the code, and its modes, are the last two"
     assert run(built, f"id -u; {python('import nystromformer')}", user=None).split() == ["1234", "changed"]

@@ -1,13 +1,16 @@
 """The launcher against a real engine: start, follow, kill, stop, resume, and what is left behind."""
 
+import contextlib
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +18,11 @@ import torch
 from container_engine import Engine
 from launching import Launcher, last_step, records, wait_until
 from small import ROOT, write_dataset, write_experiment
+from ssh_program import on_path, write_ssh
 
 from nystromformer.container.engine import Engine as Connection
 from nystromformer.container.jobs import find_jobs
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 
@@ -110,19 +114,23 @@ def test_two_experiments_side_by_side(engine: Engine, launch: Launcher, dataset:
     assert names(engine) == {"left-pretrain", "right-pretrain"}
     wait_until(lambda: all(len(records(folder, "train")) > 3 for folder in folders), "steps of both")
     header, *rows = launch("ps").stdout.splitlines()
-    assert header.split() == ["CONTAINER", "EXPERIMENT", "COMMAND", "STATE", "GPU", "STEP", "LOSS", "TOKENS/S", "LEFT"]
+    named = "CONTAINER EXPERIMENT COMMAND STATE GPU AGE RESTARTS PROGRESS LOSS TOKENS/S LEFT"
+    assert header.split() == named.split()
     assert [row.split()[:5] for row in rows] == [
         [f"{name}-pretrain", name, "pretrain", "running", "none"] for name in ("left", "right")
     ]
     for row in rows:
-        step, loss, speed, left = row.split()[5:]
+        age, restarts, step, loss, speed, left = row.split()[5:]
+        assert re.fullmatch(r"\d+s", age)
+        assert restarts == "0"
         assert re.fullmatch(r"[1-9]\d*/2400", step)
         assert 0 < float(loss) < 10
         assert float(speed.replace(",", "")) > 0
         assert ":" in left
     launch("stop", "--all")
-    states = [row.split()[3] for row in launch("ps").stdout.splitlines()[1:]]
-    assert states == ["stopped", "stopped"]
+    rows = launch("ps").stdout.splitlines()[1:]
+    assert [row.split()[3] for row in rows] == ["stopped", "stopped"]
+    assert all(row.endswith("  SIGTERM (143); goes on with `launch.py resume`") for row in rows)
     launch("remove", "left", "right")
     assert names(engine) == set()
     assert last_step(folders[0]) > 0, "its files stay"
@@ -137,6 +145,28 @@ def test_an_experiment_runs_once(engine: Engine, launch: Launcher, dataset: Path
     assert names(engine) == {"once-pretrain"}
 
 
+def test_three_starts_at_once_are_one(engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "thrice", epochs=400)
+    starts = [launch.begin("pretrain", folder, "--dataset", dataset, "--gpus", "none") for _ in range(3)]
+    said = {start.communicate()[0]: start.returncode for start in starts}
+    assert sorted(said.values()) == [0, 2, 2], said
+    for text, status in said.items():
+        assert ("thrice-pretrain: started" if status == 0 else "pretrain is running already, in the container") in text
+    assert names(engine) == {"thrice-pretrain"}
+    assert len(records(folder, "start")) == 1
+
+
+def test_folders_that_the_engine_would_take_for_others(
+    engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path
+) -> None:
+    experiment(tmp_path / "a")
+    folder = experiment(tmp_path / "a,ro")
+    refused = launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", status=2)
+    assert f"{str(folder)!r}: Podman cannot mount a folder that has a comma" in refused.stderr
+    assert names(engine) == set()
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["config.json"]
+
+
 def test_what_cannot_start_says_why_and_leaves_no_container(
     engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path
 ) -> None:
@@ -144,6 +174,9 @@ def test_what_cannot_start_says_why_and_leaves_no_container(
     refused = launch("pretrain", folder, "--dataset", dataset, "--gpus", "0", status=2)
     assert "broken-pretrain failed (2)" in refused.stderr
     assert "--device cuda: this machine has 0 CUDA devices" in refused.stderr
+    assert "--gpus none" in refused.stderr
+    several = launch("pretrain", folder, "--dataset", dataset, "--gpus", "0,1", status=2)
+    assert "this container sees no GPU, though it was started to use 2" in several.stderr
     everything = launch("pretrain", folder, "--dataset", dataset, status=2)
     assert "this container sees no GPU" in everything.stderr
     missing = launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", "--image", "absent", status=2)
@@ -242,16 +275,17 @@ def test_a_run_over_two_processes_stops_with_a_checkpoint(launch: Launcher, data
     assert launch("ps").stdout.splitlines()[1].split()[3] == "stopped"
 
 
-def test_through_the_network(engine: Engine, dataset: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["port", "ssh"])
+def test_through_the_network(engine: Engine, dataset: Path, tmp_path: Path, way: str) -> None:
     """An engine of another machine: nothing is checked or read here, and logs and progress come through it."""
     folder = experiment(tmp_path / "far", epochs=400)
-    with relay(engine.url.removeprefix("unix://")) as port:
-        launch = Launcher(engine, DOCKER_HOST=f"tcp://127.0.0.1:{port}")
+    with reached(engine, way, tmp_path) as variables:
+        launch = Launcher(engine, **variables)
         launch("pretrain", folder, "--dataset", dataset, "--gpus", "none")
         wait_until(lambda: len(records(folder, "train")) > 3, "steps")
         row = launch("ps").stdout.splitlines()[1].split()
         assert row[3] == "running"
-        assert re.fullmatch(r"[1-9]\d*/24000", row[5])
+        assert re.fullmatch(r"[1-9]\d*/24000", row[7])
         follower = launch.begin("logs", "-f", "far")
         assert follower.stdout is not None
         assert next(line for line in follower.stdout if re.search(r"step \d+/24000: loss", line))
@@ -260,6 +294,19 @@ def test_through_the_network(engine: Engine, dataset: Path, tmp_path: Path) -> N
         follower.stdout.read()
         assert follower.wait(30) == 128 + signal.SIGTERM
         assert launch("logs", "far").stdout == (folder / "pretrain.txt").read_text(), "of one that has ended, too"
+
+
+@contextlib.contextmanager
+def reached(engine: Engine, way: str, folder: Path) -> Iterator[dict[str, str]]:
+    """The variables with which the launcher finds the engine as another machine's."""
+    if way == "port":
+        with relay(engine.url.removeprefix("unix://")) as port:
+            yield {"DOCKER_HOST": f"tcp://127.0.0.1:{port}"}
+        return
+    docker = shutil.which("docker")
+    program = write_ssh(folder / "ssh", engine.url, docker=None if docker is None else Path(docker))
+    yield {"DOCKER_HOST": "ssh://user@machine", "PATH": on_path(program)}
+    assert program.calls
 
 
 class relay:
@@ -307,6 +354,7 @@ def test_the_engine_restarts_what_failed(engine: Engine, launch: Launcher, datas
     killed = engine.client.containers.get(job.id).exec_run(["/bin/bash", "-c", "kill -9 $(pgrep -f run_pretrain)"])
     assert killed.exit_code in (0, 137), killed.output
     wait_until(lambda: len(records(folder, "start")) == 2, "a second start")
+    assert launch("ps").stdout.splitlines()[1].split()[6] == "1", "restarts"
     assert records(folder, "start")[1]["step"] >= 60
     assert json.loads((folder / "config.json").read_text()), "untouched"
 

@@ -5,14 +5,17 @@ from typing import Any
 import pytest
 
 from nystromformer.container import per_gpu
+from nystromformer.errors import UserError
+
+TORCHRUN = ("python3", "/code/torchrun.py", "--standalone")
 
 
 @pytest.mark.parametrize(
     ("gpus", "command"),
     [
         (1, ("python3", "run.py", "--lr", "1")),
-        (2, ("torchrun", "--standalone", "--nproc_per_node", "2", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
-        (8, ("torchrun", "--standalone", "--nproc_per_node", "8", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
+        (2, (*TORCHRUN, "--nproc_per_node", "2", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
+        (8, (*TORCHRUN, "--nproc_per_node", "8", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
     ],
 )
 def test_the_gpus_that_are_seen_count(gpus: int, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +24,18 @@ def test_the_gpus_that_are_seen_count(gpus: int, command: tuple[str, ...], monke
     monkeypatch.setattr("os.execvp", lambda *words: became.append(words))
     per_gpu.main(["run.py", "--lr", "1"])
     assert became == [(command[0], command)]
+
+
+@pytest.mark.parametrize("gpus", [2, 3])
+def test_as_many_as_it_was_started_for(gpus: int) -> None:
+    argv = [*per_gpu.expecting(2)[len(per_gpu.PROGRAM) :], "run.py", "--expect", "4"]
+    assert per_gpu.command(gpus, argv) == (*per_gpu.torchrun(2), "run.py", "--expect", "4")
+
+
+@pytest.mark.parametrize(("gpus", "seen"), [(0, "no GPU"), (1, "1 GPU")])
+def test_fewer_than_it_was_started_for(gpus: int, seen: str) -> None:
+    with pytest.raises(UserError, match=rf"^this container sees {seen}, though it was started to use 2: .*--gpus none"):
+        per_gpu.command(gpus, ["--expect", "2", "run.py"])
 
 
 def test_no_gpu_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

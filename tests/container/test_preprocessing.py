@@ -1,11 +1,15 @@
 """Which folder, program and flags a script of data-preprocessing gets in its container."""
 
+import os
+from pathlib import Path, PurePosixPath
+
 import pytest
 
+from nystromformer.container import preprocessing
 from nystromformer.container.compose import Place
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import LaunchOptions
-from nystromformer.container.preprocessing import preprocess_spec
+from nystromformer.container.preprocessing import how_to_make, preprocess_spec
 from nystromformer.container.scripts import CODE_FOLDER, PROJECT
 from nystromformer.container.spec import Mount, RunSpec
 from nystromformer.errors import UserError
@@ -49,3 +53,263 @@ def test_preprocessing(name: str, script: str, label: str) -> None:
 def test_no_script_of_preprocessing(name: str) -> None:
     with pytest.raises(UserError, match=r"expected one of .*512.*wiki"):
         preprocess_spec(name, ScriptFlags(), LaunchOptions(), HERE)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("32", "preprocess 512 --length 32`"),
+        ("1024", "preprocess 4096 --length 1024`"),
+        ("8192", "preprocess 4096 --length 8192 --tokenizer_limit 8192`"),
+    ],
+)
+def test_rows_of_another_length(name: str, advice: str) -> None:
+    with pytest.raises(UserError, match=rf"^preprocess {name}: expected one of .*launch\.py {advice}"):
+        preprocess_spec(name, ScriptFlags(), LaunchOptions(), HERE)
+    assert how_to_make(int(name)).endswith(advice.removesuffix("`"))
+    assert how_to_make(512) == "python code/launch.py preprocess 512"
+
+
+class Container:
+    """The file system that a container of these mounts sees."""
+
+    def __init__(self, made: RunSpec) -> None:
+        self._mounts = sorted(made.mounts, key=lambda mount: len(mount.target))
+
+    def find(self, name: str, links: int = 40) -> Path | None:
+        """The file of this machine that a path of the container is."""
+        path = PurePosixPath("/")
+        for index, part in enumerate(parts := PurePosixPath(name).parts[1:]):
+            path = path.parent if part == ".." else path / part
+            here = self._here(path)
+            if here is not None and here.is_symlink():
+                assert links, name
+                return self.find(str(path.parent.joinpath(here.readlink(), *parts[index + 1 :])), links - 1)
+        here = self._here(path)
+        return here if here is not None and here.exists() else None
+
+    def is_writable(self, name: str) -> bool:
+        path = PurePosixPath(name)
+        return not [mount for mount in self._mounts if path.is_relative_to(mount.target)][-1].read_only
+
+    def _here(self, path: PurePosixPath) -> Path | None:
+        for mount in reversed(self._mounts):
+            if path.is_relative_to(mount.target):
+                return Path(mount.source) / path.relative_to(mount.target)
+        return None
+
+
+def write(path: Path, text: str = "x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def link(path: Path, to: Path | str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(to)
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data-preprocessing of its own; the working folder is the one above it."""
+    folder = tmp_path / "project" / "data-preprocessing"
+    for name in ("wiki/preprocess.py", "preprocess_data_512.py"):
+        write(folder / name)
+    monkeypatch.setattr(preprocessing, "_HOME", folder)
+    monkeypatch.chdir(folder.parent)
+    return folder
+
+
+def made(name: str, *words: object) -> tuple[RunSpec, list[str]]:
+    """The container, and the words after the script's name."""
+    spec = preprocess_spec(name, ScriptFlags(words=tuple(map(str, words))), LaunchOptions(), HERE)
+    assert spec.labels["nystromformer.experiment"] == spec.mounts[0].source
+    return spec, list(spec.argv[2:])
+
+
+def same_files(container: Container, inside: str, folder: Path) -> set[str]:
+    """The files below a folder, links followed, each of which is in the container, too."""
+    names = set()
+    for parent, _, files in os.walk(folder, followlinks=True):
+        for file in files:
+            name = os.path.relpath(os.path.join(parent, file), folder)
+            there = container.find(f"{inside}/{name}")
+            assert there is not None, name
+            assert there.resolve() == (folder / name).resolve()
+            names.add(name)
+    return names
+
+
+def test_folders_that_flags_name_are_where_they_are_here(home: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "texts" / "dump", tmp_path / "results" / "new" / "unified"
+    write(source / "AA" / "wiki_00")
+    (tmp_path / "results").mkdir()
+    spec, words = made("wiki", "--source", "../texts/dump", "--workers", "2", f"--out={out}")
+    assert words == ["--source", str(source), "--workers", "2", f"--out={out}"]
+    container = Container(spec)
+    assert same_files(container, str(source), source) == {"AA/wiki_00"}
+    assert not container.is_writable(str(source))
+    assert container.is_writable(str(out)), "made by the script"
+    assert not out.parent.exists()
+    assert Mount(str(tmp_path / "results"), str(tmp_path / "results")) in spec.mounts
+
+
+def test_folders_of_data_preprocessing_are_not_mounted_again(home: Path) -> None:
+    write(home / "mine" / "wiki_00")
+    spec, words = made("wiki", "--source", home / "mine", "--out", "data-preprocessing/mine/unified")
+    assert words == ["--source", "/data-preprocessing/mine", "--out", "/data-preprocessing/mine/unified"]
+    assert [mount.target for mount in spec.mounts] == ["/data-preprocessing", "/code"]
+
+
+def test_one_folder_to_read_and_to_write(home: Path, tmp_path: Path) -> None:
+    write(tmp_path / "dump" / "wiki_00")
+    spec, _ = made("wiki", "--source", tmp_path / "dump", "--out", tmp_path / "dump" / "unified")
+    assert spec.mounts[2:] == (Mount(str(tmp_path / "dump"), str(tmp_path / "dump")),)
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["in data-preprocessing", "--source"])
+def test_links_of_a_corpus(home: Path, tmp_path: Path, is_named: bool) -> None:
+    corpus, disk = tmp_path / "corpus" if is_named else home / "wiki", tmp_path / "disk"
+    write(corpus / "wiki_00")
+    write(disk / "files" / "wiki_09")
+    link(corpus / "a" / "wiki_01", write(disk / "wiki_01"))
+    link(corpus / "a" / "wiki_02", os.path.relpath(write(disk / "wiki_02"), corpus / "a"))
+    link(corpus / "b", disk / "more")
+    write(disk / "more" / "wiki_03")
+    link(disk / "more" / "wiki_04", write(tmp_path / "third" / "wiki_04"))
+    link(disk / "more" / "deeper", "../files")
+    link(corpus / "wiki_05", link(disk / "hop", disk / "wiki_01"))
+    link(corpus / "absolute", corpus / "wiki_00")
+    link(corpus / "relative", "wiki_00")
+    link(corpus / "nothing", "/nowhere/at/all")
+    (corpus / "unified").mkdir()
+    link(corpus / "unified" / "not-read", "/nowhere")
+    spec, words = made("wiki", *(("--source", corpus) if is_named else ()))
+    inside = str(corpus) if is_named else "/data-preprocessing/wiki"
+    (corpus / "nothing").unlink()
+    (corpus / "unified" / "not-read").unlink()
+    container = Container(spec)
+    files = same_files(container, inside, corpus)
+    assert {"wiki_00", "a/wiki_01", "a/wiki_02", "b/wiki_03", "b/wiki_04", "b/deeper/wiki_09", "wiki_05"} <= files
+    assert words == (["--source", str(corpus)] if is_named else [])
+    assert all(mount.read_only for mount in spec.mounts[1:])
+
+
+def test_links_that_lead_round_in_circles(home: Path, tmp_path: Path) -> None:
+    write(tmp_path / "disk" / "wiki_00")
+    link(tmp_path / "disk" / "again", tmp_path / "disk")
+    link(home / "wiki" / "dump", tmp_path / "disk")
+    link(home / "wiki" / "itself", "itself")
+    spec, _ = made("wiki")
+    assert Container(spec).find("/data-preprocessing/wiki/dump/wiki_00") == tmp_path / "disk" / "wiki_00"
+
+
+def test_results_on_another_disk(home: Path, tmp_path: Path) -> None:
+    for name in ("unified", "rows"):
+        (tmp_path / "disk" / name).mkdir(parents=True)
+    link(home / "wiki" / "unified", tmp_path / "disk" / "unified")
+    link(home / "512-roberta", tmp_path / "disk" / "rows")
+    container = Container(made("wiki")[0])
+    assert container.find("/data-preprocessing/wiki/unified") == tmp_path / "disk" / "unified"
+    assert container.is_writable(str(tmp_path / "disk" / "unified"))
+    container = Container(made("512")[0])
+    assert container.find("/data-preprocessing/512-roberta") == tmp_path / "disk" / "rows"
+    assert container.is_writable(str(tmp_path / "disk" / "rows"))
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["in data-preprocessing", "--corpora"])
+def test_links_of_unified_corpora(home: Path, tmp_path: Path, is_named: bool) -> None:
+    corpora, disk = tmp_path / "corpora" if is_named else home, tmp_path / "disk"
+    link(corpora / "same" / "unified", "../plain/unified")
+    write(corpora / "plain" / "unified" / "corpus.json")
+    link(corpora / "whole", disk / "whole")
+    write(disk / "whole" / "unified" / "corpus.json")
+    link(corpora / "part" / "unified", disk / "part")
+    write(disk / "part" / "corpus.json")
+    link(disk / "part" / "00000.jsonl", write(tmp_path / "third" / "00000.jsonl"))
+    # As downloads from the hub are kept.
+    link(corpora / "roberta-base", disk / "snapshots" / "12ab")
+    link(disk / "snapshots" / "12ab" / "vocab.json", "../../blobs/34cd")
+    write(disk / "blobs" / "34cd")
+    spec, words = made("512", *(("--corpora", corpora) if is_named else ()))
+    inside = str(corpora) if is_named else "/data-preprocessing"
+    container = Container(spec)
+    for name in ("plain/unified", "whole/unified", "part/unified", "roberta-base"):
+        assert same_files(container, f"{inside}/{name}", corpora / name)
+    assert words == (["--corpora", str(corpora)] if is_named else [])
+
+
+@pytest.mark.parametrize("kept", ["plain", "link"])
+def test_a_tokenizer(home: Path, tmp_path: Path, kept: str) -> None:
+    write(tmp_path / "blobs" / "1")
+    link(tmp_path / "12ab" / "vocab.json", "../blobs/1")
+    folder = tmp_path / "12ab" if kept == "plain" else link(tmp_path / "mine", "12ab")
+    spec, words = made("512", "--tokenizer", f"../{folder.name}")
+    assert words == ["--tokenizer", str(folder)], "whose name goes into the manifest"
+    assert same_files(Container(spec), str(folder), folder) == {"vocab.json"}
+
+
+def test_tokenizers_that_are_no_folders(home: Path) -> None:
+    for name in ("train", "roberta-large", "me/mine"):
+        spec, words = made("512", "--tokenizer", name)
+        assert words == ["--tokenizer", name]
+        assert len(spec.mounts) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["wiki", "--source", "/nowhere"], "--source /nowhere: no such folder"),
+        (["wiki", "--source", ""], "--source: expected a folder, found nothing"),
+        (["wiki", "--source", "data-preprocessing/preprocess_data_512.py"], "a file, where a folder was expected"),
+        (["wiki", "--source=/"], "--source /: leads to /, which in a container is the container's own"),
+        (["wiki", "--source", "/usr"], "--source /usr: leads to /usr"),
+        (["wiki", "--source", "/proc/self"], "which in a container is the container's own"),
+        (["wiki", "--out", "/nowhere-at-all/x"], "--out /: leads to /"),
+        (["wiki", "--out", "data-preprocessing/preprocess_data_512.py"], "is a file, where a folder was expected"),
+        (["512", "--corpora", "/nowhere"], "--corpora /nowhere: no such folder"),
+        (["512", "--tokenizer", "./nowhere"], "--tokenizer ./nowhere: no such folder"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_folders_that_cannot_be_mounted(home: Path, words: list[str], said: str) -> None:
+    with pytest.raises(UserError) as info:
+        made(*words)
+    assert said in str(info.value)
+
+
+def test_links_that_cannot_be_mounted(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    up = link(home / "wiki" / "up", "/usr")
+    with pytest.raises(UserError, match=r"the link .*/wiki/up: leads to /usr, which in a container"):
+        made("wiki")
+    up.unlink()
+    for number in range(3):
+        link(home / "wiki" / f"wiki_{number}", write(tmp_path / f"wiki_{number}"))
+    made("wiki")
+    monkeypatch.setattr("nystromformer.container.links._MOST_LINKS", 2)
+    with pytest.raises(UserError, match="wiki: more than 2 links lead out of it"):
+        made("wiki")
+
+
+def test_a_folder_that_cannot_be_written(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    with pytest.raises(UserError, match=rf"--out {tmp_path}/new/x: {tmp_path} cannot be written by this user"):
+        made("wiki", "--out", tmp_path / "new" / "x")
+
+
+def test_on_another_machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nystromformer.container.compose.PROJECT", home.parent)
+    place = Place(is_here=False, remote_root="/there/project")
+    words = ("--corpora", "/far/corpora", "--tokenizer", "/far/mine", "--out", "data-preprocessing/rows")
+    spec = preprocess_spec("512", ScriptFlags(words=words), LaunchOptions(code="image"), place)
+    assert spec.mounts == (
+        Mount("/there/project/data-preprocessing", "/data-preprocessing"),
+        Mount("/far/corpora", "/far/corpora", True),
+        Mount("/far/mine", "/far/mine", True),
+    )
+    assert spec.argv[-1] == "/data-preprocessing/rows"
+    spec = preprocess_spec("wiki", ScriptFlags(words=("--source", "texts")), LaunchOptions(code="image"), place)
+    assert spec.mounts[1:] == (Mount("/there/project/texts", "/there/project/texts", True),)
+    assert spec.argv[-1] == "/there/project/texts"

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nystromformer.container.progress import LOG, LoggedProgress, progress_of, read_progress
+from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.training.log import RunLog
 
 NOW = 2_000_000_000.0
@@ -112,6 +113,120 @@ def test_what_a_crash_of_the_machine_left_is_left_out(tmp_path: Path, damage: st
     progress = read_progress(tmp_path, 0, NOW)
     assert progress is not None
     assert (progress.step, progress.loss) == (4, 2.5)
+
+
+BAD_LINES = [
+    b"\xff\xfe{}\n",
+    b"[" * 50_000 + b"\n",
+    b'{"type": "train", "step": "9", "time": 2e9}\n',
+    b'{"type": "train", "step": true, "time": 2e9}\n',
+    b'{"type": "train", "step": -1, "time": 2e9}\n',
+    b'{"type": "train", "step": NaN, "time": 2e9}\n',
+    b'{"type": "train", "step": 1e999, "time": 2e9}\n',
+    b'{"type": "train", "step": ' + b"9" * 4000 + b', "time": 2e9}\n',
+    b'{"type": "train", "step": ' + b"9" * 6000 + b', "time": 2e9}\n',
+    b'{"type": "train", "step": 9, "time": "now"}\n',
+    b'{"type": "train", "step": 9, "time": null}\n',
+    b'{"type": ["train"], "step": 9, "time": 2e9}\n',
+    b'{"type": {}, "step": 9, "time": 2e9}\n',
+    b'{"type": "start", "step": 0, "num_\n',
+]
+
+
+@pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:60].decode(errors="replace"))
+def test_a_bad_line_is_passed_over(tmp_path: Path, line: bytes) -> None:
+    good = [json.dumps(each).encode() + b"\n" for each in (start(0, NOW), report(3, NOW), report(4, NOW + 2))]
+    for at in range(len(good) + 1):
+        (tmp_path / LOG).write_bytes(b"".join([*good[:at], line, *good[at:]]))
+        progress = read_progress(tmp_path, 0, NOW + 2)
+        assert progress is not None
+        assert (progress.step, progress.loss, progress.tokens_per_second) == (4, 2.5, 1000)
+        assert progress.steps == 100
+
+
+@pytest.mark.parametrize("value", ["much", [], {}, True, -5, 1e300, 10**400, float("nan")], ids=repr)
+def test_a_bad_value_is_none(tmp_path: Path, value: Any) -> None:
+    bad = {"num_steps": value, "loss": value, "tokens_per_second": value}
+    write(tmp_path, [start(0, NOW) | bad, report(3, NOW) | bad, report(4, NOW + 2) | bad])
+    progress = read_progress(tmp_path, 0, NOW + 3)
+    assert progress is not None
+    assert progress.step == 4
+    assert progress.steps is None
+    assert progress.seconds_left is None
+    assert progress.loss == (-5 if value == -5 else None)
+
+
+@given(damage=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=30), cut=st.integers(0, 9999))
+@settings(max_examples=200)
+def test_any_damage_is_lived_with(
+    tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[int, int]], cut: int
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    path = write(folder, [start(0, NOW), *(report(step, NOW + step) for step in range(1, 30))])
+    content = bytearray(path.read_bytes())
+    for at, value in damage:
+        content[at % len(content)] = value
+    path.write_bytes(content[: len(content) - cut % len(content)])
+    progress = read_progress(folder, 0, NOW + 99)
+    assert progress is None or LoggedProgress.from_json(progress.to_json()) == progress
+
+
+def test_what_is_no_readable_file_tells_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / LOG)
+    assert read_progress(tmp_path, 0, NOW) is None, "it does not wait for somebody to write"
+    (tmp_path / LOG).unlink()
+    (tmp_path / LOG).mkdir()
+    assert read_progress(tmp_path, 0, NOW) is None
+    (tmp_path / LOG).rmdir()
+    (tmp_path / LOG).symlink_to("nowhere")
+    assert read_progress(tmp_path, 0, NOW) is None
+    (tmp_path / "loop").symlink_to("loop")
+    assert read_progress(tmp_path / "loop", 0, NOW) is None
+
+
+def work_log(folder: Path, *lines: str, at: float = NOW) -> Path:
+    path = folder / "preprocess-wiki.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    os.utime(path, (at, at))
+    return path
+
+
+def test_work_without_steps(tmp_path: Path) -> None:
+    log = work_log(
+        tmp_path,
+        "10:00:00 wiki: 100.0 of 400.0 MB, 50k tokens/s, 9:00 left",
+        "10:00:15 wiki: 200.0 of 400.0 MB, 60k tokens/s, 4:00 left",
+        "a warning of somebody's",
+        "10:00:25 another word",
+    )
+    progress = read_progress(log, NOW - 60, NOW + 5)
+    assert progress is not None
+    assert (progress.work, progress.tokens_per_second) == ("wiki: 200.0/400.0 MB", 60_000)
+    assert progress.seconds_left == pytest.approx(4 * 60 - 10 - 5), "from now on"
+    assert (progress.step, progress.steps, progress.loss, progress.stopped_by) == (0, None, None, None)
+    assert LoggedProgress.from_json(progress.to_json()) == progress
+
+
+def test_work_of_an_earlier_start_is_not_this_ones(tmp_path: Path) -> None:
+    earlier = "23:50:00 wiki: 100.0 of 400.0 MB"
+    log = work_log(tmp_path, earlier, "00:10:00 wiki: 3 of 7 parts found finished")
+    assert read_progress(log, NOW - 60, NOW) is None, "twenty minutes before the last word"
+    assert read_progress(log, NOW - 30 * 60, NOW) is not None
+    now = read_progress(work_log(tmp_path, earlier, "00:10:00 rows: 1 of 4 files"), NOW - 60, NOW)
+    assert now is not None
+    assert now.work == "rows: 1/4 files"
+
+
+@pytest.mark.parametrize("text", ["", "no line", "10:00:00 reading", "99:99:99 x: 1 of 2 MB", "\0" * 100])
+def test_work_that_has_said_nothing(tmp_path: Path, text: str) -> None:
+    assert read_progress(work_log(tmp_path, text), 0, NOW) is None
+
+
+def test_what_commands_write_is_understood(tmp_path: Path) -> None:
+    line = ReadingProgress("wiki", 4_000_000, 1_000_000, "words").line()
+    progress = read_progress(work_log(tmp_path, f"10:00:00 {line}"), 0, NOW)
+    assert progress is not None
+    assert progress.work == "wiki: 1.0/4.0 MB"
 
 
 @pytest.mark.parametrize("content", ["", "no line's end", "\n"])

@@ -68,7 +68,8 @@ def test_a_gpu_has_one_experiment_at_a_time(engine: Engine, dataset: Path, tmp_p
     by_hand, queued, broken = experiments(tmp_path, "by-hand", "queued", "broken", epochs=2)
     flags = ("--dataset", dataset, "--gpus", "3", "--device", "cpu")
     launch("pretrain", by_hand, *flags)
-    driver = launch.begin("queue", broken, queued, *flags, "--set", "pretraining_setting.learning_rate=1e9")
+    diverging = [f"pretraining_setting.{key}=10" for key in ("learning_rate", "weight_decay")]
+    driver = launch.begin("queue", broken, queued, *flags, "--set", diverging[0], "--set", diverging[1])
     wait_until(lambda: "queued-pretrain.waiting" in jobs(engine), "the queue")
     output, _ = driver.communicate(timeout=120)
     starts = [records(folder, "start")[0]["time"] for folder in (by_hand, broken, queued)]

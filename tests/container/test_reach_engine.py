@@ -181,6 +181,11 @@ def test_rootless_or_not(fake: FakeEngine) -> None:
         (404, "No such container: 12", "the engine refused: No such container: 12"),
         (500, 'could not select device driver "" with capabilities: [[gpu]]', "NVIDIA Container Toolkit"),
         (500, "nvidia-container-cli: initialization error: nvml error", "--gpus none"),
+        (
+            500,
+            "nvidia-container-cli: device error: 5: unknown device",
+            "--gpus names a GPU that the engine's",
+        ),
         (500, "unresolvable CDI devices nvidia.com/gpu=all", "the engine cannot give GPUs to containers"),
         (
             400,

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ SPECS = st.builds(
     shm_size=st.none() | st.sampled_from(["8g", "512m", "1024k", "67108864", "100b", "8G"]),
     network=st.sampled_from(["host", "none", "my net"]),
     environment=st.dictionaries(NAME, TEXT | st.just(""), max_size=3),
-    restart=st.sampled_from(["no", "always", "unless-stopped", "on-failure", "on-failure:3"]),
+    restart=st.sampled_from(["no", "on-failure", "on-failure:3"]),
     labels=st.dictionaries(NAME, TEXT, max_size=3),
     working_dir=st.none() | PATH,
     stop_seconds=st.integers(1, 999),
@@ -208,13 +209,42 @@ def test_gpus_that_are_none(text: str) -> None:
     ("changes", "flag"),
     [
         *(({"name": name}, "--name") for name in ("x", "", "a b", "-ab", ".ab", "ä-pretrain", "a/b", "ab\n", "a'b")),
-        *(({"restart": policy}, "--restart") for policy in ("yes", "", "on-failure:", "on-failure:-1", "always:3")),
+        *(
+            ({"restart": policy}, "--restart")
+            for policy in ("yes", "", "on-failure:", "on-failure:-1", f"on-failure:{10**20}", "always:3")
+        ),
+        # The engine would start a finished run again and again.
+        *(
+            ({"restart": policy}, "--restart on-failure:3 starts one that failed")
+            for policy in ("always", "unless-stopped")
+        ),
         *(({"shm_size": size}, "--shm_size") for size in ("", "0", "8 g", "-8g", "1.5g", "g", "8gb", "8t", "lots")),
     ],
     ids=lambda value: repr(value) if isinstance(value, dict) else "",
 )
 def test_what_engines_refuse_is_refused_here(changes: dict[str, Any], flag: str) -> None:
     with pytest.raises(UserError, match=flag):
+        replace(PLAIN, **changes)
+
+
+NOT_UTF8 = os.fsdecode(b"/data/\xff")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mounts": (Mount(NOT_UTF8, "/model"),)},
+        {"mounts": (Mount("/data", NOT_UTF8),)},
+        {"argv": ("python3", NOT_UTF8)},
+        {"environment": {"A": NOT_UTF8}},
+        {"labels": {"nystromformer.experiment": NOT_UTF8}},
+        {"working_dir": NOT_UTF8},
+        {"working_dir": "/a\0"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_names_that_engines_would_read_as_others(changes: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"^'/(data/\\udcff|a\\x00)': not UTF-8 text"):
         replace(PLAIN, **changes)
 
 

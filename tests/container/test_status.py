@@ -1,8 +1,10 @@
 """The table of `launch.py ps`."""
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from small import write_experiment
 from nystromformer.container.engine import Engine
 from nystromformer.container.jobs import Job, find_jobs
 from nystromformer.container.progress import LoggedProgress
-from nystromformer.container.status import ended_by_stop, interval, progress_of_job, state, table
+from nystromformer.container.status import ended_by, ended_by_stop, interval, progress_of_job, state, table
+from nystromformer.tables import display_width
 from nystromformer.training.log import RunLog
 
 JOB = Job(
@@ -25,7 +28,7 @@ JOB = Job(
     output="/model/pretrain.txt",
     status="running",
     exit_code=0,
-    created="",
+    created="2026-01-01T00:00:00.000000000",
     started=0.0,
     health="",
     gpus="all",
@@ -42,23 +45,100 @@ def remote() -> Iterator[FakeEngine]:
         yield engine
 
 
+MADE = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+
 def test_table() -> None:
     rows = [
         (JOB, PROGRESS),
         (
-            replace(JOB, name="b", status="exited", gpus="0,1", home="/home/x/much-longer"),
+            replace(JOB, name="b", status="exited", gpus="0,1", home="/home/x/much-longer", restarts=2),
             replace(PROGRESS, steps=None),
         ),
-        (replace(JOB, name="c", command="validate", status="exited", exit_code=2), None),
         (replace(JOB, name="d"), LoggedProgress(0, 5, None, None, None, None, "log")),
     ]
-    assert table(rows).splitlines() == [
-        "CONTAINER   EXPERIMENT   COMMAND   STATE       GPU         STEP   LOSS  TOKENS/S       LEFT",
-        "a-pretrain  a            pretrain  running     all  1200/500000  3.142   123,457  1 d 02:03",
-        "b           much-longer  pretrain  done        0,1         1200  3.142   123,457          -",
-        "c           a            validate  failed (2)  all            -      -         -          -",
-        "d           a            pretrain  running     all          0/5      -         -          -",
+    assert table(rows, MADE + 7_500).splitlines() == [
+        "CONTAINER   EXPERIMENT   COMMAND   STATE    GPU  AGE  RESTARTS     PROGRESS   LOSS  TOKENS/S       LEFT",
+        "a-pretrain  a            pretrain  running  all   2h         0  1200/500000  3.142   123,457  1 d 02:03",
+        "b           much-longer  pretrain  done     0,1   2h         2         1200  3.142   123,457          -",
+        "d           a            pretrain  running  all   2h         0          0/5      -         -          -",
     ]
+
+
+def test_table_with_what_ended_and_what_has_no_steps() -> None:
+    work = LoggedProgress(0, None, None, 60_000.0, 75.0, None, "log", "wiki: 3.0/9.0 MB")
+    rows = [
+        (replace(JOB, name="c", command="validate", status="exited", exit_code=2), None),
+        (replace(JOB, name="w", command="preprocess wiki", home="/x/data-preprocessing"), work),
+        (replace(JOB, name="v", command="validate", status="exited"), work),
+    ]
+    head, *lines = table(rows, MADE + 119).splitlines()
+    assert head.endswith("  ENDED BY")
+    nothing = "  119s         0                 -     -         -     -"
+    assert lines[0].endswith(nothing + "  a mistake in config, data or flags, which its log names")
+    assert lines[1].endswith("running     all  119s         0  wiki: 3.0/9.0 MB     -    60,000  1:15")
+    assert lines[2].endswith("done        all" + nothing), "it has done more than it said last"
+
+
+def test_names_in_any_script_stand_in_their_columns() -> None:
+    homes = ["/x/plain", "/x/実験", "/x/Nystro\u0308m", "/x/🙂", "/x/a\nb\x1b[31m"]
+    head, *lines = table([(replace(JOB, home=home), PROGRESS) for home in homes], MADE).splitlines()
+    assert len(lines) == len(homes)
+    assert {display_width(line) for line in (head, *lines)} == {display_width(head)}
+    assert {display_width(line[: line.index("  pretrain")]) for line in lines} == {
+        display_width(head[: head.index("  COMM")])
+    }
+    assert "a\\nb\\x1b[31m" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5, "0s"), (0, "0s"), (119.4, "119s"), (120, "2min"), (7_199, "119min"), (7_200, "2h"), (172_800, "2d")],
+)
+def test_age(seconds: float, text: str) -> None:
+    (row,) = rows(table([(JOB, None)], MADE + seconds))
+    assert row["AGE"] == text
+
+
+RESUMES = "goes on with `launch.py resume`"
+
+
+@pytest.mark.parametrize(
+    ("changes", "stopped_by", "words"),
+    [
+        ({"status": "running"}, None, ""),
+        ({"status": "running"}, "SIGTERM", ""),
+        ({"status": "created"}, None, ""),
+        ({"exit_code": 0}, None, ""),
+        ({"exit_code": 143}, None, f"SIGTERM (143); {RESUMES}"),
+        ({"exit_code": 130}, None, f"SIGINT (130); {RESUMES}"),
+        ({"exit_code": 1}, "SIGTERM", f"SIGTERM (1); {RESUMES}"),
+        ({"exit_code": 1}, None, "an error, which its log names"),
+        ({"exit_code": 2}, None, "a mistake in config, data or flags, which its log names"),
+        ({"exit_code": 3}, None, "exit status 3"),
+        ({"exit_code": 127}, None, "its program, which is not in the image"),
+        ({"exit_code": 137}, None, f"SIGKILL (137): killed, or out of the machine's memory; {RESUMES}"),
+        ({"exit_code": 137, "out_of_memory": True}, None, "the kernel (137): out of the container's memory"),
+        ({"exit_code": 135}, None, "SIGBUS (135); its shared memory may be too small (--shm_size)"),
+        ({"exit_code": 139}, None, "SIGSEGV (139), which its log may explain"),
+        ({"exit_code": 255}, None, "exit status 255"),
+        ({"status": "restarting", "exit_code": 1}, None, "an error, which its log names"),
+        ({"status": "created", "exit_code": 128, "fault": "no such\n device: gpu"}, None, "no such device: gpu"),
+        ({"status": "running", "fault": "an old one"}, None, ""),
+    ],
+    ids=str,
+)
+def test_what_ended_it(changes: dict[str, Any], stopped_by: str | None, words: str) -> None:
+    job = replace(JOB, **{"status": "exited", **changes})
+    assert ended_by(job, replace(PROGRESS, stopped_by=stopped_by)) == words
+    if stopped_by is None:
+        assert ended_by(job, None) == words
+
+
+def test_a_long_fault_is_cut() -> None:
+    said = ended_by(replace(JOB, status="created", fault="x" * 5000), None)
+    assert len(said) == 100
+    assert said.endswith("…")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +200,6 @@ def only_job(engine: Engine) -> Job:
         ("/code/run_glue.py", "glue/SST-2/run", 7),
         ("/code/run_imdb.py", "imdb/run", 7),
         ("/code/run_wikihop.py", "wikihop/run", 7),
-        ("/code/run_validation.py", "", None),
         ("/code/run_report.py", "", None),
     ],
 )
@@ -152,13 +231,51 @@ def test_a_folder_without_a_config_any_more(fake: FakeEngine, tmp_path: Path) ->
     assert progress_of_job(engine, only_job(engine)) is not None
 
 
-def test_what_waits_or_preprocesses_has_none(fake: FakeEngine, tmp_path: Path) -> None:
+def test_what_waits_has_none(fake: FakeEngine, tmp_path: Path) -> None:
     log_of(tmp_path / "model", 3)
     fake.add("waiting", tmp_path, status="created")
     engine = connected(fake)
-    job = only_job(engine)
-    assert progress_of_job(engine, job) is None
-    assert progress_of_job(engine, replace(job, started=0.0, home_target="/data-preprocessing")) is None
+    assert progress_of_job(engine, only_job(engine)) is None
+
+
+@pytest.mark.parametrize(
+    ("script", "target"),
+    [("/code/run_validation.py", "/model"), ("/data-preprocessing/wiki/preprocess.py", "/data-preprocessing")],
+)
+def test_commands_without_steps_tell_it_in_their_logs(
+    fake: FakeEngine, tmp_path: Path, script: str, target: str
+) -> None:
+    write_experiment(tmp_path)
+    log_of(tmp_path / "model", 7)  # of the pretraining
+    fake.add("run", tmp_path, script=script, target=target)
+    engine = connected(fake)
+    assert progress_of_job(engine, only_job(engine)) is None, "nothing yet"
+    log = tmp_path / f"{Path(script).stem}.txt"
+    log.write_text("10:00:00 it: 2 of 3 batches, 0:07 left\n")
+    progress = progress_of_job(engine, only_job(engine))
+    assert progress is not None
+    assert (progress.work, progress.log) == ("it: 2/3 batches", str(log))
+    os.utime(log, (0, 0))
+    assert progress_of_job(engine, only_job(engine)) is None, "of an earlier start"
+    (shown,) = rows(table([(only_job(engine), progress)]).replace("it: 2/3 batches", "2/3").replace("preprocess ", ""))
+    assert shown["PROGRESS"] == "2/3"
+
+
+@pytest.mark.parametrize("command", ["python3 /code/run_validation.py", "python3 /code/run_validation.py > /tmp/x"])
+def test_a_log_that_is_not_in_the_folder_tells_nothing(fake: FakeEngine, tmp_path: Path, command: str) -> None:
+    fake.add("run", tmp_path, command=command)
+    engine = connected(fake)
+    assert progress_of_job(engine, only_job(engine)) is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_tells_nothing(fake: FakeEngine, tmp_path: Path) -> None:
+    write_experiment(tmp_path / "locked" / "run")
+    fake.add("run", tmp_path / "locked" / "run")
+    engine = connected(fake)
+    (tmp_path / "locked").chmod(0)
+    assert progress_of_job(engine, only_job(engine)) is None
+    (tmp_path / "locked").chmod(0o700)
 
 
 ASKED = "python3 -m nystromformer.container.progress /model/model "
@@ -196,11 +313,27 @@ def test_through_the_engine_only_what_runs(remote: FakeEngine) -> None:
     assert len(remote.sent("POST", "/containers/[^/]+/exec")) == 1
 
 
-def test_what_has_no_steps_is_not_asked(remote: FakeEngine) -> None:
+def test_commands_without_steps_are_asked_for_their_logs(remote: FakeEngine) -> None:
     remote.add("run", "/there/nystrom-512", script="/code/run_validation.py")
     engine = connected(remote)
     assert progress_of_job(engine, only_job(engine)) is None
+    (request,) = remote.sent("POST", "/containers/[^/]+/exec")
+    assert request.body["Cmd"][-2] == "/model/run_validation.txt"
+
+
+def test_what_has_no_log_is_not_asked(remote: FakeEngine) -> None:
+    remote.add("run", "/there/nystrom-512", command="python3 /code/run_validation.py")
+    engine = connected(remote)
+    assert progress_of_job(engine, only_job(engine)) is None
     assert not remote.sent("POST", "/containers/[^/]+/exec")
+
+
+def test_what_the_engine_says_of_restarts_and_ends(fake: FakeEngine, tmp_path: Path) -> None:
+    identity = fake.add("run", tmp_path, status="exited", exit_code=137)
+    fake.containers[identity]["RestartCount"] = 3
+    fake.containers[identity]["State"].update(OOMKilled=True, Error="oci runtime: no\n")
+    job = only_job(connected(fake))
+    assert (job.restarts, job.out_of_memory, job.fault) == (3, True, "oci runtime: no")
 
 
 def test_ps(
@@ -216,7 +349,7 @@ def test_ps(
     fake.add("web", "/srv", target="/srv", command="nginx")
     shown = rows(launch("ps").out)
     assert [row["CONTAINER"] for row in shown] == ["new"]
-    assert (shown[0]["STATE"], shown[0]["STEP"], shown[0]["LOSS"], shown[0]["TOKENS/S"]) == (
+    assert (shown[0]["STATE"], shown[0]["PROGRESS"], shown[0]["LOSS"], shown[0]["TOKENS/S"]) == (
         "running",
         "7/40",
         "1",

@@ -19,6 +19,7 @@ from nystromformer.data.manifest import Manifest
 from nystromformer.data.preprocessing import build as building
 from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
 
@@ -45,7 +46,8 @@ def build(corpora: Path, folder: Path, overwrite: bool = False, **changes: objec
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MEMORY_FILE]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -297,6 +299,79 @@ def test_another_run_is_refused(corpora: Path, folder: Path, change: dict[str, o
     with pytest.raises(UserError, match=rf"(?s)other parameters:\n  {message}\nNothing.*--overwrite"):
         build(corpora, folder, **change)
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize("stage", ["train_tokenizer", "_units", "merge_parts", "write_manifest"])
+def test_an_unfinished_run_does_not_hinder_the_corrected_command(
+    corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stage: str
+) -> None:
+    """Nothing of the run that failed is in what the corrected command makes."""
+
+    def fail(*args: object) -> None:
+        raise UserError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(building, stage, fail)
+        with pytest.raises(UserError, match="no"):
+            build(corpora, tmp_path / "dataset", length=40, seed=9)
+    build(corpora, tmp_path / "dataset")
+    assert "an unfinished run with other parameters is replaced:\n  length: found 40, expected 32" in caplog.text
+    build(corpora, tmp_path / "fresh")
+    assert contents(tmp_path / "dataset") == contents(tmp_path / "fresh")
+
+
+def test_damaged_notes_of_a_run(corpora: Path, folder: Path, made: Path) -> None:
+    """Of a finished run they are an error, of an unfinished one they count for nothing."""
+    notes = sorted((folder / "stages").glob("*.json"))
+    for damage in (b"{", b"\xff", b"[]", b'{"files": {"a": 1}}', b"[" * 99_999):
+        for path in notes:
+            path.write_bytes(damage)
+        before = contents(folder)
+        with pytest.raises(UserError, match=r"(?s)holds a run with other parameters:.*Nothing was changed"):
+            build(corpora, folder)
+        assert contents(folder) == before
+        (folder / "manifest.json").unlink()
+        build(corpora, folder)
+        assert contents(folder) == contents(made)
+
+
+@pytest.mark.parametrize("name", ["made-tokenizer", "part"])
+def test_what_was_changed_meanwhile_is_not_built_upon(
+    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A byte of equal size, between two starts of a command."""
+
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "dataset"
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "merge_parts", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(corpora, folder)
+    if name == "part":
+        flip_last_byte(folder / "parts" / "sample-00000.train.tokens.bin")
+        with pytest.raises(UserError, match=r"train\.tokens\.bin: changed since it was written.*start the same"):
+            build(corpora, folder)
+        assert not (folder / "manifest.json").exists()
+    else:
+        flip_last_byte(folder / "tokenizer" / "tokenizer.json")
+    build(corpora, folder)
+    assert contents(folder) == contents(made)
+
+
+def test_changed_documents_are_found_as_they_are_read(corpora: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(corpora, tmp_path / "corpora"))
+    shard = copy / "sample" / "unified" / "00000.jsonl"
+    shard.write_bytes(shard.read_bytes().replace(b"alpha", b"alphb", 1))
+    for tokenizer in (TRAIN, str(tmp_path / "tokenizer")):
+        if tokenizer != TRAIN:
+            build(corpora, tmp_path / "whole")
+            shutil.copytree(tmp_path / "whole" / "tokenizer", tokenizer)
+        with pytest.raises(UserError, match=r"00000\.jsonl: changed since it was made: expected SHA.*Remove it and"):
+            build(copy, tmp_path / "dataset", tokenizer=tokenizer)
+        assert not (tmp_path / "dataset" / "manifest.json").exists()
+        assert not list((tmp_path / "dataset").glob("parts/*.bin"))
 
 
 def test_overwrite_replaces_a_run_and_nothing_else(corpora: Path, folder: Path) -> None:

@@ -58,10 +58,10 @@ def test_a_seed_fixes_the_mask() -> None:
 
 def test_what_would_lose_everything_is_refused() -> None:
     out = dropped(MOST_DROPOUT, torch.ones(100_000))
-    assert 0 < (out != 0).sum() < 300
-    assert out.max() == pytest.approx(1000, rel=0.02)
+    assert 4000 < (out != 0).sum() < 6000
+    assert out.max() == pytest.approx(20, rel=0.02)
     for p in (1 - 2**-17, 1.0, -0.1, float("nan")):
-        with pytest.raises(ValueError, match=r"from 0 to 0\.999, found"):
+        with pytest.raises(ValueError, match=r"from 0 to 0\.95, found"):
             Dropout(p)
 
 

@@ -26,7 +26,7 @@ from nystromformer.report.cost import (
     softmax_twins,
 )
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
-from nystromformer.report.free_memory import free_memory
+from nystromformer.resources import free_memory
 from nystromformer.tasks.experiment.door import OpenedScoring
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training import Group

@@ -22,8 +22,8 @@ import docker
 import requests
 
 IMAGE = "nystromformer"
-# What the Dockerfile sets as well (tests/container/test_image.py compares); PYTHONPATH stands for the image's
-# editable install, which here would find the clone that the tests run in.
+# What the Dockerfile sets as well (tests/container/test_image.py compares); PYTHONPATH stands for the
+# image's .pth file, beside which the environment here would find the clone that the tests run in.
 ENVIRONMENT = {
     "PATH": "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/home/nystrom",

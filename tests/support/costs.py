@@ -11,7 +11,8 @@ from nystromformer.benchmark.timing import Timing
 from nystromformer.model import PretrainingModel
 from nystromformer.report.cost import WRITTEN_OUT, Cost, CostRow, CostSettings, Omitted
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.training.checkpoint import FORMAT, epoch_name, write_checkpoint
+from nystromformer.training.archive import FORMAT, write_checkpoint
+from nystromformer.training.checkpoint import epoch_name
 
 LENGTHS = (512, 1024, 2048)
 MACHINE = {"date": "2026-01-02", "commit": "abc1234", "processor": "a processor, 2 cores", "threads": 2}

@@ -22,7 +22,7 @@ _COPIED = (
     *("pyproject.toml", "code/**/*.py", "code/**/*.json", "code/**/py.typed"),
     *("data-preprocessing/*.py", "data-preprocessing/*/preprocess.py"),
     *("tests/**/*.py", "*/config.json"),
-    *("Dockerfile", ".dockerignore", "LICENSE", "README.md", "requirements.txt"),
+    *("Dockerfile", ".dockerignore", "LICENSE", "README.md", "requirements.txt", "requirements.lock"),
 )
 """What a copy holds: no data, of which folders of the project may be full."""
 

@@ -68,6 +68,7 @@ class FakeEngine:
         images: those that it has.
         containers: what `docker inspect` says, by id, in the order of their making.
         requests: all that came, the oldest first.
+        product: what it is.
         security: its SecurityOptions.
         plans: by a container's name, after how many listings it ends once started (0: at once), and its exit status.
         archives: files in containers, by name and path.
@@ -84,6 +85,7 @@ class FakeEngine:
     images: set[str] = field(default_factory=lambda: {"nystromformer"})
     containers: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
+    product: str = "Engine"
     security: list[str] = field(default_factory=list)
     plans: dict[str, tuple[int, int]] = field(default_factory=dict)
     archives: dict[tuple[str, str], bytes] = field(default_factory=dict)
@@ -267,7 +269,9 @@ def _ping(engine: FakeEngine, request: Request) -> Answer:
 
 
 def _version(engine: FakeEngine, request: Request) -> Answer:
-    return Answer({"ApiVersion": _API, "MinAPIVersion": "1.24", "Version": "24.0.0"})
+    return Answer(
+        {"ApiVersion": _API, "MinAPIVersion": "1.24", "Version": "24.0.0", "Components": [{"Name": engine.product}]}
+    )
 
 
 def _info(engine: FakeEngine, request: Request) -> Answer:
@@ -536,6 +540,8 @@ class Launcher:
         monkeypatch.setenv("HOME", "/nowhere")
         # Whether it is well, is seen at once here; waiting for that has tests of its own.
         monkeypatch.setattr(control, "settle", lambda engine, job, *more: find_job(engine, job.id) or job)
+        # What lies there without having been started was left over.
+        monkeypatch.setattr(control, "_STARTING_SECONDS", 0.0)
 
     def __call__(self, *words: object, status: int = 0) -> Said:
         self._capsys.readouterr()

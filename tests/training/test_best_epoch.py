@@ -8,7 +8,8 @@ from scripted import Scripted, settings
 from small import CPU
 
 from nystromformer.training import Trainer
-from nystromformer.training.checkpoint import find_checkpoints, find_weights, read_checkpoint
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import find_checkpoints, find_weights
 
 
 @pytest.mark.parametrize(

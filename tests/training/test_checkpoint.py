@@ -1,110 +1,26 @@
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from checkpoints import RUN, write_named
 from torch import nn
 
 from nystromformer.errors import UserError
+from nystromformer.training.archive import FORMAT, write_checkpoint
 from nystromformer.training.checkpoint import (
-    FORMAT,
-    UnreadableCheckpoint,
     between_name,
     epoch_name,
     find_checkpoints,
     load_weights,
-    read_checkpoint,
     read_latest,
     remove_leftovers,
     remove_old,
-    write_checkpoint,
 )
 
 
 def content(value: float = 1.0) -> dict[str, Any]:
     return {"format": FORMAT, "model": {"weight": torch.full((50, 50), value)}}
-
-
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "cp-0000.cp"
-    write_checkpoint(content(), path)
-    assert torch.equal(read_checkpoint(path)["model"]["weight"], torch.ones(50, 50))
-    assert [p.name for p in tmp_path.iterdir()] == ["cp-0000.cp"]
-
-
-def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path: Path) -> None:
-    path = tmp_path / "cp-0000.cp"
-    write_checkpoint(content(1.0), path)
-    # A device that is always full stands where the temporary file goes.
-    (tmp_path / "cp-0000.cp.tmp").symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"cp-0000\.cp: the checkpoint could not be written: no space left"):
-        write_checkpoint(content(2.0), path)
-    assert torch.equal(read_checkpoint(path)["model"]["weight"], torch.ones(50, 50))
-    assert not (tmp_path / "cp-0000.cp.tmp").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="No such file or directory"):
-        write_checkpoint(content(), tmp_path / "missing" / "cp-0000.cp")
-
-
-@pytest.mark.parametrize("keep", [0, 1, 100, 0.5, 0.99])
-def test_truncated_files_are_unreadable(tmp_path: Path, keep: float) -> None:
-    path = tmp_path / "cp-0000.cp"
-    write_checkpoint(content(), path)
-    data = path.read_bytes()
-    path.write_bytes(data[: int(keep * len(data)) if isinstance(keep, float) else keep])
-    with pytest.raises(UnreadableCheckpoint, match="truncated or damaged"):
-        read_checkpoint(path)
-
-
-def test_a_flipped_byte_anywhere_is_a_clear_error_or_harmless(tmp_path: Path) -> None:
-    path = tmp_path / "cp-0000.cp"
-    write_checkpoint({"format": FORMAT, "model": {"weight": torch.ones(8)}}, path)
-    data = path.read_bytes()
-    refused = 0
-    for position in range(0, len(data), 3):
-        path.write_bytes(data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :])
-        try:
-            weight = read_checkpoint(path)["model"]["weight"]
-        except UserError:
-            refused += 1
-        else:
-            assert torch.equal(weight, torch.ones(8)), "alignment padding may change, weights may not"
-    assert refused > 100
-
-
-class _Bomb:
-    """Runs code when it is unpickled the ordinary way."""
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return exec, ("import pathlib; pathlib.Path('exploded').touch()",)
-
-
-@pytest.mark.parametrize("kind", ["archive", "legacy", "bare", "bare, protocol 4"])
-def test_code_in_a_pickle_is_refused_and_never_run(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "cp-0000.cp"
-    if kind.startswith("bare"):
-        path.write_bytes(pickle.dumps(_Bomb(), protocol=2 if kind == "bare" else 4))
-    else:
-        torch.save({**content(), "config": _Bomb()}, path, _use_new_zipfile_serialization=kind == "archive")
-    with pytest.raises(UserError, match="refused") as error:
-        read_checkpoint(path)
-    assert not isinstance(error.value, UnreadableCheckpoint), "no earlier checkpoint is taken instead"
-    assert not (tmp_path / "exploded").exists()
-
-
-def test_other_files_are_named_for_what_they_are(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such checkpoint"):
-        read_checkpoint(tmp_path / "cp-0000.cp")
-    torch.save(torch.ones(3), tmp_path / "tensor.cp")
-    with pytest.raises(UserError, match="not a checkpoint of this project"):
-        read_checkpoint(tmp_path / "tensor.cp")
-    torch.save({**content(), "format": 99}, tmp_path / "newer.cp")
-    with pytest.raises(UserError, match="format 99, this version reads format 1"):
-        read_checkpoint(tmp_path / "newer.cp")
 
 
 def test_the_order_of_checkpoints() -> None:
@@ -115,7 +31,7 @@ def test_the_order_of_checkpoints() -> None:
 def test_the_newest_readable_one_is_found_and_the_damaged_reported(tmp_path: Path) -> None:
     names = ["cp-0000.cp", "cp-0001-step-00000012.cp", "cp-0001-step-00000017.cp", "cp-0001.cp"]
     for number, name in enumerate(names):
-        write_checkpoint(content(float(number)), tmp_path / name)
+        write_named(tmp_path / name, content(float(number)))
     (tmp_path / "cp-best.cp").write_text("not ours")
     assert [checkpoint.path.name for checkpoint in find_checkpoints(tmp_path)] == names
     reports: list[str] = []
@@ -145,10 +61,10 @@ def test_an_empty_folder_has_none_and_weights_alone_are_not_overwritten(tmp_path
 
 def test_old_ones_and_leftovers_go(tmp_path: Path) -> None:
     for name in ("cp-0000.cp", "cp-0000-step-00000005.cp", "cp-0001-step-00000012.cp", "cp-0001-step-00000013.cp"):
-        write_checkpoint(content(), tmp_path / name)
+        write_named(tmp_path / name)
     (tmp_path / "cp-0001.cp.tmp").write_bytes(b"half")
     remove_leftovers(tmp_path)
-    remove_old(tmp_path, 1)
+    remove_old(tmp_path, RUN, 1)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cp-0000.cp", "cp-0001-step-00000013.cp"]
 
 

@@ -9,7 +9,7 @@ from small import CPU, write_experiment
 from torch import nn
 
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.compile import compile_units, missing_compiler
 from nystromformer.training.log import read_log
 

@@ -26,7 +26,7 @@ from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Group, Step, Trainer, choose_device
 from nystromformer.training import compile as compiling
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.log import read_log
 
 SHORT = {

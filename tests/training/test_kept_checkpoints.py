@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoints import RUN, write_named
 from scripted import Scripted, settings
 from small import CPU
 from torch import Tensor
 
 from nystromformer.tasks.experiment.run import newest, resume, tidy
 from nystromformer.training import Group, Trainer
-from nystromformer.training.checkpoint import FORMAT, read_latest, remove_old, write_checkpoint
+from nystromformer.training.checkpoint import read_latest, remove_old
 
 PER_EPOCH, EPOCHS = 3, 4
 
@@ -56,16 +57,16 @@ def test_a_lower_number_holds_from_the_next_start_on(tmp_path: Path) -> None:
 
 def test_within_an_epoch_the_last_ones_between_stay(tmp_path: Path) -> None:
     for name in (*of_epochs(0, 1, 2), *(f"cp-0003-step-0000000{step}.cp" for step in (7, 8, 9))):
-        write_checkpoint({"format": FORMAT, "model": {}}, tmp_path / name)
-    remove_old(tmp_path, 2, keep_epochs=2)
+        write_named(tmp_path / name)
+    remove_old(tmp_path, RUN, 2, keep_epochs=2)
     assert names(tmp_path) == sorted([*of_epochs(1, 2), "cp-0003-step-00000008.cp", "cp-0003-step-00000009.cp"])
 
 
 def test_weights_whose_whole_state_is_lost_do_not_count_as_the_last_epoch(tmp_path: Path) -> None:
     """Where the newest .cp was damaged, the run goes on from the one before it."""
     for name in (*of_epochs(0, 1), "cp-0002.model"):
-        write_checkpoint({"format": FORMAT, "model": {}}, tmp_path / name)
-    remove_old(tmp_path, 2, keep_epochs=1)
+        write_named(tmp_path / name)
+    remove_old(tmp_path, RUN, 2, keep_epochs=1)
     assert names(tmp_path) == [*of_epochs(1), "cp-0002.model"]
 
 

@@ -13,7 +13,7 @@ from small import CPU
 
 from nystromformer.errors import UserError
 from nystromformer.training import Trainer
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.log import RunLog, figure, read_log
 from nystromformer.training.state import RunState, is_history
 

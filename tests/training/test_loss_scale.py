@@ -12,7 +12,7 @@ from scripted import Scripted, settings
 from small import CPU
 
 from nystromformer.training import Device, Step, Trainer, TrainingSettings
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.finite import Diverged
 from nystromformer.training.log import read_log
 

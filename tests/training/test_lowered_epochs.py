@@ -13,7 +13,8 @@ from small import CPU, run_here, write_experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Step
-from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import find_checkpoints
 from nystromformer.training.log import read_log
 
 PRETRAIN = "code/run_pretrain.py"

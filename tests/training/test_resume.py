@@ -22,7 +22,8 @@ from nystromformer.tasks.experiment.folder import Experiment, checkpoint_facts, 
 from nystromformer.tasks.pretraining.pretrain import pretrain, training_settings
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Trainer
-from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import find_checkpoints
 from nystromformer.training.log import read_log
 
 STEPS = 40

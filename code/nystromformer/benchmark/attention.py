@@ -21,7 +21,9 @@ from nystromformer.benchmark.peers import (
     installed,
 )
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
+from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
+from nystromformer.resources import check_room, free_memory
 
 logger = logging.getLogger(__name__)
 
@@ -51,11 +53,11 @@ class AttentionBenchmark:
     threads: int = 2
 
     def __post_init__(self) -> None:
-        wrong = [n for n in self.lengths if n <= self.num_landmarks or n % self.num_landmarks]
+        wrong = [n for n in self.lengths if n <= self.num_landmarks or n % self.num_landmarks or n > MOST]
         if wrong:
             raise UserError(
                 f"--lengths: expected multiples of --num_landmarks = {self.num_landmarks}, larger than it, because the "
-                f"peers accept no others; found {wrong}"
+                f"peers accept no others, and at most {MOST:,}; found {wrong}"
             )
 
 
@@ -81,12 +83,13 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UserError(f"--lengths: expected numbers separated by commas, found {text!r}") from None
+        raise UserError(f"--lengths: expected numbers separated by commas, found {text[:60]!r}") from None
 
 
 def run_attention(settings: AttentionBenchmark) -> list[AttentionRow]:
     """Measure every method at every length, all methods of a length side by side."""
     torch.set_num_threads(settings.threads)
+    _check_room(settings)
     rows = []
     for length in settings.lengths:
         forwards, boths = _works(settings, length)
@@ -98,6 +101,24 @@ def run_attention(settings: AttentionBenchmark) -> list[AttentionRow]:
             rows.append(AttentionRow(length, name, forward[name], both[name], peak_memory(work)))
         logger.info("%d tokens measured, %d repeats", length, repeats)
     return rows
+
+
+def _check_room(settings: AttentionBenchmark) -> None:
+    """Check that there is memory for queries, keys, values, their gradients and that of the output.
+
+    Raises:
+        UserError: says how much they take, and how much there is.
+    """
+    length = max(settings.lengths)
+    size = 7.0 * 4 * settings.batch * length * settings.num_heads * settings.head_dim
+    on_gpu = torch.cuda.is_available()
+    check_room(
+        f"--batch {settings.batch} --lengths {length}: this",
+        {"queries, keys, values and gradients": size},
+        free_memory(torch.device("cuda")) if on_gpu else free_memory(swap=True),
+        "on the GPU" if on_gpu else "on this machine",
+        "lower one of the two",
+    )
 
 
 def _works(settings: AttentionBenchmark, length: int) -> tuple[dict[str, Work], dict[str, Work]]:

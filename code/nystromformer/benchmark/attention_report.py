@@ -20,6 +20,7 @@ from nystromformer.benchmark.attention import (
 )
 from nystromformer.benchmark.results import told, write_figures
 from nystromformer.benchmark.timing import Timing
+from nystromformer.files import write_figure, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.tables import Column, aligned, markdown
 
@@ -139,7 +140,7 @@ def write_results(settings: AttentionBenchmark, rows: Sequence[AttentionRow], fo
     """
     facts = machine_facts()
     header = write_figures(folder, "attention", facts, asdict(settings), rows, table(rows))
-    (folder / "attention.md").write_text(f"{to_paste(settings, rows, facts, command)}\n", encoding="utf-8")
+    write_text(folder / "attention.md", f"{to_paste(settings, rows, facts, command)}\n")
     _draw(rows, folder / "attention.png", header)
 
 
@@ -165,4 +166,4 @@ def _draw(rows: Sequence[AttentionRow], path: Path, header: str) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     figure.suptitle(header, fontsize=8)
-    figure.savefig(path, dpi=110)
+    write_figure(path, figure, dpi=110)

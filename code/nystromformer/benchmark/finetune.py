@@ -21,6 +21,7 @@ from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
 from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.tables import Column, aligned
+from nystromformer.tasks.experiment.room import check_room_to_train
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import LEAST_POOLS
@@ -122,6 +123,8 @@ def run_finetune_benchmark(settings: FinetuneBenchmark) -> list[FinetuneRow]:
     """
     torch.set_num_threads(settings.threads)
     device = choose_device("auto", settings.mixed_precision)
+    model = settings.config(settings.pad_to)
+    check_room_to_train(f"--pad_to {settings.pad_to}", model, device.device, settings.batch, settings.pad_to)
     examples = _examples(settings)
     by_length, padded, peer = (_steps(settings, examples, device, name) for name in (OURS, PADDED, PEER))
     ways = {OURS: by_length, PADDED: padded, PEER: peer}

@@ -5,49 +5,60 @@ from typing import Annotated, Any
 
 import typer
 
+from nystromformer.config.ranges import MOST, MOST_LAYERS
+from nystromformer.data.preprocessing.packing import MAX_LENGTH
+from nystromformer.resources import most_processes
 
-def _flag(name: str, text: str, least: float | None = None) -> Any:
-    return typer.Option(name, min=least, help=text)
+_MOST_REPEATS = 10**6
+_MOST_WIDTH = 64 * 10**5
+
+
+def _flag(name: str, text: str, least: float | None = None, most: float | None = None) -> Any:
+    return typer.Option(name, min=least, max=most, help=text)
 
 
 OutFlag = Annotated[
     Path, _flag("--out", "Folder for the results: figures as JSON, tables, and pictures if there are any.")
 ]
-ThreadsFlag = Annotated[int, _flag("--threads", "CPU threads that PyTorch computes with.", 1)]
+ThreadsFlag = Annotated[int, _flag("--threads", "CPU threads that PyTorch computes with.", 1, most_processes())]
 
 # Of the attention alone
 LengthsFlag = Annotated[str, _flag("--lengths", "Sequence lengths in tokens, separated by commas.")]
-SequencesFlag = Annotated[int, _flag("--batch", "Sequences that are computed together.", 1)]
-LandmarksFlag = Annotated[int, _flag("--num_landmarks", "Landmarks of the Nyström method.", 1)]
+SequencesFlag = Annotated[int, _flag("--batch", "Sequences that are computed together.", 1, MOST)]
+LandmarksFlag = Annotated[int, _flag("--num_landmarks", "Landmarks of the Nyström method.", 1, MOST)]
 AttentionRepeatsFlag = Annotated[
-    int, _flag("--repeats", "Measurements of each method at up to 2048 tokens; fewer above.", 1)
+    int, _flag("--repeats", "Measurements of each method at up to 2048 tokens; fewer above.", 1, _MOST_REPEATS)
 ]
 
 # Of training steps
 SizesFlag = Annotated[str, _flag("--sizes", "Batches to measure, as TOKENSxROWS, separated by commas.")]
-StepRepeatsFlag = Annotated[int, _flag("--repeats", "Measured steps of each model.", 1)]
-LayersFlag = Annotated[int, _flag("--layers", "Layers of the model.", 1)]
-WidthFlag = Annotated[int, _flag("--width", "Width of the model: 64 for each attention head.", 64)]
-VocabSizeFlag = Annotated[int, _flag("--vocab_size", "Tokens of the vocabulary.", 300)]
+StepRepeatsFlag = Annotated[int, _flag("--repeats", "Measured steps of each model.", 1, _MOST_REPEATS)]
+LayersFlag = Annotated[int, _flag("--layers", "Layers of the model.", 1, MOST_LAYERS)]
+WidthFlag = Annotated[int, _flag("--width", "Width of the model: 64 for each attention head.", 64, _MOST_WIDTH)]
+VocabSizeFlag = Annotated[int, _flag("--vocab_size", "Tokens of the vocabulary.", 300, MOST)]
 PrecisionFlag = Annotated[str, _flag("--precision", "What models compute in: float32, or bf16 or fp16 under autocast.")]
 CompiledFlag = Annotated[bool, _flag("--compile", "Also measure layers that torch.compile has compiled.")]
 GlueFlag = Annotated[Path | None, _flag("--glue", "GLUE's folder, to train on texts of SST-2; default: made-up ones.")]
 RobertaTokenizerFlag = Annotated[
     Path | None, _flag("--tokenizer", "Folder of RoBERTa's tokenizer; needed with --glue.")
 ]
-ExamplesFlag = Annotated[int, _flag("--batch", "Examples of a training step.", 1)]
-PadToFlag = Annotated[int, _flag("--pad_to", "Tokens of a padded row; a multiple of the 64 landmarks.", 128)]
-BatchesFlag = Annotated[int, _flag("--batches", "Steps of a measurement where batches differ in length.", 1)]
-FinetuneRepeatsFlag = Annotated[int, _flag("--repeats", "Measurements of each way to train.", 1)]
+ExamplesFlag = Annotated[int, _flag("--batch", "Examples of a training step.", 1, MOST)]
+PadToFlag = Annotated[int, _flag("--pad_to", "Tokens of a padded row; a multiple of the 64 landmarks.", 128, MOST)]
+BatchesFlag = Annotated[
+    int, _flag("--batches", "Steps of a measurement where batches differ in length.", 1, _MOST_REPEATS)
+]
+FinetuneRepeatsFlag = Annotated[int, _flag("--repeats", "Measurements of each way to train.", 1, _MOST_REPEATS)]
 
 # Of preprocessing
 CorpusFlag = Annotated[Path | None, _flag("--corpus", "A corpus' folder `unified`; default: made-up text.")]
 TokenizerFlag = Annotated[Path | None, _flag("--tokenizer", "A tokenizer's folder; default: one trained on the text.")]
-MegabytesFlag = Annotated[float, _flag("--megabytes", "How much text is tokenized.", 0.1)]
-RowLengthFlag = Annotated[int, _flag("--length", "Tokens of a training row.", 8)]
-WorkersFlag = Annotated[int, _flag("--workers", "Processes that preprocess, and threads of the tokenizer alone.", 1)]
+MegabytesFlag = Annotated[float, _flag("--megabytes", "How much text is tokenized.", 0.1, 10**6)]
+RowLengthFlag = Annotated[int, _flag("--length", "Tokens of a training row.", 8, MAX_LENGTH)]
+WorkersFlag = Annotated[
+    int, _flag("--workers", "Processes that preprocess, and threads of the tokenizer alone.", 1, most_processes())
+]
 PreprocessRepeatsFlag = Annotated[
-    int, _flag("--repeats", "Measurements of each: of preprocessing, and of the tokenizer alone.", 1)
+    int, _flag("--repeats", "Measurements of each: of preprocessing, and of the tokenizer alone.", 1, _MOST_REPEATS)
 ]
 
 # Of a GPU

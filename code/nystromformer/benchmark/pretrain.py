@@ -24,11 +24,13 @@ from nystromformer.benchmark.models import (
 from nystromformer.benchmark.results import told, write_figures
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
 from nystromformer.config import AttentionName, ModelConfig
+from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
 from nystromformer.model import MaskedLMHead, PretrainingModel, count_parameters
 from nystromformer.model.layers import at_positions
 from nystromformer.tables import Column, aligned
+from nystromformer.tasks.experiment.room import check_room_to_train
 from nystromformer.training.compile import compile_units, missing_compiler
 from nystromformer.training.device import Device, choose_device
 
@@ -82,9 +84,9 @@ def parse_sizes(text: str) -> tuple[tuple[int, int], ...]:
     Raises:
         UserError: another form, or a size that transformers does not take.
     """
-    matches = [re.fullmatch(r"(\d+)x(\d+)", part.strip()) for part in text.split(",")]
+    matches = [re.fullmatch(r"(\d{1,10})x(\d{1,10})", part.strip()) for part in text.split(",")]
     sizes = tuple((int(match[1]), int(match[2])) for match in matches if match)
-    if len(sizes) < len(matches) or any(n <= 64 or n % 64 or not rows for n, rows in sizes):
+    if len(sizes) < len(matches) or any(n <= 64 or n % 64 or not rows or max(n, rows) > MOST for n, rows in sizes):
         raise UserError(
             "--sizes: expected TOKENSxROWS separated by commas, such as 512x8,4096x1, with more tokens than the 64 "
             f"landmarks and a multiple of them (transformers accepts no others); found {text!r}"
@@ -99,6 +101,8 @@ def run_pretrain_benchmark(settings: PretrainBenchmark) -> list[PretrainRow]:
     if settings.compile and (missing := missing_compiler(device.device)):
         raise UserError(f"--compile: {missing}")
     rows = []
+    for length, count in settings.sizes:
+        check_room_to_train(f"{length}x{count}", settings.config(length), device.device, count, length, count)
     for length, count in settings.sizes:
         steps = _steps(settings, length, count, device)
         times = time_side_by_side({name: step.work for name, step in steps.items()}, settings.repeats)

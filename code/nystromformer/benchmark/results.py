@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nystromformer.files import write_json
+from nystromformer.files import write_json, write_text
 
 
 def write_figures(
@@ -19,7 +19,7 @@ def write_figures(
     data = {"machine": facts, "settings": settings, "rows": [asdict(row) for row in rows]}
     write_json(folder / f"{name}.json", data)
     header, chosen = (", ".join(f"{key} {value}" for key, value in part.items()) for part in (facts, settings))
-    (folder / f"{name}.txt").write_text(f"{header}\n{chosen}\n\n{table}\n", encoding="utf-8")
+    write_text(folder / f"{name}.txt", f"{header}\n{chosen}\n\n{table}\n")
     return header
 
 

@@ -10,8 +10,9 @@ from .attention import (
     attention_config,
 )
 from .load import experiment_config, json_schema, load_config, peek_config
-from .network import MOST_DROPOUT, ModelConfig
+from .network import ModelConfig
 from .overrides import overridden
+from .ranges import MOST_DROPOUT
 from .schema import ExperimentConfig, GpuConfig, PretrainingConfig, Resize
 
 __all__ = [

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from .messages import ImpossibleError, Problem, describe_errors, quoted
+from .ranges import MOST, MOST_ITERATIONS
 
 
 def _name_is_required(schema: dict[str, Any]) -> None:
@@ -25,8 +26,10 @@ def _odd(value: int) -> int:
     return value
 
 
-NumLandmarks = Annotated[int, Field(ge=1)]
-ConvKernelSize = Annotated[int, Field(ge=1, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(_odd)]
+NumLandmarks = Annotated[int, Field(ge=1, le=MOST)]
+ConvKernelSize = Annotated[
+    int, Field(ge=1, le=999_999, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(_odd)
+]
 
 
 class AttentionConfig(BaseModel):
@@ -46,9 +49,14 @@ class AttentionConfig(BaseModel):
         "convolution and gets an output, as in the authors' code for classification.",
     )
 
+    @property
+    def length_step(self) -> int:
+        """What the number of an input's tokens, padding included, must be a multiple of."""
+        return 1
+
     def accepts_length(self, length: int) -> bool:
         """Whether the attention can take input of this many tokens, padding included."""
-        return True
+        return length % self.length_step == 0
 
 
 class SoftmaxConfig(AttentionConfig):
@@ -69,6 +77,7 @@ class NystromConfig(AttentionConfig):
     pinv_iterations: int = Field(
         default=6,
         ge=1,
+        le=MOST_ITERATIONS,
         description="Iterations of eq. 14 that approximate the pseudo-inverse; more come closer to it, few also act as "
         "a regulariser.",
     )
@@ -104,8 +113,9 @@ class NystromConfig(AttentionConfig):
             raise ImpossibleError(problems)
         return self
 
-    def accepts_length(self, length: int) -> bool:
-        return self.segments == "valid" or length % self.num_landmarks == 0
+    @property
+    def length_step(self) -> int:
+        return 1 if self.segments == "valid" else self.num_landmarks
 
 
 # Both list the attentions; a test keeps them in step, because neither can be computed from the other for mypy.

@@ -1,5 +1,6 @@
 """Reading config.json: every mistake at once, in one UserError."""
 
+import stat
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
@@ -10,12 +11,15 @@ from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from ..errors import UserError
-from .messages import Problem, describe_errors, quoted
+from ..wording import MOST_LISTED, listed, number_of
+from .messages import Problem, count_errors, describe_errors, quoted
 from .overrides import apply_overrides
 from .parse import parse_json
 from .schema import ExperimentConfig
 
 SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
+_MOST_BYTES = 4 * 2**20
+"""A thousand times a config.json: what is larger is something else, and is not read."""
 
 
 class _Untitled(GenerateJsonSchema):
@@ -72,29 +76,41 @@ def _schema() -> dict[str, Any]:
 
 
 def _checked(data: object, source: str, problems: Sequence[Problem]) -> ExperimentConfig:
-    mistakes = list(problems)
+    mistakes, total = list(problems), len(problems)
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
-        mistakes += describe_errors(error, _schema())
+        mistakes += describe_errors(error, _schema(), MOST_LISTED)
+        total += count_errors(error)
     if not mistakes:
         return config
-    count = "1 problem" if len(mistakes) == 1 else f"{len(mistakes)} problems"
-    raise UserError(f"{source}: {count}" + "".join(f"\n  {problem}" for problem in mistakes))
+    raise UserError(f"{source}: {number_of(total, 'problem')}{listed(mistakes, total)}")
 
 
 def _read(path: Path) -> str:
     """The text of the file; raises UserError if there is none."""
+    name = str(path) if len(str(path)) < 500 and str(path).isprintable() else quoted(str(path))
     try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise UserError(f"{path}: a folder, where the file config.json was expected")
+        if not stat.S_ISREG(status.st_mode):
+            # Reading a pipe would wait for whoever writes to it.
+            raise UserError(f"{path}: no regular file (a pipe, socket or device), where config.json was expected")
+        if status.st_size > _MOST_BYTES:
+            raise UserError(
+                f"{path}: {status.st_size:,} bytes; expected a config.json of at most {_MOST_BYTES:,}: is it another "
+                "file?"
+            )
         # Editors on Windows may put a byte order mark first.
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        advice = "create it (copy nystrom-512/config.json, say), or name the experiment's folder with --model"
+        advice = "create it (copy nystrom-512/config.json, say), or name the folder of an experiment"
         raise UserError(f"{path}: no such file; {advice}") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: a folder, where the file config.json was expected") from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}: line {line}: not UTF-8 text; save the file as UTF-8") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{name}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{name}: cannot be read: {error}") from None

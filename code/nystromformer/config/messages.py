@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -41,7 +42,11 @@ class ImpossibleError(ValueError):
 
 def quoted(value: object) -> str:
     """`value` as JSON on one printable line, shortened where it is long."""
-    text = json.dumps(value, ensure_ascii=False, default=repr)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except (ValueError, RecursionError):
+        # Not from JSON that was read here: from a file that somebody made up.
+        text = f"{type(value).__name__} that cannot be shown"
     if len(text) > _LONGEST_VALUE:
         text = f"{text[: _LONGEST_VALUE - 8]} ... {text[-3:]}"
     # Lone surrogates cannot be printed, other control characters would act on the terminal.
@@ -54,16 +59,23 @@ def dotted(path: Path) -> str:
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
-        elif re.fullmatch(r"[\w$-]+", part):
+        elif len(part) <= _LONGEST_VALUE and re.fullmatch(r"[\w$-]+", part):
             text += f".{part}" if text else part
         else:
             text += f"[{quoted(part)}]"
     return text
 
 
-def describe_errors(error: ValidationError, schema: Schema) -> list[Problem]:
-    """Every mistake that `error` found against the model that `schema` belongs to."""
-    return [problem for details in error.errors(include_url=False) for problem in _problems(details, schema)]
+def describe_errors(error: ValidationError, schema: Schema, most: int | None = None) -> list[Problem]:
+    """The mistakes that `error` found against the model that `schema` belongs to: all, or the first `most`."""
+    every = (problem for details in error.errors(include_url=False) for problem in _problems(details, schema))
+    return list(islice(every, most))
+
+
+def count_errors(error: ValidationError) -> int:
+    """How many mistakes `describe_errors` could tell of."""
+    causes = (details.get("ctx", {}).get("error") for details in error.errors(include_url=False))
+    return sum(len(cause.problems) if isinstance(cause, ImpossibleError) else 1 for cause in causes)
 
 
 def _problems(details: ErrorDetails, schema: Schema) -> list[Problem]:
@@ -150,6 +162,8 @@ def _type_words(node: Schema, root: Schema) -> str:
 
 def _number_words(node: Schema) -> str:
     noun = "a number" if node["type"] == "number" else "an odd integer" if "not" in node else "an integer"
+    if "minimum" in node and "maximum" in node:
+        return f"{noun} from {_shown(node['minimum'])} to {_shown(node['maximum'])}"
     bounds = {
         "minimum": "of at least",
         "exclusiveMinimum": "above",
@@ -157,6 +171,10 @@ def _number_words(node: Schema) -> str:
         "exclusiveMaximum": "below",
     }
     return f"{noun} {' and '.join(f'{words} {node[key]}' for key, words in bounds.items() if key in node)}".strip()
+
+
+def _shown(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def _sentence(node: Schema) -> str:
@@ -169,14 +187,19 @@ def _near(node: Schema, details: ErrorDetails) -> str:
     options = [node, *node.get("oneOf", ())]
     choices = [choice for option in options for choice in option.get("enum", ()) if isinstance(choice, str)]
     value = details["input"]
-    nearest = get_close_matches(value.lower(), choices, n=1) if isinstance(value, str) else []
+    nearest = _nearest(value, choices) if isinstance(value, str) else []
     return f"; did you mean {quoted(nearest[0])}?" if nearest else ""
+
+
+def _nearest(text: str, choices: Sequence[str]) -> list[str]:
+    """The choice that was meant, if any; no time goes into what is far too long to be one."""
+    return get_close_matches(text.lower(), choices, n=1) if len(text) <= _LONGEST_VALUE else []
 
 
 def _unknown_key(path: Path, parent: Schema, root: Schema) -> Problem:
     key = str(path[-1])
     valid = list(parent["properties"])
-    nearest = get_close_matches(key.lower(), valid, n=1)
+    nearest = _nearest(key, valid)
     home = _home_of(key, root) if len(path) <= 2 else None
     if reason := parent.get("x-refused", {}).get(key):
         text = f"refused: {reason}"
@@ -205,6 +228,6 @@ def _wrong_name(path: Path, node: Schema, attention: Mapping[str, object]) -> Pr
     if "name" not in attention:
         return Problem((*path, "name"), f"missing; {expected}")
     name = attention["name"]
-    nearest = get_close_matches(name.lower(), names, n=1) if isinstance(name, str) else []
+    nearest = _nearest(name, names) if isinstance(name, str) else []
     hint = f"; did you mean {quoted(nearest[0])}?" if nearest else ""
     return Problem((*path, "name"), f"{expected}, found {quoted(name)}{hint}")

@@ -14,13 +14,10 @@ from .attention import (
     attention_config,
 )
 from .messages import ImpossibleError, Path, Problem
+from .ranges import MOST_DROPOUT, Layers, Size
 
-Size = Annotated[int, Field(ge=1)]
 MixedPrecision = Literal[True, False, "bf16", "fp16"]
 Compile = Literal[True, False, "auto"]
-
-MOST_DROPOUT = 0.999
-"""Past it hardly anything is left, scaled by thousands; dropout of 16 random bits needs a bound below one."""
 
 
 def as_tuple(value: object) -> object:
@@ -90,7 +87,7 @@ class ModelConfig(BaseModel):
         description="Width of each token's vector between the layers; equal to num_head x head_dim."
     )
     transformer_hidden_dim: Size = Field(description="Width of the hidden layer of each feed-forward block.")
-    num_layers: Size = Field(description="Number of the encoder's layers.")
+    num_layers: Layers = Field(description="Number of the encoder's layers.")
     dropout_prob: float = Field(
         default=0.1,
         ge=0,
@@ -125,11 +122,15 @@ class ModelConfig(BaseModel):
         "authors'; gelu: exact, as in BERT and in LRA's encoder.",
     )
     layer_norm_eps: float = Field(
-        default=1e-5, gt=0, description="Number added to the variance in every layer norm, against a division by zero."
+        default=1e-5,
+        ge=1e-16,
+        le=0.1,
+        description="Number added to the variance in every layer norm, against a division by zero.",
     )
     position_offset: int = Field(
         default=2,
         ge=0,
+        le=10**6,
         description="Row of the position table, counted from 0, that the first token takes: 2 as in RoBERTa, 0 as in "
         "BERT.",
     )

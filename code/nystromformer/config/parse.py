@@ -8,6 +8,8 @@ from .messages import Path, Problem, quoted
 
 # Far below Python's own limit, which later steps would run into at a depth that json.loads still takes.
 _DEEPEST = 100
+_MOST_VALUES = 5
+"""Of a key that stands there several times."""
 
 
 class _Object(dict[str, Any]):
@@ -50,7 +52,8 @@ def _duplicates(node: object, path: Path) -> Iterator[Problem]:
         yield from _duplicates(value, (*path, key))
     for key, given in values.items():
         if len(given) > 1:
-            yield Problem((*path, key), f"given {len(given)} times ({', '.join(map(quoted, given))}); keep one")
+            shown = [*map(quoted, given[:_MOST_VALUES]), *(["…"] if len(given) > _MOST_VALUES else [])]
+            yield Problem((*path, key), f"given {len(given)} times ({', '.join(shown)}); keep one")
 
 
 def _not_json(text: str, error: json.JSONDecodeError) -> str:

@@ -1,14 +1,14 @@
 """What a config.json may say: the authors' sections and keys, each with a sentence and checked where it is declared."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from .attention import STRICT
 from .messages import ImpossibleError, Problem
-from .network import ModelConfig, Size, as_tuple
+from .network import ModelConfig, as_tuple
+from .ranges import LEAST_RATE, MOST_RATE, Folder, Seed, Size
 
-Folder = Annotated[str, Field(min_length=1)]
 ObjectiveName = Literal[
     "mlm",
     "sop",
@@ -31,7 +31,8 @@ class PretrainingConfig(BaseModel):
     )
     batch_size: Size = Field(description="Rows (inputs) that each optimiser step learns from, over all devices.")
     learning_rate: float = Field(
-        gt=0,
+        ge=LEAST_RATE,
+        le=MOST_RATE,
         description="Highest learning rate: reached at the end of the warm-up, from where it falls linearly to 0.",
     )
     warmup: float = Field(
@@ -49,33 +50,36 @@ class PretrainingConfig(BaseModel):
     )
     mask_prob: float = Field(
         default=0.15,
-        gt=0,
-        lt=1,
+        ge=1e-4,
+        le=0.95,
         description="Fraction of each row's tokens that mlm has to guess; most of them are masked.",
     )
     weight_decay: float = Field(
-        default=0.01, ge=0, description="AdamW's weight decay of matrices; norms and biases have none."
+        default=0.01, ge=0, le=10, description="AdamW's weight decay of matrices; norms and biases have none."
     )
     adam_beta1: float = Field(
-        default=0.9, ge=0, lt=1, description="AdamW's beta1: decay of the running mean of the gradient."
+        default=0.9, ge=0, le=0.9999, description="AdamW's beta1: decay of the running mean of the gradient."
     )
     adam_beta2: float = Field(
-        default=0.999, ge=0, lt=1, description="AdamW's beta2: decay of the running mean of the squared gradient."
+        default=0.999,
+        ge=0,
+        le=0.999999,
+        description="AdamW's beta2: decay of the running mean of the squared gradient.",
     )
     adam_eps: float = Field(
         default=1e-6,
-        gt=0,
+        ge=1e-16,
+        le=1,
         description="AdamW's epsilon: number added to the root of the mean squared gradient, which divides steps.",
     )
     max_grad_norm: float | None = Field(
         default=1.0,
-        gt=0,
+        ge=1e-6,
+        le=1e12,
         description="Norm of the gradient above which all of it is scaled down to this norm; null for no limit.",
     )
-    seed: int = Field(
+    seed: Seed = Field(
         default=0,
-        ge=0,
-        lt=2**63,
         description="Seed of the initial weights, the order of the rows, masking and dropout: the same seed gives the "
         "same run.",
     )
@@ -90,7 +94,10 @@ class PretrainingConfig(BaseModel):
         "alike; earlier ones are removed at each epoch's end and when the run is started again. null for all.",
     )
     minutes_per_checkpoint: float = Field(
-        default=10.0, gt=0, description="Minutes between two checkpoints within an epoch."
+        default=10.0,
+        ge=1e-6,
+        le=525_600,
+        description="Minutes between two checkpoints within an epoch.",
     )
 
     @field_validator("objectives", mode="before")

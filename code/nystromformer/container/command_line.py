@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from nystromformer import cli
+from nystromformer.checked_command import CheckedCommand
 from nystromformer.container.flags import ScriptFlags, split_flags
 
 _NOT_PASSED_ON = ("--model", "--help")
@@ -31,7 +32,7 @@ def passing_flags_to(
         """Made when it is needed: most commands need none or one of them."""
         return typer.main.get_command(cli.application(scripts[name if name in scripts else default]))
 
-    class Command(TyperCommand):
+    class Command(CheckedCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             parser = parser_of(_value(args, option) or default)
             own, flags = split_flags(args, self.get_params(ctx), parser.params)
@@ -62,7 +63,7 @@ def _value(args: Sequence[str], option: str | None) -> str | None:
     return last
 
 
-class PassingAll(TyperCommand):
+class PassingAll(CheckedCommand):
     """A command that passes on, as `context.obj`, every flag that it does not know, with the words that follow."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

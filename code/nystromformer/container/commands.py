@@ -26,7 +26,7 @@ from nystromformer.container.output import (
     output_size_before,
     read_output,
 )
-from nystromformer.container.preprocessing import preprocess_spec
+from nystromformer.container.preprocessing import find_script, preprocess_spec
 from nystromformer.container.scripts import PROJECT, SCRIPTS, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.container.status import progress_of_job, state, table
@@ -52,6 +52,7 @@ def start_preprocessing(
     script: str, flags: ScriptFlags, options: LaunchOptions, follow_log: bool, dry_run: bool
 ) -> None:
     """Start the container of a script of data-preprocessing, or print the docker command."""
+    find_script(script)  # whatever the engine says
     engine = _engine(dry_run)
     spec = preprocess_spec(script, flags, options, _place(engine, options))
     _start(engine, spec, follow_log, dry_run)
@@ -273,7 +274,9 @@ def _say_end(engine: Engine, before: Job, after: Job | None) -> None:
     job = before if after is None else after
     progress = progress_of_job(engine, job)
     how = "ended" if after is None else state(job, progress)
-    if progress is not None:
+    if progress is not None and progress.work:
+        how += f" after {progress.work}"
+    elif progress is not None:
         how += f" after step {progress.step}" + ("" if progress.steps is None else f" of {progress.steps}")
     checkpoint = control.newest_checkpoint(job) if engine.is_local else None
     if checkpoint is not None:

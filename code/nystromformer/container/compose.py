@@ -44,7 +44,12 @@ class Mounts:
 
     def add(self, source: Path, target: str, read_only: bool = False) -> None:
         # Resolved as this machine does: engines take `..` from what is written, links or not.
-        self.made.append(Mount(self.place.path(source.resolve() if self.place.is_here else source), target, read_only))
+        path = self.place.path(source.resolve() if self.place.is_here else source)
+        for index, other in enumerate(self.made):
+            if (other.source, other.target) == (path, target):
+                self.made[index] = Mount(path, target, read_only and other.read_only)
+                return
+        self.made.append(Mount(path, target, read_only))
 
     def add_code(self, given: str | None) -> None:
         """The code that runs: a folder, this project's where none is given, or for "image" what the image holds.

@@ -20,6 +20,10 @@ _SILENT_SECONDS = 60.0
 _SETTLING_SECONDS = 10.0
 """From its first word on, in which a run that cannot start has ended."""
 _CONFLICT = 409
+_STARTING_SECONDS = 10.0
+"""In which a container that another launcher has made is started, too; one that lies there for longer was left over."""
+_NOT_FOR_PODMAN = ',"\n'
+_TRIES, _SECONDS_BETWEEN_TRIES = 5, 0.1
 
 
 def start(engine: Engine, spec: RunSpec) -> Job:
@@ -28,23 +32,66 @@ def start(engine: Engine, spec: RunSpec) -> Job:
     Raises:
         UserError: the same work is under way, the image or a GPU driver is missing, … Nothing is left behind then.
     """
+    refuse_mounts(engine, spec)
     with clear_errors(f"starting {spec.name}", spec.image):
         engine.api.inspect_image(spec.image)
-    jobs = find_jobs(engine)
-    refuse_active(spec, jobs)
-    make_room(engine, spec, jobs)
-    with clear_errors(f"starting {spec.name}", spec.image):
-        try:
-            made = spec.create(engine.api)
-        except APIError as error:
-            raise name_taken(spec, error) or error from None
+        made = _make(engine, spec)
         try:
             engine.api.start(made)
         except BaseException:
             # KeyboardInterrupt, too: no container shall be left that neither runs nor has run.
-            engine.api.remove_container(made, force=True)
+            with suppress(NotFound):
+                engine.api.remove_container(made, force=True)
             raise
     return _present(find_job(engine, made), spec.name)
+
+
+def _make(engine: Engine, spec: RunSpec) -> str:
+    """Make a container; returns its id. Other launchers may make it at the same time: where the engine says that
+    something is not as it was looked at, it is looked at again.
+
+    Raises:
+        UserError: another one does the same work, or has the name.
+        APIError: anything else that the engine says.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        jobs = _past_starting(engine, spec)
+        refuse_active(spec, jobs)
+        try:
+            make_room(engine, spec, jobs)
+            return spec.create(engine.api)
+        except APIError as error:
+            taken = name_taken(spec, error)
+            if taken is None or not tries_left:
+                raise taken or error from None
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+    raise AssertionError("the last try returns or raises")
+
+
+def _past_starting(engine: Engine, spec: RunSpec) -> list[Job]:
+    """All containers of ours, once the one of this name is no longer about to be started."""
+    deadline = time.monotonic() + _STARTING_SECONDS
+    while True:
+        jobs = find_jobs(engine)
+        is_starting = any(job.name == spec.name and not job.is_active and not job.has_ended for job in jobs)
+        if not is_starting or time.monotonic() >= deadline:
+            return jobs
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+
+
+def refuse_mounts(engine: Engine, spec: RunSpec) -> None:
+    """Refuse folders of whose names Podman would make something else: it reads a mount as words between commas, and
+    would mount `a` in place of `a,ro`.
+
+    Raises:
+        UserError: names the folder.
+    """
+    odd = [path for mount in spec.mounts for path in (mount.source, mount.target) if set(path) & set(_NOT_FOR_PODMAN)]
+    if odd and engine.is_podman:
+        raise UserError(
+            f"{odd[0]!r}: Podman cannot mount a folder that has a comma, a double quote or a line's end in its name or "
+            "in that of a folder above it. Rename that"
+        )
 
 
 def refuse_active(spec: RunSpec, jobs: Sequence[Job]) -> None:
@@ -94,11 +141,13 @@ def make_room(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
 
     Raises:
         UserError: the name belongs to another experiment's container.
+        APIError: it has changed since it was looked at.
     """
     refuse_name(spec, jobs)
     for job in jobs:
         if job.name == spec.name and not job.is_active:
-            remove(engine, job)
+            with suppress(NotFound):
+                engine.api.remove_container(job.id)
 
 
 def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool], has_spoken: Callable[[Job], bool]) -> Job:
@@ -192,7 +241,8 @@ def _present(job: Job | None, name: str) -> Job:
 
 
 def name_taken(spec: RunSpec, error: APIError) -> UserError | None:
-    """What to say of an error whose reason is that another container has the name; None of others."""
+    """What to say of an error whose reason is that another container has the name, if it is none of ours; None of
+    others."""
     said = str(error.explanation or "").lower()
     if error.status_code == _CONFLICT or "already in use" in said:
         return UserError(

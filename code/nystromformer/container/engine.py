@@ -15,6 +15,7 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from nystromformer.container.spec import IMAGE
+from nystromformer.container.ssh import SCHEME, ssh_client
 from nystromformer.errors import UserError
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
@@ -56,6 +57,13 @@ class Engine:
             options = self.client.info().get("SecurityOptions") or []
         return any("rootless" in str(option) for option in options)
 
+    @cached_property
+    def is_podman(self) -> bool:
+        """Whether it is Podman, which speaks Docker's language with exceptions."""
+        with clear_errors("asking the engine what it is"):
+            parts = self.client.version().get("Components") or []
+        return any("podman" in str(part.get("Name")).lower() for part in parts)
+
 
 def is_local_address(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether the engine that is asked for is of this machine, be it there or not.
@@ -78,7 +86,10 @@ def connect(environment: Mapping[str, str] = os.environ) -> Engine:
     """
     address = engine_address(environment)
     try:
-        client = docker.from_env(timeout=_SECONDS, use_ssh_client=True, environment=dict(environment))
+        if address.startswith(SCHEME):
+            client = ssh_client(address, _SECONDS)
+        else:
+            client = docker.from_env(timeout=_SECONDS, environment=dict(environment))
         client.ping()
     except (DockerException, requests.RequestException, OSError, ValueError) as error:
         raise NoEngine(_unreachable(address, error)) from error
@@ -142,6 +153,8 @@ def _refusal(error: APIError, image: str | None) -> str:
     lowered = said.lower()
     if error.status_code == 404 and image and ("image" in lowered or image in lowered):
         return _missing_image(image)
+    if "unknown device" in lowered:
+        return f"--gpus names a GPU that the engine's machine does not have ({said}); `nvidia-smi -L` there lists them"
     if _NO_GPU_DRIVER in lowered or "nvidia-container" in lowered or "nvidia.com/gpu" in lowered:
         return (
             f"the engine cannot give GPUs to containers ({said}). Install the NVIDIA Container Toolkit on its machine "
@@ -156,6 +169,11 @@ _NO_GPU_DRIVER = "could not select device driver"
 
 
 def _unreachable(address: str, error: Exception) -> str:
+    if address.startswith(SCHEME):
+        return (
+            f"no container engine answers at {address} ({_reason(error)}). Needed: `ssh HOST docker version` answers, "
+            "without a question where no terminal is"
+        )
     causes = list(_chain(error))
     if any(isinstance(cause, PermissionError) for cause in causes):
         return (

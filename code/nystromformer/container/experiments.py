@@ -8,10 +8,11 @@ import posixpath
 from pathlib import Path, PurePosixPath
 
 from nystromformer.config import ExperimentConfig
+from nystromformer.container import per_gpu
 from nystromformer.container.compose import Mounts, Place, compose, engine_name
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import LaunchOptions
-from nystromformer.container.per_gpu import torchrun
+from nystromformer.container.preprocessing import how_to_make
 from nystromformer.container.scripts import PRETRAINING, PROJECT, Data, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.errors import UserError
@@ -43,7 +44,8 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     if flags.has("--model"):
         raise UserError(f"--model: the launcher takes the experiment folder itself: launch.py {script.command} FOLDER")
     experiment = open_experiment(folder, flags.values("--set"))
-    gpus = options.devices
+    on_cpu = flags.values("--device")[-1:] == ["cpu"]
+    gpus = Gpus() if on_cpu and options.devices.every else options.devices
     mounts = Mounts(place)
     mounts.add(folder, str(CONTAINER_MODEL))
     if place.is_here and not os.access(folder, os.W_OK | os.X_OK):
@@ -61,7 +63,7 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     return compose(
         options,
         mounts,
-        (*_program(script, gpus), f"/code/{script.file}", *flags.argv),
+        (*_program(script, gpus, on_cpu), f"/code/{script.file}", *flags.argv),
         name=options.name or f"{engine_name(folder.name)}-{script.command}",
         output=PurePosixPath(CONTAINER_MODEL) / f"{options.name or script.command}.txt",
         command=script.command,
@@ -70,10 +72,12 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     )
 
 
-def _program(script: Script, gpus: Gpus) -> tuple[str, ...]:
+def _program(script: Script, gpus: Gpus, on_cpu: bool) -> tuple[str, ...]:
     if script.shares_gpus and gpus.every:
-        return ("python3", "-m", "nystromformer.container.per_gpu")
-    return torchrun(len(gpus.ids)) if script.shares_gpus and len(gpus.ids) > 1 else ("python3",)
+        return per_gpu.PROGRAM
+    if script.shares_gpus and len(gpus.ids) > 1:
+        return per_gpu.torchrun(len(gpus.ids)) if on_cpu else per_gpu.expecting(len(gpus.ids))
+    return ("python3",)
 
 
 def _check_checkpoints(experiment: Experiment) -> None:
@@ -87,8 +91,11 @@ def _check_checkpoints(experiment: Experiment) -> None:
 
 
 def _add_linked(mounts: Mounts, experiment: Experiment, path: Path, read_only: bool = False) -> None:
-    """What a link in the experiment folder puts on another disk is where the link says in the container, too."""
-    if path.is_symlink() and not path.resolve().is_relative_to(experiment.folder):
+    """What a link in the experiment folder puts on another disk is where the link says in the container, too; and so is
+    what an absolute link puts into the folder itself, which goes by another name there."""
+    if not path.is_symlink():
+        return
+    if path.readlink().is_absolute() or not path.resolve().is_relative_to(experiment.folder):
         inside = CONTAINER_MODEL / path.relative_to(experiment.folder).parent / path.readlink()
         mounts.add(path.resolve(), posixpath.normpath(str(inside)), read_only)
 
@@ -126,7 +133,7 @@ def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: Scr
 def _check_data(data: Data, source: Path, experiment: Experiment) -> None:
     if not source.exists():
         advice = (
-            f"Make it (`python code/launch.py preprocess {experiment.config.model.max_seq_len}`, after the corpora)"
+            f"Make it (`{how_to_make(experiment.config.model.max_seq_len)}`, after the corpora)"
             if data is PRETRAINING
             else f"{data.folder}/README.md says which files go there"
         )

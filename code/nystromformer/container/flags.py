@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,28 @@ class ScriptFlags:
 
     def with_flag(self, name: str, value: str) -> ScriptFlags:
         return ScriptFlags((*self.pairs, (name, value)), self.words)
+
+    def word(self, name: str) -> str | None:
+        """The value that counts of a flag among `words`: the last; None where there is none."""
+        values = [value for _, value in _in_words(self.words, name)]
+        return values[-1] if values else None
+
+    def with_word(self, name: str, value: str) -> ScriptFlags:
+        """The same with another value wherever `words` give the flag one."""
+        words = list(self.words)
+        for index, given in _in_words(self.words, name):
+            words[index] = value if words[index] == given else f"{name}={value}"
+        return ScriptFlags(self.pairs, tuple(words))
+
+
+def _in_words(words: Sequence[str], name: str) -> Iterator[tuple[int, str]]:
+    """Where words give a flag a value, and the value."""
+    flags = words[: words.index("--")] if "--" in words else words
+    for index, word in enumerate(flags):
+        if word.startswith(f"{name}="):
+            yield index, word.removeprefix(f"{name}=")
+        elif index > 0 and flags[index - 1] == name:
+            yield index, word
 
 
 def split_flags(args: Sequence[str], own: Sequence[Any], script: Sequence[Any]) -> tuple[list[str], ScriptFlags]:

@@ -45,6 +45,8 @@ class Job:
         gpus: all, none or ids.
         stop_seconds: from a stop to a kill.
         labels: all of them.
+        restarts: how often the engine started it again by its restart policy.
+        fault: why the engine could not start it, in its own words.
     """
 
     id: str
@@ -62,6 +64,8 @@ class Job:
     out_of_memory: bool
     stop_seconds: int
     labels: dict[str, str]
+    restarts: int = 0
+    fault: str = ""
 
     @property
     def is_active(self) -> bool:
@@ -172,6 +176,8 @@ def describe(detail: dict[str, Any]) -> Job | None:
         out_of_memory=bool(state.get("OOMKilled")),
         stop_seconds=int(config.get("StopTimeout") or 10),
         labels=labels,
+        restarts=int(detail.get("RestartCount") or 0),
+        fault=str(state.get("Error") or "").strip(),
     )
 
 

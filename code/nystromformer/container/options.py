@@ -30,7 +30,8 @@ class LaunchOptions:
     restart: Annotated[
         str,
         typer.Option(
-            "--restart", help="When the engine shall start it again: no, on-failure:N, unless-stopped or always."
+            "--restart",
+            help="When the engine shall start it again: no, on-failure, or on-failure:N (N times at the most).",
         ),
     ] = "no"
     shm_size: Annotated[

@@ -1,25 +1,32 @@
-"""How far a run is, from its log: step, loss, tokens a second, time left.
+"""How far a run is, from its log: step, loss, tokens a second, time left; or how much of its work a command has done.
 
-Also a program, `python3 -m nystromformer.container.progress FOLDER SINCE`, which prints the same as JSON: the launcher
-runs it inside containers of an engine whose folders it cannot see. Standard library only.
+Also a program, `python3 -m nystromformer.container.progress FOLDER_OR_LOG SINCE`, which prints the same as JSON: the
+launcher runs it inside containers of an engine whose folders it cannot see. Standard library only.
+
+What a log holds is for people, and anything may have happened to it: a line that is none is passed over.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
+
+from nystromformer.progress import WorkDone
 
 LOG = "log.jsonl"
+_START = b'{"type": "start"'
 _TAIL_BYTES = 1 << 16
 _RECENT = 20
 """Reports that the speed is measured over."""
+_DAY = 24 * 60 * 60
+_STAMPED = re.compile(r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d) (.*)")
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class LoggedProgress:
         seconds_left: at the speed of the last reports, counted from now.
         stopped_by: the signal that ended it, after its last step.
         log: the file.
+        work: of a command without steps, what it has done: `wiki: 345.2/1200.0 MB`.
     """
 
     step: int
@@ -42,22 +50,40 @@ class LoggedProgress:
     seconds_left: float | None
     stopped_by: str | None
     log: str
+    work: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        return cls(**json.loads(text))
+        """Of `to_json`'s text.
+
+        Raises:
+            ValueError: of any other.
+        """
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, RecursionError):
+            raise ValueError("not a progress") from None
 
 
-def read_progress(folder: Path, since: float, now: float) -> LoggedProgress | None:
-    """The progress of the log in `folder`, or of the newest below it, that was written to after `since` (seconds since
-    1970); None where there is none yet."""
-    log = folder / LOG if (folder / LOG).is_file() else _newest_log(folder)
-    if log is None or log.stat().st_mtime < since:
+def read_progress(place: Path, since: float, now: float) -> LoggedProgress | None:
+    """What was written after `since` (seconds since 1970); None where there is nothing yet, or nothing can be read.
+
+    Args:
+        place: a folder, whose own log.jsonl is read or else the newest below it; or the log of a command without steps.
+    """
+    try:
+        if place.is_file():
+            return _read_work(place, since, now)
+        log = place / LOG if (place / LOG).is_file() else _newest_log(place)
+        if log is None or log.stat().st_mtime < since:
+            return None
+        with log.open("rb") as file:
+            records = [record for record in _last_attempt(file) if record["time"] >= since]
+    except OSError:
         return None
-    records = [record for record in _last_attempt(log) if record.get("time", 0) >= since]
     return progress_of(records, str(log), now) if records else None
 
 
@@ -91,32 +117,102 @@ def _time_left(reports: Sequence[dict[str, Any]], steps: int | None, now: float)
 
 def _newest_log(folder: Path) -> Path | None:
     logs = [Path(home) / LOG for home, _, files in os.walk(folder) if LOG in files]
-    return max(logs, key=lambda path: path.stat().st_mtime, default=None)
+    return max(filter(Path.is_file, logs), key=lambda path: path.stat().st_mtime, default=None)
 
 
-def _last_attempt(path: Path) -> list[dict[str, Any]]:
-    """The line that begins the last start of the run, and the last lines after it."""
-    with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return []
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            begin = max(0, content.rfind(b'{"type": "start"'))
-            end = content.rfind(b"\n") + 1  # the last line may be half written
-            first = content.find(b"\n", begin) + 1
-            tail = max(
-                first, content.find(b"\n", max(first, end - _TAIL_BYTES)) + 1 if end - first > _TAIL_BYTES else 0
-            )
-            lines = content[begin:first] + content[tail:end]
-    return [record for record in map(_record, lines.splitlines()) if record is not None]
+def _last_attempt(file: BinaryIO) -> list[dict[str, Any]]:
+    """The record that begins the last start of the run, and the last ones after it."""
+    end = file.seek(0, os.SEEK_END)
+    begin = max(0, end - _TAIL_BYTES)
+    file.seek(begin)
+    tail = file.read(_TAIL_BYTES)
+    first = tail.find(b"\n") + 1 if begin else 0
+    whole = tail[first : tail.rfind(b"\n") + 1]  # the last line may be half written
+    records = [record for record in map(_record, whole.split(b"\n")) if record is not None]
+    starts = [at for at, record in enumerate(records) if record["type"] == "start"]
+    if starts:
+        return records[starts[-1] :]
+    start = _start_before(file, begin + first)
+    return records if start is None else [start, *records]
+
+
+def _start_before(file: BinaryIO, end: int) -> dict[str, Any] | None:
+    """The last record before the byte `end` that begins a start of the run; None where there is none."""
+    while end > 0:
+        begin = max(0, end - _TAIL_BYTES)
+        file.seek(begin)
+        # A little more, for one that begins before the piece's end.
+        piece = (b"" if begin else b"\n") + file.read(end - begin + len(_START))
+        at = piece.rfind(b"\n" + _START)
+        while at >= 0:
+            file.seek(begin + at + (1 if begin else 0))
+            record = _record(file.readline(_TAIL_BYTES))
+            if record is not None:
+                return record
+            at = piece.rfind(b"\n" + _START, 0, at)
+        end = begin
+    return None
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """None for what a crash of the machine left."""
+    """What is used of a line, each value as it must be; None for what a crash of the machine left, or anybody wrote."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and {"type", "step"} <= record.keys() else None
+    if not isinstance(record, dict) or not isinstance(record.get("type"), str):
+        return None
+    step, moment = _number(record.get("step")), _number(record.get("time", 0))
+    if step is None or step < 0 or moment is None:
+        return None
+    steps, signal = _number(record.get("num_steps")), record.get("signal")
+    return {
+        "type": record["type"],
+        "step": int(step),
+        "time": moment,
+        "num_steps": None if steps is None or steps < 1 else int(steps),
+        "loss": _number(record.get("loss")),
+        "tokens_per_second": _number(record.get("tokens_per_second")),
+        "signal": signal if isinstance(signal, str) else None,
+    }
+
+
+def _number(value: Any) -> float | None:
+    """A finite number that JSON has; None for anything else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and abs(value) < 1 << 63 else None
+
+
+def _read_work(log: Path, since: float, now: float) -> LoggedProgress | None:
+    """What the last line says of the work that a command has done, since its start."""
+    with log.open("rb") as file:
+        begin = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
+        file.seek(begin)
+        lines = file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
+        written = os.fstat(file.fileno()).st_mtime
+    stamped = [match for match in map(_STAMPED.fullmatch, lines) if match is not None]
+    said = [(match, work) for match in stamped if (work := WorkDone.parse(match[4])) is not None]
+    if not said:
+        return None
+    match, work = said[-1]
+    # A line tells the time of day alone, in a zone of its own; the last was written when the file was.
+    moment = written - (_seconds_of_day(stamped[-1]) - _seconds_of_day(match)) % _DAY
+    if moment < since - 1:
+        return None
+    return LoggedProgress(
+        step=0,
+        steps=None,
+        loss=None,
+        tokens_per_second=work.rate if work.counted == "tokens" else None,
+        seconds_left=None if work.seconds_left is None else max(0.0, work.seconds_left - (now - moment)),
+        stopped_by=None,
+        log=str(log),
+        work=work.short,
+    )
+
+
+def _seconds_of_day(match: re.Match[str]) -> int:
+    return 3600 * int(match[1]) + 60 * int(match[2]) + int(match[3])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from docker.errors import APIError, NotFound
 
-from nystromformer.container.control import is_rival, make_room, name_taken, refuse_active, remove
+from nystromformer.container.control import is_rival, make_room, name_taken, refuse_active, refuse_mounts, remove
 from nystromformer.container.engine import Engine, clear_errors
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, find_job, find_jobs
 from nystromformer.container.scripts import GPUS_LABEL, LABEL
@@ -85,6 +85,7 @@ def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[Gpus]) -> 
     """
     jobs = find_jobs(engine)
     for index, spec in enumerate(specs):
+        refuse_mounts(engine, spec)
         refuse_active(spec, jobs)
         if any(spec.name == other.name for other in specs[:index]):
             raise UserError(f"{spec.name}: named twice; an experiment can be in the queue once for each command")
@@ -189,11 +190,11 @@ def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
     slot = _free_slot([Gpus.parse(text) for text in json.loads(job.labels[_SLOTS])], jobs)
     if slot is None:
         return None
-    make_room(engine, spec, jobs)
     queued = {key: value for key, value in job.labels.items() if key in (_SPEC, _SLOTS, _PLACE)}
     spec = replace(spec.labelled(**queued, **{QUEUE_LABEL: _TAKEN, GPUS_LABEL: str(slot)}), gpus=slot)
     with clear_errors(f"starting {spec.name}", spec.image):
         try:
+            make_room(engine, spec, jobs)
             made = spec.create(engine.api)
         except APIError as error:
             conflict = name_taken(spec, error)

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -23,7 +23,8 @@ STOP_SECONDS = 300
 """From `docker stop` to a kill: the step in progress and the writing of a checkpoint take less."""
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
-_RESTART = re.compile(r"no|always|unless-stopped|on-failure(:\d+)?")
+_RESTART = re.compile(r"no|on-failure(:\d{1,9})?")
+_RESTART_FOR_EVER = ("always", "unless-stopped")
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,25 @@ class RunSpec:
                 f"--name {self.name}: engines take two or more letters, digits, `_`, `.` and `-`, beginning with a "
                 "letter or digit"
             )
-        if not _RESTART.fullmatch(self.restart):
+        if self.restart in _RESTART_FOR_EVER:
             raise UserError(
-                f"--restart {self.restart}: expected no, on-failure, on-failure:N, unless-stopped or always"
+                f"--restart {self.restart}: would start a finished run again, for ever. --restart on-failure:3 starts "
+                "one that failed, three times at the most; --restart on-failure as often as it fails"
             )
+        if not _RESTART.fullmatch(self.restart):
+            raise UserError(f"--restart {self.restart}: expected no, on-failure or on-failure:N")
         if self.shm_size is not None and not re.fullmatch(r"[1-9]\d*[bkmgBKMG]?", self.shm_size):
             raise UserError(f"--shm_size {self.shm_size}: expected a number with b, k, m or g, such as 8g")
+        for text in self._texts():
+            if not _is_utf8(text):
+                raise UserError(
+                    f"{text!r}: not UTF-8 text, which is all that engines take: they would look for another name"
+                )
+
+    def _texts(self) -> Iterator[str]:
+        yield from (*self.argv, self.output, self.image, self.network, self.working_dir or "")
+        yield from (path for mount in self.mounts for path in (mount.source, mount.target))
+        yield from (text for pair in (*self.environment.items(), *self.labels.items()) for text in pair)
 
     @property
     def shell(self) -> str:
@@ -189,6 +203,15 @@ class RunSpec:
         mounts = tuple(Mount(**mount) for mount in data.pop("mounts"))
         gpus = Gpus(tuple(data["gpus"]["ids"]), data.pop("gpus")["every"])
         return cls(**{**data, "argv": tuple(data["argv"]), "mounts": mounts, "gpus": gpus})
+
+
+def _is_utf8(text: str) -> bool:
+    """False for what Python makes of names in other encodings."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
 
 
 def _mount_flag(mount: Mount) -> str:

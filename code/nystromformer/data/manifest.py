@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from nystromformer.bounded import read_json
+from nystromformer.data.sealed import SEAL, unsealed, write_sealed
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, write_json
+from nystromformer.files import FileStamp
 
 MANIFEST_FILE = "manifest.json"
 FORMAT_VERSION = 2
@@ -20,6 +23,9 @@ FORMAT_VERSION = 2
 SPLITS = ("train", "validation")
 
 Dtype = Literal["uint16", "int32"]
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+_MOST_SHOWN = 20
+_LONGEST_SHOWN = 200
 
 
 class _Record(BaseModel):
@@ -29,16 +35,16 @@ class _Record(BaseModel):
 class Counts(_Record):
     """What a corpus gave to a split."""
 
-    documents: int = Field(ge=0)
-    tokens: int = Field(ge=0)
-    rows: int = Field(ge=0)
+    documents: Count
+    tokens: Count
+    rows: Count
 
 
 class Corpus(_Record):
     """A corpus of the mixture, its weight, and what it gave."""
 
     name: str
-    weight: float = Field(gt=0)
+    weight: float = Field(gt=0, allow_inf_nan=False)
     train: Counts
     validation: Counts
 
@@ -52,12 +58,12 @@ class SplitManifest(_Record):
     dropped_tokens: the last tokens, which filled no row.
     """
 
-    documents: int = Field(ge=0)
-    tokens: int = Field(ge=0)
-    rows: int = Field(ge=0)
-    sentence_order_rows: int = Field(ge=0)
-    padding: int = Field(ge=0)
-    dropped_tokens: int = Field(ge=0)
+    documents: Count
+    tokens: Count
+    rows: Count
+    sentence_order_rows: Count
+    padding: Count
+    dropped_tokens: Count
     files: dict[str, FileStamp]
 
 
@@ -72,8 +78,8 @@ class Manifest(_Record):
 
     format_version: int = FORMAT_VERSION
     corpora: list[Corpus]
-    length: int = Field(ge=1)
-    vocab_size: int = Field(ge=1)
+    length: int = Field(ge=1, lt=1 << 31)
+    vocab_size: int = Field(ge=1, lt=1 << 31)
     tokens_dtype: Dtype
     splits_dtype: Dtype
     special: SpecialTokens
@@ -109,14 +115,18 @@ class Manifest(_Record):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write a folder's manifest, which declares the folder complete."""
-    write_json(folder / MANIFEST_FILE, manifest.model_dump(mode="json"))
+    write_sealed(folder / MANIFEST_FILE, manifest.model_dump(mode="json"))
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path, check: Callable[[Manifest], object] = lambda manifest: None) -> Manifest:
     """Read a folder's manifest.
 
+    Args:
+        check: compares it with the folder's files, by a UserError that says more than that a value was changed.
+
     Raises:
-        UserError: the folder or the manifest is missing, or the manifest is not one that this version reads.
+        UserError: the folder or the manifest is missing, the manifest is not one that this version reads, or its
+            values do not belong together.
     """
     path = folder / MANIFEST_FILE
     if not folder.is_dir():
@@ -126,21 +136,45 @@ def read_manifest(folder: Path) -> Manifest:
             f"{path}: no such file. A finished dataset has a manifest, so the folder is unfinished or no dataset. "
             f"{_HOW_TO_MAKE} An interrupted command continues when started again."
         )
-    try:
-        record = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{path}: expected JSON, found something else: {error}. {_HOW_TO_REPLACE}") from error
+    record = read_json(path, _HOW_TO_REPLACE)
     _check_format(path, record)
     try:
-        return Manifest.model_validate_json(json.dumps(record))
+        manifest = Manifest.model_validate_json(json.dumps({key: record[key] for key in record if key != SEAL}))
     except ValidationError as error:
-        problems = [f"  {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        shown = error.errors()[:_MOST_SHOWN]
+        problems = [f"  {'.'.join(map(str, item['loc']))[:_LONGEST_SHOWN]}: {item['msg']}" for item in shown]
+        if error.error_count() > len(shown):
+            problems.append(f"  and {error.error_count() - len(shown):,} more")
         raise UserError("\n".join([f"{path}: not a dataset's manifest:", *problems, _HOW_TO_REPLACE])) from error
+    check(manifest)
+    for problem in _contradictions(manifest):
+        raise UserError(f"{path}: {problem}. {_HOW_TO_REPLACE}")
+    unsealed(path, record, _HOW_TO_REPLACE)
+    return manifest
+
+
+def _contradictions(manifest: Manifest) -> Iterator[str]:
+    """What a manifest says of its rows that cannot be."""
+    for name in SPLITS:
+        split = manifest.split(name)
+        positions = split.rows * (manifest.length - 2)
+        if split.sentence_order_rows > split.rows:
+            yield f"{name}: expected at most {split.rows} rows with a sentence order, found {split.sentence_order_rows}"
+        if split.padding > positions:
+            yield f"{name}: expected at most {positions} positions of padding, found {split.padding}"
+        for key in Counts.model_fields:
+            parts = sum(getattr(getattr(corpus, name), key) for corpus in manifest.corpora)
+            if parts != getattr(split, key):
+                yield f"{name}.{key}: expected {parts}, the sum over the corpora, found {getattr(split, key)}"
+    for key in ("length", "seed"):
+        value = manifest.parameters.get(key, getattr(manifest, key))
+        if value != getattr(manifest, key):
+            yield f"{key}: expected {value!r:.60}, as in parameters, found {getattr(manifest, key)}"
 
 
 def _check_format(path: Path, record: Any) -> None:
     version = record.get("format_version") if isinstance(record, dict) else None
-    if not isinstance(version, int):
+    if not isinstance(version, int) or isinstance(version, bool):
         raise UserError(f"{path}: expected a dataset's manifest with a format_version, found none. {_HOW_TO_REPLACE}")
     if version > FORMAT_VERSION:
         raise UserError(

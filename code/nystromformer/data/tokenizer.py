@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from nystromformer.bounded import JSON_BYTES, read_bytes
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile, write_json
 
@@ -28,6 +30,10 @@ class SpecialTokens:
 
 
 SPECIAL_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+
+
+MOST_TOKENS = 10**7
+"""Of a tokenizer that is trained; room for all of them is made beforehand."""
 
 
 def train_tokenizer(sentences: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -88,16 +94,23 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, FileStamp]:
     return {TOKENIZER_FILE: file.stamp, _CONFIG_FILE: write_json(folder / _CONFIG_FILE, config)}
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
+def load_tokenizer(folder: Path, sha256: str | None = None) -> Tokenizer:
     """Load a folder's `tokenizer.json`.
 
+    Args:
+        sha256: of the file (hexadecimal), where another one is to be refused.
+
     Raises:
-        UserError: the file is missing or not a tokenizer.
+        UserError: the file is missing, not a tokenizer, or another one.
     """
     path = folder / TOKENIZER_FILE
     try:
-        text = path.read_text(encoding="utf-8")
-        return Tokenizer.from_str(text)
+        content = read_bytes(path, JSON_BYTES, "a tokenizer")
+        if sha256 is not None and (its := hashlib.sha256(content).hexdigest()) != sha256:
+            raise UserError(f"{path}: another tokenizer than expected: SHA-256 {sha256}, found {its}")
+        return Tokenizer.from_str(content.decode())
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"{path}: the tokenizer cannot be read: {error.strerror}") from error
     except Exception as error:  # the library raises nothing narrower

@@ -28,11 +28,11 @@ from nystromformer.kept import read_kept
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder, PretrainingModel
 from nystromformer.model.layers import Layer
-from nystromformer.report.free_memory import free_memory
+from nystromformer.resources import free_memory
 from nystromformer.tasks.experiment.door import OpenedScoring
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training import Device
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 
 logger = logging.getLogger(__name__)
 

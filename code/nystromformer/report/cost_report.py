@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nystromformer.benchmark.attention import OURS, SOFTMAX
+from nystromformer.files import write_figure
 from nystromformer.report.cost import METHODS, WRITTEN_OUT, Cost, CostRow
 
 _AS_MUCH = 0.02
@@ -76,7 +77,7 @@ def draw_cost(cost: Cost, path: Path) -> None:
         axis.grid(alpha=0.2)
         axis.spines[["top", "right"]].set_visible(False)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(path, dpi=120)
+    write_figure(path, figure, dpi=120)
 
 
 def _compared(cost: Cost, method: str, name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nystromformer.errors import UserError
+from nystromformer.files import write_figure
 from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.log import figure, read_log
 
@@ -111,8 +112,7 @@ def draw_curves(runs: Sequence[Run], path: Path, baselines: dict[str, float] | N
     blank = Line2D([], [], alpha=0, label=" ")
     entries = [entry for part in (runs_named, styles_named) for entry in [*part, *[blank] * (-len(part) % rows)]]
     figure.legend(handles=entries, loc="outside lower center", ncols=len(entries) // rows, fontsize=8, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    write_figure(path, figure, dpi=120)
 
 
 def _smooth(steps: Sequence[int], values: Sequence[float]) -> tuple[list[int], list[float]]:

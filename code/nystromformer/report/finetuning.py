@@ -102,7 +102,7 @@ class Repeats:
         # "last" may be another one by now.
         if epoch := re.fullmatch(r"cp-(\d+)\.(model|cp)", newest.checkpoint):
             changes["--checkpoint"] = str(int(epoch[1]))
-        launcher = ["torchrun", "--standalone", "--nproc_per_node", str(newest.processes)]
+        launcher = ["python", "code/torchrun.py", "--standalone", "--nproc_per_node", str(newest.processes)]
         kept = [word for flag, words in _flags(newest.command) if flag not in changes for word in words]
         if newest.processes > 1 and kept[:1] == ["python"]:
             kept[:1] = launcher

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nystromformer.files import write_text
 from nystromformer.tasks.pretraining.guess import Guess
 
 # Pictures are drawn on white. In the dark they are turned: white becomes the page's background, black its text, and
@@ -81,7 +82,7 @@ def write_page(
         + "\n".join(body)
         + "\n</body></html>\n"
     )
-    path.write_text(page, encoding="utf-8")
+    write_text(path, page)
 
 
 def _figures(figures: PageFigures, what: str) -> list[str]:

@@ -1,38 +1,36 @@
-"""Checkpoints: `cp-NNNN.cp` (everything) and `cp-NNNN.model` (weights) of each epoch, and the last few in between.
+"""Checkpoints: `cp-NNNN.cp` (everything) and `cp-NNNN.model` (weights) of each epoch, and the last few in between."""
 
-A checkpoint is written under a temporary name, synced and renamed: whatever bears its name is whole.
-"""
-
+import logging
 import os
-import pickle
 import re
-import struct
-import zipfile
-import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from nystromformer.errors import UserError
-from nystromformer.files import DISK_FULL, sync_folder
+from nystromformer.files import sync_folder
+from nystromformer.training.archive import (
+    STATE,
+    TEMPORARY,
+    UnreadableCheckpoint,
+    looks_whole,
+    read_checkpoint,
+    read_facts,
+    write_checkpoint,
+)
 from nystromformer.training.distributed import laid_out_like
+from nystromformer.training.folder import RunLock
+from nystromformer.training.run_record import RunRecord, bears_its_name, read_record
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FORMAT = 1
-_NAME = re.compile(r"cp-(\d{4,})(?:-step-(\d+))?\.cp")
-_WEIGHTS = re.compile(r"cp-(\d{4,})\.(model|cp)")
-_TEMPORARY = ".tmp"
-_STATE = ("model", "optimizer", "scaler", "progress")
-"""What of a checkpoint's content is the run's state; the rest are facts about it, plain data."""
-
-
-class UnreadableCheckpoint(UserError):
-    """A checkpoint file that is damaged: an earlier one may serve."""
+_NAME = re.compile(r"cp-(\d{4,18})(?:-step-(\d{1,18}))?\.cp")
+_WEIGHTS = re.compile(r"cp-(\d{4,18})\.(model|cp)")
 
 
 @dataclass(frozen=True, order=True)
@@ -57,14 +55,35 @@ def between_name(epoch: int, step: int) -> str:
 
 def weights_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """What of a `.cp` file's content stands in the `.model` file."""
-    return {key: value for key, value in content.items() if key not in _STATE or key == "model"}
+    return {key: value for key, value in content.items() if key not in STATE or key == "model"}
 
 
-def write_missing_weights(content: Mapping[str, Any], path: Path) -> None:
-    """Write an epoch's `.model` where a kill came between it and its `.cp`."""
-    weights = path.with_suffix(".model")
-    if path.stem == epoch_name(content["epoch"]) and not weights.exists():
-        write_checkpoint(weights_of(content), weights)
+def mend_weights(content: Mapping[str, Any], path: Path, record: RunRecord) -> list[Path]:
+    """Write the `.model` files that lack, or were cut short, again from the epochs' `.cp` files.
+
+    Args:
+        content: of the newest checkpoint, `path`: a kill may have come between it and its `.model`.
+        record: of the run; files of others are left alone.
+
+    Returns:
+        Those that were damaged and are whole again.
+    """
+    if path.stem == epoch_name(content["epoch"]) and not path.with_suffix(".model").exists():
+        write_checkpoint(weights_of(content), path.with_suffix(".model"))
+    mended = []
+    for checkpoint in find_checkpoints(path.parent):
+        weights = checkpoint.path.with_suffix(".model")
+        if checkpoint.step != float("inf") or not os.path.lexists(weights) or looks_whole(weights):
+            continue
+        if checkpoint.path == path:
+            whole = content
+        elif record.is_own(checkpoint.path):
+            whole = read_checkpoint(checkpoint.path)
+        else:
+            continue
+        _make_again(weights, whole)
+        mended.append(weights)
+    return mended
 
 
 def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -> None:
@@ -77,28 +96,46 @@ def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -
 
 
 def find_checkpoints(folder: Path) -> list[CheckpointFile]:
-    """The folder's `.cp` files, oldest first."""
+    """The folder's `.cp` files, oldest first.
+
+    Raises:
+        UserError: the folder cannot be read.
+    """
     checkpoints = []
-    for path in folder.glob("cp-*.cp"):
-        match = _NAME.fullmatch(path.name)
+    for name in _names(folder):
+        match = _NAME.fullmatch(name)
         if match:
             step = float("inf") if match[2] is None else int(match[2])
-            checkpoints.append(CheckpointFile(int(match[1]), step, path))
+            checkpoints.append(CheckpointFile(int(match[1]), step, folder / name))
     return sorted(checkpoints)
 
 
 def find_weights(folder: Path) -> dict[int, Path]:
-    """The weights of each epoch, by its number: `cp-NNNN.model` or else `cp-NNNN.cp`."""
+    """The weights of each epoch, by its number: `cp-NNNN.model` or else `cp-NNNN.cp`.
+
+    Raises:
+        UserError: the folder cannot be read.
+    """
     weights: dict[int, Path] = {}
-    for path in sorted(folder.glob("cp-*")):
-        match = _WEIGHTS.fullmatch(path.name)
+    for name in _names(folder):
+        match = _WEIGHTS.fullmatch(name)
         if match and (match[2] == "model" or int(match[1]) not in weights):
-            weights[int(match[1])] = path
+            weights[int(match[1])] = folder / name
     return dict(sorted(weights.items()))
 
 
+def _names(folder: Path) -> list[str]:
+    """Sorted; none where there is no folder. `Path.glob` would find nothing in one that cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read: {error.strerror}") from error
+
+
 def choose_weights(folder: Path, wanted: str) -> list[Path]:
-    """The files of "last", "all" or a number.
+    """The files of "last", "all" or a number. Of "last" and "all", those of other runs are passed over.
 
     Raises:
         UserError: nothing there, or another word; lists the numbers that exist.
@@ -107,122 +144,182 @@ def choose_weights(folder: Path, wanted: str) -> list[Path]:
     if not weights:
         raise UserError(f"{folder}: no checkpoint of a finished epoch (cp-NNNN.model) is there; pretrain first")
     if wanted == "last":
-        return [list(weights.values())[-1]]
+        return [_without_others(folder, weights.values(), last=True)[-1]]
     if wanted == "all":
-        return list(weights.values())
-    if wanted.isdecimal() and int(wanted) in weights:
+        return _without_others(folder, weights.values())
+    if wanted.isdecimal() and len(wanted) < 19 and int(wanted) in weights:
         return [weights[int(wanted)]]
     numbers = ", ".join(map(str, weights))
     raise UserError(f"{folder}: expected --checkpoint last, all or one of {numbers}; found {wanted!r}")
 
 
-def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
-    """Write atomically; what stood at `path` before stays whole until the new file is.
+def _without_others(folder: Path, weights: Iterable[Path], last: bool = False) -> list[Path]:
+    """Those of the folder's run, oldest first; damaged ones stay, so that what reads them says so.
 
     Raises:
-        UserError: the file cannot be written (a full disk, a missing permission); nothing is left behind.
+        UserError: all are of other runs.
     """
-    temporary = path.with_name(path.name + _TEMPORARY)
+    record, own = read_record(folder), []
+    for path in reversed(list(weights)):
+        if record is None or _may_be_own(path, record):
+            own.append(path)
+            if last:
+                break
+        else:
+            logger.warning("%s: of another run than the folder's (run.json): passed over", path)
+    if not own:
+        raise UserError(f"{folder}: all of its checkpoints are of other runs than run.json says. {_OTHER_RUN}")
+    return own[::-1]
+
+
+_OTHER_RUN = "Move them to a folder of their own, or remove run.json where they are this folder's after all."
+
+
+def _may_be_own(path: Path, record: RunRecord) -> bool:
     try:
-        with temporary.open("wb") as file:
-            torch.save(dict(content), file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except (OSError, RuntimeError) as error:
-        temporary.unlink(missing_ok=True)
-        reason = "no space left on the device" if _is_full(error) else str(error).splitlines()[0]
-        raise UserError(
-            f"{path}: the checkpoint could not be written: {reason}. The checkpoints before it are whole: make room "
-            "and start the same command again to go on from the last one."
-        ) from error
+        facts = read_facts(path)
+    except UserError:
+        return True
+    if not {"epoch", "step"} <= facts.keys():
+        return True  # no run's at all: what reads it says so
+    return record.owns(path, facts) and bears_its_name(path, facts)
 
 
-def read_checkpoint(path: Path, mmap: bool = False) -> dict[str, Any]:
-    """Read a `.cp` or `.model` file; only tensors and plain data are ever loaded.
+def read_weights(path: Path, mmap: bool = False) -> tuple[Path, dict[str, Any]]:
+    """The content of a `.model` file; of one that is damaged, once it is made again from the `.cp` of its epoch.
 
     Args:
-        mmap: leave the tensors in the file, which is read for damage all the same.
+        mmap: as of `read_checkpoint`.
+
+    Returns:
+        The file that was read, and its content; the `.cp` where nothing can be written beside it.
 
     Raises:
-        UnreadableCheckpoint: truncated or damaged.
-        UserError: missing, not of this project, of a newer format, or a pickle with code in it (refused).
+        UnreadableCheckpoint: neither can be read.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint")
-    _check_archive(path)
-    return _load(path, mmap)
-
-
-def _load(path: Path, mmap: bool = False) -> dict[str, Any]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except pickle.UnpicklingError as error:
-        raise UserError(
-            f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. Only "
-            f"checkpoints that this project writes are loaded. ({str(error).splitlines()[0]})"
-        ) from error
-    except (RuntimeError, EOFError, OSError, ValueError) as error:
-        raise UnreadableCheckpoint(f"{path}: damaged: {str(error).splitlines()[0]}") from error
-    if not isinstance(content, dict) or "format" not in content or "model" not in content:
-        raise UserError(f'{path}: not a checkpoint of this project: expected a dict with "format" and "model"')
-    if content["format"] != FORMAT:
-        raise UserError(f"{path}: checkpoint format {content['format']}, this version reads format {FORMAT}")
-    return content
+        return path, read_checkpoint(path, mmap)
+    except UnreadableCheckpoint as error:
+        whole = path.with_suffix(".cp")
+        if whole == path or not whole.is_file():
+            raise
+        content, record = read_checkpoint(whole), read_record(path.parent)
+        if not bears_its_name(whole, content) or not (record is None or record.owns(whole, content)):
+            raise
+        logger.warning("%s; taking the weights of %s", error, whole.name)
+    try:
+        with RunLock(path.parent):
+            _make_again(path, content)
+    except UserError:
+        return whole, content
+    return path, read_checkpoint(path, mmap)
+
+
+def _make_again(weights: Path, content: Mapping[str, Any]) -> None:
+    set_aside(weights, "damaged")
+    write_checkpoint(weights_of(content), weights)
 
 
 def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """What the newest checkpoint of a folder, `.cp` or `.model`, says beside its tensors, which are not read.
+    """What the newest checkpoint of a folder's run, `.cp` or `.model`, says beside its tensors, which are not read.
 
     Returns:
         The file and its plain data; None where there is none, or none that can be read: what reads one says why.
+
+    Raises:
+        UserError: the folder or its `run.json` cannot be read.
     """
+    record = read_record(folder)
     ends = list(reversed(find_weights(folder).values()))
     for path in [*(checkpoint.path for checkpoint in reversed(find_checkpoints(folder))), *ends]:
         try:
-            _check_archive(path, _damaged_facts)
-            content = _load(path, mmap=True)
+            facts = read_facts(path)
         except UserError:
             continue
-        return path, {key: value for key, value in content.items() if key not in _STATE}
+        if record is None or record.owns(path, facts):
+            return path, facts
     return None
 
 
-def read_latest(folder: Path, report: Any) -> tuple[Path, dict[str, Any]] | None:
-    """The newest readable `.cp` of a folder; None where there is none at all. Damaged ones get a name of their own.
+def read_latest(folder: Path, report: Callable[[str], object]) -> tuple[Path, dict[str, Any]] | None:
+    """The newest readable `.cp` of a folder's run; None where there is none at all. Damaged ones and those of other
+    runs get names of their own, once another was read.
 
     Args:
-        report: called with a sentence for each damaged file that is passed over.
+        report: called with a sentence for each file that is passed over.
 
     Raises:
-        UserError: there are checkpoints and none can be read, or weights alone, which a new run would overwrite.
+        UserError: there are checkpoints and none can be read, or weights alone, which a new run would overwrite; or the
+            machine could not read one, which is no reason to take another.
     """
-    checkpoints = find_checkpoints(folder)
-    damaged: list[Path] = []
+    checkpoints, record = find_checkpoints(folder), read_record(folder)
+    if record is None:
+        _check_one_run(checkpoints)
+    aside: list[tuple[Path, str]] = []
     for candidate in reversed(checkpoints):
+        path = candidate.path
         try:
-            content = read_checkpoint(candidate.path)
+            content = read_checkpoint(path)
         except UnreadableCheckpoint as error:
             report(f"{error}; going back to the checkpoint before it")
-            damaged.append(candidate.path)
+            aside.append((path, "damaged"))
+            continue
+        if record is not None and not record.owns(path, content):
+            report(f"{path}: of another run than the folder's (run.json): passed over")
+            aside.append((path, "other-run"))
+            continue
+        if not bears_its_name(path, content):
+            report(f"{path}: written under another name, at step {content.get('step')}: passed over")
+            aside.append((path, "renamed"))
             continue
         # Out of the way, so that they do not count as the newest, but kept.
-        for path in damaged:
-            path.replace(path.with_name(path.name + ".damaged"))
-        return candidate.path, content
+        for other, reason in aside:
+            set_aside(other, reason)
+        return path, content
     if checkpoints:
-        count = len(checkpoints)
-        raise UserError(
-            f"{folder}: none of its {count} checkpoints can be read. Move them away to start from the beginning."
-        )
-    weights = sorted(folder.glob("cp-*.model"))
+        others = [path for path, reason in aside if reason != "damaged"]
+        advice = _OTHER_RUN if others else "Move them away to start from the beginning."
+        raise UserError(f"{folder}: none of its {len(checkpoints)} checkpoints can be read. {advice}")
+    weights = [name for name in _names(folder) if name.startswith("cp-") and name.endswith(".model")]
     if weights:
         raise UserError(
-            f"{folder}: holds weights ({weights[-1].name}) but no .cp to resume from; a new run would overwrite them. "
+            f"{folder}: holds weights ({weights[-1]}) but no .cp to resume from; a new run would overwrite them. "
             "Put the .cp back, or start in another folder (with from_cp to begin from these weights)."
         )
     return None
+
+
+def _check_one_run(checkpoints: Sequence[CheckpointFile]) -> None:
+    """Check that the checkpoints of a folder without a record, as far as they can be read, are of one run.
+
+    Raises:
+        UserError: lists which is of which.
+    """
+    runs: dict[str, list[str]] = {}
+    for checkpoint in checkpoints:
+        try:
+            run_id = read_facts(checkpoint.path).get("run_id")
+        except UnreadableCheckpoint:
+            continue
+        if run_id is not None:
+            runs.setdefault(str(run_id), []).append(checkpoint.path.name)
+    if len(runs) > 1:
+        lines = "".join(f"\n  {run_id[:12]}: {', '.join(names)}" for run_id, names in runs.items())
+        folder = checkpoints[0].path.parent
+        raise UserError(
+            f"{folder}: has checkpoints of {len(runs)} runs and no run.json that says which is its own:{lines}\n"
+            "Move those of other runs to folders of their own."
+        )
+
+
+def set_aside(path: Path, reason: str) -> Path:
+    """Rename a file, a folder or a link to a name that no run looks at: `cp-0003.cp.damaged`, or with a number."""
+    number, target = 1, path.with_name(f"{path.name}.{reason}")
+    while os.path.lexists(target):
+        number += 1
+        target = path.with_name(f"{path.name}.{reason}-{number}")
+    path.rename(target)
+    return target
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
@@ -244,31 +341,42 @@ def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor],
     """
     problems = [f"{name}: missing from the checkpoint" for name in expected if name not in weights]
     problems += [f"{name}: not in the model" for name in weights if name not in expected]
-    problems += [
-        f"{name}: the model has {tuple(expected[name].shape)}, the checkpoint {tuple(weights[name].shape)}"
-        for name in expected
-        if name in weights and weights[name].shape != expected[name].shape
-    ]
+    for name in expected:
+        if name in weights and (difference := _difference(expected[name], weights[name])):
+            problems.append(f"{name}: {difference}")
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
         raise UserError(f"{source}: of another architecture than the model in config.json:{lines}")
 
 
-def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None, keep_epochs: int | None = None) -> None:
-    """Remove the checkpoints that newer ones, which are whole already, make superfluous.
+def _difference(expected: Tensor, weight: Any) -> str | None:
+    if not isinstance(weight, Tensor):
+        return f"the model has a tensor, the checkpoint a {type(weight).__name__}"
+    if weight.shape != expected.shape:
+        return f"the model has {tuple(expected.shape)}, the checkpoint {tuple(weight.shape)}"
+    if weight.dtype != expected.dtype or weight.layout != expected.layout:
+        return f"the model has {expected.dtype}, the checkpoint {weight.dtype}"
+    return None
+
+
+def remove_old(
+    folder: Path, record: RunRecord, keep: int, epochs: Collection[int] | None = None, keep_epochs: int | None = None
+) -> None:
+    """Remove the run's own checkpoints that newer ones, which are whole already, make superfluous.
 
     One between epochs stays until the end of its epoch has one, and as long as it is among the last `keep`.
 
     Args:
+        record: tells the run's own files, the only ones that count and that go.
         epochs: where given, only the weights of these epochs stay, and the last `keep` `.cp` files of either kind.
         keep_epochs: so many of the last epochs stay, `.cp` and `.model`; None: all.
     """
-    checkpoints = find_checkpoints(folder)
+    checkpoints = [other for other in find_checkpoints(folder) if record.is_own(other.path)]
     ends = [other for other in checkpoints if other.step == float("inf")]
     over = ends[-1].epoch if ends else -1
     between = [other for other in checkpoints if other.step != float("inf") and other.epoch > over]
     staying = _last(keep, sorted([*ends, *between])) if epochs is not None else [*ends, *_last(keep, between)]
-    weights = {epoch: path for epoch, path in find_weights(folder).items() if path.suffix == ".model"}
+    weights = _own_weights(folder, record)
     if epochs is not None:
         leaving = weights.keys() - set(epochs)
     else:
@@ -278,6 +386,11 @@ def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None, k
     old = [other.path for other in checkpoints if other not in staying]
     for path in old + [weights[epoch] for epoch in sorted(leaving)]:
         path.unlink(missing_ok=True)
+
+
+def _own_weights(folder: Path, record: RunRecord) -> dict[int, Path]:
+    weights = find_weights(folder)
+    return {epoch: path for epoch, path in weights.items() if path.suffix == ".model" and record.is_own(path)}
 
 
 def _oldest_kept(ends: Collection[int], weights: Collection[int], keep: int | None) -> int:
@@ -292,51 +405,13 @@ def _last(count: int, items: Sequence[T]) -> Sequence[T]:
     return items[max(0, len(items) - count) :]
 
 
-def remove_weights(folder: Path) -> None:
+def remove_weights(folder: Path, record: RunRecord) -> None:
     """Remove all weights of a finished run."""
-    for path in folder.glob("cp-*.model"):
+    for path in _own_weights(folder, record).values():
         path.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Delete what a killed run left half written. Only with the folder's lock held."""
-    for path in folder.glob(f"cp-*{_TEMPORARY}"):
+    for path in folder.glob(f"cp-*{TEMPORARY}"):
         path.unlink(missing_ok=True)
-
-
-def _damaged_facts(archive: zipfile.ZipFile) -> None:
-    """Reads what is not a tensor's bytes, a small part of the file, against its checksum."""
-    for name in archive.namelist():
-        if name.endswith(".pkl"):
-            archive.read(name)
-
-
-def _check_archive(path: Path, look: Callable[[zipfile.ZipFile], str | None] = zipfile.ZipFile.testzip) -> None:
-    """torch.load would give a legacy pickle a chance and does not name a damaged member.
-
-    Args:
-        look: reads the members that matter, and names one that is damaged.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = look(archive)
-    except zipfile.BadZipFile as error:
-        if path.stat().st_size and path.open("rb").read(1) == b"\x80":
-            raise UserError(
-                f"{path}: refused: a bare pickle, which could run code when loaded; expected a file that torch.save "
-                "wrote (a zip archive)"
-            ) from error
-        raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
-    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, struct.error) as error:
-        raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
-    if damaged is not None:
-        raise UnreadableCheckpoint(f"{path}: damaged at {damaged}")
-
-
-def _is_full(error: BaseException) -> bool:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in DISK_FULL:
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False

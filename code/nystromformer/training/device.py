@@ -70,7 +70,9 @@ def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None
             advice = (
                 "use --device cpu or auto" if local_rank is None else "start as many processes, or use --device cpu"
             )
-            raise UserError(f"--device {name}: this machine has {count} CUDA devices; {advice}")
+            raise UserError(
+                f"--device {name}: this machine has {count} CUDA devices; {advice} (with launch.py: --gpus none)"
+            )
     elif device.type != "cpu":
         raise UserError(f"--device {name}: expected auto, cpu, cuda or cuda:N")
     if isinstance(mixed_precision, str):

@@ -29,7 +29,7 @@ class RunLock:
             holder = self.path.read_text().strip() or "unknown"
             raise UserError(
                 f"{self.path.parent}: a run is active here already (process {holder}). Wait for it, stop it, or use "
-                "another folder with --model."
+                "the folder of another experiment"
             ) from error
         except OSError as error:
             if error.filename is not None:

@@ -17,6 +17,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from nystromformer.errors import UserError
+from nystromformer.torchrun import tell_launcher
 
 log = logging.getLogger(__name__)
 
@@ -120,9 +121,11 @@ class Group:
 
         One of several ends at once, with its group as it is: while groups and interpreter are taken down, threads that
         collectives left behind now and then abort the process (torch 2.13, FSDP2 over gloo), and what started it takes
-        that for a failed run.
+        that for a failed run. Of a stop it is told, so that it starts nothing again.
         """
         if self.size > 1:
+            if status > 128:
+                tell_launcher(status - 128)
             logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()

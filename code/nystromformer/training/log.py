@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from tqdm import tqdm
 
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile
+from nystromformer.files import NewFile, writing
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,9 @@ class RunLog:
         # Imported here: it takes a second, and nothing else of the package needs it.
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        self._board = SummaryWriter(str(folder / _BOARD), purge_step=step + 1)
+        self._board_folder = folder / _BOARD
+        with writing(self._board_folder):
+            self._board = SummaryWriter(str(self._board_folder), purge_step=step + 1)
         self._bar = tqdm(
             total=num_steps, initial=step, unit="step", disable=not sys.stderr.isatty(), dynamic_ncols=True
         )
@@ -87,24 +89,30 @@ class RunLog:
 
     def flush(self) -> None:
         """Make sure of what was written: a checkpoint is about to say that these steps are done."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._board.flush()
+        with writing(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        with writing(self._board_folder):
+            self._board.flush()
 
     def close(self) -> None:
         self._bar.close()
-        self._board.close()
-        self._file.close()
+        with writing(self._board_folder):
+            self._board.close()
+        with writing(self.path):
+            self._file.close()
 
     def _write(self, record: dict[str, Any]) -> None:
         # JSON has no infinity: a float16 step that overflowed has no gradient norm.
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
-        self._file.write(json.dumps({**finite, "time": round(time.time(), 3)}) + "\n")
-        self._file.flush()
+        with writing(self.path):
+            self._file.write(json.dumps({**finite, "time": round(time.time(), 3)}) + "\n")
+            self._file.flush()
 
     def _plot(self, prefix: str, step: int, values: dict[str, float]) -> None:
-        for name, value in values.items():
-            self._board.add_scalar(f"{prefix}/{name}", value, step)
+        with writing(self._board_folder):
+            for name, value in values.items():
+                self._board.add_scalar(f"{prefix}/{name}", value, step)
 
     def _time_left(self, step: int) -> str:
         seconds = (time.monotonic() - self._started) / max(1, step - self._first_step) * (self._num_steps - step)

@@ -12,16 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nystromformer.errors import UserError
+from nystromformer.training.archive import FORMAT, write_checkpoint
+from nystromformer.training.background import Background
 from nystromformer.training.checkpoint import (
-    FORMAT,
     between_name,
     epoch_name,
     load_weights,
     remove_leftovers,
     remove_old,
     weights_of,
-    write_checkpoint,
 )
 from nystromformer.training.clock import Clock
 from nystromformer.training.device import Device, peak_memory_in_mib
@@ -37,6 +36,8 @@ from nystromformer.training.group import Group
 from nystromformer.training.log import RunLog, SilentLog, check_log
 from nystromformer.training.optim import build_optimizer, learning_rate
 from nystromformer.training.prefetch import copied_ahead
+from nystromformer.training.resumable import check_whole_state
+from nystromformer.training.run_record import RunRecord, id_of, kept_record, read_record
 from nystromformer.training.seeds import dropout_seed
 from nystromformer.training.settings import TrainingSettings
 from nystromformer.training.state import RunState
@@ -59,6 +60,7 @@ class Trainer:
         device: where to compute; the model is on it already.
         extra: plain data that every checkpoint carries (config, dataset).
         group: the processes that train together; each has its own trainer.
+        background: what has to end well before the first checkpoint; its failure ends the run.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class Trainer:
         device: Device,
         extra: Mapping[str, Any],
         group: Group = Group(),  # noqa: B008  # immutable
+        background: Background | None = None,
     ) -> None:
         self.trainable = trainable
+        self.background = background or Background()
         self.settings = settings
         self.folder = folder
         self.device = device
@@ -79,6 +83,7 @@ class Trainer:
         self.optimizer = build_optimizer(trainable.model, settings)
         self.scaler = torch.amp.GradScaler(device.device.type, enabled=device.needs_loss_scale)
         self.state = RunState()
+        self._record = RunRecord(id_of(self.extra))
         self._saved_at = time.monotonic()
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
@@ -88,14 +93,14 @@ class Trainer:
         """Go on from the content of a `.cp` checkpoint, that any number of processes wrote.
 
         Raises:
-            UserError: weights that do not fit (lists all), or a checkpoint of weights alone.
+            UserError: what does not fit (lists all), or a checkpoint of weights alone; nothing is loaded then.
         """
-        if "optimizer" not in content:
-            raise UserError(f"{source}: holds weights only; a run resumes from a .cp file")
-        load_weights(unwrapped(self.trainable.model), content["model"], source)
-        # The moments are the checkpoint's; what config.json says of the optimizer is taken from there.
+        model = unwrapped(self.trainable.model)
+        check_whole_state(content, model, self.optimizer, self.settings, bool(content.get("scaler")), source)
+        load_weights(model, content["model"], source)
+        # The moments are the checkpoint's; all else of the optimizer is as config.json says and this version does it.
         wanted = [
-            {key: group[key] for key in ("betas", "eps", "weight_decay")} for group in self.optimizer.param_groups
+            {key: value for key, value in group.items() if key != "params"} for group in self.optimizer.param_groups
         ]
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.optimizer.load_state_dict(optimizer_state_laid_out_like(content["optimizer"], parameters))
@@ -104,6 +109,7 @@ class Trainer:
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.state = RunState(**content["progress"])
+        self._record = kept_record(self.folder, content)
 
     def run(self) -> Signals | None:
         """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
@@ -111,8 +117,7 @@ class Trainer:
         Raises:
             UserError: the loss is not finite, or a checkpoint cannot be written.
         """
-        self.group.on_main(lambda: check_log(self.folder))
-        self.group.on_main(lambda: remove_leftovers(self.folder))
+        self.group.on_main(self._prepare_folder)
         first, last = self.state.step, self.settings.num_steps
         with ExitStack() as stack:
             owes = self._owes_an_epochs_end()
@@ -139,7 +144,7 @@ class Trainer:
                     self._collect_sums()  # waits for the device, so that the clock is read when the work is done
                     self._report(log, gradient_norm, clock.speed(self.state.tokens))
                 # A signal may reach one process of several, and their clocks differ.
-                due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint
+                due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint or self.background.failed
                 worthwhile = self._saved_ago() >= _WORTH_SAVING
                 signal, is_due, is_worthwhile = self.group.highest(stop.received or 0, due, worthwhile)
                 if signal:
@@ -158,6 +163,12 @@ class Trainer:
                 elif is_due:
                     self._save_between(log)
         return None
+
+    def _prepare_folder(self) -> None:
+        check_log(self.folder)
+        remove_leftovers(self.folder)
+        if read_record(self.folder) != self._record:
+            self._record.write(self.folder)
 
     @property
     def _is_epochs_end(self) -> bool:
@@ -270,7 +281,7 @@ class Trainer:
         def write() -> None:
             write_checkpoint(content, path)
             write_checkpoint(weights_of(content), path.with_suffix(".model"))
-            remove_old(self.folder, self.settings.keep_checkpoints, kept, self.settings.keep_epochs)
+            remove_old(self.folder, self._record, self.settings.keep_checkpoints, kept, self.settings.keep_epochs)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
@@ -296,7 +307,8 @@ class Trainer:
 
         def write() -> None:
             write_checkpoint(content, path)
-            remove_old(self.folder, self.settings.keep_checkpoints, self._kept_between(), self.settings.keep_epochs)
+            settings = self.settings
+            remove_old(self.folder, self._record, settings.keep_checkpoints, self._kept_between(), settings.keep_epochs)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()
@@ -311,6 +323,7 @@ class Trainer:
         progress = self.state.as_data()
         return {
             "format": FORMAT,
+            "run_id": self._record.run_id,
             **self.extra,
             "step": self.state.step,
             "epoch": self._epoch,
@@ -327,7 +340,8 @@ class Trainer:
         return (self.state.step - 1) // self.settings.steps_per_epoch
 
     def _check_before_saving(self) -> None:
-        """No checkpoint of a run that has diverged: the next start would go on from it."""
+        """No checkpoint of a run that has diverged, or read what is damaged: the next start would go on from it."""
+        self.background.require(self.group)
         check_finite(self.state.step, self._metrics())
         # Under float16 a step whose gradient overflows is left out, and the scale lowered: nothing is wrong then, but
         # where the weights are the reason.

@@ -10,8 +10,9 @@ class StopSignal:
     """Within the block, the first SIGTERM or SIGINT only sets `received`; the second acts as usual.
 
     Args:
-        patient: later signals do nothing. What starts several processes passes on each signal that it gets, beside the
-            terminal or scheduler that sends it to every process, and ends processes that take too long.
+        patient: later signals do nothing, after the block neither: what follows a stop is the process' end, together
+            with the others. What starts several processes passes on each signal that it gets, beside the terminal or
+            scheduler that sends it to every process, and ends processes that take too long.
     """
 
     def __init__(self, patient: bool = False) -> None:
@@ -26,7 +27,11 @@ class StopSignal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._restore()
+        if self._patient and self.received:
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+        else:
+            self._restore()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from corpora import WRITE, contents, meet_at_the_end, paragraph, sentence, write_bookcorpus, write_wiki
+from corpora import WRITE, contents, meet_at_the_end, paragraph, sentence, write_bookcorpus, write_stories, write_wiki
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -422,6 +422,107 @@ def test_another_run_is_refused_and_left_alone(tmp_path: Path) -> None:
         make("bookcorpus", write_bookcorpus(tmp_path / "others"), tmp_path / "out")
     assert contents(tmp_path / "out") == before
     assert len(make("bookcorpus", source, tmp_path / "out", Rules(lines_per_document=7), overwrite=True)) == 43
+
+
+@pytest.mark.parametrize("fault", ["not of the format", "nothing left", "one bad file of two"])
+def test_a_failed_command_does_not_hinder_the_corrected_one(tmp_path: Path, fault: str) -> None:
+    source, out = tmp_path / "books", tmp_path / "out"
+    write_bookcorpus(source)
+    wrong, rules = source, Rules(lines_per_document=7)
+    if fault == "not of the format":
+        wrong = tmp_path / "wrong"
+        wrong.mkdir()
+        (wrong / "a.txt").write_text('{\n  "text": "No book."\n}\n')
+    elif fault == "nothing left":
+        rules = Rules(lines_per_document=7, min_words=10_000)
+    else:
+        (source / "bad.txt").write_bytes(b"\xff\n")
+    with pytest.raises(UserError, match=r"one sentence a line, found '\{'|no document is left|bad\.txt, line 1"):
+        make("bookcorpus", wrong, out, rules)
+    assert not (out / "corpus.json").exists()
+    right = Rules(lines_per_document=40, undecodable="skip")
+    assert make("bookcorpus", source, out, right) == make("bookcorpus", source, tmp_path / "fresh", right)
+    assert contents(out) == contents(tmp_path / "fresh")
+
+
+def test_what_a_run_made_is_no_text(tmp_path: Path) -> None:
+    """Stories are whatever files there are, but not those of a run whose --out is among them."""
+    source = write_stories(tmp_path / "stories")
+    expected = make("stories", source, tmp_path / "out")
+    with pytest.raises(UserError, match="no document is left"):
+        make("stories", source, source / "failed", Rules(min_words=10_000))
+    make("stories", source, source / "deep" / "made")
+    assert make("stories", source, source / "again") == expected
+    with pytest.raises(UserError, match=r"--out .*stories: the corpus itself is there"):
+        make("stories", source, source)
+    assert not (source / "stages").exists()
+
+
+STORIES = [
+    "[1] A footnote opens this story.",
+    "[Illustration: a house]\n\nOnce there was one.",
+    '"Well," she said.',
+    '["Come in," he said.]',
+    "{Note} This is in braces.",
+    "[]\nAn empty box.",
+    "[1, see below] he began.",
+]
+OTHER_FORMATS = [
+    '{\n  "text": "No story."\n}',
+    '[\n  {\n    "text": "No story."\n  }\n]',
+    '[\n  "No story.",\n  "Nor this."\n]',
+    '["No story."]',
+    '\n\n  {"a":\n1}',
+    '{"text": "One."}\n{"text": "Two."}',
+    "[[1, 2], [3]]",
+    '["' + "No story, in one line. " * 2000,
+    "{}\n",
+    "<!doctype html>\n<p>No story.</p>",
+    "<HTML><body>No story.",
+    "{\\rtf1 No story.}",
+]
+
+
+@pytest.mark.parametrize("text", STORIES)
+def test_brackets_may_open_a_story(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    assert make("stories", tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["stories", "bookcorpus"])
+@pytest.mark.parametrize("text", OTHER_FORMATS, ids=lambda text: repr(text[:12]))
+def test_other_formats_are_no_plain_text(tmp_path: Path, text: str, name: str) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    line = len(text) - len(text.lstrip("\n")) + 1
+    with pytest.raises(UserError, match=rf"a\.txt, line {line}: expected .*, found "):
+        make(name, tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("line", [b"[" * 99_999, b'{"text": ' + b"9" * 5000 + b"}"], ids=["nested", "digits"])
+def test_json_that_python_cannot_read(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "a.jsonl").write_bytes(line + b"\n")
+    with pytest.raises(UserError, match=r"a\.jsonl, line 1: not an article: (JSON nested too deep|an integer of more)"):
+        make("realnews", tmp_path, tmp_path / "out")
+
+
+def test_a_changed_value_in_a_corpus_own_description(tmp_path: Path) -> None:
+    out = tmp_path / "books" / "unified"
+    make("bookcorpus", write_bookcorpus(tmp_path / "books"), out)
+    path = out / "corpus.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"characters": record["characters"] + 1}))
+    with pytest.raises(UserError, match=r"corpus\.json: was changed since it was written"):
+        read_corpus(out)
+    del record["seal"]  # as earlier versions wrote it
+    path.write_text(json.dumps(record))
+    assert read_corpus(out).characters == record["characters"]
+
+
+def test_a_line_of_a_unified_file_is_bounded(tmp_path: Path) -> None:
+    with (tmp_path / "00000.jsonl").open("wb") as file:
+        file.truncate(400 << 20)  # takes no place on the disk
+    with pytest.raises(UserError, match=r"00000\.jsonl, line 1: expected lines of at most 16 MiB"):
+        next(read_documents(tmp_path / "00000.jsonl"))
 
 
 def test_unified_folders_are_checked(tmp_path: Path) -> None:

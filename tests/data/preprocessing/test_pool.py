@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.data.preprocessing.pool import Report, run_works, usable_cores
-from nystromformer.data.preprocessing.progress import ReadingProgress
+from nystromformer.data.preprocessing.pool import Report, run_works
+from nystromformer.data.preprocessing.progress import ReadingProgress, counted
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
 from nystromformer.data.preprocessing.units import Unit, run_units
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
+from nystromformer.progress import WorkDone
+from nystromformer.resources import usable_cores
 
 
 @dataclass(frozen=True)
@@ -206,8 +208,20 @@ def said(caplog: pytest.LogCaptureFixture, counted: str) -> str:
 
 
 def test_lines_of_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nystromformer.data.preprocessing.progress._SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr("nystromformer.data.preprocessing.progress.SECONDS_BETWEEN_LINES", 0)
     line = said(caplog, "tokens")
     assert line.startswith("rows: 2.0 of 4.0 MB, ")
     assert "k tokens/s, 0:00 left" in line
     assert "k words/s" in said(caplog, "words")
+
+
+def test_items_are_counted_in_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with caplog.at_level("INFO"):
+        assert list(counted(iter("abcd"), 4, "docstrings", "file")) == list("abcd")
+        assert caplog.messages == [], "it took no time"
+        monkeypatch.setattr("nystromformer.data.preprocessing.progress.SECONDS_BETWEEN_LINES", 0)
+        assert list(counted(iter("abcd"), 4, "docstrings", "file")) == list("abcd")
+    done = [WorkDone.parse(line) for line in caplog.messages]
+    assert [(each.done, each.total, each.unit) for each in done if each is not None] == [
+        (number, 4, "files") for number in (1, 2, 3, 4)
+    ]

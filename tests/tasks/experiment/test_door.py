@@ -22,7 +22,7 @@ from nystromformer.tasks.experiment.door import (
 from nystromformer.tasks.experiment.run import Saved
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group, Trainer
-from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 ONE, TWO = {"pretraining_setting__epoch": 1}, {"pretraining_setting__epoch": 2}
 
@@ -118,9 +118,10 @@ def without_its_step(path: Path) -> None:
 
 
 def damaged(path: Path) -> None:
-    """In a tensor, which no look at the rest would find."""
+    """In a tensor, which no look at the rest would find; and no whole state is there to take the weights from."""
     weights = read_checkpoint(path)["model"]["encoder.embeddings.word.weight"].numpy().tobytes()
     path.write_bytes(path.read_bytes().replace(weights, bytes(len(weights))))
+    path.with_suffix(".cp").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def damaged(path: Path) -> None:
         (of_another_size, "of another architecture than the model in config.json:\n  mlm.bias"),
         (of_other_objectives, 'trained for the objectives ["mlm"], config.json has ["mlm", "sop"]: give --set'),
         (without_its_step, "not a checkpoint of a run: without step"),
-        (damaged, "damaged at"),
+        (damaged, "damaged (its content is not what its checksum says)"),
     ],
 )
 def test_all_checkpoints_are_looked_at_before_the_first_is_scored(

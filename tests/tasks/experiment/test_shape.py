@@ -16,7 +16,8 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
 from nystromformer.tasks.experiment.shape import SHAPE, run_shape
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training.checkpoint import newest_facts, read_checkpoint, write_checkpoint
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import newest_facts
 
 PRETRAIN, VALIDATE, GLUE = "code/run_pretrain.py", "code/run_validation.py", "code/run_glue.py"
 GIVEN = {"model.vocab_size": VOCABULARY + 20, "model.num_head": 4, "model.head_dim": 4}

@@ -17,7 +17,7 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import initial_model, open_start_weights
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group
-from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 LONG = 100
 ONE_EPOCH: dict[str, Any] = {"pretraining_setting__epoch": 1}

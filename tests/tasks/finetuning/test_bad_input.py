@@ -19,7 +19,7 @@ from wikihop_files import RECORDS, record, write_records
 from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
 from nystromformer.files import sha256_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
-from nystromformer.training.checkpoint import read_checkpoint, write_checkpoint
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
 from nystromformer.training.folder import RunLock
 
 GLUE, IMDB, WIKIHOP = "code/run_glue.py", "code/run_imdb.py", "code/run_wikihop.py"
@@ -297,6 +297,7 @@ def test_checkpoints_that_cannot_be_used(
             return exec, ("raise SystemExit('exploded')",)
 
     path = experiment / "model" / "cp-0001.model"
+    path.with_suffix(".cp").unlink()  # from which it could be made again
     whole = path.read_bytes()
     match kind:
         case "cut off":
@@ -317,7 +318,7 @@ def test_checkpoints_that_cannot_be_used(
             words = ["not a checkpoint of this project"]
         case "weights only":
             torch.save({"format": 1, "model": {"encoder.x": torch.zeros(1)}}, path)
-            words = ["not a checkpoint of a run", "without config, tokenizer, step, epoch"]
+            words = ["not a checkpoint of a run", "without config, tokenizer, dataset, step, epoch"]
     assert_says(refused(GLUE, experiment, *flags), "cp-0001.model: ", *words)
 
 
@@ -518,7 +519,8 @@ def test_a_run_that_diverges_keeps_the_checkpoints_before(
 def test_a_learning_rate_that_is_far_too_high(
     experiment: Path, flags: tuple[object, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--model", experiment, *flags, "--lr", "1e30", "--device", "cpu")
+    flags = ("--model", experiment, *flags, "--lr", "10", "--device", "cpu")
+    flags += ("--set", "pretraining_setting.weight_decay=10", "--batch_size", 1)
     assert run_here(monkeypatch, GLUE, *flags) == 2
     said = capsys.readouterr().err
     assert said.count("error:") == 1

@@ -20,7 +20,8 @@ from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.training import Trainer
-from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint, write_checkpoint
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import find_checkpoints
 
 ACCURACIES = (0.9, 0.1, 0.5)
 """The best of the epochs is the first."""
@@ -111,6 +112,7 @@ def place(originals: dict[str, Place], tmp_path: Path) -> Callable[[str], Place]
 def forgetting(path: Path) -> None:
     """Make a checkpoint one of a version that did not remember its validations."""
     content = read_checkpoint(path)
+    content["format"] = 1
     del content["history"]
     content.get("progress", {}).pop("history", None)
     write_checkpoint(content, path)

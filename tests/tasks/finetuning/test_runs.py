@@ -31,7 +31,8 @@ from nystromformer.tasks.finetuning.tables import table
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.training import Device, Trainer
-from nystromformer.training.checkpoint import CheckpointFile, find_checkpoints, read_checkpoint
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import CheckpointFile, find_checkpoints
 from nystromformer.training.log import read_log
 
 NO_DROPOUT = ("model.dropout_prob=0.0",)

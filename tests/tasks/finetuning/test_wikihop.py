@@ -28,7 +28,8 @@ from nystromformer.tasks.finetuning.target import Candidates
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.task import WikiHop
-from nystromformer.training.checkpoint import find_checkpoints, read_checkpoint
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import find_checkpoints
 from nystromformer.training.log import read_log
 
 SCRIPT = "code/run_wikihop.py"

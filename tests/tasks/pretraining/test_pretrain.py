@@ -14,6 +14,7 @@ from nystromformer.data.preprocessing.build import DatasetSettings, build_datase
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
+from nystromformer.progress import WorkDone
 from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies, count_guesses
@@ -23,7 +24,7 @@ from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.tasks.pretraining.validation import read_validation, table, validate
 from nystromformer.training import Device, choose_device
-from nystromformer.training.checkpoint import read_checkpoint
+from nystromformer.training.archive import read_checkpoint
 
 SHIPPED = sorted(path.parent.name for path in ROOT.glob("*/config.json"))
 
@@ -122,6 +123,26 @@ def test_damaged_scores_are_named(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(UserError, match=r"validation\.json: expected the scores of code/run_validation\.py"):
         read_validation(path)
+
+
+def test_validation_tells_how_far_it_is(
+    finished: Experiment, dataset_folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> list[WorkDone]:
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            validate(finished, dataset_folder, CPU, "all")
+        return [work for work in map(WorkDone.parse, caplog.messages) if work is not None]
+
+    first = told()
+    count = len(first)
+    assert count > 1
+    names = [f"cp-{number:04d} ({number + 1} of {count})" for number in range(count)]
+    assert [work.label for work in first] == names, "of each checkpoint its first batch, and then no line for a while"
+    monkeypatch.setattr("nystromformer.tasks.pretraining.validation.SECONDS_BETWEEN_LINES", 0)
+    last = [work for work in told() if work.label == names[-1]]
+    assert [work.done for work in last] == list(range(1, int(last[0].total or 0) + 1))
+    assert last[-1].seconds_left == 0
 
 
 def test_validation_during_training_is_that_of_the_rows(finished: Experiment, dataset_folder: Path) -> None:

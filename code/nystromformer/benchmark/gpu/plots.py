@@ -11,6 +11,7 @@ from nystromformer.benchmark.gpu.attention import GpuAttentionRow
 from nystromformer.benchmark.gpu.figures import BOTH, FORWARD, UNITS, Figures
 from nystromformer.benchmark.gpu.methods import METHODS, OURS
 from nystromformer.benchmark.timing import Timing
+from nystromformer.files import write_figure
 
 
 def draw(figures: Figures, folder: Path, header: str) -> None:
@@ -29,7 +30,7 @@ def draw(figures: Figures, folder: Path, header: str) -> None:
         axis.set_yscale("log", base=10)
         _finish(axis, figures, title)
     axes[0].legend(fontsize=8, frameon=False)
-    figure.savefig(folder / "gpu-time.png", dpi=110)
+    write_figure(folder / "gpu-time.png", figure, dpi=110)
     if figures.bandwidth is not None:
         _draw_bandwidth(figures, folder / "gpu-bandwidth.png", header)
 
@@ -46,7 +47,7 @@ def _draw_bandwidth(figures: Figures, path: Path, header: str) -> None:
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=8, frameon=False)
         _finish(axis, figures, f"{part}, % of the copy's bandwidth")
-    figure.savefig(path, dpi=110)
+    write_figure(path, figure, dpi=110)
 
 
 def _figure(panels: int, header: str) -> tuple[Any, list[Any]]:

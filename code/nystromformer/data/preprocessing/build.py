@@ -30,7 +30,7 @@ from nystromformer.data.manifest import (
 from nystromformer.data.preprocessing.corpus import choose_validation_groups, read_documents, stable_hash
 from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
 from nystromformer.data.preprocessing.packing import MIN_LENGTH
-from nystromformer.data.preprocessing.parts import PARTS_FOLDER, MakePart, merge_parts
+from nystromformer.data.preprocessing.parts import PARTS_FOLDER, DamagedPart, MakePart, merge_parts
 from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, fingerprint_of
 from nystromformer.data.preprocessing.summary import log_dataset
@@ -38,8 +38,9 @@ from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus,
 from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
 from nystromformer.data.row_files import splits_file, storage_dtype, tokens_file
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
+from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
+from nystromformer.files import FileStamp, sha256_of
 from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,14 @@ log = logging.getLogger(__name__)
 TRAIN = "train"
 _TOKENIZER_STAGE = "tokenizer"
 _TRAINING_CHARACTERS = 10**9
-_RESERVED = (MANIFEST_FILE, TOKENIZER_FOLDER, PARTS_FOLDER, *map(tokens_file, SPLITS), *map(splits_file, SPLITS))
+_RESERVED = (
+    MANIFEST_FILE,
+    MEMORY_FILE,
+    TOKENIZER_FOLDER,
+    PARTS_FOLDER,
+    *map(tokens_file, SPLITS),
+    *map(splits_file, SPLITS),
+)
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,11 @@ def build_dataset(
             _remove_parts(stages)
             return open_dataset(out).manifest
         stages.unfinish()
-        manifest = _merge(out, settings, parameters, units, outputs)
+        try:
+            manifest = _merge(out, settings, parameters, units, outputs, _tokenizer_stamp(tokenizer))
+        except DamagedPart as error:
+            stages.stamps.remove(error.name)
+            raise
         _remove_parts(stages)
     log_dataset(manifest, mixture.read, time.monotonic() - begin)
     return manifest
@@ -251,8 +263,8 @@ def _training_text(settings: DatasetSettings, mixture: _Mixture) -> Iterator[str
     sample = min(1.0, _TRAINING_CHARACTERS / max(sum(corpus.characters for corpus in mixture.read.values()), 1))
     for choice in mixture.choices:
         name = choice.corpus.name
-        for shard in mixture.read[name].shards:
-            for document in read_documents(mixture.folders[name] / shard):
+        for shard, stamp in mixture.read[name].shards.items():
+            for document in read_documents(mixture.folders[name] / shard, stamp=stamp):
                 chance = int.from_bytes(stable_hash(settings.seed, f"tokenizer\0{document.id}")[:8], "big") / 2**64
                 split, times = choice(document)
                 if split == "train" and times and chance < sample:
@@ -261,7 +273,7 @@ def _training_text(settings: DatasetSettings, mixture: _Mixture) -> Iterator[str
 
 def _units(out: Path, settings: DatasetSettings, mixture: _Mixture, tokenizer: StageOutput) -> dict[str, list[Unit]]:
     """The parts of each corpus."""
-    stamp = tokenizer.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
+    stamp = _tokenizer_stamp(tokenizer)
     units: dict[str, list[Unit]] = {}
     for choice in mixture.choices:
         corpus = choice.corpus.name
@@ -269,11 +281,15 @@ def _units(out: Path, settings: DatasetSettings, mixture: _Mixture, tokenizer: S
         for number, (shard, content) in enumerate(mixture.read[corpus].shards.items()):
             name = f"{corpus}-{number:05d}"
             path = mixture.folders[corpus] / shard
-            work = MakePart(out, name, path, out / TOKENIZER_FOLDER, stamp.sha256, settings.length, choice)
+            work = MakePart(out, name, path, content, out / TOKENIZER_FOLDER, stamp.sha256, settings.length, choice)
             # the run's parameters hold the rest
             fingerprint = fingerprint_of([name, content.sha256, stamp.sha256])
             units[corpus].append(Unit(name, fingerprint, content.size * choice.corpus.passes, work))
     return units
+
+
+def _tokenizer_stamp(tokenizer: StageOutput) -> FileStamp:
+    return tokenizer.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
 
 
 def _merge(
@@ -282,6 +298,7 @@ def _merge(
     parameters: dict[str, Any],
     units: Mapping[str, list[Unit]],
     outputs: Mapping[str, StageOutput],
+    tokenizer: FileStamp,
 ) -> Manifest:
     results = {name: output.result for name, output in outputs.items()}
     totals = {split: _sum([result[split] for result in results.values()]) for split in SPLITS}
@@ -292,9 +309,9 @@ def _merge(
                 f"{number_of(total['documents'], 'document')}, which fill no row of {settings.length}: use more text, "
                 "a smaller --length or another --validation"
             )
-    files = {split: merge_parts(out, split, list(outputs)) for split in SPLITS}
+    files = {split: merge_parts(out, split, outputs) for split in SPLITS}
     splits = {split: SplitManifest(files=files[split], **totals[split]) for split in SPLITS}
-    encoder = load_tokenizer(out / TOKENIZER_FOLDER)
+    encoder = load_tokenizer(out / TOKENIZER_FOLDER, tokenizer.sha256)
     corpora = []
     for corpus in parse_mixture(settings.mixture):
         mine = [results[unit.name] for unit in units[corpus.name]]
@@ -307,7 +324,7 @@ def _merge(
         tokens_dtype=storage_dtype(encoder.get_vocab_size()),
         splits_dtype=storage_dtype(settings.length),
         special=special_tokens(encoder),
-        tokenizer_sha256=sha256_of(out / TOKENIZER_FOLDER / TOKENIZER_FILE),
+        tokenizer_sha256=tokenizer.sha256,
         train=splits["train"],
         validation=splits["validation"],
         seed=settings.seed,

@@ -11,10 +11,12 @@ from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build
 from nystromformer.data.preprocessing.corpora.formats import Format, Rules
 from nystromformer.data.preprocessing.corpora.text import Policy
 from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
-from nystromformer.data.preprocessing.pool import usable_cores
+from nystromformer.data.preprocessing.packing import MAX_LENGTH, MIN_LENGTH
 from nystromformer.data.preprocessing.units import ArraySlice
+from nystromformer.data.tokenizer import MOST_TOKENS
 from nystromformer.errors import UserError
 from nystromformer.flag_groups import with_flag_groups
+from nystromformer.resources import PROCESSES_PER_CORE, most_processes, usable_cores
 
 Documents = Annotated[Path, typer.Option("--out", help="Folder to write the documents to.")]
 
@@ -24,7 +26,14 @@ class WorkFlags:
     """How a command goes about its work; for `with_flag_groups`."""
 
     workers: Annotated[
-        int, typer.Option("--workers", min=1, help="Processes to use; the result does not depend on their number.")
+        int,
+        typer.Option(
+            "--workers",
+            min=1,
+            max=most_processes(),
+            help="Processes to use; the result does not depend on their number. At most "
+            f"{PROCESSES_PER_CORE} for each core.",
+        ),
     ] = usable_cores()
     array_index: Annotated[
         int | None,
@@ -138,7 +147,10 @@ def dataset_command(
 
     @with_flag_groups
     def preprocess(
-        length: Annotated[int, typer.Option("--length", help="Tokens of a row, special tokens included.")] = usual,
+        length: Annotated[
+            int,
+            typer.Option("--length", min=MIN_LENGTH, max=MAX_LENGTH, help="Tokens of a row, special tokens included."),
+        ] = usual,
         corpora: Annotated[
             Path, typer.Option("--corpora", help="Folder that holds <name>/unified of every corpus.")
         ] = folder,
@@ -159,7 +171,10 @@ def dataset_command(
             ),
         ] = "roberta-base",
         vocab_size: Annotated[
-            int, typer.Option("--vocab_size", help="With --tokenizer train: how many tokens it shall have.")
+            int,
+            typer.Option(
+                "--vocab_size", max=MOST_TOKENS, help="With --tokenizer train: how many tokens it shall have."
+            ),
         ] = 50265,
         tokenizer_limit: Annotated[
             int | None,

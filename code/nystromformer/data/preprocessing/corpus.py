@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nystromformer.bounded import json_problem, read_lines
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile
 
+MAX_LINE = 1 << 24
+"""Bytes of a line of text, which is held in memory."""
 _FIELDS = '{"id": text, "group": text, "sentences": [text, ...]}'
 
 
@@ -63,21 +66,27 @@ def write_documents(path: Path, documents: Iterable[Document]) -> FileStamp:
     return file.stamp
 
 
-def read_documents(path: Path, progress: Callable[[int], object] = lambda size: None) -> Iterator[Document]:
+def read_documents(
+    path: Path, progress: Callable[[int], object] = lambda size: None, stamp: FileStamp | None = None
+) -> Iterator[Document]:
     """Yield the documents of a JSON lines file, one in memory at a time.
 
     Args:
         progress: called with the bytes of each line, before its document is yielded.
+        stamp: what the file was when it was written, compared with what was read when its end is reached.
 
     Raises:
-        UserError: the file is missing, or a line is not a document; it names the file and the line.
+        UserError: the file is missing, a line is too long or not a document (names the file and the line), or the file
+            was changed since it was stamped.
     """
+    digest = hashlib.sha256()
     try:
         file = path.open("rb")
     except OSError as error:
         raise UserError(f"{path}: the corpus cannot be read: {error.strerror}") from error
     with file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(read_lines(file, path, MAX_LINE), start=1):
+            digest.update(line)
             try:
                 document = _parse(line)
             except ValueError as error:
@@ -87,6 +96,11 @@ def read_documents(path: Path, progress: Callable[[int], object] = lambda size: 
                 ) from error
             progress(len(line))
             yield document
+    if stamp is not None and digest.hexdigest() != stamp.sha256:
+        raise UserError(
+            f"{path}: changed since it was made: expected SHA-256 {stamp.sha256} as in corpus.json, found "
+            f"{digest.hexdigest()}. Remove it and start the corpus' preprocess.py again, which makes that file anew."
+        )
 
 
 def _parse(line: bytes) -> Document:
@@ -97,6 +111,8 @@ def _parse(line: bytes) -> Document:
     except json.JSONDecodeError as error:
         cut = "" if line.endswith(b"\n") else "; the line has no end, the file may be cut off"
         raise ValueError(f"not JSON ({error.msg} at column {error.colno}){cut}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"found {json_problem(error)}") from error
     if not isinstance(record, dict):
         raise ValueError(f"found a JSON {type(record).__name__}, not an object")
     document = Document(_text(record, "id"), _text(record, "group"), _sentences(record))

@@ -9,6 +9,7 @@ import inspect
 import io
 import os
 import re
+import signal
 import string
 import sys
 import sysconfig
@@ -21,10 +22,9 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from tqdm import tqdm
-
 from nystromformer.data.preprocessing.corpus import split_sentences, stable_hash
-from nystromformer.data.preprocessing.pool import end_with_parent
+from nystromformer.data.preprocessing.pool import born_deaf, end_with_parent
+from nystromformer.data.preprocessing.progress import counted
 from nystromformer.errors import UserError
 
 # tests have few docstrings and much code; vendored packages are near-copies, which a split by package would leak
@@ -104,7 +104,7 @@ def read_modules(files: Sequence[SourceFile], seed: int, limit_mb: float | None,
     seen: set[bytes] = set()
     characters = 0
     with closing(_read_all(order, workers)) as results:
-        for module in tqdm(results, total=len(order), desc="docstrings", unit="file", disable=None):
+        for module in counted(results, len(order), "docstrings", "file"):
             modules.append(module)
             for docstring in module.docstrings:
                 digest = text_digest(docstring)
@@ -123,7 +123,9 @@ def _read_all(files: Sequence[SourceFile], workers: int) -> Generator[Module]:
     # spawned, not forked: the tokenizers library's threads do not survive a fork
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
     try:
-        yield from pool.map(read_module, files, chunksize=_FILES_PER_BATCH)
+        with born_deaf():
+            modules = pool.map(read_module, files, chunksize=_FILES_PER_BATCH)
+        yield from modules
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -131,6 +133,7 @@ def _read_all(files: Sequence[SourceFile], workers: int) -> Generator[Module]:
 def _begin_worker() -> None:
     # the collector finds nothing in a tree of syntax: parsing takes a quarter less time without it
     gc.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 

@@ -26,7 +26,8 @@ from nystromformer.data.counter import random_uniform
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
 
-MIN_LENGTH = 8
+MIN_LENGTH, MAX_LENGTH = 8, 10**7
+"""Tokens of a row."""
 _CUT_STREAM = 6
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,9 +21,26 @@ from nystromformer.data.preprocessing.rows import RowWriter, encode_documents
 from nystromformer.data.preprocessing.stages import StageOutput
 from nystromformer.data.row_files import splits_file, tokens_file
 from nystromformer.data.tokenizer import load_tokenizer, special_tokens
+from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile
 
 PARTS_FOLDER = "parts"
+
+
+class DamagedPart(UserError):
+    """A part was changed since it was written.
+
+    name: of the part.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        super().__init__(
+            f"{path}: changed since it was written (its SHA-256 is another). It was removed: start the same command "
+            "again, which makes it anew."
+        )
+        self.name = name
+
+
 _REPORT_BYTES = 1 << 18
 _COPY_BYTES = 1 << 20
 
@@ -37,6 +55,7 @@ class MakePart:
     folder: Path
     name: str
     documents: Path
+    stamp: FileStamp
     tokenizer_folder: Path
     tokenizer_sha256: str
     length: int
@@ -69,7 +88,7 @@ class MakePart:
 
     def _chosen(self, splits: deque[str], progress: Callable[[int], object]) -> Iterator[Document]:
         for turn in range(self.choice.corpus.passes):
-            for document in read_documents(self.documents, progress):
+            for document in read_documents(self.documents, progress, self.stamp):
                 split, times = self.choice(document)
                 if turn < times:
                     splits.append(split)
@@ -99,17 +118,31 @@ class _Meter:
 @lru_cache(maxsize=1)
 def _tokenizer(folder: Path, sha256: str) -> Tokenizer:
     """A tokenizer, loaded once in a process; the hash tells one from another in the same place."""
-    return load_tokenizer(folder)
+    return load_tokenizer(folder, sha256)
 
 
-def merge_parts(folder: Path, split: str, names: Sequence[str]) -> dict[str, FileStamp]:
-    """Put the rows of parts one after the other into a split's files; returns their stamps by name."""
+def merge_parts(folder: Path, split: str, outputs: Mapping[str, StageOutput]) -> dict[str, FileStamp]:
+    """Put the rows of parts one after the other into a split's files; returns their stamps by name.
+
+    Raises:
+        DamagedPart: a part is not as it was written.
+    """
     stamps = {}
     for file_of in (tokens_file, splits_file):
         with NewFile(folder / file_of(split)) as merged:
-            for name in names:
-                with (folder / PARTS_FOLDER / file_of(f"{name}.{split}")).open("rb") as part:
-                    while block := part.read(_COPY_BYTES):
-                        merged.write(block)
+            for name, output in outputs.items():
+                file = f"{PARTS_FOLDER}/{file_of(f'{name}.{split}')}"
+                if _copy(folder / file, merged) != output.files[file].sha256:
+                    raise DamagedPart(name, folder / file)
         stamps[file_of(split)] = merged.stamp
     return stamps
+
+
+def _copy(path: Path, target: NewFile) -> str:
+    """Append a file; returns its SHA-256."""
+    digest = hashlib.sha256()
+    with path.open("rb") as part:
+        while block := part.read(_COPY_BYTES):
+            digest.update(block)
+            target.write(block)
+    return digest.hexdigest()

@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.context import SpawnContext
 from typing import Any, Protocol, TypeVar
@@ -31,13 +32,6 @@ class Work(Protocol[_Gives]):
     """A unit of work; it pickles."""
 
     def __call__(self, report: Report) -> _Gives: ...
-
-
-def usable_cores() -> int:
-    """Cores that this process may use, which a scheduler may have set below the machine's."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Stopped(Exception):
@@ -78,10 +72,18 @@ def run_works(
 
 
 def _submit(pool: ProcessPoolExecutor, works: Sequence[Work[Result]]) -> dict[Future[Result], int]:
-    # Ctrl-C goes to the whole group of processes: workers are born deaf to it, and stop when they are told to.
+    with born_deaf():
+        return {pool.submit(_run, index, work): index for index, work in enumerate(works)}
+
+
+@contextmanager
+def born_deaf() -> Iterator[None]:
+    """Ctrl-C goes to the whole group of processes: workers that begin within the block do not hear it, and stop when
+    they are told to.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return {pool.submit(_run, index, work): index for index, work in enumerate(works)}
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -5,13 +5,35 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from types import TracebackType
+from typing import TypeVar
 
 from tqdm import tqdm
 
+from nystromformer.progress import SECONDS_BETWEEN_LINES, WorkDone
+
 log = logging.getLogger(__name__)
 
-_SECONDS_BETWEEN_LINES = 15.0
+_T = TypeVar("_T")
+
+
+def counted(items: Iterable[_T], total: int, label: str, unit: str) -> Iterator[_T]:
+    """The items, and how many of them there were so far: on a bar, or in a line every so often.
+
+    Args:
+        total: how many there will be, if all are taken.
+        label: what is being done.
+        unit: one of them.
+    """
+    shown = sys.stderr.isatty()
+    begin = said = time.monotonic()
+    for number, item in enumerate(tqdm(items, total=total, desc=label, unit=unit, disable=not shown), start=1):
+        yield item
+        if not shown and time.monotonic() - said >= SECONDS_BETWEEN_LINES:
+            said = time.monotonic()
+            left = (said - begin) / number * (total - number)
+            log.info("%s", WorkDone(label, number, total, f"{unit}s", seconds_left=left))
 
 
 class ReadingProgress:
@@ -46,23 +68,19 @@ class ReadingProgress:
         self._tokens += tokens
         if self._bar is not None:
             if self._tokens:
-                self._bar.set_postfix_str(self._rate(), refresh=False)
+                self._bar.set_postfix_str(f"{self._rate() / 1e3:.0f}k {self._counted}/s", refresh=False)
             self._bar.update(size)
-        elif time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
+        elif time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
             log.info("%s", self.line())
 
     def line(self) -> str:
         """Where it stands, in words."""
-        whole = f" of {self._total / 1e6:.1f}" if self._total else ""
-        parts = [f"{self._label}: {self._done / 1e6:.1f}{whole} MB"]
-        if self._tokens:
-            parts.append(self._rate())
         speed = (self._done - self._before) / max(time.monotonic() - self._begin, 1e-9)
-        if speed > 0 and self._total:
-            minutes, seconds = divmod(round(max(self._total - self._done, 0) / speed), 60)
-            parts.append(f"{minutes}:{seconds:02d} left")
-        return ", ".join(parts)
+        left = max(self._total - self._done, 0) / speed if speed > 0 and self._total else None
+        total, rate = self._total / 1e6 or None, self._rate() if self._tokens else None
+        return str(WorkDone(self._label, self._done / 1e6, total, "MB", rate, self._counted, left))
 
-    def _rate(self) -> str:
-        return f"{self._tokens / max(time.monotonic() - self._begin, 1e-9) / 1e3:.0f}k {self._counted}/s"
+    def _rate(self) -> float:
+        """Tokens or words a second."""
+        return self._tokens / max(time.monotonic() - self._begin, 1e-9)

@@ -16,12 +16,15 @@ from typing import Any, TextIO
 
 from filelock import FileLock, Timeout
 
+from nystromformer.data.sealed import unsealed, write_sealed
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, write_json
+from nystromformer.files import FileStamp, sha256_of, write_json
 
 log = logging.getLogger(__name__)
 
 _FOLDER = "stages"
+RUN_FILE = f"{_FOLDER}/run.json"
+"""By which a folder of a run is told."""
 _SECONDS_BETWEEN_TRIES = 0.5
 
 
@@ -39,22 +42,29 @@ class Stamps:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def find(self, name: str, fingerprint: str) -> StageOutput | None:
-        """A stage's output, while its parameters and inputs are the same and its files have the sizes stamped."""
-        stamp = _read(self._file(name))
-        if stamp is None or stamp.get("fingerprint") != fingerprint:
+    def find(self, name: str, fingerprint: str, verify: bool = False) -> StageOutput | None:
+        """A stage's output, while its parameters and inputs are the same and its files have the sizes stamped.
+
+        Args:
+            verify: whether the files' content has to be the stamped one, too.
+        """
+        stamp = self._stamp(name)
+        if stamp is None or stamp[0] != fingerprint:
             return None
-        files = {path: FileStamp(**file) for path, file in stamp["files"].items()}
-        whole = all(_size(self.folder / path) == file.size for path, file in files.items())
-        return StageOutput(files, stamp["result"]) if whole else None
+        output = stamp[1]
+        for path, file in output.files.items():
+            if _size(self.folder / path) != file.size or (verify and sha256_of(self.folder / path) != file.sha256):
+                return None
+        return output
 
     def write(self, name: str, fingerprint: str, output: StageOutput) -> None:
         """Stamp a stage whose files have their final names."""
-        write_json(self._file(name), {"fingerprint": fingerprint, **asdict(output)})
+        write_sealed(self._file(name), {"fingerprint": fingerprint, **asdict(output)})
 
     def remove(self, name: str) -> None:
         """Remove a stage's files, its stamp and its lock."""
-        for path in (_read(self._file(name)) or {}).get("files", ()):
+        stamp = self._stamp(name)
+        for path in stamp[1].files if stamp else ():
             (self.folder / path).unlink(missing_ok=True)
         self._file(name).unlink(missing_ok=True)
         self._lock(name).unlink(missing_ok=True)
@@ -84,6 +94,18 @@ class Stamps:
         finally:
             lock.release()
 
+    def _stamp(self, name: str) -> tuple[str, StageOutput] | None:
+        """A stage's fingerprint and output; None where there is no stamp, or a damaged one."""
+        stamp = _read(self._file(name))
+        if stamp is None:
+            return None
+        try:
+            stamp = unsealed(self._file(name), stamp, "")
+            files = {path: FileStamp(**file) for path, file in stamp["files"].items()}
+            return stamp["fingerprint"], StageOutput(files, dict(stamp["result"]))
+        except (UserError, AttributeError, KeyError, TypeError, ValueError):
+            return None
+
     def _file(self, name: str) -> Path:
         return self.folder / _FOLDER / f"{name}.json"
 
@@ -98,6 +120,9 @@ class Stages:
     stage's stamp, written when its files have their final names. A stamp counts while the stage's parameters and inputs
     are the same and its files have the sizes written in it.
 
+    A run that was not finished is replaced by one with other parameters: what failed shall not stand in the way of the
+    corrected command. A finished one is not.
+
     A shared run lets other processes of the same run in after `share`: these claim its stages one by one through
     `stamps`, and one of them ends the run in `alone`.
 
@@ -110,8 +135,8 @@ class Stages:
         shared: whether other processes of this run may work in the folder at the same time.
 
     Raises:
-        UserError: on entry, if the folder holds a run with other parameters or files of the reserved names that no run
-            made, or if a process is at work in it with which it cannot be shared.
+        UserError: on entry, if the folder holds a finished run with other parameters or files of the reserved names
+            that no run made, or if a process is at work in it with which it cannot be shared.
     """
 
     def __init__(
@@ -133,7 +158,7 @@ class Stages:
         self._overwrite = overwrite
 
     def __enter__(self) -> Stages:
-        run_file = self.folder / _FOLDER / "run.json"
+        run_file = self.folder / RUN_FILE
         if not run_file.exists():
             self._refuse_foreign_files()
         self._locks = ExitStack()
@@ -150,16 +175,17 @@ class Stages:
     def _begin(self, run_file: Path) -> None:
         if self._turn is not None:
             self._wait_for(self._turn, fcntl.LOCK_EX, "another process, which is preparing the run")
-        if run_file.exists() and not self._overwrite:
-            self._refuse_other_run(run_file)
-        if self._shared and run_file.exists() and not self._overwrite:
+        if self._shared and self._goes_on(run_file):
             self._wait_for(self._lock, fcntl.LOCK_SH, "another process, which is ending the run")
         elif not _locked(self._lock, fcntl.LOCK_EX):
             raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it")
-        if run_file.exists() and not self._overwrite:
-            self._refuse_other_run(run_file)
-        else:
+        if not self._goes_on(run_file):
             if run_file.exists():
+                if not self._overwrite:
+                    log.warning(
+                        "%s: an unfinished run with other parameters is replaced:\n%s",
+                        *(self.folder, self._differences(run_file)),
+                    )
                 self._remove_run()
             # replaces an earlier run's at once: without the file, what is left in the folder would be taken for foreign
             write_json(run_file, self._parameters)
@@ -198,7 +224,7 @@ class Stages:
             work: writes files under final names (through `NewFile`) and returns their stamps.
         """
         fingerprint = fingerprint_of([name, dict(parameters), [stamp.sha256 for stamp in inputs]])
-        finished = self.stamps.find(name, fingerprint)
+        finished = self.stamps.find(name, fingerprint, verify=True)
         if finished is not None:
             log.info("%s: found finished", name)
             return finished
@@ -211,23 +237,37 @@ class Stages:
     def _refuse_foreign_files(self) -> None:
         foreign = [name for name in self._reserved if (self.folder / name).exists()]
         # another process may have begun the run just now
-        if foreign and not (self.folder / _FOLDER / "run.json").exists():
+        if foreign and not (self.folder / RUN_FILE).exists():
             raise UserError(
-                f"{self.folder}: {', '.join(foreign)} exist there, but no {_FOLDER}/run.json that says what made them. "
+                f"{self.folder}: {', '.join(foreign)} exist there, but no {RUN_FILE} that says what made them. "
                 "Nothing was changed: choose another --out, or remove them."
             )
 
-    def _refuse_other_run(self, run_file: Path) -> None:
-        there = _read(run_file) or {}
-        if there == self._parameters:
-            return
+    def _goes_on(self, run_file: Path) -> bool:
+        """Whether the folder holds this run, which goes on; another is replaced.
+
+        Raises:
+            UserError: another is finished, and shall not be overwritten.
+        """
+        if self._overwrite or not run_file.exists():
+            return False
+        if _read(run_file) == self._parameters:
+            return True
+        if self._final.exists():
+            raise UserError(
+                f"{self.folder}: holds a run with other parameters:\n{self._differences(run_file)}\n"
+                "Nothing was changed: choose another --out, or give --overwrite to replace that run."
+            )
+        return False
+
+    def _differences(self, run_file: Path) -> str:
+        there = _read(run_file)
+        if there is None:
+            return f"  {run_file} is damaged"
         keys = sorted({*there, *self._parameters})
         differing = [key for key in keys if there.get(key) != self._parameters.get(key)]
-        lines = [f"  {key}: found {there.get(key)!r}, expected {self._parameters.get(key)!r}" for key in differing]
-        raise UserError(
-            f"{self.folder}: holds a run with other parameters:\n"
-            + "\n".join(lines)
-            + "\nNothing was changed: choose another --out, or give --overwrite to replace that run."
+        return "\n".join(
+            f"  {key}: found {there.get(key)!r}, expected {self._parameters.get(key)!r}" for key in differing
         )
 
     def _open_lock(self, name: str) -> TextIO:
@@ -246,7 +286,7 @@ class Stages:
 
     def _identity(self) -> tuple[int, int]:
         """What tells this run from one that replaced it."""
-        run_file = (self.folder / _FOLDER / "run.json").stat()
+        run_file = (self.folder / RUN_FILE).stat()
         return run_file.st_ino, run_file.st_mtime_ns
 
     def _remove_run(self) -> None:
@@ -293,7 +333,7 @@ def _locked(file: TextIO, kind: int) -> bool:
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         value = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from nystromformer.bounded import read_json
+from nystromformer.data.sealed import unsealed, write_sealed
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, write_json
+from nystromformer.files import FileStamp
 from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
@@ -17,6 +20,10 @@ log = logging.getLogger(__name__)
 CORPUS_FILE = "corpus.json"
 FORMAT_VERSION = 2
 """1: groups of books were single documents, next to those of the other split."""
+
+
+_CORPUS_BYTES = 1 << 28
+"""There is a line for each of its files, and for each group of a corpus that has few."""
 
 
 class UnifiedCorpus(BaseModel):
@@ -50,7 +57,7 @@ class UnifiedCorpus(BaseModel):
 
 def write_corpus(folder: Path, corpus: UnifiedCorpus) -> None:
     """Write `corpus.json`, which declares a folder complete."""
-    write_json(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
+    write_sealed(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
 
 
 def read_corpus(folder: Path) -> UnifiedCorpus:
@@ -65,8 +72,10 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
         raise UserError(f"{folder}: expected a corpus in the unified format, found no folder. {how}")
     if not path.is_file():
         raise UserError(f"{path}: no such file: the corpus is unfinished. {how}, which continues where it stopped")
+    record = read_json(path, f"{how} --overwrite", _CORPUS_BYTES)
+    content = unsealed(path, record, f"{how} --overwrite") if isinstance(record, dict) else record
     try:
-        corpus = UnifiedCorpus.model_validate_json(path.read_bytes())
+        corpus = UnifiedCorpus.model_validate_json(json.dumps(content))
         if corpus.format_version != FORMAT_VERSION:
             raise UserError(
                 f"{path}: expected format_version {FORMAT_VERSION}, found {corpus.format_version}, of another version "

@@ -88,6 +88,10 @@ def check_same_run(facts: Mapping[str, Any], group: Group) -> None:
     group.same(**values, dataset=facts["dataset"])
 
 
+_OF_A_RUN = {"config": dict, "tokenizer": str, "dataset": str, "step": int, "epoch": int}
+_SECTIONS = ("model", "pretraining_setting", "gpu_setting")
+
+
 def check_is_of_a_run(content: Mapping[str, Any], source: Path) -> None:
     """Check that a checkpoint has what every run of this project writes.
 
@@ -95,10 +99,18 @@ def check_is_of_a_run(content: Mapping[str, Any], source: Path) -> None:
         UserError: names what it lacks.
     """
     weights = content["model"]
-    absent = [key for key in ("config", "tokenizer", "step", "epoch") if key not in content]
-    if absent or not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
-        lacks = f"without {', '.join(absent)}" if absent else '"model" is not a dict of tensors'
-        raise UserError(f"{source}: not a checkpoint of a run: {lacks}")
+    absent = [key for key in _OF_A_RUN if key not in content]
+    if absent:
+        raise UserError(f"{source}: not a checkpoint of a run: without {', '.join(absent)}")
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise UserError(f'{source}: not a checkpoint of a run: "model" is not a dict of tensors')
+    others = [key for key, kind in _OF_A_RUN.items() if not isinstance(content[key], kind)]
+    if not others:
+        others = [f"config.{key}" for key in _SECTIONS if not isinstance(content["config"].get(key), dict)]
+    if not isinstance(content.get("started_from"), dict | None):
+        others.append("started_from")
+    if others:
+        raise UserError(f"{source}: not a checkpoint of a run: another kind of value than expected at {others[0]}")
 
 
 def check_same_objectives(content: Mapping[str, Any], config: ExperimentConfig, source: Path) -> None:

@@ -4,7 +4,7 @@ What is wrong with config, dataset, tokenizer, checkpoints or device is known wh
 before anything is computed. Each returns one immutable value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
+from nystromformer.data.manifest import SPLITS
+from nystromformer.data.verification import Verification
 from nystromformer.tasks.experiment.checks import (
     check_has_rows_for_baselines,
     check_has_training_rows,
@@ -26,6 +28,7 @@ from nystromformer.tasks.experiment.checks import (
     check_shared_equally,
 )
 from nystromformer.tasks.experiment.folder import Experiment, checkpoint_facts
+from nystromformer.tasks.experiment.room import check_room_to_compute, check_room_to_train
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, say
 from nystromformer.tasks.experiment.start import (
     Pretrained,
@@ -36,7 +39,8 @@ from nystromformer.tasks.experiment.start import (
 )
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.training import Device, Group, choose_device
-from nystromformer.training.checkpoint import check_weights, choose_weights, read_checkpoint
+from nystromformer.training.background import Background
+from nystromformer.training.checkpoint import check_weights, choose_weights, read_weights
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class OpenedPretraining(Opened):
     """A pretraining run: one to begin, or, with a checkpoint, one to go on with."""
 
     dataset: Dataset
+    verification: Background
+    """Of the dataset's rows, where they are not known to be right; no checkpoint is written before it has ended."""
     checkpoint: Saved | None
     """The run's own newest."""
     start: StartWeights | None
@@ -100,22 +106,26 @@ def open_pretraining(
 
     Args:
         dataset_folder: None: config.json's `data_folder`.
-        verify: check the dataset's sha256, too.
+        verify: read and check the dataset's rows before anything else, known to be right or not.
         group: each process calls this.
-        held: gets the lock that keeps other runs out of the folder until it is closed.
+        held: gets the lock that keeps other runs out of the folder until it is closed, and the end of `verification`.
 
     Raises:
         UserError: anything in the folder, the dataset or the checkpoints that does not fit.
     """
     check_shared_equally(experiment.config, group.size)
-    dataset = group.check(lambda: experiment.dataset(dataset_folder, verify and group.local_rank == 0))
+    dataset = group.check(lambda: experiment.dataset(dataset_folder))
     check_has_training_rows(dataset)
+    group.check(lambda: _check_room(experiment, dataset, device, group))
     facts = checkpoint_facts(experiment.config, dataset)
     facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
     check_same_run(facts, group)
     held.enter_context(held_folder(experiment.checkpoints, group))
+    verification = verify_beside(dataset, experiment, SPLITS, group, verify)
+    held.callback(verification.close)
 
     def check(saved: Saved) -> None:
+        check_is_of_a_run(saved.content, saved.path)
         for difference in check_resumable(saved.content, facts, saved.path):
             say(group, "changed since %s: %s", saved.path.name, difference)
 
@@ -125,7 +135,33 @@ def open_pretraining(
     if checkpoint is not None:
         origin = checkpoint.content.get("started_from")
     _say_origin(experiment, checkpoint, origin, group)
-    return OpenedPretraining(experiment, device, group, dataset, checkpoint, start, facts | {"started_from": origin})
+    facts["started_from"] = origin
+    return OpenedPretraining(experiment, device, group, dataset, verification, checkpoint, start, facts)
+
+
+def verify_beside(
+    dataset: Dataset, experiment: Experiment, splits: Sequence[str], group: Group, first: bool = False
+) -> Background:
+    """Begin to verify a dataset's rows while others begin to use them, on each machine once; nothing to do where they
+    are known to be right.
+
+    Args:
+        splits: those that are used.
+        first: verify all of them before anything else, known to be right or not.
+
+    Raises:
+        UserError: a file cannot be read, or is found damaged at once.
+    """
+
+    def begin() -> Background:
+        verification = Verification(dataset, SPLITS if first else splits, experiment.checkpoints)
+        if first and group.local_rank == 0:
+            verification.run(force=True)
+        if first or group.local_rank != 0 or not verification.size:
+            return Background()
+        return Background(lambda stop: verification.run(stop=stop), f"the verification of {dataset.folder}")
+
+    return group.check(begin)
 
 
 def open_scoring(
@@ -133,7 +169,6 @@ def open_scoring(
     dataset_folder: Path | None,
     device: Device,
     wanted: str,
-    verify: bool = False,
     baselines: bool = False,
 ) -> OpenedScoring:
     """Open an experiment to score its checkpoints.
@@ -146,19 +181,22 @@ def open_scoring(
         UserError: no such checkpoint; or one that is damaged, or fits neither config.json nor the dataset's tokenizer;
             or there are no training rows for the baselines.
     """
-    dataset = experiment.dataset(dataset_folder, verify)
+    dataset = experiment.dataset(dataset_folder)
     if baselines:
         check_has_rows_for_baselines(dataset)
-    checkpoints = tuple(choose_weights(experiment.checkpoints, wanted))
+    checkpoints = []
+    chosen_files = choose_weights(experiment.checkpoints, wanted)
+    check_room_to_compute(experiment.config_file, experiment.config.model, device.device)
     with torch.device("meta"):  # sizes are all that is needed
         expected = initial_model(experiment.config).state_dict()
-    for path in checkpoints:
-        content = read_checkpoint(path, mmap=True)
+    for chosen in chosen_files:
+        path, content = read_weights(chosen, mmap=True)
         check_is_of_a_run(content, path)
         check_same_tokenizer(content, dataset, path)
         check_same_objectives(content, experiment.config, path)
         check_weights(expected, content["model"], path)
-    return OpenedScoring(experiment, device, Group(), dataset, checkpoints)
+        checkpoints.append(path)
+    return OpenedScoring(experiment, device, Group(), dataset, tuple(checkpoints))
 
 
 def open_finetuning(
@@ -185,6 +223,20 @@ def open_finetuning(
 
     pretrained, vocabulary = group.check(find)
     return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)
+
+
+def _check_room(experiment: Experiment, dataset: Dataset, device: Device, group: Group) -> None:
+    config = experiment.config
+    batch, rows = config.pretraining_setting.batch_size, config.gpu_setting.inst_per_gpu
+    check_room_to_train(
+        experiment.config_file,
+        config.model,
+        device.device,
+        min(rows, batch // group.size),
+        dataset.length,
+        batch // group.size,
+        group.size if config.gpu_setting.parallel == "fsdp" else 1,
+    )
 
 
 def _say_origin(

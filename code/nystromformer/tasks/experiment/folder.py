@@ -24,6 +24,11 @@ class Experiment:
     """Keys of the model's shape that `--set` gave when the run began, dotted, and their values."""
 
     @property
+    def config_file(self) -> Path:
+        """Where the config was read."""
+        return self.folder / "config.json"
+
+    @property
     def checkpoints(self) -> Path:
         """Where checkpoints and logs are."""
         return self.path(self.config.model_checkpoints)
@@ -32,13 +37,13 @@ class Experiment:
         """A path of config.json: what is under the container's /model, or relative, is in the experiment folder."""
         return _resolved(self.folder, name)
 
-    def dataset(self, folder: Path | None, verify: bool = False) -> Dataset:
+    def dataset(self, folder: Path | None) -> Dataset:
         """The dataset in `folder`, or else in config.json's `data_folder`, checked to fit the model.
 
         Raises:
             UserError: no dataset there, a damaged one, or one that does not fit.
         """
-        dataset = open_dataset(folder or self.path(self.config.data_folder), verify=verify)
+        dataset = open_dataset(folder or self.path(self.config.data_folder))
         model = self.config.model
         check_fits(dataset, max_seq_len=model.max_seq_len, vocab_size=model.vocab_size)
         for index, attention in enumerate(model.attentions):

@@ -12,18 +12,19 @@ from torch import nn
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
+from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import (
     epoch_name,
-    read_checkpoint,
+    mend_weights,
     read_latest,
     remove_leftovers,
     remove_old,
     reopen_epoch,
-    write_missing_weights,
 )
 from nystromformer.training.compile import compile_units
 from nystromformer.training.distributed import distribute
 from nystromformer.training.folder import RunLock
+from nystromformer.training.run_record import kept_record
 
 logger = logging.getLogger(__name__)
 
@@ -104,11 +105,13 @@ def tidy(saved: Saved, settings: TrainingSettings, group: Group) -> None:
 
     def work() -> None:
         remove_leftovers(folder)
-        write_missing_weights(saved.content, saved.path)
+        record = kept_record(folder, saved.content)
+        for path in mend_weights(saved.content, saved.path, record):
+            logger.warning("%s: was damaged: made again from its .cp", path)
         if saved.step < settings.num_steps:
             reopen_epoch(saved.content, saved.path, settings.steps_per_epoch)
         if settings.best_metric is None:  # else the next epoch's end knows which epochs stay
-            remove_old(folder, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
+            remove_old(folder, record, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
 
     group.on_main(work)
 

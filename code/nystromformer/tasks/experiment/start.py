@@ -18,7 +18,8 @@ from nystromformer.tasks.experiment.checks import check_is_of_a_run, check_same_
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import say
 from nystromformer.training import Group
-from nystromformer.training.checkpoint import UnreadableCheckpoint, choose_weights, find_weights, read_checkpoint
+from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint
+from nystromformer.training.checkpoint import choose_weights, find_weights, read_weights
 
 ENCODER = "encoder."
 """How the names of an encoder's weights begin."""
@@ -110,7 +111,7 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
         )
     (path,) = choose_weights(experiment.checkpoints, wanted)
     try:
-        content = read_checkpoint(path)
+        path, content = read_weights(path)
     except UnreadableCheckpoint as error:
         others = ", ".join(str(epoch) for epoch, other in of_epochs.items() if other != path)
         advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"

@@ -15,16 +15,10 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.run import Saved
 from nystromformer.tasks.finetuning.results import RESULT_FILE, EpochMetrics, RunResult, refusal
 from nystromformer.tasks.finetuning.settings import RunSettings
-from nystromformer.training.checkpoint import (
-    epoch_name,
-    find_checkpoints,
-    newest_facts,
-    read_checkpoint,
-    remove_old,
-    weights_of,
-    write_checkpoint,
-)
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import epoch_name, find_checkpoints, newest_facts, remove_old, weights_of
 from nystromformer.training.log import figure, read_log
+from nystromformer.training.run_record import kept_record
 from nystromformer.training.state import Validated, is_history
 
 logger = logging.getLogger(__name__)
@@ -243,7 +237,8 @@ class RunFiles:
             except UserError as error:
                 logger.warning("%s; so no checkpoint of the finished run is removed", error)
                 return
-        remove_old(self.folder, 0, shown | {int(epoch) for epoch in best[:1]} | set(result.unknown_epochs))
+        record = kept_record(self.folder, self.read_weights(result.last.epoch))
+        remove_old(self.folder, record, 0, shown | {int(epoch) for epoch in best[:1]} | set(result.unknown_epochs))
 
     def _make_whole(self, epoch: int) -> None:
         """Make an epoch's weights that are damaged or gone again from its `.cp`.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nystromformer import flags
+from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE, MOST_SEED
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.settings import Sweep, numbers, predict_choice
 
@@ -43,7 +44,7 @@ class FinetuningFlags:
         str,
         typer.Option("--lr", help="Highest learning rate. Several, such as 2e-5,3e-5: try each with each batch size."),
     ] = "3e-5"
-    epoch: Annotated[int, typer.Option("--epoch", min=1, help="Passes over the training examples.")] = 4
+    epoch: Annotated[int, typer.Option("--epoch", min=1, max=MOST, help="Passes over the training examples.")] = 4
     seed: Annotated[
         str,
         typer.Option(
@@ -59,7 +60,10 @@ class FinetuningFlags:
     length: Annotated[
         int | None,
         typer.Option(
-            "--length", min=8, help="Tokens of the longest row that the model sees. Default: config.json's max_seq_len."
+            "--length",
+            min=8,
+            max=MOST,
+            help="Tokens of the longest row that the model sees. Default: config.json's max_seq_len.",
         ),
     ] = None
     pad_to: Annotated[
@@ -67,6 +71,7 @@ class FinetuningFlags:
         typer.Option(
             "--pad_to",
             min=8,
+            max=MOST,
             help="Pad every row to so many tokens. Default: to the longest of its batch, which is faster.",
         ),
     ] = None
@@ -75,13 +80,16 @@ class FinetuningFlags:
         typer.Option(
             "--bucket",
             min=1,
+            max=MOST,
             help="Put examples of similar length into one batch, sorting those of at most so many batches together; "
             "1: do not sort.",
         ),
     ] = 50
     train_rows: Annotated[
         int | None,
-        typer.Option("--train_rows", min=1, help="Train on so many examples only, always the same. Default: on all."),
+        typer.Option(
+            "--train_rows", min=1, max=MOST, help="Train on so many examples only, always the same. Default: on all."
+        ),
     ] = None
     baselines: Annotated[
         bool,
@@ -112,15 +120,20 @@ class FinetuningFlags:
         """
         from nystromformer.tasks.experiment.folder import open_experiment
 
-        return open_experiment(self.model, self.overrides or []), self._sweep()
-
-    def _sweep(self) -> Sweep:
         if self.baselines:
             _check_scikit_learn()
+        return open_experiment(self.model, self.overrides or []), self.sweep()
+
+    def sweep(self) -> Sweep:
+        """What to run.
+
+        Raises:
+            UserError: a flag is wrong.
+        """
         return Sweep(
-            batch_sizes=numbers("--batch_size", self.batch_size, int, 1),
-            learning_rates=numbers("--lr", self.lr, float, 0.0),
-            seeds=numbers("--seed", self.seed, int, 0),
+            batch_sizes=numbers("--batch_size", self.batch_size, int, 1, MOST),
+            learning_rates=numbers("--lr", self.lr, float, LEAST_RATE, MOST_RATE),
+            seeds=numbers("--seed", self.seed, int, 0, MOST_SEED),
             epochs=self.epoch,
             warmup=self.warmup,
             bucket=self.bucket,

@@ -12,6 +12,7 @@ from nystromformer.kept import STRICT
 T = TypeVar("T", int, float)
 Predict = Literal["best", "last"]
 """An epoch: with the highest main metric on the validation data, or the last one."""
+_LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -100,23 +101,24 @@ def predict_choice(text: str) -> Predict:
     raise UserError(f"--predict {text}: expected best (the best epoch on the validation data) or last")
 
 
-def numbers(flag: str, text: str, kind: Callable[[str], T], least: T) -> tuple[T, ...]:
+def numbers(flag: str, text: str, kind: Callable[[str], T], least: T, most: T) -> tuple[T, ...]:
     """The values of a flag that takes a list, such as `8,16,32`.
 
     Raises:
-        UserError: not numbers, one of them twice, or below `least` (for fractions: not above it).
+        UserError: not numbers, one of them twice, or not from `least` to `most`.
     """
     try:
         values: Sequence[T] = [kind(part) for part in text.split(",")]
     except ValueError:
         values = []
-    possible = [value >= least if kind is int else least < value < float("inf") for value in values]
+    possible = [least <= value <= most for value in values]
     twice = [str(value) for value in dict.fromkeys(values) if list(values).count(value) > 1]
     if twice:
         raise UserError(f"{flag} {text}: expected different numbers, found {', '.join(twice)} more than once")
     if not values or not all(possible):
-        bound = f"of at least {least}" if kind is int else f"above {least}"
+        bounds = f"{least:,} to {most:,}" if kind is int else f"{least:g} to {most:g}"
+        shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
         raise UserError(
-            f"{flag}: expected a number {bound}, or several different ones separated by commas, found {text!r}"
+            f"{flag}: expected a number from {bounds}, or several different ones separated by commas, found {shown!r}"
         )
     return tuple(values)

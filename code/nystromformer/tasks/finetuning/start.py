@@ -1,6 +1,6 @@
 """The pretrained encoder that a fine-tuning run begins with."""
 
-import itertools
+import math
 
 import torch
 from torch import nn
@@ -27,12 +27,13 @@ def finetuning_config(
     config = experiment.config
     attentions = config.model.attentions
     for index, attention in enumerate(attentions):
-        lengths = range(1, length + 1) if pad_to is None else (pad_to,)
-        refused = next((n for n in lengths if not attention.accepts_length(n)), None)
-        if refused is not None:
+        # Rows of any length are to be taken, a single token's too, where they are not padded to one.
+        refused = pad_to or 1
+        if not attention.accepts_length(refused):
             # Layers with different numbers of landmarks may have no common length nearby.
-            fitting = (n for n in range(length, 9 * length) if all(other.accepts_length(n) for other in attentions))
-            such_as = "".join(f" (such as --pad_to {n})" for n in itertools.islice(fitting, 1))
+            step = math.lcm(*(other.length_step for other in attentions))
+            fitting = -(-length // step) * step
+            such_as = f" (such as --pad_to {fitting})" if fitting < 9 * length else ""
             advice = "add --pad_to with a length that it takes" if pad_to is None else "choose another --pad_to"
             raise UserError(
                 f"{experiment.folder / 'config.json'}: layer {index}'s attention takes no rows of "

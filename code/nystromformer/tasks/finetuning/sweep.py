@@ -4,11 +4,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from signal import Signals
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.door import OpenedFinetuning, open_finetuning
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.room import check_room_to_train
 from nystromformer.tasks.experiment.run import held_folder, say
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
@@ -21,6 +23,7 @@ from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
 from nystromformer.training import Device, Group
 from nystromformer.training.checkpoint import remove_weights
 from nystromformer.training.finite import Diverged
+from nystromformer.training.run_record import read_record
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +101,8 @@ def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -
     if sweep.pad_to is not None and sweep.pad_to < length:
         raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
     config = finetuning_config(experiment, length, tokenizer.get_vocab_size(), sweep.pad_to)
+    # Of the rows' lengths nothing is known yet, but for padded ones; a device takes one at least.
+    check_room_to_train(experiment.config_file, config.model, opened.device.device, 1, sweep.pad_to or 1)
     loading = Loading(
         tokenizer=tokenizer,
         length=length,
@@ -142,8 +147,13 @@ def run_sweep(setup: Setup) -> Finetuned:
         for result in results:
             folder = run_folder(setup, splits, result.run)
             with held_folder(folder, group):
-                group.on_main(partial(remove_weights, folder))
+                group.on_main(partial(_discard_weights, folder))
     return Finetuned(results, diverged=diverged, splits=splits, test=test)
+
+
+def _discard_weights(folder: Path) -> None:
+    if (record := read_record(folder)) is not None:
+        remove_weights(folder, record)
 
 
 def _load(setup: Setup, group: Group) -> Splits:

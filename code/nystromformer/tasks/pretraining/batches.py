@@ -4,7 +4,7 @@ Shapes: B rows, N tokens, K masked positions.
 """
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from nystromformer.data.counter import permute
 from nystromformer.data.dataset import Dataset, Rows
 from nystromformer.data.masking import count_predictions, prepare_rows
 from nystromformer.data.sampler import rows_of_step
+from nystromformer.errors import UserError
 from nystromformer.tasks.pretraining.objectives import OBJECTIVES, checked_labels
 from nystromformer.training import Group, Step
 from nystromformer.training.prefetch import Prefetched
@@ -51,8 +52,12 @@ class RowPreparation:
 
         Args:
             part: which of them are prepared here; the others are only counted.
+
+        Raises:
+            UserError: a row holds what no row can.
         """
         all_tokens, all_splits = np.asarray(rows.tokens[numbers]), np.asarray(rows.splits[numbers])
+        rows.check(numbers, all_tokens, all_splits, self.vocab_size, self.special)
         prepared = prepare_rows(
             all_tokens[part],
             all_splits[part],
@@ -112,6 +117,26 @@ class PretrainingSteps(TorchDataset[Step]):
         return self.preparation(self.rows, numbers, (_TRAIN_STREAM, self.seed, step), ids, self.part)
 
 
+class _Carried(TorchDataset[Step | UserError]):
+    """Steps, or what is wrong with their rows: raised in a worker, it would arrive within the worker's traceback."""
+
+    def __init__(self, steps: PretrainingSteps) -> None:
+        self.steps = steps
+
+    def __getitem__(self, step: int) -> Step | UserError:
+        try:
+            return self.steps[step]
+        except UserError as error:
+            return error
+
+
+def _raised(steps: Iterable[Step | UserError]) -> Iterator[Step]:
+    for step in steps:
+        if isinstance(step, UserError):
+            raise step
+        yield step
+
+
 class ValidationBatches(Sequence[Batch]):
     """The validation rows, masked by their number alone: neither seed, nor batch size, nor epoch changes a mask.
 
@@ -160,14 +185,14 @@ def training_steps(
     if not workers:
         return iter(Prefetched(steps[number].pin_memory() if pinned else steps[number] for number in span))
     loader = DataLoader(
-        steps,
+        _Carried(steps),
         batch_size=None,
         sampler=span,
         num_workers=workers,
         pin_memory=pinned,
         worker_init_fn=_leave_signals_to_the_run,
     )
-    return iter(loader)
+    return _raised(loader)
 
 
 def _leave_signals_to_the_run(worker: int) -> None:

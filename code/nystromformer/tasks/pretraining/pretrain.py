@@ -63,7 +63,8 @@ def _ready(opened: OpenedPretraining, workers: int) -> tuple[Trainer, AbstractCo
     some = pretraining.some_steps(0 if checkpoint is None else checkpoint.step)
     stance = compiled_where_it_pays(layers, pretraining, config, opened.device, group, some, settings.num_steps)
     pretraining.model = placed(model, layers, config, opened.device, group)
-    trainer = Trainer(pretraining, settings, experiment.checkpoints, opened.device, opened.facts, group)
+    where = experiment.checkpoints, opened.device
+    trainer = Trainer(pretraining, settings, *where, opened.facts, group, opened.verification)
     if checkpoint is not None:
         resume(trainer, checkpoint)
     return trainer, torch.compiler.set_stance(stance)

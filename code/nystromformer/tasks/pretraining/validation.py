@@ -1,23 +1,30 @@
 """Scoring the checkpoints of an experiment folder on the validation rows."""
 
 import logging
+import math
+import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from nystromformer.data.manifest import SPLITS
 from nystromformer.errors import UserError
 from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.model import PretrainingModel
+from nystromformer.progress import SECONDS_BETWEEN_LINES, WorkDone
 from nystromformer.tables import Column, aligned
-from nystromformer.tasks.experiment.door import open_scoring
+from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring, verify_beside
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device
-from nystromformer.training.checkpoint import load_weights, read_checkpoint
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.background import Background
+from nystromformer.training.checkpoint import load_weights
 
 logger = logging.getLogger(__name__)
 
@@ -84,26 +91,55 @@ def validate(
         wanted: "last", "all", or an epoch's number.
         num_rows: how many validation rows; None for all.
         baselines: also score the most frequent token and the bigram table.
+        verify: read and check the rows before anything else, known to be right or not; else beside the scoring.
 
     Raises:
-        UserError: no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
+        UserError: damaged rows; no such checkpoint, or one that fits neither config.json nor the dataset's tokenizer.
     """
-    opened = open_scoring(experiment, dataset_folder, device, wanted, verify, baselines)
+    opened = open_scoring(experiment, dataset_folder, device, wanted, baselines)
     dataset = opened.dataset
+    splits = SPLITS if baselines else ("validation",)
+    with closing(verify_beside(dataset, experiment, splits, opened.group, verify)) as verification:
+        result = _scored(opened, num_rows, baselines, verification)
+        verification.require(opened.group)
+    write_validation(result, experiment.checkpoints / RESULTS)
+    return result
+
+
+def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool, verification: Background) -> Validation:
+    experiment, dataset, device = opened.experiment, opened.dataset, opened.device
     scores = []
-    for path in opened.checkpoints:
+    for number, path in enumerate(opened.checkpoints, start=1):
+        if verification.failed:
+            verification.require(opened.group)
         model, content = load_checkpoint(experiment, path, device)
+        report = _ScoringProgress(path.stem, number, len(opened.checkpoints))
         with torch.no_grad(), device.autocast():
-            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows)
+            metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows, report)
         scores.append(Score(path.stem, content["step"], metrics))
         logger.info("%s scored", path.name)
     preparation = RowPreparation(dataset, experiment.config)
     rows = len(dataset.validation) if num_rows is None else min(num_rows, len(dataset.validation))
     masked_tokens = ValidationBatches(dataset.validation, preparation, num_rows).count_predictions()
     guesses = baseline_accuracies(dataset, preparation, num_rows) if baselines else {}
-    result = Validation(rows, masked_tokens, scores, guesses, len(dataset.validation))
-    write_validation(result, experiment.checkpoints / RESULTS)
-    return result
+    return Validation(rows, masked_tokens, scores, guesses, len(dataset.validation))
+
+
+class _ScoringProgress:
+    """Says every so often how many batches of a checkpoint are scored; called with that and how many there are."""
+
+    def __init__(self, name: str, number: int, checkpoints: int) -> None:
+        self._label = name if checkpoints == 1 else f"{name} ({number} of {checkpoints})"
+        self._begin = time.monotonic()
+        self._said = -math.inf  # the first batch is told at once
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._said < SECONDS_BETWEEN_LINES:
+            return
+        self._said = now
+        left = (now - self._begin) / done * (total - done)
+        logger.info("%s", WorkDone(self._label, done, total, "batches", seconds_left=left))
 
 
 def write_validation(result: Validation, path: Path) -> None:

@@ -16,12 +16,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from nystromformer.data.preprocessing.corpus import MAX_LINE
 from nystromformer.data.preprocessing.pool import Report
+from nystromformer.data.preprocessing.stages import RUN_FILE
 from nystromformer.errors import UserError
 
 CHUNK_BYTES = 1 << 24
-MAX_LINE = 1 << 24
-"""Bytes of a line, which is held in memory."""
 _REPORT_BYTES = 1 << 18
 _COMPRESSED = (".bz2", ".gz")
 
@@ -42,7 +42,8 @@ class Chunk:
 def find_files(folder: Path, pattern: str, leave_out: Iterable[Path] = ()) -> list[str]:
     """Names below `folder` of the files that match a pattern, compressed or not, sorted; links are followed.
 
-    Hidden files and what belongs to the project beside the corpus (preprocess.py, README.md) are left out.
+    Hidden files, what belongs to the project beside the corpus (preprocess.py, README.md) and folders of a
+    preprocessing run, which hold what was made of a corpus, are left out.
 
     Raises:
         UserError: the folder is missing.
@@ -68,9 +69,9 @@ def _walk(folder: Path, left_out: set[Path], above: tuple[Path, ...]) -> Iterato
         resolved = path.resolve() if is_folder or path.name in names else path
         if resolved in left_out or resolved in above:
             continue
-        if is_folder:
+        if is_folder and not (path / RUN_FILE).is_file():
             yield from _walk(path, left_out, (*above, resolved))
-        else:
+        elif not is_folder:
             yield path
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
+from nystromformer.bounded import json_problem
 from nystromformer.data.preprocessing.corpora.files import OpenFile
+from nystromformer.data.preprocessing.corpora.plain import HEAD_BYTES, other_format
 from nystromformer.data.preprocessing.corpora.text import Policy, Tally, cut_document, decode, documents_of
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
@@ -213,20 +215,35 @@ _SKIP_LINE = "Remove it, or start anew with --undecodable skip --overwrite to le
 
 
 def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
-    begun = file.begin > 0
-    for offset, line in file.lines():
+    lines = file.lines()
+    if not file.begin:
+        head = _head(lines)
+        if other_format(b"\n".join(line for _, line in head)):
+            offset, line = next((offset, line) for offset, line in head if line.strip())
+            raise _OtherFormat(str(file.error(offset, f"expected {looks}, found {_shown(line)}")))
+        lines = chain(head, lines)
+    for offset, line in lines:
         if b"\0" in line:
             if rules.undecodable == "refuse":
                 raise file.error(offset, f"expected {looks}, found binary data (a NUL byte). {_SKIP_LINE}")
             tally.dropped["line with a NUL byte"] += 1
             continue
-        if not begun and line.strip():
-            begun = True
-            if line.lstrip().startswith((b"<doc ", b'{"', b"<?xml", b"<!DOCTYPE")):
-                raise _OtherFormat(str(file.error(offset, f"expected {looks}, found {_shown(line)}")))
         text = decode(file, offset, line, rules.undecodable, tally)
         if text is not None:
             yield offset, text
+
+
+def _head(lines: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """The first lines of a file, as many as tell its format."""
+    head: list[tuple[int, bytes]] = []
+    size = 0.0
+    for offset, line in lines:
+        head.append((offset, line))
+        # what a blank line holds tells nothing, but takes memory
+        size += len(line.strip()) or 1 / 16
+        if size >= HEAD_BYTES:
+            break
+    return head
 
 
 def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
@@ -254,8 +271,8 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error.msg} at column {error.colno}): the line may be cut off") from None
-    except RecursionError:
-        raise ValueError("not an article: JSON nested too deep") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not an article: {json_problem(error)}") from None
 
 
 def _article_text(record: Any, key: str) -> str:

@@ -9,6 +9,7 @@ of a parquet file, which has no such bound.
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -79,6 +80,10 @@ def unify(
         UserError: the source is missing, empty or not in the corpus' format; the folder is another run's.
     """
     begin = time.monotonic()
+    if not settings.hub and _reads_what_it_writes(source, out, settings.format):
+        raise UserError(
+            f"--out {out}: the corpus itself is there, and its files would be taken for text: choose another"
+        )
     units = _hub_units(out, settings) if settings.hub else _file_units(source, out, settings)
     origin = settings.hub or str(source.resolve())
     parameters = {
@@ -127,6 +132,10 @@ def _file_units(source: Path, out: Path, settings: UnifySettings) -> list[Unit]:
     if not any(unit.size for unit in units):
         raise UserError(f"{source}: expected {format.looks}, found only empty files")
     return units
+
+
+def _reads_what_it_writes(source: Path, out: Path, format: Format) -> bool:
+    return source.resolve() == out.resolve() and fnmatch.fnmatch(shard_name(0), format.pattern)
 
 
 def _state(path: Path) -> tuple[int, int]:

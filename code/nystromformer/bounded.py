@@ -1,0 +1,99 @@
+"""Reading what others wrote: bounded in size, and with a sentence about whatever it is not."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nystromformer.errors import UserError
+
+JSON_BYTES = 1 << 26
+"""The largest JSON file that describes something: manifests and vocabularies have a hundredth of it."""
+
+
+def size_text(size: int) -> str:
+    """A number of bytes for people."""
+    return f"{size / (1 << 20):,.0f} MiB" if size >= 10 << 20 else f"{size:,} bytes"
+
+
+def check_readable(path: Path, limit: int, what: str, advice: str = "") -> None:
+    """Check, without reading, that a path is a regular file of at most `limit` bytes.
+
+    Raises:
+        UserError: it is a folder, FIFO or device, or larger; names the size and the limit.
+        OSError: it is not there, or may not be looked at.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a FIFO, socket or device"
+        raise UserError(_sentence(f"{path}: expected a file, found {kind}", advice))
+    if status.st_size > limit:
+        raise UserError(_sentence(too_large(path, what, status.st_size, limit), advice))
+
+
+def too_large(place: object, what: str, size: int, limit: int) -> str:
+    """What is said of something that is refused by its size."""
+    return f"{place}: expected {what} of at most {size_text(limit)}, found {size_text(size)}"
+
+
+def read_bytes(path: Path, limit: int, what: str, advice: str = "") -> bytes:
+    """The content of a file of at most `limit` bytes; a larger one is refused before it is read.
+
+    Raises:
+        UserError, OSError: as `check_readable`.
+    """
+    check_readable(path, limit, what, advice)
+    with path.open("rb") as file:
+        # it may have grown since
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UserError(_sentence(too_large(path, what, len(content), limit), advice))
+    return content
+
+
+def read_lines(file: BinaryIO, place: object, limit: int, what: str = "lines") -> Iterator[bytes]:
+    """A file's lines with their ends; one of more than `limit` bytes is refused before it is read whole.
+
+    Raises:
+        UserError: names the line.
+    """
+    number = 0
+    while line := file.readline(limit + 1):
+        number += 1
+        if len(line) > limit:
+            raise UserError(f"{place}, line {number}: expected {what} of at most {size_text(limit)}, found a longer")
+        yield line
+
+
+def read_json(path: Path, advice: str = "", limit: int = JSON_BYTES) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        UserError: it is not UTF-8, no JSON, nested too deep, or larger than `limit` bytes; ends in `advice`.
+        OSError: it cannot be read.
+    """
+    content = read_bytes(path, limit, "JSON", advice)
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(_sentence(f"{path}: expected JSON, found {json_problem(error)}", advice)) from None
+
+
+def json_problem(error: ValueError | RecursionError) -> str:
+    """What was found in the place of JSON, from what decoding it raised."""
+    if isinstance(error, RecursionError):
+        return "JSON nested too deep"
+    if isinstance(error, UnicodeDecodeError):
+        return f"the byte 0x{error.object[error.start]:02x} at offset {error.start}, which is not UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"something else at line {error.lineno}, column {error.colno}: {error.msg}"
+    # the decoder's one other error: Python refuses to convert such integers
+    return f"an integer of more than {sys.get_int_max_str_digits():,} digits"
+
+
+def _sentence(problem: str, advice: str) -> str:
+    return f"{problem}. {advice}" if advice else problem

@@ -1,0 +1,92 @@
+"""What no flag of any command may be, whatever it means: checked before the command gets it."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from nystromformer.paths import wrong_path
+
+_LONGEST_SHOWN = 60
+
+
+class CheckedCommand(TyperCommand):
+    """A command whose arguments and flags are not empty, can be written down in UTF-8, and are numbers that others can
+    hold: finite ones, integers of 64 bits. A path is one that a file can have. What is out of a flag's range is told
+    with the range.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # The words as they were typed: an empty path has become the current folder later on.
+        words, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        parameters = {each.name: each for each in self.get_params(ctx)}
+        for name, parameter in parameters.items():
+            for text in _each(words.get(name)):
+                _refuse(_wrong_text(text), text, ctx, parameter)
+        try:
+            rest = super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            parameter = error.param
+            expected = _range(parameter)
+            for text in _each(words.get(getattr(parameter, "name", None))):
+                _refuse(expected, text, ctx, parameter)
+            raise
+        for name, parameter in parameters.items():
+            for value in _each(ctx.params.get(name)):
+                _refuse(_wrong_value(value), value, ctx, parameter)
+        return rest
+
+
+def _refuse(expected: str | None, value: object, ctx: Any, parameter: Any) -> None:
+    if expected:
+        raise typer.BadParameter(f"expected {expected}, found {_shown(value)}", ctx, parameter)
+
+
+def _each(value: object) -> Iterator[object]:
+    yield from value if isinstance(value, list | tuple) else (value,)
+
+
+def _wrong_text(text: object) -> str | None:
+    """What is expected in the place of a word that was typed; None where nothing is wrong with it."""
+    if not isinstance(text, str):
+        return None
+    if not text:
+        return "a value that is not empty"
+    if "\0" in text:
+        return "no NUL characters"
+    return "text in UTF-8" if any("\ud800" <= char <= "\udfff" for char in text) else None
+
+
+def _wrong_value(value: object) -> str | None:
+    """The same of what a word means."""
+    if isinstance(value, Path):
+        return wrong_path(str(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "an integer of 64 bits"
+    return None
+
+
+def _range(parameter: Any) -> str | None:
+    """What a number may be; None of a flag that has no bounds."""
+    least, most = getattr(parameter, "min", None), getattr(parameter, "max", None)
+    if least is None:
+        return None if most is None else f"a number of at most {_number(most)}"
+    return (
+        f"a number of at least {_number(least)}"
+        if most is None
+        else f"a number from {_number(least)} to {_number(most)}"
+    )
+
+
+def _number(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+
+
+def _shown(value: object) -> str:
+    text = ascii(str(value))
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}… of {len(text):,} characters"

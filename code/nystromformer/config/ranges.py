@@ -1,0 +1,31 @@
+"""The ranges of what a config.json may say: all that is sensible, and no slip by orders of magnitude."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from ..paths import wrong_path
+from .messages import ImpossibleError, Problem, quoted
+
+MOST = 10**9
+"""Of a size or a number of steps: products of two of them fit 64 bits."""
+MOST_LAYERS = 10_000
+MOST_ITERATIONS = 1000
+MOST_DROPOUT = 0.95
+"""Past it hardly anything is left."""
+LEAST_RATE, MOST_RATE = 1e-12, 10.0
+"""Of a learning rate."""
+MOST_SEED = 2**63 - 1
+
+Size = Annotated[int, Field(ge=1, le=MOST)]
+Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
+Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
+
+
+def _possible_path(text: str) -> str:
+    if reason := wrong_path(text):
+        raise ImpossibleError([Problem((), f"expected {reason}, found {quoted(text)}")])
+    return text
+
+
+Folder = Annotated[str, Field(min_length=1), AfterValidator(_possible_path)]

@@ -1,0 +1,30 @@
+"""How large a model is, by its config alone: exact for the encoder's weights, a lower bound of what else it takes."""
+
+from .network import ModelConfig
+
+
+def encoder_weights(model: ModelConfig) -> dict[str, int]:
+    """Numbers that the encoder learns, by the part of it: the embeddings of each kind, and the layers."""
+    width, out, hidden = model.embedding_dim, model.transformer_dim, model.transformer_hidden_dim
+    inner = model.num_head * model.head_dim
+    projections = 3 * (out * inner + inner) + inner * out + out
+    feed_forward = out * hidden + hidden + hidden * out + out
+    norms = 2 * 2 * out
+    taps = sum(model.num_head * (attention.conv_kernel_size or 0) for attention in model.attentions)
+    around = (out * width + out if width != out else 0) + 2 * out * (model.embedding_norm + (model.norm == "pre"))
+    return {
+        "word embeddings": model.vocab_size * width,
+        "position embeddings": (model.max_seq_len + model.position_offset) * width,
+        "sentence types": model.num_sen_type * width,
+        "layers": model.num_layers * (projections + feed_forward + norms) + taps + around,
+    }
+
+
+def least_activations(model: ModelConfig, rows: int, length: int) -> int:
+    """Bytes that a training step holds for its backward pass at least: the input of every layer.
+
+    Args:
+        rows: that are computed at once, of `length` tokens each.
+    """
+    bytes_each = 4 if model.mixed_precision is False else 2
+    return model.num_layers * rows * length * model.transformer_dim * bytes_each

@@ -1,0 +1,148 @@
+"""torchrun, that ends with a sentence and a status which tell a stop from a failure.
+
+PyTorch's own ends a stop, a user's mistake and a crash alike: with its traceback, and status 1.
+"""
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+LAUNCHER = "NYSTROM_LAUNCHER"
+"""Environment variable by which processes know the launcher that started them: its process id."""
+
+
+CPP_WARNINGS = "TORCH_CPP_LOG_LEVEL"
+"""Environment variable of PyTorch's, read as it is imported."""
+
+
+MISTAKE = signal.SIGUSR2
+"""What a process sends to its launcher where starting it again would not help."""
+
+
+class Stopped(BaseException):
+    """A signal came before PyTorch was there to be told of it."""
+
+
+class OneSignal:
+    """From now on the first signal that ends programs raises `error`, made of its name and number; others do nothing.
+
+    A scheduler sends its signal to every process and more than once, and what starts a launcher passes it on, too.
+    PyTorch's own handler would leave the wait for the processes at the second one, and them behind.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self.error: type[BaseException] = Stopped
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, MISTAKE):
+            # nohup has SIGHUP ignored.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received is None:
+            self.received = signal.Signals(number)
+            passed_on = signal.SIGTERM if number == MISTAKE else self.received
+            raise self.error(passed_on.name, passed_on)
+
+
+def launch(flags: Sequence[str]) -> int:
+    """Run torchrun with these flags until its processes have ended; returns the exit status.
+
+    That is 0 where all is done, 128 + the signal's number after a stop, and else that of the process that failed first.
+    """
+    signals = OneSignal()
+    try:
+        return _launch(flags, signals)
+    except Stopped:
+        pass
+    except BaseException:
+        # What else comes of a stop says nothing more than that.
+        if signals.received is None:
+            raise
+    assert signals.received is not None
+    if signals.received == MISTAKE:
+        _say("error: the processes cannot do what they were asked to; why stands above")
+        return 2
+    _say(f"stopped by {signals.received.name}: the same command goes on from its last checkpoint, or else anew")
+    return 128 + signals.received
+
+
+def _launch(flags: Sequence[str], signals: OneSignal) -> int:
+    # The launcher's own connections: each one that ends is a page of C++ frames. The processes keep their warnings.
+    before = os.environ.get(CPP_WARNINGS)
+    os.environ[CPP_WARNINGS] = before or "ERROR"
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
+
+    if before is None:
+        del os.environ[CPP_WARNINGS]
+    for name in ("agent.server.api", "rendezvous.dynamic_rendezvous"):
+        logging.getLogger(f"torch.distributed.elastic.{name}").addFilter(_is_no_farewell)
+    # The one error after which PyTorch hands the signal on to the processes, and waits for them.
+    signals.error = SignalException
+    os.environ[LAUNCHER] = str(os.getpid())
+    try:
+        # It shall put its handler where no signal comes that `OneSignal` handles.
+        run.main(["--signals-to-handle", "SIGQUIT", *flags])
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        how = f"exit status {failure.exitcode}" if failure.exitcode > 0 else failure.signal_name()
+        _say(f"error: process {rank} ended with {how}, and the run with it. What it said stands above")
+        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+    except RendezvousError as error:
+        _say(
+            "error: the machines did not meet, or lost each other. Does the same command run on each of them, as many "
+            f"as --nnodes says, and can all reach --rdzv_endpoint? ({_first_line(error)})"
+        )
+        return 1
+    return 0
+
+
+def _is_no_farewell(record: logging.LogRecord) -> bool:
+    """Whether a line of PyTorch's says more than that, with all processes done, another machine's launcher left first.
+
+    For that it shows a traceback.
+    """
+    return not any(
+        words in record.getMessage() for words in ("waiting on exit barrier", "failed to shutdown the rendez")
+    )
+
+
+def tell_launcher(number: int) -> None:
+    """Pass a stop on from one of the processes.
+
+    Where only another machine got the signal, this one's launcher would take the end of its processes for a failure,
+    and start them again.
+    """
+    if _has_launcher():
+        os.kill(os.getppid(), number)
+
+
+def tell_launcher_of_mistake() -> None:
+    """A mistake that all processes know is told by the first one, which has shown it; the others wait to be ended."""
+    if _has_launcher():
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            os.kill(os.getppid(), MISTAKE)
+        else:
+            # The first of them to end would end the one that speaks.
+            time.sleep(10)
+
+
+def _has_launcher() -> bool:
+    return os.environ.get(LAUNCHER) == str(os.getppid())
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _say(text: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

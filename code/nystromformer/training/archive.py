@@ -1,0 +1,316 @@
+"""A checkpoint's file: what `torch.save` writes, and behind it the SHA-256 of all that, which every load verifies.
+
+It is written under a temporary name, synced and renamed: whatever bears its name was whole once. Of what cannot be
+read, only what is proved damaged is called so; a disk that does not answer, or a lack of memory, proves nothing.
+"""
+
+import errno
+import hashlib
+import logging
+import os
+import pickle
+import re
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from nystromformer.errors import UserError
+from nystromformer.files import DISK_FULL, sync_folder
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 2
+"""Of what is written. Format 1 had no checksum and no run's name."""
+_READABLE = (1, FORMAT)
+_TRAILER = re.compile(rb"\nsha256 ([0-9a-f]{64})\n")
+_TRAILER_BYTES = 73
+_CHUNK_BYTES = 1 << 20
+_FOLDER_ATTRIBUTE = 0x10
+"""Of a record in a zip's directory. torch takes a record that has it for a folder, and reads nothing."""
+TEMPORARY = ".tmp"
+STATE = ("model", "optimizer", "scaler", "progress")
+"""What of a checkpoint's content is the run's state; the rest are facts about it, plain data."""
+
+
+class UnreadableCheckpoint(UserError):
+    """A checkpoint file that is proved damaged: an earlier one may serve."""
+
+
+class _Hashing:
+    """A file to write to, hashed on the way."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def write_trailer(self) -> None:
+        self._file.write(f"\nsha256 {self._hash.hexdigest()}\n".encode())
+
+
+def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
+    """Write atomically; what stood at `path` before stays whole until the new file is.
+
+    Raises:
+        UserError: the file cannot be written (a full disk, a missing permission); nothing is left behind.
+    """
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        with temporary.open("wb") as file:
+            hashing = _Hashing(file)
+            torch.save(dict(content), hashing)  # type: ignore[arg-type]  # it has what is needed
+            hashing.write_trailer()
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except (OSError, RuntimeError) as error:
+        temporary.unlink(missing_ok=True)
+        reason = "no space left on the device" if _is_full(error) else str(error).splitlines()[0]
+        raise UserError(
+            f"{path}: the checkpoint could not be written: {reason}. The checkpoints before it are whole: make room "
+            "and start the same command again to go on from the last one."
+        ) from error
+
+
+def read_checkpoint(path: Path, mmap: bool = False) -> dict[str, Any]:
+    """Read a `.cp` or `.model` file; only tensors and plain data are ever loaded.
+
+    One of format 1, which has no checksum, is loaded with a sentence, once its structure is as torch writes it.
+
+    Args:
+        mmap: leave the tensors in the file, which is read for damage all the same.
+
+    Raises:
+        UnreadableCheckpoint: truncated, damaged, or no file at all.
+        UserError: missing, not of this project, of a newer format, a pickle with code in it (refused); or the machine
+            could not read it, which proves nothing of the file.
+    """
+    _check_is_file(path)
+    with _machine_faults(path):
+        is_proved = _has_its_checksum(path)
+        if not is_proved:
+            _check_structure(path)
+        content = _load(path, mmap, is_proved)
+    if content["format"] >= 2 and not is_proved:
+        raise UnreadableCheckpoint(f"{path}: truncated or damaged (its checksum is missing)")
+    # Of several processes one speaks.
+    if not is_proved and os.environ.get("RANK", "0") == "0":
+        logger.warning("%s: of an earlier version, without a checksum: its structure is sound", path)
+    return content
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """What a checkpoint says beside its tensors, which are not read.
+
+    Raises:
+        UnreadableCheckpoint: what is read is damaged.
+        UserError: as of `read_checkpoint`.
+    """
+    _check_is_file(path)
+    with _machine_faults(path):
+        _check_archive(path, _damaged_facts)
+        content = _load(path, mmap=True, is_proved=False)
+        if content["format"] >= 2 and _trailer(path) is None:
+            raise UnreadableCheckpoint(f"{path}: truncated or damaged (its checksum is missing)")
+    return {key: value for key, value in content.items() if key not in STATE}
+
+
+def looks_whole(path: Path) -> bool:
+    """Whether a file ends as a checkpoint does, which one that was cut short does not; nothing else of it is read."""
+    try:
+        _check_is_file(path)
+        with _machine_faults(path):
+            return _trailer(path) is not None or zipfile.is_zipfile(path)
+    except UnreadableCheckpoint:
+        return False
+
+
+def _trailer(path: Path) -> str | None:
+    """The checksum that a file ends with."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - _TRAILER_BYTES))
+        match = _TRAILER.fullmatch(file.read(_TRAILER_BYTES))
+    return match[1].decode() if match else None
+
+
+def _has_its_checksum(path: Path) -> bool:
+    """Whether a file ends with a checksum, which is that of what is before it.
+
+    Raises:
+        UnreadableCheckpoint: it is another one's.
+    """
+    expected = _trailer(path)
+    if expected is None:
+        return False
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        left = os.fstat(file.fileno()).st_size - _TRAILER_BYTES
+        while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
+            digest.update(chunk)
+            left -= len(chunk)
+    if digest.hexdigest() != expected:
+        raise UnreadableCheckpoint(f"{path}: damaged (its content is not what its checksum says)")
+    return True
+
+
+def _check_is_file(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise UnreadableCheckpoint(f"{path}: a link to {os.readlink(path)}, which is not there") from error
+        raise UserError(f"{path}: no such checkpoint") from error
+    except OSError as error:
+        raise _cannot_be_read(path, error) from error
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "no file"
+        raise UnreadableCheckpoint(f"{path}: {kind}, where a checkpoint should be")
+
+
+@contextmanager
+def _machine_faults(path: Path) -> Iterator[None]:
+    """What says nothing of the file itself ends the command with its name."""
+    try:
+        yield
+    except MemoryError as error:
+        raise _no_memory(path) from error
+    except OSError as error:
+        raise _cannot_be_read(path, error) from error
+
+
+def _cannot_be_read(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path}: cannot be read: {error.strerror or error}. Nothing was changed; once the reason is gone, the same "
+        "command goes on from it."
+    )
+
+
+def _no_memory(path: Path) -> UserError:
+    return UserError(
+        f"{path}: not enough memory to read it. Nothing was changed; with more memory the same command goes on from it."
+    )
+
+
+def _load(path: Path, mmap: bool, is_proved: bool) -> dict[str, Any]:
+    """What the file holds.
+
+    Args:
+        is_proved: the file is as it was written, so that nothing that happens now proves it damaged.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. Only "
+            f"checkpoints that this project writes are loaded. ({_first_line(error)})"
+        ) from error
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:
+        if "allocate memory" in str(error):
+            raise _no_memory(path) from error
+        if cause := _machine_error(error):
+            raise cause from error
+        if is_proved:
+            raise UserError(f"{path}: refused: nothing that this project wrote ({_first_line(error)})") from error
+        raise UnreadableCheckpoint(f"{path}: damaged: {_first_line(error)}") from error
+    if not isinstance(content, dict) or "format" not in content or "model" not in content:
+        raise UserError(f'{path}: not a checkpoint of this project: expected a dict with "format" and "model"')
+    if content["format"] not in _READABLE:
+        raise UserError(
+            f"{path}: checkpoint format {content['format']!r:.40}, this version reads formats up to {FORMAT}"
+        )
+    return content
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _check_structure(path: Path) -> None:
+    """Check that a file without a checksum has the records that torch writes, each of the size and sum that it names.
+
+    Raises:
+        UnreadableCheckpoint: it has not.
+    """
+
+    def look(archive: zipfile.ZipFile) -> str | None:
+        for record in archive.infolist():
+            is_plain = record.compress_type == zipfile.ZIP_STORED and record.file_size == record.compress_size
+            if record.is_dir() or record.external_attr & _FOLDER_ATTRIBUTE or not is_plain:
+                return f"{record.filename!r:.80}, which is not stored as torch stores it"
+        names = archive.namelist()
+        if len({name.lower() for name in names}) < len(names):  # torch's reader knows no case
+            return "its directory, which names a record twice"
+        return archive.testzip()
+
+    _check_archive(path, look)
+
+
+def _damaged_facts(archive: zipfile.ZipFile) -> None:
+    """Reads what is not a tensor's bytes, a small part of the file, against its checksum."""
+    for name in archive.namelist():
+        if name.endswith(".pkl"):
+            archive.read(name)
+
+
+def _check_archive(path: Path, look: Callable[[zipfile.ZipFile], str | None]) -> None:
+    """torch.load would give a legacy pickle a chance and does not name a damaged member.
+
+    Args:
+        look: reads the members that matter, and names one that is damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            has_data = any(name.endswith("/data.pkl") for name in archive.namelist())
+            damaged = look(archive) if has_data else "its directory, which names no data.pkl"
+    except zipfile.BadZipFile as error:
+        if _begins_as_pickle(path):
+            raise UserError(
+                f"{path}: refused: a bare pickle, which could run code when loaded; expected a file that torch.save "
+                "wrote (a zip archive)"
+            ) from error
+        raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # which a damaged offset gives
+            raise
+        raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
+    except (EOFError, RuntimeError, ValueError, OverflowError, zlib.error, struct.error) as error:
+        raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
+    if damaged is not None:
+        raise UnreadableCheckpoint(f"{path}: damaged at {damaged}")
+
+
+def _begins_as_pickle(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(1) == b"\x80"
+
+
+def _machine_error(error: BaseException) -> OSError | None:
+    """The error of the machine that torch's own was raised for."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _is_full(error: BaseException) -> bool:
+    cause = _machine_error(error)
+    return cause is not None and cause.errno in DISK_FULL

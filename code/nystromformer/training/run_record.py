@@ -1,0 +1,100 @@
+"""Which checkpoints of a folder are its run's own: each carries the run's id, and so does the folder's `run.json`."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nystromformer.errors import UserError
+from nystromformer.files import write_json
+from nystromformer.training.archive import STATE, read_facts
+
+RECORD = "run.json"
+_FORMAT = 1
+_NOT_OF_ITS_IDENTITY = {"version", "division", "set_by_flag", "run_id"}
+"""Facts that do not tell one run from another."""
+
+
+def id_of(facts: Mapping[str, Any]) -> str:
+    """The id of a run that begins with these facts: equal ones train the same, so that they may share it."""
+    decisive = {key: value for key, value in facts.items() if key not in _NOT_OF_ITS_IDENTITY}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a folder knows of its run."""
+
+    run_id: str
+    adopted: frozenset[str] = frozenset()
+    """Names of checkpoints of an earlier version, which carry no id, that the run went on from."""
+    _known: dict[tuple[str, int, int, int], bool] = field(default_factory=dict, compare=False, repr=False)
+
+    def owns(self, path: Path, facts: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint that says this is one of the run."""
+        run_id = facts.get("run_id")
+        return path.name in self.adopted if run_id is None else run_id == self.run_id
+
+    def is_own(self, path: Path) -> bool:
+        """Whether the file is one of the run, which one that cannot be read never is; read once per content."""
+        try:
+            status = path.stat()
+            key = (path.name, status.st_size, status.st_mtime_ns, status.st_ino)
+            if key not in self._known:
+                self._known[key] = self.owns(path, facts := read_facts(path)) and bears_its_name(path, facts)
+            return self._known[key]
+        except (OSError, UserError):
+            return False
+
+    def write(self, folder: Path) -> None:
+        """Write `run.json`, whole or not at all."""
+        write_json(folder / RECORD, {"format": _FORMAT, "run_id": self.run_id, "adopted": sorted(self.adopted)})
+
+
+def read_record(folder: Path) -> RunRecord | None:
+    """The record of a folder; None where no run of this version began there.
+
+    Raises:
+        UserError: the file is not one of these, or cannot be read.
+    """
+    path = folder / RECORD
+    try:
+        data = json.loads(path.read_bytes())
+        run_id, adopted = data["run_id"], data["adopted"]
+        strings = [run_id, *adopted]
+        if data["format"] != _FORMAT or not run_id or not all(isinstance(item, str) for item in strings):
+            raise ValueError("other keys or values than a record's")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(
+            f"{path}: damaged: expected the id of the folder's run ({error}). Remove it: where all checkpoints of the "
+            "folder are of one run, the next start writes it again."
+        ) from error
+    return RunRecord(run_id, frozenset(adopted))
+
+
+def kept_record(folder: Path, content: Mapping[str, Any]) -> RunRecord:
+    """The record of a folder whose run goes on from a checkpoint of this content; where there is none, one that adopts
+    that checkpoint's id, or, of an earlier version, which has none, all the folder's checkpoints.
+
+    Raises:
+        UserError: the folder's cannot be read.
+    """
+    record = read_record(folder)
+    if record is not None:
+        return record
+    if "run_id" in content:
+        return RunRecord(content["run_id"])
+    names = sorted(path.name for path in folder.glob("cp-*"))
+    return RunRecord(id_of({key: value for key, value in content.items() if key not in STATE}), frozenset(names))
+
+
+def bears_its_name(path: Path, facts: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint has the name that its run gave it: the end of its epoch, or its step."""
+    epoch, step = facts.get("epoch"), facts.get("step")
+    if not isinstance(epoch, int) or not isinstance(step, int):
+        return False
+    return path.stem in (f"cp-{epoch:04d}", f"cp-{epoch:04d}-step-{step:08d}")

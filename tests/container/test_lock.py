@@ -1,0 +1,118 @@
+"""requirements.lock: in step with requirements.txt, complete, and all of it checked by the image."""
+
+import importlib.metadata
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from image_build import instructions, locked
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from small import ROOT
+
+LOCK = ROOT / "requirements.lock"
+HOW = "requirements.lock is older than requirements.txt: `make lock`"
+# Where images run: the Pythons of Ubuntu 24.04 and Debian 12.
+PLACES = [
+    {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": machine}
+    | {"python_version": version, "python_full_version": f"{version}.7", "implementation_name": "cpython"}
+    for version in ("3.11", "3.12")
+    for machine in ("x86_64", "aarch64")
+]
+
+
+def requirements() -> list[Requirement]:
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
+def in_place(name: str, place: dict[str, str]) -> list[Version]:
+    """The versions of a package that the lock installs there."""
+    entries = locked().get(canonicalize_name(name), [])
+    return [Version(e.version) for e in entries if not e.marker or Marker(e.marker).evaluate(place)]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place['python_version']}-{place['platform_machine']}")
+def test_what_is_pinned_is_locked(place: dict[str, str]) -> None:
+    for requirement in requirements():
+        (pin,) = requirement.specifier
+        assert in_place(requirement.name, place) == [Version(pin.version)], f"{requirement}: {HOW}"
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place['python_version']}-{place['platform_machine']}")
+def test_each_package_has_one_version(place: dict[str, str]) -> None:
+    assert [name for name in locked() if len(in_place(name, place)) > 1] == []
+
+
+def test_every_entry_has_the_hashes_of_its_files() -> None:
+    entries = locked()
+    assert len(entries) > len(requirements())
+    bare = [name for name, versions in entries.items() for each in versions if not each.hashes]
+    assert bare == []
+
+
+def test_it_names_no_index() -> None:
+    assert "://" not in LOCK.read_text(encoding="utf-8")
+    assert locked(), "entries alone, no options: another line would be refused"
+
+
+def installed_needs() -> Iterator[tuple[str, Requirement]]:
+    """What each locked package needs, of those that are installed here in that very version."""
+    for name, entries in locked().items():
+        try:
+            here = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if here.version.partition("+")[0] in [each.version for each in entries]:
+            for line in here.requires or ():
+                need = Requirement(line)
+                if need.marker is None or need.marker.evaluate({**PLACES[0], "extra": ""}):
+                    yield name, need
+
+
+def test_what_the_locked_need_is_locked() -> None:
+    needs = list(installed_needs())
+    assert len(needs) > 20
+    for name, need in needs:
+        versions = in_place(need.name, PLACES[0])
+        assert versions, f"{name} needs {need}: {HOW}"
+        assert need.specifier.contains(versions[0], prereleases=True), f"{name} needs {need}, and {versions} is locked"
+
+
+def splitter() -> str:
+    """The program with which the Dockerfile divides the lock."""
+    (run,) = (each.arguments for each in instructions() if "awk" in each.arguments)
+    return run
+
+
+def test_the_dockerfile_divides_it_without_a_loss(tmp_path: Path) -> None:
+    torch, others = tmp_path / "torch.lock", tmp_path / "others.lock"
+    script = splitter().replace("/torch.lock", str(torch)).replace("/others.lock", str(others))
+    subprocess.run(["/bin/sh", "-ec", script.replace("/requirements.lock", str(LOCK))], check=True)
+    assert locked(torch).keys().isdisjoint(locked(others))
+    assert {**locked(torch), **locked(others)} == locked()
+    assert {"torch", "triton", "nvidia-cudnn-cu13", "cuda-toolkit"} <= locked(torch).keys()
+    of_gpus = re.compile(r"torch|triton|cuda-.+|nvidia-.+")
+    assert all(of_gpus.fullmatch(name) for name in locked(torch)), "the rest is installed beside a CPU build, too"
+    assert "torchmetrics" in locked(others)
+    pinned = re.search(r"^torch==[^ ]*", torch.read_text(encoding="utf-8"), re.MULTILINE)
+    assert pinned is not None, "what another index is asked for"
+
+
+def test_the_image_takes_nothing_unlocked() -> None:
+    text = " ".join(each.arguments for each in instructions() if each.name == "RUN")
+    installs = [re.split(r"&&|;|\bfi\b", part)[0] for part in text.split("pip install")[1:]]
+    assert len(installs) == 3
+    for install in installs:
+        assert "--no-deps" in install
+        assert "--require-hashes" in install or "TORCH_INDEX_URL" in install, "another index has builds of its own"
+
+
+def test_a_line_that_is_no_entry_is_told(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("a==1 --hash=md5:00\n")
+    with pytest.raises(ValueError, match="a==1"):
+        locked(tmp_path / "lock")

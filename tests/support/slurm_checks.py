@@ -1,0 +1,278 @@
+"""What the scripts in slurm/ do on a real Slurm: each check tells what it saw, or raises what was wrong."""
+
+import hashlib
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from corpora import WORDS
+from slurm_cluster import Cluster, ClusterError, wait_until
+from small import ROOT, write_dataset, write_experiment
+
+from nystromformer.data.preprocessing.corpora.text import Tally
+from nystromformer.data.preprocessing.corpus import Document, write_documents
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import find_checkpoints
+from nystromformer.training.log import read_log
+
+YOURS = "# Up to here it is yours to edit.\n"
+TOLERANCE = 1e-5
+_UNDER_WAY = 20
+"""Steps after which something happens to a run."""
+_SECONDS = 50.0
+"""How long an uninterrupted run trains. Slurm looks for jobs near their time limit every 30 seconds."""
+_PIECES = 6
+
+
+def edited(name: str, to: Path, *changes: tuple[str, str]) -> Path:
+    """A script of slurm/ as its user edits it: each change a pattern, which matches once in the part that is theirs."""
+    theirs, line, rest = (ROOT / "slurm" / name).read_text().partition(YOURS)
+    assert line, f"slurm/{name} does not say where the user's part ends"
+    for pattern, text in changes:
+        theirs, count = re.subn(pattern, lambda _, text=text: text, theirs, flags=re.MULTILINE)  # type: ignore[misc]
+        assert count == 1, f"slurm/{name}: {pattern!r} matches {count} times"
+    to.write_text(theirs + line + rest)
+    return to
+
+
+@dataclass(frozen=True)
+class Job:
+    """A pretraining job."""
+
+    number: int
+    experiment: Path
+    output: Path
+
+    @property
+    def said(self) -> str:
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    @property
+    def step(self) -> int:
+        """The last step of its log."""
+        log = self.experiment / "model" / "log.jsonl"
+        steps = re.findall(r'"step": (\d+)', log.read_text()) if log.exists() else []
+        return max(map(int, steps), default=0)
+
+
+class Checks:
+    """The checks, in a cluster that runs.
+
+    Args:
+        folder: for their files.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.rows = write_dataset(folder / "rows")
+
+    def all(self) -> dict[str, Callable[[], str]]:
+        """By name."""
+        return {
+            "array of jobs and dependent merge": self.array,
+            "two nodes, uninterrupted": self.uninterrupted,
+            "TERM before the time limit": self.time_limit,
+            "a node that dies": self.lost_node,
+            "scancel": self.cancelled,
+            "a mistake": self.mistake,
+        }
+
+    def array(self) -> str:
+        """The files of an array with its merge are those of one process."""
+        _write_corpus(self.folder / "corpora" / "made-up")
+        flags = f"--corpora {self.folder}/corpora --corpus made-up --length 64 --tokenizer train --vocab_size 400"
+        out = {name: self.folder / f"rows-{name}" for name in ("array", "alone")}
+        script = edited(
+            "preprocess.sbatch",
+            self.folder / "preprocess.sbatch",
+            (r"^flags=.*$", f"flags=({flags} --out {out['array']})"),
+            (r"--output=\S+", f"--output={self.folder}/%x-%j.txt"),
+            (r"--cpus-per-task=\d+ --mem=\d+G", "--cpus-per-task=2 --mem=1G"),
+        )
+        array = self.cluster.submit(f"--array=0-{_PIECES - 2}", str(script))
+        merge = self.cluster.submit(f"--dependency=afterok:{array}", str(script))
+        words = [sys.executable, ROOT / "data-preprocessing/preprocess_data_512.py", *flags.split(), "--workers", "1"]
+        done = subprocess.run([*words, "--out", out["alone"]], capture_output=True, text=True, check=False)
+        _expect(done.returncode == 0, "the command in one process failed", done.stderr)
+        for job in (array, merge):
+            state = self.cluster.wait_for(job)
+            outputs = "\n".join(path.read_text() for path in sorted(self.folder.glob("preprocess-*.txt")))
+            _expect(state == "COMPLETED", f"job {job}: {state}", outputs)
+        alone, together = (_hashes(folder) for folder in (out["alone"], out["array"]))
+        _expect(alone == together, "other files than those of one process", f"{alone}\n{together}")
+        return f"{_PIECES - 1} jobs, {len(alone)} files, sha256 equal to those of one process"
+
+    def uninterrupted(self) -> str:
+        """The run that the others are compared with."""
+        return f"{self.steps} steps, weights {self._weights_alone[1]}"
+
+    def time_limit(self) -> str:
+        """TERM, a checkpoint at that step, again in the queue, the same end."""
+        job = self._submit("limit")
+        self._wait_for_step(job)
+        # So that it has between one and two minutes left, of the two that --signal=TERM@120 asks for.
+        minutes, seconds = (int(n) for n in self.cluster.job(job.number)["RunTime"].split(":")[-2:])
+        self.cluster.control("update", f"JobId={job.number}", f"TimeLimit={minutes + 2 - (seconds == 0)}")
+        wait_until(lambda: self.cluster.job(job.number).get("Restarts") == "1", "the job to be queued again", 150)
+        first = job.said
+        stop = re.findall(r"stopped by SIGTERM after step (\d+)", first)
+        _expect(len(stop) == 1 and "Traceback" not in first, "no orderly stop", first)
+        step = int(stop[0])
+        newest = find_checkpoints(job.experiment / "model")[-1].path
+        content = read_checkpoint(newest)
+        _expect(content["step"] == step == content["progress"]["step"], f"{newest.name} is not of step {step}", first)
+        last = first.strip().splitlines()[-1]
+        _expect(re.search("queues itself again|DUE TO JOB REQUEUE", last) is not None, "its last line", first)
+        self._run_again(job)
+        _expect(f"going on from {newest.name}, step {step} of" in job.said, "did not go on from there", job.said)
+        _expect("Traceback" not in job.said, "a traceback", job.said)
+        return f"stopped after step {step}, went on from {newest.name}; {self._compared(job)}"
+
+    def lost_node(self) -> str:
+        """The job is in the queue until the node is back, and goes on from its last checkpoint."""
+        job = self._submit("lost", minutes_per_checkpoint=0.05)
+        self._wait_for_step(job)
+        wait_until(lambda: find_checkpoints(job.experiment / "model"), "a checkpoint", 60)
+        step = job.step
+        self.cluster.kill_node("n2")
+        wait_until(lambda: self.cluster.job(job.number).get("Restarts") == "1", "the job to be queued again", 120)
+        self.cluster.start_node("n2")
+        self._run_again(job)
+        from_step = re.findall(r"going on from \S+, step (\d+) of", job.said)
+        _expect(bool(from_step), "did not go on from a checkpoint", job.said)
+        return f"n2 killed after step {step}, went on from step {from_step[-1]}; {self._compared(job)}"
+
+    def cancelled(self) -> str:
+        """Whom the user cancels stays away."""
+        job = self._submit("cancelled")
+        self._wait_for_step(job)
+        self.cluster.cancel(job.number)
+        state = self.cluster.wait_for(job.number, 90)
+        _expect(state == "CANCELLED" and self.cluster.job(job.number)["Restarts"] == "0", state, job.said)
+        return f"CANCELLED, not queued again, {len(find_checkpoints(job.experiment / 'model'))} checkpoint"
+
+    def mistake(self) -> str:
+        """Is said once, and the job has failed."""
+        job = self._submit("mistake", rows=self.folder / "nowhere")
+        state = self.cluster.wait_for(job.number, 120)
+        said = re.findall("error: .*expected a dataset folder.*", job.said)
+        _expect(state == "FAILED" and len(said) >= 1 and "Traceback" not in job.said, state, job.said)
+        status = self.cluster.job(job.number)["ExitCode"]
+        _expect(status == "2:0", f"exit status {status}", job.said)
+        return "FAILED with exit status 2, no traceback"
+
+    @cached_property
+    def steps(self) -> int:
+        """As many as take `_SECONDS`, by those of a short run of two processes."""
+        folder = self.folder / "speed"
+        self._write_experiment(folder, steps=120)
+        flags = ["--standalone", "--nproc_per_node", "2", ROOT / "code/run_pretrain.py"]
+        words = [sys.executable, ROOT / "code/torchrun.py", *flags, "--model", folder, "--dataset", self.rows]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        _expect(done.returncode == 0, "the run that measures the speed failed", done.stderr)
+        times = {r["step"]: r["time"] for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "train"}
+        pace = (times[120] - times[20]) / 100
+        return max(400, 100 * round(_SECONDS / pace / 100))
+
+    def _write_experiment(self, folder: Path, steps: int, minutes_per_checkpoint: float = 1000.0) -> None:
+        write_experiment(
+            folder,
+            pretraining_setting__batch_size=16,
+            pretraining_setting__batches_per_report=1,
+            pretraining_setting__batches_per_epoch=steps,
+            pretraining_setting__epoch=1,
+            pretraining_setting__minutes_per_checkpoint=minutes_per_checkpoint,
+        )
+
+    def _submit(self, name: str, rows: Path | None = None, minutes_per_checkpoint: float = 1000.0) -> Job:
+        """A job of two nodes with one process each."""
+        folder = self.folder / name
+        self._write_experiment(folder, self.steps, minutes_per_checkpoint)
+        output = self.folder / f"{name}.txt"
+        script = edited(
+            "pretrain.sbatch",
+            self.folder / f"{name}.sbatch",
+            ("--nodes=4", "--nodes=2"),
+            ("--cpus-per-task=64", "--cpus-per-task=1"),
+            (r"^#SBATCH --gpus-per-node=8\n", ""),
+            (r"--time=\S+", "--time=00:20:00"),
+            (r"--output=\S+", f"--output={output}"),
+            (r"^model=.*$", f"model={folder}"),
+            (r"^dataset=.*$", f"dataset={rows or self.rows}"),
+            (r"^processes=8\b", "processes=1"),
+        )
+        return Job(self.cluster.submit(str(script)), folder, output)
+
+    def _wait_for_step(self, job: Job) -> None:
+        wait_until(lambda: job.step >= _UNDER_WAY or self._has_ended(job), f"step {_UNDER_WAY}", 120)
+        _expect(job.step < self.steps and not self._has_ended(job), "the run has ended already", job.said)
+
+    def _has_ended(self, job: Job) -> bool:
+        return self.cluster.job(job.number)["JobState"] in ("FAILED", "COMPLETED", "TIMEOUT", "CANCELLED")
+
+    def _run_again(self, job: Job) -> None:
+        """Wait for the end of a job that is in the queue again, which Slurm lets wait there for two minutes."""
+        wait_until(lambda: self.cluster.job(job.number)["JobState"] == "PENDING", "the job to be pending", 60)
+        self.cluster.control("update", f"JobId={job.number}", "TimeLimit=20", "StartTime=now")
+        state = self.cluster.wait_for(job.number)
+        _expect(state == "COMPLETED", state, job.said)
+
+    @cached_property
+    def _weights_alone(self) -> tuple[dict[str, torch.Tensor], str]:
+        """The uninterrupted run's weights, and the beginning of their file's sha256."""
+        job = self._submit("alone")
+        state = self.cluster.wait_for(job.number)
+        _expect(state == "COMPLETED", state, job.said)
+        _expect("Traceback" not in job.said, "a traceback", job.said)
+        path = job.experiment / "model" / "cp-0000.model"
+        return read_checkpoint(path)["model"], hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+    def _compared(self, job: Job) -> str:
+        weights = read_checkpoint(job.experiment / "model" / "cp-0000.model")["model"]
+        expected, _ = self._weights_alone
+        _expect(weights.keys() == expected.keys(), "other weights", str(sorted(weights)))
+        difference = max(float((weights[name] - expected[name]).abs().max()) for name in expected)
+        _expect(difference <= TOLERANCE, f"the weights differ by {difference:g}", job.said)
+        return f"weights differ by {difference:g} at the most"
+
+
+def _write_corpus(folder: Path) -> None:
+    """A corpus in several files, so that there are parts to share."""
+    draw, tally, shards = random.Random(0), Tally(), {}
+    (folder / "unified").mkdir(parents=True)
+    for piece in range(_PIECES):
+        documents = [
+            Document(
+                id=f"{piece}-{number}",
+                group=f"{piece}-{number}",
+                sentences=tuple(" ".join(draw.choices(WORDS, k=9)).capitalize() + "." for _ in range(12)),
+            )
+            for number in range(40)
+        ]
+        for document in documents:
+            tally.count(document)
+        shards[shard_name(piece)] = write_documents(folder / "unified" / shard_name(piece), documents)
+    write_corpus(folder / "unified", UnifiedCorpus(name="made-up", settings={}, shards=shards, **tally.as_dict(False)))
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Of a dataset's files, but for the stamps and locks of how it was made."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.relative_to(folder).parts[0] != "stages"
+    }
+
+
+def _expect(holds: bool, what: str, output: str) -> None:
+    """The last lines of the output say why it does not."""
+    if not holds:
+        raise ClusterError(f"{what}\n" + "\n".join(output.splitlines()[-30:]))

@@ -1,0 +1,66 @@
+"""Files on a full disk: the error names the file, and what was there before stays."""
+
+import re
+from pathlib import Path
+
+import pytest
+from small import ROOT
+
+from nystromformer.errors import UserError
+from nystromformer.files import write_figure, write_json, write_text
+from nystromformer.training.log import RunLog
+
+FULL = Path("/dev/full")
+pytestmark = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+
+
+def full_disk(path: Path) -> Path:
+    """A path whose content, on its way there, comes to a full disk."""
+    path.write_text("before")
+    path.with_name(f"{path.name}.tmp").symlink_to(FULL)
+    return path
+
+
+def write_picture(path: Path, text: str) -> None:
+    from matplotlib.figure import Figure
+
+    write_figure(path, Figure(), dpi=20)
+
+
+@pytest.mark.parametrize("write", [write_text, write_json, write_picture])
+def test_the_error_names_the_file(write: object, tmp_path: Path) -> None:
+    path = full_disk(tmp_path / "result.png")
+    with pytest.raises(UserError, match=rf"{path}: no space left on the device"):
+        write(path, "now")  # type: ignore[operator]
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_pictures_are_of_the_kind_that_their_names_say(tmp_path: Path) -> None:
+    for ending, begins in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
+        write_picture(tmp_path / f"picture.{ending}", "")
+        assert (tmp_path / f"picture.{ending}").read_bytes().startswith(begins)
+
+
+def test_the_log_of_a_run_names_its_file(tmp_path: Path) -> None:
+    log = RunLog(tmp_path, 0, 10)
+    log._file.close()
+    log._file = FULL.open("w", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{tmp_path / 'log.jsonl'}: no space left"):
+        log.event("start", 0)
+    with pytest.raises(UserError, match=r"log\.jsonl: no space left"):
+        log.close()
+
+
+def test_all_files_are_written_by_what_names_them() -> None:
+    """Only `files.py`, and who handles the errors, opens a file to write."""
+    exempt = {"files.py", "__main__.py", "log.py", "checkpoint.py", "folder.py", "stages.py"}
+    writes = re.compile(r"\.write_text\(|\.write_bytes\(|\.savefig\(|open\([^)]*[\"'][wax]b?\+?[\"']")
+    lines = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in (ROOT / "code").rglob("*.py")
+        if path.name not in exempt
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if writes.search(line)
+    ]
+    assert not lines

@@ -1,0 +1,37 @@
+"""Ctrl-C in a command's first seconds."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from processes import wait_for
+from small import ROOT, command
+
+SCRIPTS = sorted(
+    [*(ROOT / "code").glob("run_*.py"), ROOT / "code/launch.py", *(ROOT / "data-preprocessing").rglob("*.py")]
+)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_script_is_ready_for_it_before_it_imports_anything(path: Path) -> None:
+    first = next(line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("import", "from")))
+    assert first.startswith("import nystromformer.interrupt ")
+
+
+@pytest.mark.parametrize(
+    ("words", "library"),
+    [
+        (("code/run_glue.py", "--task", "MRPC", "--model", ROOT / "nystrom-tiny-conv"), "_pydantic_core"),
+        (("code/run_glue.py", "--task", "MRPC", "--model", ROOT / "nystrom-tiny-conv"), "libtorch_cpu"),
+        (("data-preprocessing/preprocess_data_512.py", "--workers", 2), "_pydantic_core"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_while_a_library_is_imported(words: tuple[str, ...], library: str, tmp_path: Path) -> None:
+    process = subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    maps = Path(f"/proc/{process.pid}/maps")
+    wait_for(lambda: library in maps.read_text() or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "interrupted\n")

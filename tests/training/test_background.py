@@ -1,0 +1,85 @@
+"""Work beside the training: the first checkpoint waits for it, and its failure ends the run."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from forking import Forked, as_torchrun
+from small import CPU, write_experiment
+
+from nystromformer.errors import UserError
+from nystromformer.model import PretrainingModel
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.run import training_settings
+from nystromformer.tasks.pretraining.trainable import Pretraining
+from nystromformer.training import Group, Trainer, join_group
+from nystromformer.training.background import Background
+
+
+def trainer(experiment: Experiment, dataset_folder: Path) -> Trainer:
+    experiment.checkpoints.mkdir(exist_ok=True)
+    model = PretrainingModel(experiment.config.model, experiment.config.pretraining_setting.objectives)
+    pretraining = Pretraining(model, experiment.config, experiment.dataset(dataset_folder), CPU)
+    return Trainer(pretraining, training_settings(experiment.config), experiment.checkpoints, CPU, {})
+
+
+def test_the_first_checkpoint_waits_and_the_steps_do_not(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path, pretraining_setting__epoch=1)
+    run = trainer(experiment, dataset_folder)
+    seen: list[list[Path]] = []
+
+    def work(stop: threading.Event) -> None:
+        while run.state.step < 10:
+            assert not stop.wait(0.01)
+        stop.wait(0.3)
+        seen.append(list(experiment.checkpoints.glob("cp-*")))
+
+    run.background = Background(work)
+    assert run.run() is None
+    assert seen == [[]]
+    assert [path.name for path in sorted(experiment.checkpoints.glob("cp-*"))] == ["cp-0000.cp", "cp-0000.model"]
+
+
+def test_a_failure_ends_the_run_at_once(tmp_path: Path, dataset_folder: Path) -> None:
+    experiment = write_experiment(tmp_path, pretraining_setting__batches_per_epoch=1000)
+    run = trainer(experiment, dataset_folder)
+
+    def work(stop: threading.Event) -> None:
+        while run.state.step < 2:
+            assert not stop.wait(0.01)
+        raise UserError("the rows are damaged")
+
+    run.background = Background(work)
+    with pytest.raises(UserError, match="the rows are damaged"):
+        run.run()
+    assert run.state.step < 900
+    assert not list(experiment.checkpoints.glob("cp-*"))
+
+
+def test_nobody_waits_for_what_was_closed() -> None:
+    background = Background(lambda stop: stop.wait(60))
+    background.close()
+    background.require(Group())
+    assert not background.failed
+
+
+def test_the_failure_of_one_process_is_everybodys(tmp_path: Path) -> None:
+    """They wait for the slowest, and the work of one of them fails."""
+
+    def work() -> int:
+        with join_group() as group:
+
+            def fail(stop: threading.Event) -> None:
+                stop.wait(0.7)
+                raise UserError("the rows are damaged")
+
+            background = Background(fail if group.rank else None, "the verification")
+            try:
+                background.require(group)
+            except UserError as error:
+                return 3 if str(error) == "process 1: the rows are damaged" else 4
+            return 5
+
+    processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
+    assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text().count("waiting for the end of the verification") == 1

@@ -1,0 +1,235 @@
+"""A folder's run knows its own checkpoints, and no other wins over them or is deleted with them."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import put_in_the_place_of, write_format_1, write_named
+from scripted import Scripted, settings
+from small import CPU
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.experiment.run import newest, resume, tidy
+from nystromformer.training import Group, Trainer
+from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint, write_checkpoint
+from nystromformer.training.checkpoint import choose_weights, read_latest, read_weights
+from nystromformer.training.folder import RunLock
+from nystromformer.training.run_record import RECORD, id_of, read_record
+
+STEPS = 4
+
+
+def start(folder: Path, steps: int = STEPS, facts: dict[str, Any] | None = None, **changes: Any) -> float:
+    """Begin a run of one step an epoch, or go on with it as the commands do; returns its weight at the end."""
+    folder.mkdir(exist_ok=True)
+    wanted = settings(steps, **changes)
+    trainer = Trainer(Scripted([1.0] * steps), wanted, folder, CPU, {"config": {"steps": 4}} | (facts or {}))
+    latest = newest(folder, Group())
+    if latest is not None and latest.ends(wanted.num_steps):
+        tidy(latest, wanted, Group())
+    else:
+        if latest is not None:
+            resume(trainer, latest)
+        trainer.run()
+    return float(read_checkpoint(folder / f"cp-{steps - 1:04d}.model")["model"]["weight"])
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> float:
+    """Two steps, and then all: the learning rate depends on how many there are to be."""
+    start(tmp_path / "whole", steps=2)
+    return start(tmp_path / "whole")
+
+
+def test_a_foreign_checkpoint_does_not_win(tmp_path: Path, expected: float, caplog: pytest.LogCaptureFixture) -> None:
+    start(tmp_path / "other", facts={"config": "another"})
+    start(tmp_path / "run", steps=2)
+    shutil.copy(tmp_path / "other" / "cp-0003.cp", tmp_path / "run" / "cp-9999.cp")
+    foreign = (tmp_path / "run" / "cp-9999.cp").read_bytes()
+    assert choose_weights(tmp_path / "run", "last") == [tmp_path / "run" / "cp-0001.model"]
+    assert [path.name for path in choose_weights(tmp_path / "run", "all")] == ["cp-0000.model", "cp-0001.model"]
+    assert start(tmp_path / "run") == expected
+    assert "cp-9999.cp: of another run than the folder's (run.json): passed over" in caplog.text
+    assert (tmp_path / "run" / "cp-9999.cp.other-run").read_bytes() == foreign, "kept, out of the way"
+
+
+def test_one_of_the_run_under_another_name_does_not_win(tmp_path: Path, expected: float) -> None:
+    start(tmp_path / "run", steps=2)
+    (tmp_path / "run" / "cp-0000.cp").rename(tmp_path / "run" / "cp-9999.cp")
+    assert start(tmp_path / "run") == expected
+    assert (tmp_path / "run" / "cp-9999.cp.renamed").is_file()
+
+
+def test_where_all_are_foreign_nothing_begins_anew(tmp_path: Path) -> None:
+    start(tmp_path / "other", facts={"config": "another"})
+    start(tmp_path / "run", steps=2)
+    for path in (tmp_path / "run").glob("cp-*"):
+        path.unlink()
+    shutil.copy(tmp_path / "other" / "cp-0003.cp", tmp_path / "run")
+    with pytest.raises(UserError, match=r"remove run\.json where they are this folder's after all"):
+        start(tmp_path / "run")
+    (tmp_path / "run" / RECORD).unlink()
+    start(tmp_path / "run")
+
+
+def test_others_are_never_deleted(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    start(other, facts={"config": "another"})
+    start(run, steps=2)
+    for name in ("cp-0000.cp", "cp-0000.model"):
+        shutil.copy(other / name, run / name)
+    kept = {name: (run / name).read_bytes() for name in ("cp-0000.cp", "cp-0000.model")}
+    start(run, keep_epochs=1)
+    assert sorted(path.name for path in run.glob("cp-*")) == [*kept, "cp-0003.cp", "cp-0003.model"]
+    assert {name: (run / name).read_bytes() for name in kept} == kept
+
+
+def test_equal_runs_share_their_id_and_it_stays(tmp_path: Path) -> None:
+    start(tmp_path / "a", facts={"version": "1"})
+    start(tmp_path / "b", facts={"version": "2"})
+    a, b = (read_record(tmp_path / name) for name in "ab")
+    assert a is not None
+    assert a == b
+    start(tmp_path / "a", steps=STEPS + 2, facts={"config": "lengthened"})
+    assert read_record(tmp_path / "a") == a
+    assert read_checkpoint(tmp_path / "a" / "cp-0005.model")["run_id"] == a.run_id
+    assert id_of({"config": 1}) != id_of({"config": 2})
+
+
+def test_a_copy_of_the_checkpoint_alone_goes_on(tmp_path: Path, expected: float) -> None:
+    start(tmp_path / "run", steps=2)
+    (tmp_path / "copy").mkdir()
+    shutil.copy(tmp_path / "run" / "cp-0001.cp", tmp_path / "copy")
+    assert start(tmp_path / "copy") == expected
+    assert read_record(tmp_path / "copy") == read_record(tmp_path / "run")
+
+
+def test_checkpoints_of_two_runs_without_a_record_are_refused(tmp_path: Path) -> None:
+    for number, run_id in enumerate(("one", "two")):
+        write_named(tmp_path / f"cp-000{number}.cp", run_id=run_id)
+    with pytest.raises(UserError, match=r"2 runs and no run.json(.|\n)*one: cp-0000.cp(.|\n)*two: cp-0001.cp"):
+        read_latest(tmp_path, print)
+
+
+def test_a_run_of_an_earlier_version_is_adopted(tmp_path: Path, expected: float) -> None:
+    """One without ids goes on and is tidied; a file without one that comes later is foreign."""
+    run = tmp_path / "run"
+    start(run, steps=2)
+    for path in run.glob("cp-*"):
+        write_format_1(read_checkpoint(path), path)
+    (run / RECORD).unlink()
+    assert start(run, keep_epochs=2) == expected
+    assert sorted(path.name for path in run.glob("cp-*.cp")) == ["cp-0002.cp", "cp-0003.cp"]
+    write_format_1(read_checkpoint(run / "cp-0003.cp") | {"epoch": 9999, "step": 10000}, run / "cp-9999.cp")
+    start(run)
+    assert (run / "cp-9999.cp.other-run").is_file()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', '{"format": 1, "run_id": 3, "adopted": []}'])
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    start(tmp_path / "run", steps=2)
+    (tmp_path / "run" / RECORD).write_text(text)
+    with pytest.raises(UserError, match=r"run\.json: damaged: expected the id(.|\n)* Remove it"):
+        start(tmp_path / "run")
+    (tmp_path / "run" / RECORD).write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"run\.json: damaged"):
+        start(tmp_path / "run")
+    (tmp_path / "run" / RECORD).unlink()
+    start(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "dangling link", "empty zip", "empty"])
+def test_what_stands_in_the_newest_ones_place_is_set_aside(tmp_path: Path, expected: float, kind: str) -> None:
+    start(tmp_path / "run", steps=2)
+    put_in_the_place_of(tmp_path / "run" / "cp-0002.cp", kind)
+    assert start(tmp_path / "run") == expected
+    assert (tmp_path / "run" / "cp-0002.cp").is_file()
+    aside = tmp_path / "run" / "cp-0002.cp.damaged"
+    assert aside.is_symlink() or aside.exists()
+
+
+def test_a_second_damaged_one_does_not_take_the_place_of_the_first(tmp_path: Path) -> None:
+    start(tmp_path / "run", steps=2)
+    for content in (b"first", b"second"):
+        (tmp_path / "run" / "cp-0002.cp").write_bytes(content)
+        read_latest(tmp_path / "run", print)
+    texts = [(tmp_path / "run" / f"cp-0002.cp.damaged{number}").read_bytes() for number in ("", "-2")]
+    assert texts == [b"first", b"second"]
+
+
+def test_a_fault_of_the_machine_condemns_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(tmp_path / "run")
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "load", raising(OSError(5, "Input/output error")))
+        with pytest.raises(UserError, match=r"cp-0003\.cp: cannot be read: Input/output error"):
+            start(tmp_path / "run", steps=STEPS + 1)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
+
+
+def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(tmp_path / "run")
+    monkeypatch.setattr("os.listdir", raising(PermissionError(13, "Permission denied")))
+    with pytest.raises(UserError, match="run: cannot be read: Permission denied"):
+        start(tmp_path / "run")
+
+
+def raising(error: Exception) -> Any:
+    def fail(*args: Any, **options: Any) -> None:
+        raise error
+
+    return fail
+
+
+def test_cut_short_weights_are_made_again_from_the_whole_state(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    start(run)
+    whole = {name: (run / name).read_bytes() for name in ("cp-0001.model", "cp-0003.model")}
+    for name, data in whole.items():
+        (run / name).write_bytes(data[: len(data) // 2])
+    with RunLock(run):
+        path, content = read_weights(run / "cp-0001.model")
+    assert (path.name, content["epoch"]) == ("cp-0001.cp", 1), "where nothing can be written they come from there"
+    start(run)
+    assert {name: (run / name).read_bytes() for name in whole} == whole
+    assert "cp-0001.model: was damaged: made again from its .cp" in caplog.text
+
+
+def test_damaged_weights_are_made_again_for_who_reads_them(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    path = tmp_path / "run" / "cp-0001.model"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
+    assert read_weights(path)[0] == path
+    assert path.read_bytes() == whole
+    path.with_suffix(".cp").unlink()
+    path.write_bytes(b"half")
+    with pytest.raises(UnreadableCheckpoint):
+        read_weights(path)
+
+
+def test_weights_of_another_run_are_not_made_again(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    start(tmp_path / "other", facts={"config": "another"})
+    shutil.copy(tmp_path / "other" / "cp-0001.cp", tmp_path / "run")
+    (tmp_path / "run" / "cp-0001.model").write_bytes(b"half")
+    start(tmp_path / "run")
+    with pytest.raises(UnreadableCheckpoint):
+        read_weights(tmp_path / "run" / "cp-0001.model")
+    assert (tmp_path / "run" / "cp-0001.model").read_bytes() == b"half"
+
+
+def test_names_that_are_no_text_are_no_checkpoints(tmp_path: Path, expected: float) -> None:
+    start(tmp_path / "run", steps=2)
+    strange = bytes(tmp_path / "run") + b"/cp-\xff\xfe.cp"
+    write_checkpoint({}, tmp_path / "x")
+    Path(strange.decode("utf-8", "surrogateescape")).write_bytes((tmp_path / "x").read_bytes())
+    (tmp_path / "run" / "cp-²²²².cp").touch()
+    (tmp_path / "run" / f"cp-{'9' * 200}.cp").touch()
+    assert start(tmp_path / "run") == expected
