@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoints import write_format_1
 from finetuning import copy_of, sweep, write_sst2
 from small import CPU
 
@@ -109,18 +110,14 @@ def place(originals: dict[str, Place], tmp_path: Path) -> Callable[[str], Place]
     return copied
 
 
-def forgetting(path: Path) -> None:
-    """Make a checkpoint one of a version that did not remember its validations."""
-    content = read_checkpoint(path)
-    content["format"] = 1
-    del content["history"]
-    content.get("progress", {}).pop("history", None)
-    write_checkpoint(content, path)
-
-
 def earlier_version(place: Place) -> Place:
+    """The run as a version left it whose checkpoints did not remember their validations."""
     for path in place.run.glob("cp-*"):
-        forgetting(path)
+        content = read_checkpoint(path)
+        del content["history"]
+        content.get("progress", {}).pop("history", None)
+        write_format_1(content, path)
+    (place.run / "run.json").unlink()
     return place
 
 
@@ -358,6 +355,12 @@ def test_emptied_predictions_of_an_earlier_version_are_made_again(place: Callabl
     path.write_bytes(b"")
     assert run.finetune().prediction_stamps.keys() == {f"predictions/{x}.tsv" for x in ("SST-2", "dev", "test")}
     assert path.read_bytes() == whole
+
+
+def test_weights_of_an_earlier_version_are_discarded_too(place: Callable[[str], Place]) -> None:
+    run = earlier_version(place("finished"))
+    run.finetune(discard_weights=True)
+    assert not run.weights
 
 
 def test_where_the_weights_are_gone_damaged_predictions_are_an_error(place: Callable[[str], Place]) -> None:

@@ -16,7 +16,14 @@ from nystromformer.tasks.experiment.run import Saved
 from nystromformer.tasks.finetuning.results import RESULT_FILE, EpochMetrics, RunResult, refusal
 from nystromformer.tasks.finetuning.settings import RunSettings
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
-from nystromformer.training.checkpoint import epoch_name, find_checkpoints, newest_facts, remove_old, weights_of
+from nystromformer.training.checkpoint import (
+    epoch_name,
+    find_checkpoints,
+    newest_facts,
+    remove_old,
+    remove_weights,
+    weights_of,
+)
 from nystromformer.training.log import figure, read_log
 from nystromformer.training.run_record import kept_record
 from nystromformer.training.state import Validated, is_history
@@ -239,6 +246,19 @@ class RunFiles:
                 return
         record = kept_record(self.folder, self.read_weights(result.last.epoch))
         remove_old(self.folder, record, 0, shown | {int(epoch) for epoch in best[:1]} | set(result.unknown_epochs))
+
+    def discard_weights(self) -> None:
+        """Remove all weights that the run wrote."""
+        newest = newest_facts(self.folder)
+        if newest is None:
+            return
+        path, facts = newest
+        try:
+            self.history_in(facts, path)
+        except UserError as error:
+            logger.warning("%s; no weights are removed", error)
+            return
+        remove_weights(self.folder, kept_record(self.folder, facts))
 
     def _make_whole(self, epoch: int) -> None:
         """Make an epoch's weights that are damaged or gone again from its `.cp`.

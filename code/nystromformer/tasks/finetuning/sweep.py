@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from signal import Signals
 
 from nystromformer.errors import UserError
@@ -17,13 +16,11 @@ from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.measured import BASELINES, read_baselines
 from nystromformer.tasks.finetuning.predicted import has_predictions, predict
 from nystromformer.tasks.finetuning.results import RunResult, best_combination
-from nystromformer.tasks.finetuning.run import Setup, exact_shares, run_folder, train
+from nystromformer.tasks.finetuning.run import Setup, exact_shares, files_of, train
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
 from nystromformer.training import Device, Group
-from nystromformer.training.checkpoint import remove_weights
 from nystromformer.training.finite import Diverged
-from nystromformer.training.run_record import read_record
 
 logger = logging.getLogger(__name__)
 
@@ -145,15 +142,10 @@ def run_sweep(setup: Setup) -> Finetuned:
             predict(setup, splits, test, result)
     if sweep.discard_weights:
         for result in results:
-            folder = run_folder(setup, splits, result.run)
-            with held_folder(folder, group):
-                group.on_main(partial(_discard_weights, folder))
+            files = files_of(setup, splits, result.run)
+            with held_folder(files.folder, group):
+                group.on_main(files.discard_weights)
     return Finetuned(results, diverged=diverged, splits=splits, test=test)
-
-
-def _discard_weights(folder: Path) -> None:
-    if (record := read_record(folder)) is not None:
-        remove_weights(folder, record)
 
 
 def _load(setup: Setup, group: Group) -> Splits:
