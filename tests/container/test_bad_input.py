@@ -114,7 +114,9 @@ def test_folders_that_are_no_experiments(refused: Refused, tmp_path: Path, datas
     flags = ("--dataset", dataset_folder)
     assert "nowhere: no such folder, here or in" in refused("pretrain", "nowhere", *flags)
     (tmp_path / "empty").mkdir()
-    assert "config.json: no such file" in refused("pretrain", tmp_path / "empty", *flags)
+    said = refused("pretrain", tmp_path / "empty", *flags)
+    assert "config.json: no such file" in said
+    assert "with the launcher FOLDER alone" in said
     write_experiment(tmp_path / "wrong")
     config = tmp_path / "wrong" / "config.json"
     config.write_text(config.read_text().replace('"num_layers"', '"num_layer"'))
