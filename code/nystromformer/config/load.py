@@ -90,8 +90,8 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         advice = (
-            "create it (copy nystrom-512/config.json, say), or name an experiment's folder: --model FOLDER, or with the "
-            "launcher FOLDER alone"
+            "create it (copy nystrom-512/config.json, say), or name an experiment's folder: --model FOLDER, or "
+            "with the launcher FOLDER alone"
         )
         raise UserError(f"{path}: no such file; {advice}") from None
     except IsADirectoryError:
