@@ -65,7 +65,10 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
         (["--set", "model.num_layers=0"], "model.num_layers"),
         (["--set", "model.layers=2"], "model.layers"),
         (["--set", "x"], "section.key=value"),
-        (["--dataset", "/nowhere"], "/nowhere: no such folder. Make it (`python code/launch.py preprocess 32`"),
+        (
+            ["--dataset", "/nowhere"],
+            "/nowhere: no such folder. Make it (`python code/launch.py preprocess 512 --length 32`",
+        ),
         (["another"], "another"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -86,7 +89,7 @@ def test_flags(refused: Refused, words: Words, flags: list[str], said: str) -> N
         (["--task", "RTE", "--predict", "first"], "--predict"),
         (
             ["--task", "RTE", "--device", "gpu"],
-            "--device gpu: expected auto, cpu, cuda or cuda:N; with the launcher, --gpus",
+            "--device gpu: expected auto, cpu, cuda or cuda:N; --gpus says where",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -111,7 +114,9 @@ def test_folders_that_are_no_experiments(refused: Refused, tmp_path: Path, datas
     flags = ("--dataset", dataset_folder)
     assert "nowhere: no such folder, here or in" in refused("pretrain", "nowhere", *flags)
     (tmp_path / "empty").mkdir()
-    assert "config.json: no such file" in refused("pretrain", tmp_path / "empty", *flags)
+    said = refused("pretrain", tmp_path / "empty", *flags)
+    assert "config.json: no such file" in said
+    assert "with the launcher FOLDER alone" in said
     write_experiment(tmp_path / "wrong")
     config = tmp_path / "wrong" / "config.json"
     config.write_text(config.read_text().replace('"num_layers"', '"num_layer"'))
@@ -321,6 +326,16 @@ def test_another_launcher_is_faster(
     said = launch.refused(*words)
     assert "pretrain is running already, in the container small-pretrain. `launch.py logs -f" in said
     assert fake.started == ["small-pretrain"]
+
+
+def test_another_launcher_queues_it_first(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
+    def queue_it() -> None:
+        fake.add("small-pretrain.waiting", home, status="created", labels={QUEUE_LABEL: WAITING})
+
+    fake.when("POST", "/containers/create", queue_it)
+    said = launch.refused("queue", *words[1:], "--gpus", "0")
+    assert "small: waits in the queue already, as small-pretrain.waiting" in said
+    assert fake.names == ["small-pretrain.waiting"]
 
 
 def test_another_launcher_fails_meanwhile(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:

@@ -67,9 +67,9 @@ def test_a_start(
         "POST start",
     ]
     assert said.out == (
-        "small-pretrain: started on GPU 0\n"
-        f"its log is {home / 'pretrain.txt'}; `launch.py logs -f small-pretrain` follows it, `launch.py stop "
-        "small-pretrain` ends it\n"
+        "small-pretrain: starting on GPU 0\n"
+        f"small-pretrain: started; its log is {home / 'pretrain.txt'}\n"
+        "`launch.py logs -f small-pretrain` follows it, `launch.py stop small-pretrain` ends it\n"
     )
 
 
@@ -182,6 +182,7 @@ def test_what_fails_at_once_says_why_and_is_gone(
     writes_when_started(fake, home, "error: no such thing\n")
     fake.plans["small-pretrain"] = (0, exit_code)
     said = launch(*words, status=exit_code)
+    assert "started" not in said.out
     assert said.err == f"error: small-pretrain failed ({exit_code}):\nerror: no such thing\n"
     assert fake.names == []
 
@@ -207,7 +208,7 @@ def test_what_somebody_stops_at_once_can_be_resumed(fake: FakeEngine, launch: La
 
 def test_what_is_done_at_once(fake: FakeEngine, launch: Launcher, words: Words) -> None:
     fake.plans["small-pretrain"] = (0, 0)
-    assert launch(*words, "--gpus", "none").out == "small-pretrain: started\nsmall-pretrain: done\n"
+    assert launch(*words, "--gpus", "none").out == "small-pretrain: starting\nsmall-pretrain: done\n"
     assert fake.names == ["small-pretrain"], "for `ps --all` and its log"
 
 
@@ -332,7 +333,7 @@ def test_resume(fake: FakeEngine, launch: Launcher, words: Words) -> None:
     launch(*words, "--gpus", "0")
     launch("stop", "small")
     fake.requests.clear()
-    assert launch("resume", "small").out.startswith("small-pretrain: started on GPU 0\n")
+    assert launch("resume", "small").out.startswith("small-pretrain: starting on GPU 0\n")
     assert fake.names == ["small-pretrain"]
     assert [change.rsplit("/", 1)[1] for change in fake.changes] == ["start"], "the same container"
 

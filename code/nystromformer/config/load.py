@@ -105,7 +105,10 @@ def _read(path: Path) -> str:
         # Editors on Windows may put a byte order mark first.
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        advice = "create it (copy nystrom-512/config.json, say), or name the folder of an experiment"
+        advice = (
+            "create it (copy nystrom-512/config.json, say), or name an experiment's folder: --model FOLDER, or "
+            "with the launcher FOLDER alone"
+        )
         raise UserError(f"{path}: no such file; {advice}") from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1

@@ -199,7 +199,7 @@ def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
         before: bytes of its log from earlier starts.
         is_new: whether its container was made just now, and is of no use if it cannot run.
     """
-    typer.echo(f"{job.name}: started" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
+    typer.echo(f"{job.name}: starting" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
     with _runs_on_if_interrupted(job):
         job = control.settle(
             engine,
@@ -217,7 +217,8 @@ def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
         typer.echo(f"{job.name}: done")
         return
     log = job.output_path if engine.is_local and job.output_path is not None else "the container"
-    typer.echo(f"its log is {log}; `launch.py logs -f {job.name}` follows it, `launch.py stop {job.name}` ends it")
+    typer.echo(f"{job.name}: started; its log is {log}")
+    typer.echo(f"`launch.py logs -f {job.name}` follows it, `launch.py stop {job.name}` ends it")
 
 
 def _follow(engine: Engine, job: Job, lines: int | None = None, begin: int = 0) -> None:

@@ -14,8 +14,10 @@ from nystromformer.errors import UserError
 
 _MOST_LINKS = 200
 """Each is a mount, of which engines and kernels take some hundreds."""
-_CONTAINERS_OWN = ("/bin", "/code", "/dev", "/etc", "/home/nystrom", "/lib", "/opt/venv", "/proc", "/run", "/sbin")
-_CONTAINERS_OWN += ("/sys", "/usr/bin", "/usr/lib", "/usr/local", "/var/lib")
+_CONTAINERS_OWN = (
+    *("/bin", "/code", "/dev", "/etc", "/home/nystrom", "/lib", "/opt/venv", "/proc", "/run", "/sbin", "/sys"),
+    *("/usr/bin", "/usr/lib", "/usr/local", "/var/lib"),
+)
 _NOTHING_BELOW = ("/code", "/dev", "/proc", "/sys")
 
 

@@ -103,7 +103,11 @@ def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[Gpus]) -> 
             }
             waiting = replace(spec.labelled(**labels), name=f"{spec.name}.{WAITING}", restart="no")
             with clear_errors(f"queueing {spec.name}", spec.image):
-                made.append(waiting.create(engine.api))
+                try:
+                    made.append(waiting.create(engine.api))
+                except APIError:
+                    refuse_active(spec, find_jobs(engine))  # another launcher may have been faster
+                    raise
     except BaseException:
         for each in made:
             engine.api.remove_container(each, force=True)

@@ -139,7 +139,8 @@ class _Connection(urllib3.connection.HTTPConnection):
         ours, theirs = socket.socketpair()
         with theirs:
             program = (*_IGNORING_INTERRUPTS, *self._target.argv)
-            self._ssh = subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=self._said)
+            end = theirs.fileno()
+            self._ssh = subprocess.Popen(program, stdin=end, stdout=end, stderr=self._said)
         self.sock = _ReadingNoFurther(fileno=ours.detach())
         self.sock.settimeout(self.timeout)
 
@@ -180,5 +181,5 @@ class _ReadingNoFurther(socket.socket):
     """docker-py reads streams from the bare socket, and would miss what a buffer took along with an answer's head: on
     the way through ssh both often arrive together."""
 
-    def makefile(self, mode: str = "r", buffering: int | None = None, **settings: Any) -> Any:
-        return super().makefile(mode, 1 if mode == "rb" else buffering, **settings)
+    def makefile(self, *mode: Any, **settings: Any) -> Any:
+        return super().makefile("rb", 1)  # http.client wants nothing else
