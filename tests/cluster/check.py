@@ -30,6 +30,8 @@ def main() -> int:
     parser.add_argument("--only", metavar="WORD", default="", help="only the checks whose names hold this word")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.record and arguments.only:
+        parser.error("--record is of all checks: not with --only")
     if arguments.inside:
         return check(arguments.inside, arguments.only, arguments.record)
     if not can_start():
@@ -67,13 +69,14 @@ def check(folder: Path, only: str, record: bool) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process outside ends this one
     begin, rows = time.monotonic(), []
     with Cluster(folder, ROOT) as cluster:
+        version = cluster.version()
         (folder / "checks").mkdir()
         for name, run in Checks(cluster, folder / "checks").all().items():
             if only in name:
                 rows.append(_row(name, run))
     _show(rows)
     if record:
-        _write(rows, time.monotonic() - begin)
+        _write(rows, time.monotonic() - begin, version)
     return 0 if rows and all(row["passed"] for row in rows) else 1
 
 
@@ -103,14 +106,13 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _write(rows: list[dict[str, Any]], seconds: float) -> None:
+def _write(rows: list[dict[str, Any]], seconds: float, slurm: str) -> None:
     from nystromformer.machine import machine_facts
 
-    version = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=False).stdout.split()[-1]
     facts = machine_facts()
     record = {
         "command": "make cluster CLUSTER_FLAGS=--record",
-        "machine": {key: facts[key] for key in ("processor", "device", "torch", "python")} | {"slurm": version},
+        "machine": {key: facts[key] for key in ("processor", "device", "torch", "python")} | {"slurm": slurm},
         "date": facts["date"],
         "commit": facts["commit"],
         "seconds": round(seconds),

@@ -1,7 +1,9 @@
 """What can be told of the scripts for Slurm, and of their check, without Slurm."""
 
+import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -135,6 +137,19 @@ def test_a_refusal_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr(slurm_cluster, "can_start", lambda: False)
     assert run_here(monkeypatch, "tests/cluster/check.py") == 2
     assert capsys.readouterr() == ("", f"{slurm_cluster.NEEDS}\n")
+
+
+def test_the_record_says_how_it_came_about(tmp_path: Path) -> None:
+    program = runpy.run_path(str(ROOT / "tests/cluster/check.py"))
+    program["_write"].__globals__["RECORD"] = tmp_path / "new" / "checks.json"
+    row = {"check": "a", "passed": True, "seconds": 1.0, "seen": "b"}
+    program["_write"]([row], 12.3, "22.05.8")
+    record = json.loads((tmp_path / "new" / "checks.json").read_text())
+    assert record["command"].startswith("make cluster ")
+    assert record["machine"]["slurm"] == "22.05.8"
+    assert {"processor", "torch", "python"} <= set(record["machine"])
+    assert record["commit"]
+    assert (record["seconds"], record["checks"]) == (12, [row])
 
 
 def test_it_names_what_is_needed() -> None:

@@ -168,6 +168,10 @@ class Cluster:
         """What `scontrol` says."""
         return self._run("scontrol", *words)
 
+    def version(self) -> str:
+        """Slurm's."""
+        return self._run("sinfo", "--version").split()[-1]
+
     def cancel(self, job: int) -> None:
         """`scancel`."""
         self._run("scancel", str(job))
