@@ -18,7 +18,12 @@ DeviceName = Annotated[
     str, typer.Option("--device", help="Where to compute: auto (on a GPU if there is one), cpu, cuda or cuda:N.")
 ]
 Verify = Annotated[
-    bool, typer.Option("--verify", help="First check that the dataset's files are as preprocessing left them (sha256).")
+    bool,
+    typer.Option(
+        "--verify",
+        help="First check that the dataset's files are as preprocessing left them (sha256), also those that were "
+        "checked before; else new ones are checked while the work begins.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,

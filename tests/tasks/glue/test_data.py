@@ -208,11 +208,23 @@ def test_bad_files(tmp_path: Path, content: bytes, message: str, skip: bool) -> 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_rte(tmp_path, "entailment")
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, *mode: str) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(UserError, match=r"RTE/train\.tsv: cannot be read: Permission denied"):
+        read_split(task("RTE"), tmp_path, "train")
+
+
+def test_a_line_of_400_mb_is_not_read_whole(tmp_path: Path) -> None:
+    path = put_rte(tmp_path, "entailment")
+    with path.open("ab") as file:
+        file.truncate(400 << 20)  # takes no place on the disk
+    with pytest.raises(UserError, match=r"RTE/train\.tsv, line 3: expected lines of at most 1,048,576 bytes"):
+        read_split(task("RTE"), tmp_path, "train", skip_bad_rows=True)
+    with path.open("ab") as file:
+        file.truncate(2 << 30)
+    with pytest.raises(UserError, match=r"RTE/train\.tsv: expected a GLUE file of at most 1,024 MiB, found 2,048 MiB"):
         read_split(task("RTE"), tmp_path, "train")
 
 

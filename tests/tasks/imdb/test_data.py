@@ -112,6 +112,21 @@ def test_other_names_and_bytes(tmp_path: Path) -> None:
         read_imdb(archive)
 
 
+def test_a_review_of_400_mb_is_not_read(tmp_path: Path) -> None:
+    path = unpacked(tmp_path) / "train/pos/5_8.txt"
+    with path.open("wb") as file:
+        file.truncate(400 << 20)  # takes no place on the disk
+    with pytest.raises(UserError, match=r"5_8\.txt: expected a review of at most 1,048,576 bytes, found 400 MiB"):
+        read_imdb(tmp_path)
+    archive = packed(tmp_path / "a.tar.gz", [member("aclImdb/train/pos/5_8.txt", b"x" * ((1 << 20) + 1))])
+    with pytest.raises(UserError, match=r"train/pos/5_8\.txt: expected a review of at most 1,048,576 bytes"):
+        read_imdb(archive)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=r"5_8\.txt: expected a file, found a FIFO"):
+        read_imdb(tmp_path)
+
+
 def test_cut_off_archives(tmp_path: Path) -> None:
     whole = packed(tmp_path / "a.tar.gz").read_bytes()
     for size in (0, 5, 30, len(whole) // 2, len(whole) - 9, len(whole) - 1):

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from wikihop_files import RECORDS, record, write_records
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
+from nystromformer.tasks.wikihop import records as records_module
 from nystromformer.tasks.wikihop import tokens as tokens_module
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import MARKERS, add_special_tokens, markers
@@ -90,6 +92,52 @@ class TestReading:
         (tmp_path / "train.json").write_text("[" * 200_000)
         with pytest.raises(UserError, match="nested too deep"):
             read_instances(tmp_path / "train.json")
+
+    def test_a_number_that_python_does_not_read(self, tmp_path: Path) -> None:
+        (tmp_path / "train.json").write_text('[{"id": ' + "9" * 5000 + "}]")
+        with pytest.raises(UserError, match=r"train\.json: .*an integer of more than 4,300 digits from character 1"):
+            read_instances(tmp_path / "train.json")
+
+    def test_an_instance_of_400_mb_is_not_read_whole(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with (tmp_path / "train.json").open("wb") as file:
+            file.write(json.dumps(RECORDS)[:-1].encode() + b', {"id": "' + b"x" * (3 << 20))
+            file.truncate(400 << 20)  # takes no place on the disk
+        sizes: list[int] = []
+        real = records_module._Text._decoded
+
+        def decoded(self: Any, block: bytes) -> str:
+            sizes.append(len(block))
+            return real(self, block)
+
+        monkeypatch.setattr(records_module._Text, "_decoded", decoded)
+        monkeypatch.setattr(records_module, "MOST_CHARACTERS", 1 << 21)
+        with pytest.raises(UserError, match=r"train\.json: .*found an item of more than 2,097,152 bytes"):
+            read_instances(tmp_path / "train.json")
+        assert sum(sizes) <= 4 << 20
+
+    @pytest.mark.parametrize("block", [1, 2, 3, 50])
+    def test_blocks_do_not_matter(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+        """Also not for what is said of damage: that is what Python's own reader says of the whole text."""
+        monkeypatch.setattr(records_module, "_BLOCK_BYTES", block)
+        path, draw = tmp_path / "train.json", random.Random(block)
+        values = [{"é": '\\"\U0001f600'}, -1.25e-7, 12, None, "a", [[]], {}]
+        for _ in range(150):
+            items = draw.sample(values, draw.randrange(4))
+            content = json.dumps(items, indent=draw.choice([None, 2]), ensure_ascii=draw.random() < 0.5).encode()
+            at = draw.randrange(len(content))
+            flipped = content[:at] + bytes([content[at] ^ 1 << draw.randrange(8)]) + content[at + 1 :]
+            for damaged in (content, flipped, content[:at]):
+                path.write_bytes(damaged)
+                expected = read_whole(damaged)
+                try:
+                    read: Any = list(records_module.list_items(path, ""))
+                except UserError as error:
+                    read = str(error)
+                if isinstance(expected, list):
+                    assert read == expected
+                else:
+                    assert isinstance(read, str), damaged
+                    assert str(expected) in read or "expected a JSON list of instances, found a" in read
 
     @pytest.mark.parametrize(
         ("records", "message"),
@@ -225,7 +273,9 @@ class TestCache:
         [folder] = caches(tmp_path)
         whole = {path.name: path.read_bytes() for path in folder.iterdir()}
         for name, content in whole.items():
-            for damage in (content[:-3], content + b"\0" * 8, b"", None):
+            flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+            others = [flipped] if name != "manifest.json" else [b"[" * 99_999]
+            for damage in (content[:-3], content + b"\0" * 8, b"", None, *others):
                 if damage is None:
                     (folder / name).unlink()
                 else:
@@ -295,6 +345,16 @@ class TestCache:
     def test_missing_source(self, tmp_path: Path, tokenizer: Tokenizer) -> None:
         with pytest.raises(UserError, match=r"looked for dev\.json"):
             open_tokens(tmp_path / "dev.json", tokenizer, tmp_path / "cache")
+
+
+def read_whole(content: bytes) -> Any:
+    """The value of a text, or where it is damaged."""
+    try:
+        return json.loads(content.decode())
+    except UnicodeDecodeError as error:
+        return f"offset {error.start}:"
+    except json.JSONDecodeError as error:
+        return f"line {error.lineno}, column {error.colno} (character {error.pos:,} of"
 
 
 def caches(tmp_path: Path) -> list[Path]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
+from nystromformer.bounded import read_bytes
 from nystromformer.data.preprocessing.corpus import split_sentences, stable_hash
 from nystromformer.data.preprocessing.pool import born_deaf, end_with_parent
 from nystromformer.data.preprocessing.progress import counted
@@ -32,6 +33,8 @@ _SKIPPED_FOLDERS = frozenset({"test", "tests", "_vendor", "vendor", "site-packag
 _MIN_LETTER_SHARE = 0.6
 _MAX_FOREIGN_SHARE = 0.02
 _FILES_PER_BATCH = 32
+_MOST_BYTES = 1 << 26
+"""Of a file; larger ones are data."""
 _LETTERS = string.ascii_letters.encode()
 
 
@@ -140,9 +143,9 @@ def _begin_worker() -> None:
 def read_module(file: SourceFile) -> Module:
     """Extract and clean the docstrings of one file; a file that cannot be read or parsed gives a problem instead."""
     try:
-        raw = file.path.read_bytes()
+        raw = read_bytes(file.path, _MOST_BYTES, "a Python file")
         text = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0])
-    except (OSError, UnicodeDecodeError, SyntaxError, LookupError):
+    except (OSError, UserError, UnicodeDecodeError, SyntaxError, LookupError):
         return Module(file.id, file.group, problem="unreadable or undecodable file")
     try:
         with warnings.catch_warnings():

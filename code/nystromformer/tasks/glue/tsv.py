@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nystromformer.bounded import check_readable, read_lines
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.glue.catalog import TASKS, GlueSplit, GlueTask
@@ -27,6 +28,10 @@ _HOW_TO_GET = (
     "where there is a network"
 )
 _LONGEST_SHOWN = 60
+_LONGEST_LINE = 1 << 20
+"""Bytes; GLUE's own have a few thousand."""
+_MOST_BYTES = 1 << 30
+"""All of its rows are held in memory; GLUE's largest file has 80 MB."""
 _MAX_SCORE = 5.0
 
 
@@ -140,7 +145,9 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _lines_of(path: Path) -> list[str]:
     with _reading(path):
-        data = path.read_bytes()
+        check_readable(path, _MOST_BYTES, "a GLUE file", "Download it again")
+        with path.open("rb") as file:
+            data = b"".join(read_lines(file, path, _LONGEST_LINE))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

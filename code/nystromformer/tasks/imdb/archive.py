@@ -9,26 +9,28 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from nystromformer.bounded import too_large
 from nystromformer.errors import UserError
 
 _BLOCK_BYTES = 1 << 20
 
 
 def archive_files(
-    path: Path, wanted: Callable[[tuple[str, ...]], bool], top: str
+    path: Path, wanted: Callable[[tuple[str, ...]], bool], top: str, limit: int
 ) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
     """The wanted files of a tar.gz.
 
     Args:
         wanted: whether to read a file, from the parts of its path below the archive's top folder.
         top: name of that folder, which may be missing.
+        limit: bytes of a wanted file; a larger one is not read.
 
     Yields:
         the name for messages, the parts of the path and the content, in the archive's order.
 
     Raises:
         UserError: the archive is damaged or cut off, a member's path or link would leave the archive's folder, or a
-            wanted file is no regular one.
+            wanted file is no regular one or larger than `limit`.
     """
     try:
         # Not tarfile's own "r|gz": that does not notice a wrong checksum or a missing end.
@@ -42,6 +44,8 @@ def archive_files(
                 file = archive.extractfile(member) if member.isreg() else None
                 if file is None:
                     raise UserError(f"{path}: {member.name}: expected a regular file, found a link or device")
+                if member.size > limit:
+                    raise UserError(too_large(f"{path}: {member.name}", "a review", member.size, limit))
                 yield f"{path}: {member.name}", parts, file.read()
             # The checksum is at the end.
             while content.read(_BLOCK_BYTES):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nystromformer.bounded import read_bytes
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Texts, select
@@ -21,6 +22,8 @@ LABELS = ("neg", "pos")
 """Folders of the reviews, in the order of the class numbers."""
 OFFICIAL_SIZE = 25_000
 """Reviews of each split."""
+MAX_REVIEW = 1 << 20
+"""Bytes of a review; the longest of the official ones has 14,000."""
 _VALIDATION_STREAM = 30
 _REVIEW = re.compile(r"(\d+)_(\d+)\.txt")
 _BREAKS = re.compile(r"(?:\s*<br\s*/?>)+\s*", re.IGNORECASE)
@@ -43,10 +46,10 @@ def read_imdb(source: Path) -> dict[str, Texts]:
 
     Raises:
         UserError: there is no such data, an archive is damaged or has members that would leave its folder, a review is
-            not UTF-8 or not called <number>_<rating>.txt, or a split has no reviews of a label.
+            not UTF-8, over a MiB or not called <number>_<rating>.txt, or a split has no reviews of a label.
     """
     place = _find(source)
-    files = _folder_files(place) if place.is_dir() else archive_files(place, _is_review, FOLDER)
+    files = _folder_files(place) if place.is_dir() else archive_files(place, _is_review, FOLDER, MAX_REVIEW)
     reviews: dict[tuple[str, str], dict[tuple[int, int], str]] = {(s, label): {} for s in SPLITS for label in LABELS}
     for where, parts, content in files:
         split, label, name = parts
@@ -120,7 +123,7 @@ def _folder_files(folder: Path) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
             for path in (folder / split / label).glob("*.txt"):
                 parts = (split, label, path.name)
                 if _is_review(parts):
-                    yield str(path), parts, path.read_bytes()
+                    yield str(path), parts, read_bytes(path, MAX_REVIEW, "a review")
 
 
 def _number(where: str, name: str) -> tuple[int, int]:

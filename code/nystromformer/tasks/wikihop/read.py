@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
+from nystromformer.tasks.wikihop.records import list_items
 from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
@@ -119,24 +119,7 @@ def check_file(path: Path) -> None:
 
 def _load(path: Path) -> list[Any]:
     check_file(path)
-    content = path.read_bytes()
-    try:
-        records = json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}: expected UTF-8, found the byte 0x{content[error.start]:02x} at offset {error.start}: the file is "
-            f"damaged. {_HOW_TO_GET}"
-        ) from None
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}: line {error.lineno}, column {error.colno} (character {error.pos:,} of {len(error.doc):,}): "
-            f"expected JSON: {error.msg}. The file is damaged or cut off. {_HOW_TO_GET}"
-        ) from None
-    except RecursionError:
-        raise UserError(f"{path}: expected a JSON list of instances, found JSON nested too deep") from None
-    if not isinstance(records, list):
-        raise UserError(f"{path}: expected a JSON list of instances, found {_kind(records)}. {_HOW_TO_GET}")
-    return records
+    return list(list_items(path, _HOW_TO_GET))
 
 
 def _instance(path: Path, number: int, record: Any, has_answers: bool) -> tuple[Instance, bool]:

@@ -140,13 +140,16 @@ def _open_whole(folder: Path) -> TokenCache | None:
         stamps = {name: FileStamp(**manifest["files"][name]) for name in _FILES}
         if any((folder / name).stat().st_size != stamp.size for name, stamp in stamps.items()):
             raise ValueError("sizes differ")
+        # as long as it takes to hash the source, which is done every time, too
+        if any(sha256_of(folder / name) != stamp.sha256 for name, stamp in stamps.items()):
+            raise ValueError("contents differ")
         hashes = [stamps[name].sha256 for name in (_TOKENS, _OFFSETS, _INSTANCES)]
         return TokenCache(folder, manifest["left_out"], hashlib.sha256(json.dumps(hashes).encode()).hexdigest())
     except (FileNotFoundError, NotADirectoryError):
         if folder.is_dir():
             log.warning("%s: a file is missing: the tokens are made again", folder)
         return None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         log.warning("%s: damaged: the tokens are made again", folder)
         return None
 
