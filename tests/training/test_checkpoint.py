@@ -8,15 +8,9 @@ from torch import nn
 
 from nystromformer.errors import UserError
 from nystromformer.training.archive import FORMAT, write_checkpoint
-from nystromformer.training.checkpoint import (
-    between_name,
-    epoch_name,
-    find_checkpoints,
-    load_weights,
-    read_latest,
-    remove_leftovers,
-    remove_old,
-)
+from nystromformer.training.checkpoint import between_name, epoch_name, find_checkpoints, read_latest
+from nystromformer.training.fitting import load_weights
+from nystromformer.training.tidying import remove_leftovers, remove_old
 
 
 def content(value: float = 1.0) -> dict[str, Any]:

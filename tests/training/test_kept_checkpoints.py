@@ -12,7 +12,8 @@ from torch import Tensor
 
 from nystromformer.tasks.experiment.run import newest, resume, tidy
 from nystromformer.training import Group, Trainer
-from nystromformer.training.checkpoint import read_latest, remove_old
+from nystromformer.training.checkpoint import read_latest
+from nystromformer.training.tidying import remove_old
 
 PER_EPOCH, EPOCHS = 3, 4
 

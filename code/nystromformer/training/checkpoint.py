@@ -3,25 +3,19 @@
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor, nn
-
 from nystromformer.errors import UserError
-from nystromformer.files import sync_folder
 from nystromformer.training.archive import (
     STATE,
-    TEMPORARY,
     UnreadableCheckpoint,
-    looks_whole,
     read_checkpoint,
     read_facts,
     write_checkpoint,
 )
-from nystromformer.training.distributed import laid_out_like
 from nystromformer.training.folder import RunLock
 from nystromformer.training.run_record import RunRecord, bears_its_name, read_record
 
@@ -56,43 +50,6 @@ def between_name(epoch: int, step: int) -> str:
 def weights_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """What of a `.cp` file's content stands in the `.model` file."""
     return {key: value for key, value in content.items() if key not in STATE or key == "model"}
-
-
-def mend_weights(content: Mapping[str, Any], path: Path, record: RunRecord) -> list[Path]:
-    """Write the `.model` files that lack, or were cut short, again from the epochs' `.cp` files.
-
-    Args:
-        content: of the newest checkpoint, `path`: a kill may have come between it and its `.model`.
-        record: of the run; files of others are left alone.
-
-    Returns:
-        Those that were damaged and are whole again.
-    """
-    if path.stem == epoch_name(content["epoch"]) and not path.with_suffix(".model").exists():
-        write_checkpoint(weights_of(content), path.with_suffix(".model"))
-    mended = []
-    for checkpoint in find_checkpoints(path.parent):
-        weights = checkpoint.path.with_suffix(".model")
-        if checkpoint.step != float("inf") or not os.path.lexists(weights) or looks_whole(weights):
-            continue
-        if checkpoint.path == path:
-            whole = content
-        elif record.is_own(checkpoint.path):
-            whole = read_checkpoint(checkpoint.path)
-        else:
-            continue
-        _make_again(weights, whole)
-        mended.append(weights)
-    return mended
-
-
-def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -> None:
-    """Make a checkpoint that ended a run in the midst of an epoch one between epochs, for a run that goes on after all:
-    those of the rest of the epoch are the newer ones."""
-    if path.stem == epoch_name(content["epoch"]) and content["step"] % steps_per_epoch:
-        path.with_suffix(".model").unlink(missing_ok=True)
-        path.replace(path.with_name(f"{between_name(content['epoch'], content['step'])}.cp"))
-        sync_folder(path.parent)
 
 
 def find_checkpoints(folder: Path) -> list[CheckpointFile]:
@@ -209,13 +166,14 @@ def read_weights(path: Path, mmap: bool = False) -> tuple[Path, dict[str, Any]]:
         logger.warning("%s; taking the weights of %s", error, whole.name)
     try:
         with RunLock(path.parent):
-            _make_again(path, content)
+            make_weights_again(path, content)
     except UserError:
         return whole, content
     return path, read_checkpoint(path, mmap)
 
 
-def _make_again(weights: Path, content: Mapping[str, Any]) -> None:
+def make_weights_again(weights: Path, content: Mapping[str, Any]) -> None:
+    """Set damaged weights aside and write them from the whole state of their epoch."""
     set_aside(weights, "damaged")
     write_checkpoint(weights_of(content), weights)
 
@@ -320,98 +278,3 @@ def set_aside(path: Path, reason: str) -> Path:
         target = path.with_name(f"{path.name}.{reason}-{number}")
     path.rename(target)
     return target
-
-
-def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Load weights that fit exactly.
-
-    Raises:
-        UserError: lists every missing, unexpected and differently shaped weight.
-    """
-    expected = model.state_dict()
-    check_weights(expected, weights, source)
-    model.load_state_dict({name: laid_out_like(weight, expected[name]) for name, weight in weights.items()})
-
-
-def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: Path) -> None:
-    """Check that weights fit a model's exactly.
-
-    Raises:
-        UserError: lists every missing, unexpected and differently shaped weight.
-    """
-    problems = [f"{name}: missing from the checkpoint" for name in expected if name not in weights]
-    problems += [f"{name}: not in the model" for name in weights if name not in expected]
-    for name in expected:
-        if name in weights and (difference := _difference(expected[name], weights[name])):
-            problems.append(f"{name}: {difference}")
-    if problems:
-        lines = "".join(f"\n  {problem}" for problem in problems)
-        raise UserError(f"{source}: of another architecture than the model in config.json:{lines}")
-
-
-def _difference(expected: Tensor, weight: Any) -> str | None:
-    if not isinstance(weight, Tensor):
-        return f"the model has a tensor, the checkpoint a {type(weight).__name__}"
-    if weight.shape != expected.shape:
-        return f"the model has {tuple(expected.shape)}, the checkpoint {tuple(weight.shape)}"
-    if weight.dtype != expected.dtype or weight.layout != expected.layout:
-        return f"the model has {expected.dtype}, the checkpoint {weight.dtype}"
-    return None
-
-
-def remove_old(
-    folder: Path, record: RunRecord, keep: int, epochs: Collection[int] | None = None, keep_epochs: int | None = None
-) -> None:
-    """Remove the run's own checkpoints that newer ones, which are whole already, make superfluous.
-
-    One between epochs stays until the end of its epoch has one, and as long as it is among the last `keep`.
-
-    Args:
-        record: tells the run's own files, the only ones that count and that go.
-        epochs: where given, only the weights of these epochs stay, and the last `keep` `.cp` files of either kind.
-        keep_epochs: so many of the last epochs stay, `.cp` and `.model`; None: all.
-    """
-    checkpoints = [other for other in find_checkpoints(folder) if record.is_own(other.path)]
-    ends = [other for other in checkpoints if other.step == float("inf")]
-    over = ends[-1].epoch if ends else -1
-    between = [other for other in checkpoints if other.step != float("inf") and other.epoch > over]
-    staying = _last(keep, sorted([*ends, *between])) if epochs is not None else [*ends, *_last(keep, between)]
-    weights = _own_weights(folder, record)
-    if epochs is not None:
-        leaving = weights.keys() - set(epochs)
-    else:
-        oldest = _oldest_kept({other.epoch for other in ends}, weights.keys(), keep_epochs)
-        staying = [other for other in staying if other.epoch >= oldest]
-        leaving = {epoch for epoch in weights if epoch < oldest}
-    old = [other.path for other in checkpoints if other not in staying]
-    for path in old + [weights[epoch] for epoch in sorted(leaving)]:
-        path.unlink(missing_ok=True)
-
-
-def _own_weights(folder: Path, record: RunRecord) -> dict[int, Path]:
-    weights = find_weights(folder)
-    return {epoch: path for epoch, path in weights.items() if path.suffix == ".model" and record.is_own(path)}
-
-
-def _oldest_kept(ends: Collection[int], weights: Collection[int], keep: int | None) -> int:
-    """The first of the last `keep` epochs; never one after the last whole state, without which no run goes on."""
-    if keep is None or not ends:
-        return 0
-    return min(_last(keep, sorted({*ends, *weights}))[0], max(ends))
-
-
-def _last(count: int, items: Sequence[T]) -> Sequence[T]:
-    """The last `count` items, which may be none."""
-    return items[max(0, len(items) - count) :]
-
-
-def remove_weights(folder: Path, record: RunRecord) -> None:
-    """Remove all weights of a finished run."""
-    for path in _own_weights(folder, record).values():
-        path.unlink(missing_ok=True)
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Delete what a killed run left half written. Only with the folder's lock held."""
-    for path in folder.glob(f"cp-*{TEMPORARY}"):
-        path.unlink(missing_ok=True)

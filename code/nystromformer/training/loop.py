@@ -14,14 +14,7 @@ from torch import Tensor
 
 from nystromformer.training.archive import FORMAT, write_checkpoint
 from nystromformer.training.background import Background
-from nystromformer.training.checkpoint import (
-    between_name,
-    epoch_name,
-    load_weights,
-    remove_leftovers,
-    remove_old,
-    weights_of,
-)
+from nystromformer.training.checkpoint import between_name, epoch_name, weights_of
 from nystromformer.training.clock import Clock
 from nystromformer.training.device import Device, peak_memory_in_mib
 from nystromformer.training.distributed import (
@@ -32,6 +25,7 @@ from nystromformer.training.distributed import (
     whole,
 )
 from nystromformer.training.finite import check_finite, check_loss_scale
+from nystromformer.training.fitting import load_weights
 from nystromformer.training.group import Group
 from nystromformer.training.log import RunLog, SilentLog, check_log
 from nystromformer.training.optim import build_optimizer, learning_rate
@@ -42,6 +36,7 @@ from nystromformer.training.seeds import dropout_seed
 from nystromformer.training.settings import TrainingSettings
 from nystromformer.training.state import RunState
 from nystromformer.training.stop import StopSignal
+from nystromformer.training.tidying import remove_leftovers, remove_old
 from nystromformer.training.trainable import Step, Trainable, to_device
 
 logger = logging.getLogger(__name__)

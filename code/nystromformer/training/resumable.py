@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nystromformer.errors import UserError
-from nystromformer.training.checkpoint import check_weights
+from nystromformer.training.fitting import check_weights
 from nystromformer.training.settings import TrainingSettings
 from nystromformer.training.state import RunState, is_history
 

@@ -40,7 +40,8 @@ from nystromformer.tasks.experiment.start import (
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.training import Device, Group, choose_device
 from nystromformer.training.background import Background
-from nystromformer.training.checkpoint import check_weights, choose_weights, read_weights
+from nystromformer.training.checkpoint import choose_weights, read_weights
+from nystromformer.training.fitting import check_weights
 
 
 @dataclass(frozen=True)

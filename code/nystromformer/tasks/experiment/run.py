@@ -13,18 +13,12 @@ from torch import nn
 from nystromformer.config import ExperimentConfig
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import (
-    epoch_name,
-    mend_weights,
-    read_latest,
-    remove_leftovers,
-    remove_old,
-    reopen_epoch,
-)
+from nystromformer.training.checkpoint import epoch_name, read_latest
 from nystromformer.training.compile import compile_units
 from nystromformer.training.distributed import distribute
 from nystromformer.training.folder import RunLock
 from nystromformer.training.run_record import kept_record
+from nystromformer.training.tidying import mend_weights, remove_leftovers, remove_old, reopen_epoch
 
 logger = logging.getLogger(__name__)
 

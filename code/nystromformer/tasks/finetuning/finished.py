@@ -16,17 +16,11 @@ from nystromformer.tasks.experiment.run import Saved
 from nystromformer.tasks.finetuning.results import RESULT_FILE, EpochMetrics, RunResult, refusal
 from nystromformer.tasks.finetuning.settings import RunSettings
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
-from nystromformer.training.checkpoint import (
-    epoch_name,
-    find_checkpoints,
-    newest_facts,
-    remove_old,
-    remove_weights,
-    weights_of,
-)
+from nystromformer.training.checkpoint import epoch_name, find_checkpoints, newest_facts, weights_of
 from nystromformer.training.log import figure, read_log
 from nystromformer.training.run_record import kept_record
 from nystromformer.training.state import Validated, is_history
+from nystromformer.training.tidying import remove_old, remove_weights
 
 logger = logging.getLogger(__name__)
 

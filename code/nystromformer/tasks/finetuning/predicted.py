@@ -15,7 +15,8 @@ from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.results import RunResult
 from nystromformer.tasks.finetuning.run import Setup, assembled, digest, files_of, run_folder
-from nystromformer.training.checkpoint import find_weights, load_weights
+from nystromformer.training.checkpoint import find_weights
+from nystromformer.training.fitting import load_weights
 from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)

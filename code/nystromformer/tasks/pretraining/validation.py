@@ -24,7 +24,7 @@ from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.background import Background
-from nystromformer.training.checkpoint import load_weights
+from nystromformer.training.fitting import load_weights
 
 logger = logging.getLogger(__name__)
 
