@@ -387,6 +387,16 @@ def test_the_weights_of_another_epoch_do_not_predict(place: Callable[[str], Plac
         run.finetune()
 
 
+def test_a_file_in_the_place_of_tensorboards_folder_ends_a_run_before_its_steps(place: Callable[[str], Place]) -> None:
+    run = place("halfway")
+    shutil.rmtree(run.run / "tensorboard")
+    (run.run / "tensorboard").write_text("mine")
+    before = run.contents
+    with pytest.raises(UserError, match=r"tensorboard: TensorBoard's files cannot be written there: File exists"):
+        run.finetune()
+    assert run.contents == before
+
+
 def test_a_healthy_run_warns_of_nothing(place: Callable[[str], Place], caplog: pytest.LogCaptureFixture) -> None:
     run = place("halfway")
     run.finetune()
