@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL, sync_folder
 from nystromformer.training.distributed import laid_out_like
+from nystromformer.wording import listed
 
 T = TypeVar("T")
 
@@ -250,8 +251,7 @@ def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor],
         if name in weights and weights[name].shape != expected[name].shape
     ]
     if problems:
-        lines = "".join(f"\n  {problem}" for problem in problems)
-        raise UserError(f"{source}: of another architecture than the model in config.json:{lines}")
+        raise UserError(f"{source}: of another architecture than the model in config.json:{listed(problems)}")
 
 
 def remove_old(folder: Path, keep: int, epochs: Collection[int] | None = None, keep_epochs: int | None = None) -> None:
