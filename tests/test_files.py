@@ -1,6 +1,7 @@
 """Files on a full disk: the error names the file, and what was there before stays."""
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,24 @@ def test_the_log_of_a_run_names_its_file(tmp_path: Path) -> None:
         log.event("start", 0)
     with pytest.raises(UserError, match=r"log\.jsonl: no space left"):
         log.close()
+
+
+def test_what_tensorboards_thread_cannot_write_is_no_traceback(
+    tmp_path: Path,
+) -> None:
+    """The next call raises it; traceback of other threads are shown as ever."""
+    seen: list[object] = []
+    before, threading.excepthook = threading.excepthook, lambda args: seen.append(args.exc_value)
+    try:
+        log = RunLog(tmp_path, 0, 10)
+        for module in ("tensorboard.writer", "elsewhere"):
+            thread = type("Worker", (threading.Thread,), {"__module__": module})(target=lambda: 1 // 0)
+            thread.start()
+            thread.join()
+        log.close()
+        assert len(seen) == 1
+    finally:
+        threading.excepthook = before
 
 
 def test_all_files_are_written_by_what_names_them() -> None:

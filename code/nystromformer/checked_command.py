@@ -74,12 +74,12 @@ def _wrong_value(value: object) -> str | None:
 def _range(parameter: Any) -> str | None:
     """What a number may be; None of a flag that has no bounds."""
     least, most = getattr(parameter, "min", None), getattr(parameter, "max", None)
+    # Typer says the type by name since 0.29.
+    noun = "an integer" if getattr(parameter, "bare_type", lambda: "")() == "int" else "a number"
     if least is None:
-        return None if most is None else f"a number of at most {_number(most)}"
+        return None if most is None else f"{noun} of at most {_number(most)}"
     return (
-        f"a number of at least {_number(least)}"
-        if most is None
-        else f"a number from {_number(least)} to {_number(most)}"
+        f"{noun} of at least {_number(least)}" if most is None else f"{noun} from {_number(least)} to {_number(most)}"
     )
 
 

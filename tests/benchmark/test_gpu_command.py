@@ -127,8 +127,8 @@ def test_no_time_leaves_out_what_it_names(
         (["--sections", "check,speed"], "--sections: expected some of check,ceilings,kernels"),
         (["--sections", ""], "found ''"),
         (["--minutes", "0"], "--minutes: expected more than 0, found 0"),
-        (["--minutes", "nan"], "found nan"),
-        (["--minutes", "inf"], "found inf"),
+        (["--minutes", "nan"], "found 'nan'"),
+        (["--minutes", "inf"], "found 'inf'"),
     ],
 )
 def test_mistakes(

@@ -178,6 +178,12 @@ class TestManyMistakes:
         assert lines[1] == "  key0: given 100 times (0, 30, 60, 90, 120, …); keep one"
         assert lines[21:] == ["  … and 40 more"]
 
+    @pytest.mark.parametrize("item", ["softmax", "softmx"])
+    def test_lists_of_any_length(self, valid: Data, write_config: WriteConfig, item: str) -> None:
+        valid["model"]["attn_type"] = [item] * 20_000
+        (problem,) = problems(write_config(valid))
+        assert problem.startswith("model.attn_type: expected a list of at most 10,000 these, found [")
+
     def test_keys_and_values_of_any_length(self, valid: Data, write_config: WriteConfig) -> None:
         valid["k" * 100_000] = "v" * 100_000
         valid["model"]["norm"] = "n" * 100_000
@@ -272,6 +278,8 @@ class TestOverrides:
             ("model.num_layers", 'override "model.num_layers": expected section.key=value'),
             ("=3", 'override "=3": expected section.key=value'),
             ("", 'override "": expected section.key=value'),
+            (f"model.attn_type[{'9' * 20}]=3", "expected section.key=value"),
+            (f"{'a.' * 20}b=3", "expected section.key=value"),
             ("model..num_layers=3", "expected section.key=value"),
             ("model.num_layer=3", "model.num_layer: unknown key; did you mean num_layers?"),
             ("modle.num_layers=3", "modle: unknown key; did you mean model?"),

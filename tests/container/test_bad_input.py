@@ -47,7 +47,7 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
     [
         (["--gpus", "0,0"], "--gpus 0,0: expected all, none, or the numbers (or UUIDs) of different GPUs"),
         (["--gpus", "a,b"], "--gpus a,b: expected"),
-        (["--gpus", ""], "--gpus : expected"),
+        (["--gpus", ""], "'--gpus': expected a value that is not empty"),
         (["--gpus"], "--gpus"),
         (["--restart", "sometimes"], "--restart sometimes: expected no, on-failure"),
         (["--restart", "always"], "--restart always: would start a finished run again, for ever. --restart on-failure"),

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ..wording import listed
 from .messages import ImpossibleError, Problem, describe_errors, quoted
 from .ranges import MOST, MOST_ITERATIONS
 
@@ -142,8 +143,7 @@ def attention_config(name: str, **parameters: object) -> AttentionConfig:
         return cls(**parameters)
     except ValidationError as error:
         problems = describe_errors(error, cls.model_json_schema())
-        lines = "".join(f"\n  {problem}" for problem in problems)
-        raise ValueError(f"attention {quoted(name)} cannot be configured like this:{lines}") from None
+        raise ValueError(f"attention {quoted(name)} cannot be configured like this:{listed(problems)}") from None
 
 
 def what_decides(attn_type: Any) -> Any:

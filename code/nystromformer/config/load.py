@@ -12,13 +12,13 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from ..errors import UserError
 from ..wording import MOST_LISTED, listed, number_of
-from .messages import Problem, count_errors, describe_errors, quoted
+from .messages import Problem, first_errors, quoted
 from .overrides import apply_overrides
 from .parse import parse_json
 from .schema import ExperimentConfig
 
 SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
-_MOST_BYTES = 4 * 2**20
+_MOST_BYTES = 2 * 2**20
 """A thousand times a config.json: what is larger is something else, and is not read."""
 
 
@@ -40,7 +40,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
         raise UserError(f"{path}: {error}") from None
     if isinstance(data, dict):
         problems += apply_overrides(data, overrides)
-    source = f"{path} with {', '.join(map(quoted, overrides))}" if overrides else str(path)
+    named = [*map(quoted, overrides[:MOST_LISTED]), *(["…"] if len(overrides) > MOST_LISTED else [])]
+    source = f"{path} with {', '.join(named)}" if overrides else str(path)
     return _checked(data, source, problems)
 
 
@@ -80,8 +81,8 @@ def _checked(data: object, source: str, problems: Sequence[Problem]) -> Experime
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
-        mistakes += describe_errors(error, _schema(), MOST_LISTED)
-        total += count_errors(error)
+        first, count = first_errors(error, _schema(), MOST_LISTED)
+        mistakes, total = mistakes + first, total + count
     if not mistakes:
         return config
     raise UserError(f"{source}: {number_of(total, 'problem')}{listed(mistakes, total)}")

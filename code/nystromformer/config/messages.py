@@ -66,16 +66,18 @@ def dotted(path: Path) -> str:
     return text
 
 
-def describe_errors(error: ValidationError, schema: Schema, most: int | None = None) -> list[Problem]:
-    """The mistakes that `error` found against the model that `schema` belongs to: all, or the first `most`."""
-    every = (problem for details in error.errors(include_url=False) for problem in _problems(details, schema))
-    return list(islice(every, most))
+def describe_errors(error: ValidationError, schema: Schema) -> list[Problem]:
+    """Every mistake that `error` found against the model that `schema` belongs to."""
+    return first_errors(error, schema, None)[0]
 
 
-def count_errors(error: ValidationError) -> int:
-    """How many mistakes `describe_errors` could tell of."""
-    causes = (details.get("ctx", {}).get("error") for details in error.errors(include_url=False))
-    return sum(len(cause.problems) if isinstance(cause, ImpossibleError) else 1 for cause in causes)
+def first_errors(error: ValidationError, schema: Schema, most: int | None) -> tuple[list[Problem], int]:
+    """The first `most` mistakes, and how many there are."""
+    errors = error.errors(include_url=False)
+    problems = (problem for details in errors for problem in _problems(details, schema))
+    causes = (details.get("ctx", {}).get("error") for details in errors)
+    count = sum(len(cause.problems) if isinstance(cause, ImpossibleError) else 1 for cause in causes)
+    return list(islice(problems, most)), count
 
 
 def _problems(details: ErrorDetails, schema: Schema) -> list[Problem]:
@@ -153,7 +155,8 @@ def _type_words(node: Schema, root: Schema) -> str:
         once = ", none twice" if node.get("uniqueItems") else ""
         has = f", {quoted(node['contains']['const'])} among them" if "contains" in node else ""
         items = "these" if "oneOf" in node["items"] else _words(node["items"], root)
-        return f"a list of {items}{once}{has}"
+        most = f"at most {node['maxItems']:,} " if "maxItems" in node else ""
+        return f"a list of {most}{items}{once}{has}"
     if node["type"] in ("integer", "number"):
         return _number_words(node)
     words = {"boolean": "true or false", "object": "an object {...}", "string": "a string in double quotes"}

@@ -14,13 +14,16 @@ from .attention import (
     attention_config,
 )
 from .messages import ImpossibleError, Path, Problem
-from .ranges import MOST_DROPOUT, Layers, Size
+from .ranges import MOST_DROPOUT, MOST_LAYERS, Layers, Size
 
 MixedPrecision = Literal[True, False, "bf16", "fp16"]
 Compile = Literal[True, False, "auto"]
 
 
 def as_tuple(value: object) -> object:
+    if isinstance(value, list) and len(value) > MOST_LAYERS:
+        # Else each of any number of wrong items would be a mistake of its own.
+        raise ValueError("expected fewer items")
     # Strict pydantic takes no list for a tuple, but JSON has only lists.
     return tuple(value) if isinstance(value, list) else value
 
@@ -37,7 +40,7 @@ def _form(value: object) -> str | None:
 _Name = Annotated[AttentionName, Tag("name")]
 _Object = Annotated[AttentionSpec, Tag("object")]
 LayerAttention = Annotated[_Name | _Object, Discriminator(_form)]
-_List = Annotated[tuple[LayerAttention, ...], BeforeValidator(as_tuple), Tag("list")]
+_List = Annotated[tuple[LayerAttention, ...], Field(max_length=MOST_LAYERS), BeforeValidator(as_tuple), Tag("list")]
 AttnType = Annotated[_Name | _Object | _List, Discriminator(_form)]
 
 _SEQ_LEN = (
@@ -174,7 +177,9 @@ class ModelConfig(BaseModel):
 
     def _layers(self) -> tuple[AttentionConfig, ...]:
         items = self.attn_type if isinstance(self.attn_type, tuple) else (self.attn_type,)
-        return tuple(self._resolved(attention_config(item) if isinstance(item, str) else item) for item in items)
+        names = {item for item in items if isinstance(item, str)}
+        named = {name: self._resolved(attention_config(name)) for name in names}
+        return tuple(named[item] if isinstance(item, str) else self._resolved(item) for item in items)
 
     def _resolved(self, attention: AttentionConfig) -> AttentionConfig:
         """`attention` with the flat defaults where it gives no value of its own (both are checked alike)."""

@@ -7,7 +7,8 @@ from typing import Any
 from .messages import Path, Problem, dotted, quoted
 from .parse import parse_json
 
-_PATH = re.compile(r"[\w$-]+(\.[\w$-]+|\[\d+\])*")
+# Nothing in a config.json lies deeper than a parameter of a layer's attention.
+_PATH = re.compile(r"[\w$-]+(\.[\w$-]+|\[\d{1,9}\]){0,9}")
 _PART = re.compile(r"[\w$-]+|\[\d+\]")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from nystromformer.errors import UserError
+from nystromformer.wording import listed
 from nystromformer.training.distributed import laid_out_like
 
 
@@ -33,8 +34,7 @@ def check_weights(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor],
         if name in weights and (difference := _difference(expected[name], weights[name])):
             problems.append(f"{name}: {difference}")
     if problems:
-        lines = "".join(f"\n  {problem}" for problem in problems)
-        raise UserError(f"{source}: of another architecture than the model in config.json:{lines}")
+        raise UserError(f"{source}: of another architecture than the model in config.json:{listed(problems)}")
 
 
 def _difference(expected: Tensor, weight: Any) -> str | None:

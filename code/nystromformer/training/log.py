@@ -9,6 +9,7 @@ import math
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,8 @@ class RunLog:
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self._board_folder = folder / _BOARD
+        self._excepthook = threading.excepthook
+        threading.excepthook = self._thread_failed
         with writing(self._board_folder):
             self._board = SummaryWriter(str(self._board_folder), purge_step=step + 1)
         self._bar = tqdm(
@@ -97,10 +100,16 @@ class RunLog:
 
     def close(self) -> None:
         self._bar.close()
+        threading.excepthook = self._excepthook
         with writing(self._board_folder):
             self._board.close()
         with writing(self.path):
             self._file.close()
+
+    def _thread_failed(self, args: threading.ExceptHookArgs) -> None:
+        # What TensorBoard's own thread cannot write, the next call raises here.
+        if not type(args.thread).__module__.startswith("tensorboard."):
+            self._excepthook(args)
 
     def _write(self, record: dict[str, Any]) -> None:
         # JSON has no infinity: a float16 step that overflowed has no gradient norm.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nystromformer.errors import UserError
+from nystromformer.wording import listed
 from nystromformer.training.fitting import check_weights
 from nystromformer.training.settings import TrainingSettings
 from nystromformer.training.state import RunState, is_history
@@ -50,10 +51,8 @@ def check_whole_state(
         *_scaler_problems(content.get("scaler")),
     ]
     if problems:
-        lines = "".join(f"\n  {problem}" for problem in problems[:20])
-        more = f"\n  and {len(problems) - 20} more" if len(problems) > 20 else ""
         raise UserError(
-            f"{source}: is whole, but no state that this run can have written:{lines}{more}\n"
+            f"{source}: is whole, but no state that this run can have written:{listed(problems)}\n"
             "Nothing was loaded. Move it away to go on from the checkpoint before it."
         )
 

@@ -192,7 +192,11 @@ def test_it_is_interrupted_while_it_waits_for_other_machines(large_stories: Path
         ("wiki/preprocess.py", ["--array_idx", "0"], "Possible options: --array_index, --array_size"),
         ("preprocess_data_512.py", ["--task", "0", "--num_tasks", "2"], "No such option: --task"),
         ("preprocess_data_512.py", ["--corpus", "wiki=0"], "positive weight"),
-        ("preprocess_data_512.py", ["--length", "7"], "--length: expected at least 8, found 7"),
+        (
+            "preprocess_data_512.py",
+            ["--length", "7"],
+            "expected an integer from 8 to 10,000,000, found '7'",
+        ),
         ("preprocess_data_512.py", ["--corpus", "nothing"], "--corpus nothing: no folder"),
         ("preprocess_data_4096.py", ["--workers", "0"], "--workers"),
     ],

@@ -1,11 +1,13 @@
 """What a model would take, against what there is."""
 
+import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small import CPU, ROOT, small_config, write_dataset, write_experiment
+from small import CPU, ROOT, small_config, small_data, write_dataset, write_experiment
 
 from nystromformer import resources
 from nystromformer.config import ExperimentConfig, load_config
@@ -14,6 +16,7 @@ from nystromformer.errors import UserError
 from nystromformer.model import Encoder, count_parameters
 from nystromformer.tasks.experiment import room
 from nystromformer.tasks.experiment.door import open_pretraining
+from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.experiment.room import check_room_to_compute, check_room_to_train
 from nystromformer.tasks.finetuning.start import finetuning_config
 from nystromformer.training import Group
@@ -104,8 +107,6 @@ def test_what_cannot_fit_is_refused_before_there_is_any_of_it(
 ) -> None:
     allowed(monkeypatch, 8 * 2**30)
     experiment = write_experiment(tmp_path / "run", **changes)
-    from contextlib import ExitStack
-
     with ExitStack() as held, pytest.raises(UserError, match=r"at least [\d,.]+ GiB of memory .* and 8\.0 GiB are"):
         open_pretraining(experiment, data, CPU, False, Group(), held)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
@@ -132,6 +133,14 @@ def test_free_memory_of_a_limited_process(monkeypatch: pytest.MonkeyPatch, tmp_p
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/statm").write_text("100 1 1")
     assert resources.free_memory(root=tmp_path) == 2**30 - 100 * resources.resource.getpagesize()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "x/" * 3000], ids=["NUL", "long name", "long path"])
+def test_a_folder_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    data = small_data() | {"model_checkpoints": name}
+    (tmp_path / "config.json").write_text(json.dumps(data))
+    with pytest.raises(UserError, match="model_checkpoints: expected a path"):
+        open_experiment(tmp_path)
 
 
 def test_processes_are_bounded_by_the_cores() -> None:

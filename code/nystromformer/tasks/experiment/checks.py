@@ -13,6 +13,7 @@ from nystromformer.config.attention import what_decides
 from nystromformer.data.dataset import Dataset
 from nystromformer.errors import UserError
 from nystromformer.training import Group
+from nystromformer.wording import listed
 
 # What may change between two starts of one run. Everything else decides what the model is or which rows it sees.
 _FREE = {
@@ -166,7 +167,7 @@ def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source
     if content["dataset"] != facts["dataset"]:
         serious.append(f"dataset: {content['dataset'][:12]} in the checkpoint, {facts['dataset'][:12]} now")
     if serious:
-        lines = "".join(f"\n  {line}" for line in serious)
+        lines = listed(serious)
         raise UserError(
             f"{source}: the run cannot go on, because what it trains or what it reads has changed:{lines}\n"
             "Restore these, or start in a new folder (with from_cp to begin from these weights)."

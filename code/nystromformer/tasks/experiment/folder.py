@@ -9,6 +9,7 @@ import nystromformer
 from nystromformer.config import ExperimentConfig, NystromConfig, load_config, overridden, peek_config
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
+from nystromformer.paths import wrong_path
 from nystromformer.tasks.experiment.shape import SHAPE, recall_shape, run_shape
 
 CONTAINER_MODEL = Path("/model")
@@ -72,7 +73,9 @@ def open_experiment(folder: Path, overrides: Sequence[str] = ()) -> Experiment:
     path = folder / "config.json"
     data, given = peek_config(path, overrides), overridden(overrides)
     checkpoints = data.get("model_checkpoints", ExperimentConfig.model_fields["model_checkpoints"].default)
-    run = run_shape(_resolved(folder, checkpoints)) if data and isinstance(checkpoints, str) else None
+    # A path that no file can have is for the checks of the whole.
+    is_path = isinstance(checkpoints, str) and wrong_path(checkpoints) is None
+    run = run_shape(_resolved(folder, checkpoints)) if data and is_path else None
     recalled = {} if run is None else recall_shape(run, path, data, given)
     config = load_config(path, [*overrides, *(f"{key}={value}" for key, value in recalled.items())])
     by_flag = {key: getattr(config.model, name) for key, name in SHAPE.items() if key in given or key in recalled}

@@ -20,6 +20,7 @@ from nystromformer.tasks.experiment.run import say
 from nystromformer.training import Group
 from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint
 from nystromformer.training.checkpoint import choose_weights, find_weights, read_weights
+from nystromformer.wording import listed
 
 ENCODER = "encoder."
 """How the names of an encoder's weights begin."""
@@ -130,7 +131,7 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
 
 def refusal(path: Path, error: DoesNotFit, may_differ: str) -> UserError:
     """What to say of a checkpoint whose weights do not fit the model."""
-    lines = "".join(f"\n  {problem}" for problem in error.problems)
+    lines = listed(error.problems)
     return UserError(
         f"{path}: of another architecture than the model in config.json:{lines}\nThe model may differ in {may_differ}."
     )

@@ -21,6 +21,7 @@ from nystromformer.tasks.finetuning.sweep import Finetuned, open_sweeps, run_swe
 from nystromformer.tasks.finetuning.tables import table
 from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.training import join_group
+from nystromformer.wording import listed
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ def run_sweeps(
                 title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
                 show(f"\n{title}\n{table(done.results, baselines, terminal_width())}")
         if diverged:
-            raise UserError(f"{len(diverged)} of the runs came to no result:" + "".join(f"\n  {x}" for x in diverged))
+            raise UserError(f"{len(diverged)} of the runs came to no result:{listed(diverged)}")
     group.leave(status)
 
 

@@ -1,0 +1,95 @@
+"""What every command does with its words and its ends."""
+
+import errno
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from nystromformer import cli
+
+ROOM = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
+
+
+def command(
+    words: Annotated[list[str] | None, typer.Argument()] = None,
+    folder: Annotated[Path, typer.Option("--folder")] = Path(),
+    number: Annotated[int, typer.Option("--number")] = 0,
+    share: Annotated[float, typer.Option("--share")] = 0.5,
+    bounded: Annotated[float, typer.Option("--bounded", min=0, max=1)] = 0.5,
+) -> None:
+    typer.echo("done")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--folder", ""], "expected a value that is not empty, found ''"),
+        (["", "b"], "expected a value that is not empty, found ''"),
+        (["a\0b"], "expected no NUL characters"),
+        (["--folder", "a\0b"], "expected no NUL characters"),
+        (["--folder", "\udcff"], "expected text in UTF-8"),
+        (["--folder", "x" * 300], "expected a path of at most 4095 bytes"),
+        (["--folder", "x/" * 3000], "of 6,001 characters"),
+        (["--number", str(2**63)], "expected an integer of 64 bits"),
+        (["--number", str(-(2**63) - 1)], "expected an integer of 64 bits"),
+        (["--number", "9" * 5000], "--number"),
+        (["--share", "nan"], "expected a finite number"),
+        (["--share", "-inf"], "expected a finite number"),
+        (["--bounded", "nan"], "expected a number from 0 to 1, found 'nan'"),
+        (["--bounded", "1e300"], "expected a number from 0 to 1, found '1e300'"),
+    ],
+)
+def test_what_no_flag_may_be(flags: list[str], expected: str) -> None:
+    result = CliRunner().invoke(cli.application(command), flags)
+    assert result.exit_code == 2
+    assert expected in " ".join(result.output.split()), result.output
+    assert len(result.output) < 6000
+
+
+def test_what_flags_may_be() -> None:
+    flags = ["a", "ü", "--folder", "x" * 255, "--number", str(2**63 - 1), "--share", "-1e300", "--bounded", "1"]
+    assert CliRunner().invoke(cli.application(command), flags).output == "done\n"
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as PyTorch's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), "error: out of memory: take less"),
+        (RuntimeError(f"[enforce fail] {ROOM}\nframe 0"), f"error: out of memory ([enforce fail] {ROOM}): take less"),
+        (OutOfMemoryError("CUDA out of memory. Tried"), "error: out of memory (CUDA out of memory. Tried): take less"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "error: out of memory: Cannot allocate memory"),
+        (OSError(errno.EMFILE, "Too many open files"), "error: opening a file (`ulimit -n`): Too many open files"),
+        (OSError(errno.ENOSPC, "No space left on device"), "error: writing: No space left on device"),
+    ],
+    ids=repr,
+)
+def test_what_the_machine_lacks_is_one_line(error: Exception, expected: str) -> None:
+    def fail() -> None:
+        raise error
+
+    result = CliRunner().invoke(cli.application(fail))
+    assert result.exit_code == 2
+    assert result.output.startswith(expected)
+    assert result.output.count("\n") == 1
+
+
+def test_other_errors_are_the_programs_own() -> None:
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    assert isinstance(CliRunner().invoke(cli.application(fail)).exception, RuntimeError)
+
+
+def test_an_interrupt_has_its_own_status(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    assert CliRunner().invoke(cli.application(fail)).exit_code == 130
+    assert capfd.readouterr().err == "interrupted\n"
