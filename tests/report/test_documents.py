@@ -13,8 +13,8 @@ GITHUB = ROOT / ".github"
 NOT_OURS = {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "train.json", "dev.json"}
 """What users bring."""
 WRITTEN = {
-    *("config.json", "manifest.json", "corpus.json", "result.json", "baselines.json", "validation.json", "table2.json"),
-    "gpu.json",
+    *("config.json", "manifest.json", "verified.json", "corpus.json", "run.json", "result.json", "baselines.json"),
+    *("validation.json", "table2.json", "gpu.json"),
 }
 """What commands write, and where what a page shows is to be put."""
 NEVER = {"utils.py"}

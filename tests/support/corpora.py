@@ -13,6 +13,7 @@ from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, write_documents
 from nystromformer.data.preprocessing.stages import Stages
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
+from nystromformer.data.verification import MEMORY_FILE
 
 WORDS = [
     "a",
@@ -122,11 +123,11 @@ def read_row(rows: Rows, index: int) -> list[int]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Files of a folder but for the stamps and locks of its run."""
+    """Files of a folder but for the stamps and locks of its run, and the note of its verification."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.relative_to(folder).parts[0] != "stages"
+        if path.is_file() and path.relative_to(folder).parts[0] not in ("stages", MEMORY_FILE)
     }
 
 

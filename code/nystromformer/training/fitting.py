@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from nystromformer.errors import UserError
-from nystromformer.wording import listed
 from nystromformer.training.distributed import laid_out_like
+from nystromformer.wording import listed
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:

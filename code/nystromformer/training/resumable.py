@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from nystromformer.errors import UserError
-from nystromformer.wording import listed
 from nystromformer.training.fitting import check_weights
 from nystromformer.training.settings import TrainingSettings
 from nystromformer.training.state import RunState, is_history
+from nystromformer.wording import listed
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _SCALER = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}
