@@ -59,10 +59,16 @@ class Ended:
 
 
 class Running:
-    """A command at work in a folder, in a session of its own; its output goes to files outside the folder."""
+    """A command at work in a folder, in a session of its own.
 
-    def __init__(self, command: Command, cwd: Path, real: bool = False, hook: Hook | None = None) -> None:
-        self._outputs = [cwd.with_name(f"{cwd.name}.{name}") for name in ("stdout", "stderr")]
+    Its output goes to files beside the folder, or beside `output`.
+    """
+
+    def __init__(
+        self, command: Command, cwd: Path, real: bool = False, hook: Hook | None = None, output: Path | None = None
+    ) -> None:
+        beside = output or cwd
+        self._outputs = [beside.with_name(f"{beside.name}.{name}") for name in ("stdout", "stderr")]
         for path in self._outputs:
             path.write_bytes(b"")
         self._began = time.monotonic()
@@ -105,9 +111,16 @@ class Running:
         return Ended(status, stdout, stderr, time.monotonic() - self._began)
 
 
-def run(command: Command, cwd: Path, limit: float = 60, real: bool = False, hook: Hook | None = None) -> Ended:
+def run(
+    command: Command,
+    cwd: Path,
+    limit: float = 60,
+    real: bool = False,
+    hook: Hook | None = None,
+    output: Path | None = None,
+) -> Ended:
     """Run a command to its end, or to its limit in seconds."""
-    return Running(command, cwd, real, hook).end(limit)
+    return Running(command, cwd, real, hook, output).end(limit)
 
 
 def command_line(command: Command) -> list[str]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from campaign import trees, world
 from campaign.damages import NotOfThisKind, any_damage, content_damage, keep_time
 from campaign.faults import any_fault, fails_to_write, without_permission
+from campaign.results import log_lines
 from campaign.scenes import Prepared
 from campaign.trial import Outcome, Sandbox, Trial, finish, restore
-from campaign.verdicts import Disturbance
+from campaign.verdicts import Disturbance, Verdict
 
 _TRIES = 50
 
@@ -28,8 +29,11 @@ def damage(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outc
         disturbance = _damage(draw, sandbox)
         assert disturbance.path is not None
         before = trees.listing(folder)
+        lines = _good_lines(sandbox, disturbance.path)
         ended = sandbox.run(real=trial.real)
         verdict = sandbox.judge(disturbance, ended, before)
+        if verdict.good and lines - log_lines(folder / disturbance.path):
+            verdict = Verdict("lost", "whole lines of the log")
         if verdict.kind == "clear error" and draw.random() < 0.4:
             restore(sandbox, disturbance.path)
             after = sandbox.recovered()
@@ -81,6 +85,13 @@ def _damage(draw: random.Random, sandbox: Sandbox) -> Disturbance:
         edited = sandbox.prepared.is_edited(path) and (chosen.content or missing)
         return Disturbance(f"{path}: {chosen.name}", path, names_of(path), edited)
     raise AssertionError(f"{sandbox.prepared.scene.name}: nothing to damage")
+
+
+def _good_lines(sandbox: Sandbox, path: str) -> set[str]:
+    """What a damaged log still says rightly."""
+    if os.path.basename(path) != "log.jsonl":
+        return set()
+    return log_lines(sandbox.folder / path) & log_lines(sandbox.prepared.folder.with_name("after0") / path)
 
 
 def _fault(trial: Trial, draw: random.Random, sandbox: Sandbox, began: float) -> Outcome:

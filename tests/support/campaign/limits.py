@@ -26,7 +26,7 @@ def disk(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcom
     holder = folder.with_name(f"{folder.name}-disk")
     holder.mkdir()
     with _disk(holder) as resize:
-        sandbox = Sandbox(chosen, holder / folder.name)
+        sandbox = Sandbox(chosen, holder / folder.name, folder)
         size, hook = _room(draw, sandbox, resize)
         disturbance = Disturbance(f"a disk with {size // 1024} KiB left")
         before = trees.listing(sandbox.folder)

@@ -1,5 +1,6 @@
 """What a run made, without what differs from one run to the next: times, speeds, memory, names of attempts."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
@@ -55,6 +56,19 @@ def digest(path: Path) -> str:
     hashed = hashlib.sha256()
     _feed(hashed, content)
     return hashed.hexdigest()
+
+
+def log_lines(path: Path) -> set[str]:
+    """Digests of a log's lines about a run's work, whatever stands between them."""
+    lines = set()
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
+            record = json.loads(line)
+            if record["type"] in ATTEMPTS:
+                hashed = hashlib.sha256()
+                _feed(hashed, record)
+                lines.add(hashed.hexdigest())
+    return lines
 
 
 def _content(path: Path) -> Any:

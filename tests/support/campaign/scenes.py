@@ -51,7 +51,8 @@ class Prepared:
 
     def is_edited(self, path: str) -> bool:
         """Whether a path's content is the user's to choose."""
-        return any(path == each or path.startswith(f"{each}/") for each in self.scene.edited)
+        for_others = path.endswith("tokenizer_config.json")  # for other programs: this one does not read it
+        return for_others or any(path == each or path.startswith(f"{each}/") for each in self.scene.edited)
 
 
 def scenes() -> list[Scene]:

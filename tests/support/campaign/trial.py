@@ -63,11 +63,12 @@ class Trial:
 
 
 class Sandbox:
-    """A copy of a scene's folder, to be disturbed."""
+    """A copy of a scene's folder, to be disturbed; what its commands print goes beside it, or beside `output`."""
 
-    def __init__(self, prepared: Prepared, folder: Path) -> None:
+    def __init__(self, prepared: Prepared, folder: Path, output: Path | None = None) -> None:
         self.prepared = prepared
         self.folder = folder
+        self._output = output or folder
         trees.copy(prepared.folder, folder)
 
     def run(self, limit: float = LIMIT, real: bool = False, hook: Hook | None = None, **changes: Any) -> Ended:
@@ -85,7 +86,7 @@ class Sandbox:
     ) -> Ended:
         ended = Ended(0, "", "", 0)
         for command in commands:
-            one = run(command, self.folder, limit, real, hook)
+            one = run(command, self.folder, limit, real, hook, self._output)
             ended = Ended(one.status, ended.stdout + one.stdout, ended.stderr + one.stderr, ended.seconds + one.seconds)
             if one.status != 0:
                 break
@@ -114,7 +115,7 @@ class Sandbox:
     def close(self) -> None:
         trees.remove(self.folder)
         for name in ("stdout", "stderr"):
-            self.folder.with_name(f"{self.folder.name}.{name}").unlink(missing_ok=True)
+            self._output.with_name(f"{self._output.name}.{name}").unlink(missing_ok=True)
 
 
 Kind = Callable[[Trial, Mapping[str, Prepared], Path], Outcome]

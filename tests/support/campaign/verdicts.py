@@ -106,8 +106,10 @@ def lost(
         moved = any(other.startswith(f"{path}.damaged") and after[other] == kind for other in after)
         made_again = path in got and got[path] == reference.expected.get(path)
         usual = path in reference.before and reference.after.get(path) != reference.before[path]
-        below = kind.startswith("file:") and kind == f"file:{_EMPTY}"
-        if not (same or moved or made_again or usual or below or not is_result(path)):
+        # Of other text another corpus is made; weights stay all the same.
+        wished = disturbance.edited and got and path in reference.expected and not path.endswith((".cp", ".model"))
+        nothing = kind == f"file:{_EMPTY}"
+        if not (same or moved or made_again or usual or wished or nothing or not is_result(path)):
             gone.append(path)
     return gone
 
