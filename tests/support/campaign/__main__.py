@@ -24,8 +24,8 @@ from campaign.damaging import damage, same
 from campaign.inputs import inputs
 from campaign.killing import kills
 from campaign.limits import disk, memory
-from campaign.pool import import_noted, notes_modules, run_trials
-from campaign.scenes import Prepared, Scene, prepare, scenes
+from campaign.pool import import_noted, notes_modules, prepare_all, run_trials
+from campaign.scenes import Prepared, Scene, scenes
 from campaign.trial import Kind, Outcome, Trial
 
 KINDS: Mapping[str, tuple[Kind, int]] = {
@@ -118,7 +118,7 @@ def _prepare(scratch: Path, flags: argparse.Namespace) -> dict[str, Prepared]:
         world.make_world(folder / "world", lambda: notes_modules(noted), lambda: import_noted(noted))
         gc.collect()
         gc.freeze()  # what is here stays: forks share it
-        everything = [prepare(scene, folder / "world", folder / "scenes") for scene in _chosen(flags)]
+        everything = prepare_all(_chosen(flags), folder / "world", folder / "scenes", flags.workers)
         kept.write_bytes(pickle.dumps(everything))
     return {each.scene.name: each for each in everything}
 

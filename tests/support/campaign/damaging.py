@@ -1,6 +1,7 @@
 """Trials of damage: a file that a run reads is not what it was, or does not answer."""
 
 import contextlib
+import errno
 import os
 import random
 import time
@@ -16,6 +17,7 @@ from campaign.trial import Outcome, Sandbox, Trial, finish, restore
 from campaign.verdicts import Disturbance, Verdict
 
 _TRIES = 50
+_MISSING = ("gone", "another file of its kind in its place", "a folder in its place")
 
 
 def damage(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
@@ -79,9 +81,9 @@ def _damage(draw: random.Random, sandbox: Sandbox) -> Disturbance:
         except NotOfThisKind:
             restore(sandbox, path)
             continue
-        # A folder that lacks a file, or has another one of its kind, is what its user made of it; a tree of packages
-        # may hold anything.
-        missing = chosen.name in ("gone", "another file of its kind in its place") or "docstrings" in path
+        # A folder that lacks a file, has another one of its kind or a folder is what its user made of it; a tree of
+        # packages may hold anything.
+        missing = chosen.name in _MISSING or "docstrings" in path
         edited = sandbox.prepared.is_edited(path) and (chosen.content or missing)
         return Disturbance(f"{path}: {chosen.name}", path, names_of(path), edited)
     raise AssertionError(f"{sandbox.prepared.scene.name}: nothing to damage")
@@ -110,7 +112,10 @@ def _fault(trial: Trial, draw: random.Random, sandbox: Sandbox, began: float) ->
         path, what, hook = "", f"{name} when file {after} is written", fails_to_write(name, after)
     else:
         what, hook = any_fault(draw, target, target.stat().st_size)
-    disturbance = Disturbance(f"{path}: {what}", path or None, names_of(path) if path else ())
+    # What the whole machine lacks is no file's fault.
+    lacking = [os.strerror(getattr(errno, name)) for name in ("ENOMEM", "EMFILE", "ENFILE") if name in what]
+    names = (*names_of(path), *lacking) if path else ()
+    disturbance = Disturbance(f"{path}: {what}", path or None, names)
     before = trees.listing(sandbox.folder)
     ended = sandbox.run(hook=hook)
     if what == "no permission":

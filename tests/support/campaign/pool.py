@@ -9,10 +9,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from campaign.commands import Hook
+from campaign.scenes import Prepared, Scene, prepare
 from campaign.trial import LIMIT, Outcome, Trial
 from campaign.verdicts import Verdict
 
@@ -78,6 +79,34 @@ def _outcome(trial: Trial, target: Path) -> Outcome:
     why = failed.read_text() if failed.exists() else "it was ended after its time"
     failed.unlink(missing_ok=True)
     return Outcome(trial.kind, trial.name, "", "the campaign itself", Verdict("unclear", why), trial.real, 0)
+
+
+def prepare_all(scenes: Sequence[Scene], made: Path, folder: Path, workers: int) -> list[Prepared]:
+    """Prepare scenes side by side.
+
+    Raises:
+        SystemExit: one of them cannot be prepared; it was said which.
+    """
+    folder.mkdir()
+    children = {}
+    for number in range(workers):
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                for scene in scenes[number::workers]:
+                    kept = folder / f"{scene.name}.pickle"
+                    kept.write_bytes(pickle.dumps(prepare(scene, made, folder)))
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        children[pid] = number
+    statuses = [os.waitpid(pid, 0)[1] for pid in children]
+    if any(statuses):
+        raise SystemExit(1)
+    return [pickle.loads((folder / f"{each.name}.pickle").read_bytes()) for each in scenes]  # noqa: S301  # its own
 
 
 def notes_modules(path: Path) -> Hook:

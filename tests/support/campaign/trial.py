@@ -84,6 +84,7 @@ class Sandbox:
     def run_all(
         self, commands: Sequence[Command], limit: float = LIMIT, real: bool = False, hook: Hook | None = None
     ) -> Ended:
+        limit *= 4 if real else 1  # on a busy machine, imports alone take long
         ended = Ended(0, "", "", 0)
         for command in commands:
             one = run(command, self.folder, limit, real, hook, self._output)
