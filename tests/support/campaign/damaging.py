@@ -83,7 +83,7 @@ def _damage(draw: random.Random, sandbox: Sandbox) -> Disturbance:
             continue
         # A folder that lacks a file, has another one of its kind or a folder is what its user made of it; a tree of
         # packages may hold anything.
-        missing = chosen.name in _MISSING or "docstrings" in path
+        missing = chosen.name in _MISSING or "docstrings" in path or path.endswith("tokenizer_config.json")
         edited = sandbox.prepared.is_edited(path) and (chosen.content or missing)
         return Disturbance(f"{path}: {chosen.name}", path, names_of(path), edited)
     raise AssertionError(f"{sandbox.prepared.scene.name}: nothing to damage")
@@ -115,7 +115,9 @@ def _fault(trial: Trial, draw: random.Random, sandbox: Sandbox, began: float) ->
     # What the whole machine lacks is no file's fault.
     lacking = [os.strerror(getattr(errno, name)) for name in ("ENOMEM", "EMFILE", "ENFILE") if name in what]
     names = (*names_of(path), *lacking) if path else ()
-    disturbance = Disturbance(f"{path}: {what}", path or None, names)
+    # Of installed packages, what another user may not read is left out, and counted.
+    edited = what == "no permission" and "docstrings" in path
+    disturbance = Disturbance(f"{path}: {what}", path or None, names, edited)
     before = trees.listing(sandbox.folder)
     ended = sandbox.run(hook=hook)
     if what == "no permission":
