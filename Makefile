@@ -6,6 +6,7 @@
 #   CLUSTER_FLAGS    flags of tests/cluster/check.py, such as --record
 #   PYTEST_FLAGS     flags of pytest
 #   LOCK_FLAGS       flags of `uv pip compile`, such as --upgrade
+#   CAMPAIGN_FLAGS   flags of the campaign, such as "--minutes 25 --seed 7"; --help lists them
 
 PYTHON ?= python3
 TORCH_INDEX_URL ?=
@@ -13,6 +14,7 @@ DEMO_FLAGS ?=
 CLUSTER_FLAGS ?=
 PYTEST_FLAGS ?= -n 2
 LOCK_FLAGS ?=
+CAMPAIGN_FLAGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,7 +26,7 @@ LOCKER := $(VENV)/lock
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all containers cluster lint format lock clean distclean
+.PHONY: help demo test test-all containers cluster campaign lint format lock clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +45,9 @@ containers: $(DEV) ## the tests that start containers, with Podman, as root (.ci
 
 cluster: $(DEV) ## the scripts of slurm/ on a Slurm of two nodes that it starts, as root, with Debian's slurm-wlm and munge
 	$(BIN)/python tests/cluster/check.py $(CLUSTER_FLAGS)
+
+campaign: $(DEV) ## damage, nonsense, full disks and kills against every command, and a table of how each ended (3 minutes)
+	PYTHONPATH=code:tests/support $(BIN)/python -m campaign $(CAMPAIGN_FLAGS)
 
 lint: $(DEV) ## ruff, mypy and hadolint
 	$(BIN)/ruff check .

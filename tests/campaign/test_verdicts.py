@@ -1,0 +1,217 @@
+"""The campaign's own judgement: planted faults are called by their names, and good endings are not called faults."""
+
+import os
+import random
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from campaign.commands import Command, Ended, Running, run
+from campaign.damages import NotOfThisKind, any_damage, content_damage
+from campaign.damaging import names_of
+from campaign.pool import run_trials
+from campaign.scenes import Prepared, Scene, prepare, scenes
+from campaign.tally import add, count, failures, is_good, table
+from campaign.trees import listing
+from campaign.trial import Outcome, Sandbox, Trial
+from campaign.verdicts import Disturbance, Undisturbed, Verdict, judge
+
+WEIGHTS, OTHER = "model/cp-0000.model", "model/cp-0001.model"
+BEFORE = {"model": "folder", WEIGHTS: "file:aa", "model/cp-0000-step-1.cp": "file:bb", "config.json": "file:cc"}
+AFTER = {"model": "folder", WEIGHTS: "file:aa", OTHER: "file:dd", "config.json": "file:cc"}
+EXPECTED = {WEIGHTS: "a", OTHER: "d"}
+REFERENCE = Undisturbed(BEFORE, AFTER, EXPECTED)
+DAMAGED = Disturbance("cp-0000.model: a bit flipped", WEIGHTS, names_of(WEIGHTS))
+HURT = BEFORE | {WEIGHTS: "file:ee"}
+WELL = Ended(0, "done\n", "", 0.1)
+REFUSED = Ended(2, "", "error: model/cp-0000.model: damaged\n", 0.1)
+
+
+def test_the_same_results_are_identical_and_with_a_sentence_a_fallback() -> None:
+    after = AFTER | {WEIGHTS: "file:ee"}
+    got = EXPECTED | {WEIGHTS: "unreadable"}
+    assert judge(DAMAGED, WELL, HURT, after, got, REFERENCE).kind == "identical"
+    said = replace(WELL, stderr="cp-0000.model: damaged; going back to the checkpoint before it\n")
+    assert judge(DAMAGED, said, HURT, after, got, REFERENCE).kind == "fallback"
+
+
+def test_other_results_are_silent_unless_they_were_wished_for() -> None:
+    got = {WEIGHTS: "a", OTHER: "x"}
+    assert judge(DAMAGED, WELL, HURT, AFTER | {OTHER: "file:xx"}, got, REFERENCE).kind == "silent"
+    wish = replace(DAMAGED, edited=True, path="config.json")
+    assert judge(wish, WELL, BEFORE, AFTER | {OTHER: "file:xx"}, got, REFERENCE).kind == "legitimate"
+    assert judge(DAMAGED, WELL, HURT, AFTER, {WEIGHTS: "a"}, REFERENCE).kind == "silent", "a result that is not there"
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        Ended(1, "", 'Traceback (most recent call last):\n  File "x.py", line 1\nKeyError: 3\n', 0.1),
+        Ended(2, "", "error: a.json: x\nTraceback (most recent call last):\nKeyError\n", 0.1),
+        Ended(-signal.SIGSEGV, "", "", 0.1),
+        Ended(1, "", "something went wrong\n", 0.1),
+        Ended(-signal.SIGABRT, "", "terminate called after throwing an instance of 'std::bad_alloc'\n", 0.1),
+    ],
+    ids=["traceback", "beside a message", "segfault", "status 1", "abort"],
+)
+def test_a_traceback_and_a_crash_are_no_errors_for_users(ended: Ended) -> None:
+    assert judge(DAMAGED, ended, HURT, HURT, {}, REFERENCE).kind == "traceback"
+
+
+def test_an_error_names_the_file_once() -> None:
+    assert judge(DAMAGED, REFUSED, HURT, HURT, {}, REFERENCE).kind == "clear error"
+    for stderr in ("error: something is wrong\n", "", REFUSED.stderr * 2):
+        ended = replace(REFUSED, stderr=stderr)
+        assert judge(DAMAGED, ended, HURT, HURT, {}, REFERENCE).kind == "unclear", stderr
+
+
+def test_what_does_not_end_hangs() -> None:
+    assert judge(DAMAGED, Ended(None, "", "", 30), HURT, HURT, {}, REFERENCE).kind == "hang"
+
+
+@pytest.mark.parametrize("ended", [WELL, REFUSED], ids=["well", "refused"])
+def test_what_is_gone_or_overwritten_is_lost(ended: Ended) -> None:
+    for after in (
+        {path: kind for path, kind in AFTER.items() if path != WEIGHTS},
+        AFTER | {"config.json": "file:ff"},
+        AFTER | {WEIGHTS: "folder"},
+    ):
+        assert judge(DAMAGED, ended, HURT, after, EXPECTED | {WEIGHTS: "x"}, REFERENCE).kind == "lost"
+
+
+def test_what_was_set_aside_superseded_or_made_again_is_not_lost() -> None:
+    for after, got in (
+        (AFTER | {WEIGHTS: "file:aa", f"{WEIGHTS}.damaged": "file:ee"}, EXPECTED),
+        (AFTER, EXPECTED),
+    ):
+        assert judge(DAMAGED, WELL, HURT, after, got, REFERENCE).good
+
+
+PRINTER = """
+import sys, time
+from pathlib import Path
+source, out = map(Path, sys.argv[1:3])
+if out.exists():
+    print("finished")
+    sys.exit()
+text = source.read_text()
+if text == "raise":
+    raise KeyError(text)
+if text == "wait":
+    time.sleep(60)
+if text == "refuse":
+    print(f"error: {source}: refused", file=sys.stderr)
+    sys.exit(2)
+if text == "remove":
+    source.with_name("notes").unlink()
+out.write_text(text.upper() if text != "lie" else "A")
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Prepared:
+    """A scene of a script that reads one file and writes another."""
+    (tmp_path / "script.py").write_text(PRINTER)
+    world = tmp_path / "world"
+    world.mkdir()
+    (world / "in").write_text("text")
+    (world / "notes").write_text("what a user wrote")
+    command = Command(str(tmp_path / "script.py"), ("in", "out"))
+    return prepare(Scene("small", (command,), ("in", "notes"), ("out",)), world, tmp_path / "scenes")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("text", "identical"),
+        ("lie", "silent"),
+        ("raise", "traceback"),
+        ("wait", "hang"),
+        ("refuse", "clear error"),
+        ("remove", "lost"),
+    ],
+)
+@pytest.mark.parametrize("real", [False, True], ids=["forked", "real"])
+def test_a_planted_fault_is_called_by_its_name(
+    small: Prepared, tmp_path: Path, text: str, expected: str, real: bool
+) -> None:
+    sandbox = Sandbox(small, tmp_path / "trial")
+    (sandbox.folder / "in").write_text(text)
+    before = listing(sandbox.folder)
+    ended = sandbox.run(limit=1 if text == "wait" else 20, real=real)
+    verdict = sandbox.judge(Disturbance("planted", "in", names_of("in")), ended, before)
+    assert verdict.kind == expected, ended
+
+
+def test_what_a_run_started_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import os, time\nprint(os.fork(), flush=True)\ntime.sleep(60)")
+    (tmp_path / "folder").mkdir()
+    running = Running(Command(str(tmp_path / "script.py"), ()), tmp_path / "folder")
+    while "\n" not in running.so_far():
+        assert running.poll() is None
+    assert running.end(0).hung
+    child = int(running.so_far().split()[0])
+    stat = Path(f"/proc/{child}/stat")
+    assert not stat.exists() or ") Z " in stat.read_text(), "at most its entry is left, for the init process to remove"
+
+
+def test_a_fork_ends_as_a_process_does(tmp_path: Path) -> None:
+    """Exit statuses, output that was not flushed, and what runs at an exit."""
+    script = tmp_path / "script.py"
+    for text, status in (("", 0), ("import sys; sys.exit(3)", 3), ("1 / 0", 1), ("raise SystemExit('x')", 1)):
+        script.write_text(f"import atexit\natexit.register(print, 'at the exit')\nprint('out', end=' ')\n{text}")
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        ended = [run(Command(str(script), ()), tmp_path / "folder", real=real) for real in (False, True)]
+        assert [(each.status, each.stdout) for each in ended] == [(status, "out at the exit\n")] * 2
+
+
+@pytest.mark.parametrize("ending", [".cp", ".json", ".jsonl", ".bin", ".txt"])
+def test_damage_changes_the_file_and_repeats_by_its_seed(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"file{ending}"
+    content = b'{"a": 1, "b": [2, {"c": 3}]}\n{"type": "train", "step": 4}\n'
+
+    def damaged(seed: int, choose: object = any_damage) -> dict[str, str]:
+        (path.rmdir if path.is_dir() and not any(path.iterdir()) else lambda: None)()
+        for each in tmp_path.iterdir():
+            os.system(f"rm -rf {each}")
+        path.write_bytes(content)
+        draw = random.Random(seed)
+        try:
+            choose(draw, path).apply(draw, path)  # type: ignore[operator]
+        except NotOfThisKind:
+            return {}
+        return listing(tmp_path)
+
+    path.write_bytes(content)
+    untouched = listing(tmp_path)
+    for seed in range(40):
+        assert damaged(seed) == damaged(seed) != untouched
+    for seed in range(20):
+        damaged(seed, content_damage)
+        assert path.stat().st_size == len(content)
+
+
+def _planted(trial: Trial, folder: Path) -> Outcome:
+    if trial.number == 3:
+        raise RuntimeError("a fault of the campaign's own")
+    verdict = Verdict("silent" if trial.number == 1 else "identical")
+    return Outcome(trial.kind, trial.name, "scene", "what", verdict, trial.real, 0.1)
+
+
+def test_trials_side_by_side_and_their_table(tmp_path: Path) -> None:
+    outcomes = list(run_trials([Trial("damage", n, 7) for n in range(6)], _planted, 2, tmp_path, float("inf")))
+    counts = count(outcomes)
+    assert counts["damage"] | {} == dict.fromkeys(counts["damage"], 0) | {
+        "tried": 6, "identical": 4, "silent": 1, "unclear": 1, "real processes": 1,
+    }  # fmt: skip
+    assert {each.name for each in failures(outcomes)} == {"damage:1", "damage:3"}
+    assert not is_good(counts)
+    twice = add([{"table": counts}, {"table": counts}])
+    assert twice["damage"]["tried"] == 12
+    assert table(twice).splitlines()[1].split()[:2] == ["damage", "12"]
+
+
+def test_scenes_have_names_of_their_own() -> None:
+    names = [scene.name for scene in scenes()]
+    assert len(set(names)) == len(names) > 20

@@ -1,0 +1,1 @@
+"""A campaign of damage, nonsense and kills against the project's commands: `make campaign`."""

@@ -1,0 +1,165 @@
+"""`python -m campaign`: damage, nonsense, limits and kills against every command, and a table of how each ended."""
+
+import argparse
+import gc
+import itertools
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+# Before torch: one thread, so that numbers repeat and forks are safe.
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+from campaign import tally, world
+from campaign.commands import ROOT
+from campaign.damaging import damage, same
+from campaign.inputs import inputs
+from campaign.killing import kills
+from campaign.limits import disk, memory
+from campaign.pool import import_noted, notes_modules, prepare_all, run_trials
+from campaign.scenes import Prepared, Scene, scenes
+from campaign.trial import Kind, Outcome, Trial
+
+KINDS: Mapping[str, tuple[Kind, int]] = {
+    "damage": (damage, 20),
+    "input": (inputs, 10),
+    "kills": (kills, 1),
+    "disk": (disk, 1),
+    "memory": (memory, 1),
+    "same": (same, 1),
+}
+"""Kinds of trials, and how many of each come in turn."""
+LAUNCHED = Scene(
+    "pretrain-by-torchrun", (world.LAUNCHED,), ("model", "dataset"), ("model/model",), cleared=("model/model",)
+)
+"""Two processes; for kills alone, as it takes seconds."""
+
+
+def main() -> None:
+    """Parse the flags, try what they ask for, print the table; status 1 where a trial ended badly."""
+    flags = _flags()
+    if flags.sum:
+        counts = tally.add(tally.read_records(flags.sum))
+        print(tally.table(counts))  # noqa: T201
+        sys.exit(not tally.is_good(counts))
+    began = time.monotonic()
+    scratch = Path(tempfile.mkdtemp(prefix="campaign-", dir=flags.scratch))
+    scratch.chmod(0o755)  # a trial's user may be another one
+    try:
+        outcomes = list(_outcomes(flags, scratch, began))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    bad = tally.failures(outcomes)
+    for outcome in bad:
+        print(_sentence(outcome, flags.seed))  # noqa: T201
+    counts = tally.count(outcomes)
+    print(f"\nseed {flags.seed}, {time.monotonic() - began:.0f} seconds\n{tally.table(counts)}")  # noqa: T201
+    if flags.out:
+        tally.write_record(flags.out, _facts(flags, time.monotonic() - began), outcomes)
+    sys.exit(bool(bad))
+
+
+def _flags() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make campaign CAMPAIGN_FLAGS=…", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=3, help="begin no trial after so many minutes (default 3)")
+    parser.add_argument("--seed", type=int, default=1, help="decides every trial (default 1)")
+    parser.add_argument("--kinds", default=",".join(KINDS), help=f"some of {', '.join(KINDS)} (default: all)")
+    parser.add_argument("--trials", default="", help="at most so many, such as damage=2000,input=1000")
+    parser.add_argument("--only", help="one trial alone, such as damage:17")
+    parser.add_argument("--scenes", default="", help="only scenes whose names begin with this")
+    parser.add_argument("--workers", type=int, default=2, help="trials at a time (default 2)")
+    parser.add_argument("--out", type=Path, help="write the record to this JSON file")
+    parser.add_argument("--sum", type=Path, nargs="+", help="add these records up, and try nothing")
+    parser.add_argument("--scratch", type=Path, help="where the trials' folders go (default: /dev/shm or /tmp)")
+    parser.add_argument("--prepared", type=Path, help="keep the scenes in this folder, and find them there again")
+    parser.add_argument("--verbose", action="store_true", help="a line for every trial")
+    return parser.parse_args()
+
+
+def _outcomes(flags: argparse.Namespace, scratch: Path, began: float) -> Iterator[Outcome]:
+    prepared = _prepare(scratch, flags)
+    print(f"{len(prepared)} scenes after {time.monotonic() - began:.0f} seconds", flush=True)  # noqa: T201
+    if flags.only:
+        kind, _, number = flags.only.partition(":")
+        trials: Iterator[Trial] = iter([Trial(kind, int(number), flags.seed)])
+    else:
+        trials = _trials(flags)
+    (scratch / "trials").mkdir(mode=0o755)
+    work = partial(_work, prepared)
+    until = began + 60 * flags.minutes
+    for outcome in run_trials(trials, work, flags.workers, scratch / "trials", until):
+        if flags.verbose or flags.only or not outcome.verdict.good:
+            print(_sentence(outcome, flags.seed), flush=True)  # noqa: T201
+        yield outcome
+
+
+def _work(prepared: Mapping[str, Prepared], trial: Trial, target: Path) -> Outcome:
+    usual = {name: each for name, each in prepared.items() if name != LAUNCHED.name}
+    return KINDS[trial.kind][0](trial, prepared if trial.kind == "kills" else usual, target)
+
+
+def _prepare(scratch: Path, flags: argparse.Namespace) -> dict[str, Prepared]:
+    """The world, and each scene's folder; the modules of all commands are imported on the way."""
+    folder = flags.prepared or scratch
+    kept, noted = folder / "scenes.pickle", folder / "modules.json"
+    if kept.exists():
+        import_noted(noted)
+        everything = pickle.loads(kept.read_bytes())  # noqa: S301  # this program wrote it
+    else:
+        (folder / "world").mkdir(parents=True)
+        world.make_world(folder / "world", lambda: notes_modules(noted), lambda: import_noted(noted))
+        gc.collect()
+        gc.freeze()  # what is here stays: forks share it
+        everything = prepare_all(_chosen(flags), folder / "world", folder / "scenes", flags.workers)
+        kept.write_bytes(pickle.dumps(everything))
+    return {each.scene.name: each for each in everything}
+
+
+def _chosen(flags: argparse.Namespace) -> list[Scene]:
+    chosen = [scene for scene in scenes() if scene.name.startswith(tuple(flags.scenes.split(",")))]
+    return [*chosen, LAUNCHED] if "kills" in flags.kinds and not flags.scenes else chosen
+
+
+def _trials(flags: argparse.Namespace) -> Iterator[Trial]:
+    """Trials of all kinds in turn, without end or up to the numbers that `--trials` gives."""
+    caps = dict(pair.split("=") for pair in flags.trials.split(",") if pair)
+    kinds = [kind for kind in flags.kinds.split(",") if not caps or kind in caps]
+    numbers = {kind: itertools.count() for kind in kinds}
+    left = {kind: int(caps[kind]) if caps else 10**9 for kind in kinds}
+    while any(left.values()):
+        for kind in kinds:
+            for _ in range(min(KINDS[kind][1], left[kind])):
+                left[kind] -= 1
+                yield Trial(kind, next(numbers[kind]), flags.seed)
+
+
+def _sentence(outcome: Outcome, seed: int) -> str:
+    verdict, real = outcome.verdict, ", a process of its own" if outcome.real else ""
+    alone = f"--seed {seed} --only {outcome.name}"
+    return f"{verdict.kind}: {outcome.scene}: {outcome.what}{real}: {verdict.why} ({alone}, {outcome.seconds:.1f} s)"
+
+
+def _facts(flags: argparse.Namespace, seconds: float) -> dict[str, object]:
+    from nystromformer.machine import machine_facts
+
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "command": f"make campaign CAMPAIGN_FLAGS={' '.join(sys.argv[1:])!r}",
+        "seed": flags.seed,
+        "commit": commit.stdout.strip(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": machine_facts(),
+        "seconds": round(seconds),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""One command, run as a user would: in a fork of this process, which has imported all it needs, or in a new one."""
+
+import atexit
+import contextlib
+import gc
+import os
+import resource
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+Hook = Callable[[], None]
+"""Called in the command's process before it begins: limits, faults, another user."""
+_ADDRESS_SPACE = 6 << 30
+"""Bytes that a command may take beside what its parent has: what asks for more fails, and not the machine."""
+_FILES = 256
+"""Files that a command may open, and with them processes that it may start."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A script of the repository, or with `launched` two processes of it by torchrun, and its flags."""
+
+    script: str
+    flags: tuple[str, ...]
+    launched: bool = False
+
+    def __str__(self) -> str:
+        return " ".join((self.script, *self.flags))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended.
+
+    status: as a shell has it, or minus the signal's number; None where it was ended after its time.
+    """
+
+    status: int | None
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def hung(self) -> bool:
+        return self.status is None
+
+    @property
+    def text(self) -> str:
+        return self.stdout + self.stderr
+
+
+class Running:
+    """A command at work in a folder, in a session of its own.
+
+    Its output goes to files beside the folder, or beside `output`.
+    """
+
+    def __init__(
+        self, command: Command, cwd: Path, real: bool = False, hook: Hook | None = None, output: Path | None = None
+    ) -> None:
+        beside = output or cwd
+        self._outputs = [beside.with_name(f"{beside.name}.{name}") for name in ("stdout", "stderr")]
+        for path in self._outputs:
+            path.write_bytes(b"")
+        self._began = time.monotonic()
+        self._status: int | None = None
+        start = _in_process if real or command.launched else _in_fork
+        self.pid = start(command, cwd, self._outputs, hook)
+
+    def poll(self) -> int | None:
+        """The exit status; None while it is at work."""
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status; None where it is at work after so long."""
+        end, pause = time.monotonic() + seconds, 0.002
+        while self.poll() is None and time.monotonic() < end:
+            time.sleep(pause)
+            pause = min(0.02, pause * 1.2)
+        return self._status
+
+    def so_far(self) -> str:
+        """What it has written by now."""
+        return "".join(path.read_text(errors="replace") for path in self._outputs)
+
+    def send(self, number: int, whole: bool = False) -> None:
+        """Send a signal to its first process, or to the whole session."""
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if whole else os.kill)(self.pid, number)
+
+    def end(self, limit: float) -> Ended:
+        """Wait for it, or end it after `limit` seconds; nothing of it is left."""
+        status = self.wait(limit)
+        self.send(signal.SIGKILL, whole=True)
+        if status is None:
+            os.waitpid(self.pid, 0)
+        stdout, stderr = (path.read_text(errors="replace") for path in self._outputs)
+        return Ended(status, stdout, stderr, time.monotonic() - self._began)
+
+
+def run(
+    command: Command,
+    cwd: Path,
+    limit: float = 60,
+    real: bool = False,
+    hook: Hook | None = None,
+    output: Path | None = None,
+) -> Ended:
+    """Run a command to its end, or to its limit in seconds."""
+    return Running(command, cwd, real, hook, output).end(limit)
+
+
+def command_line(command: Command) -> list[str]:
+    """The words that a shell would be given."""
+    script = str(ROOT / command.script)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    return [sys.executable, *(torchrun if command.launched else ()), script, *command.flags]
+
+
+def environment() -> dict[str, str]:
+    """One thread, so that numbers repeat; nothing of the user's home, nothing from the network."""
+    kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TMPDIR") if key in os.environ}
+    ours = {"PYTHONPATH": str(ROOT / "code"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+    return {**kept, **ours, "HOME": "/nonexistent", "LANG": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def _in_process(command: Command, cwd: Path, outputs: Sequence[Path], hook: Hook | None) -> int:
+    with outputs[0].open("wb") as stdout, outputs[1].open("wb") as stderr:
+        process = subprocess.Popen(
+            command_line(command),
+            cwd=cwd,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=hook,  # this process has one thread
+        )
+    process.returncode = 0  # it is waited for by its number
+    return process.pid
+
+
+def _in_fork(command: Command, cwd: Path, outputs: Sequence[Path], hook: Hook | None) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        _become(cwd, outputs)
+        status = _call(command, hook)
+    finally:
+        os._exit(status & 0xFF)
+
+
+def _become(cwd: Path, outputs: Sequence[Path]) -> None:
+    """Make this fork what a process just started would be."""
+    os.setsid()
+    for number, path in enumerate((Path(os.devnull), *outputs)):
+        handle = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.dup2(handle, number)
+    # New ones, with nothing in them that this process had yet to write.
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # type: ignore[misc]  # noqa: SIM115
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    space = _address_space() + _ADDRESS_SPACE
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.unfreeze()
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _call(command: Command, hook: Hook | None) -> int:
+    """Run the script as `python` does, up to what happens at an exit."""
+    sys.argv = [str(ROOT / command.script), *command.flags]
+    sys.path[0] = str((ROOT / command.script).parent)
+    status = 0
+    try:
+        if hook is not None:
+            hook()
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+    except BaseException as error:
+        traceback.print_exc()
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+    with contextlib.suppress(Exception):
+        threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    return status

@@ -1,0 +1,138 @@
+"""Trials of damage: a file that a run reads is not what it was, or does not answer."""
+
+import contextlib
+import errno
+import os
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from campaign import trees, world
+from campaign.damages import NotOfThisKind, any_damage, content_damage, keep_time
+from campaign.faults import any_fault, fails_to_write, without_permission
+from campaign.results import log_lines
+from campaign.scenes import Prepared
+from campaign.trial import Outcome, Sandbox, Trial, finish, restore
+from campaign.verdicts import Disturbance, Verdict
+
+_TRIES = 50
+_MISSING = ("gone", "another file of its kind in its place", "a folder in its place")
+
+
+def damage(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
+    """A file damaged before the run, or one that fails during it."""
+    began, draw = time.monotonic(), trial.draw
+    chosen = prepared[draw.choice(sorted(prepared))]
+    sandbox = Sandbox(chosen, folder)
+    try:
+        if not trial.real and draw.random() < 0.3:
+            return _fault(trial, draw, sandbox, began)
+        disturbance = _damage(draw, sandbox)
+        assert disturbance.path is not None
+        before = trees.listing(folder)
+        lines = _good_lines(sandbox, disturbance.path)
+        ended = sandbox.run(real=trial.real)
+        verdict = sandbox.judge(disturbance, ended, before)
+        if verdict.good and lines - log_lines(folder / disturbance.path):
+            verdict = Verdict("lost", "whole lines of the log")
+        if verdict.kind == "clear error" and draw.random() < 0.4:
+            restore(sandbox, disturbance.path)
+            after = sandbox.recovered()
+            verdict = verdict if after.good else after
+        return finish(trial, sandbox, disturbance, verdict, began)
+    finally:
+        sandbox.close()
+
+
+def same(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
+    """A file of a dataset or a run changed so that size, time and inode stay, after a run has read it once."""
+    began, draw = time.monotonic(), trial.draw
+    names = [name for name in sorted(prepared) if "dataset" in prepared[name].scene.needs]
+    sandbox = Sandbox(prepared[draw.choice(names)], folder)
+    try:
+        if "model" in sandbox.prepared.scene.needs and (folder / "model" / "model" / "cp-0001.model").exists():
+            sandbox.run_all([world.VALIDATE])  # it verifies the rows, and remembers that it did
+            (folder / "model" / "model" / "validation.json").unlink(missing_ok=True)
+        path = world.pick(draw, sandbox.prepared.targets)
+        target = folder / path
+        stat = target.stat()
+        chosen = content_damage(draw, target)
+        with contextlib.suppress(NotOfThisKind):
+            chosen.apply(draw, target)
+        keep_time(target, stat)
+        edited = sandbox.prepared.is_edited(path)
+        disturbance = Disturbance(f"{path}: {chosen.name}, same size and time", path, names_of(path), edited)
+        before = trees.listing(folder)
+        ended = sandbox.run(real=trial.real)
+        verdict = sandbox.judge(disturbance, ended, before)
+        return finish(trial, sandbox, disturbance, verdict, began, row="damage, same size and time")
+    finally:
+        sandbox.close()
+
+
+def _damage(draw: random.Random, sandbox: Sandbox) -> Disturbance:
+    for _ in range(_TRIES):
+        path = world.pick(draw, sandbox.prepared.targets)
+        target = sandbox.folder / path
+        chosen = any_damage(draw, target)
+        try:
+            chosen.apply(draw, target)
+        except NotOfThisKind:
+            restore(sandbox, path)
+            continue
+        # A folder that lacks a file, has another one of its kind or a folder is what its user made of it; a tree of
+        # packages may hold anything.
+        missing = chosen.name in _MISSING or "docstrings" in path or path.endswith("tokenizer_config.json")
+        edited = sandbox.prepared.is_edited(path) and (chosen.content or missing)
+        return Disturbance(f"{path}: {chosen.name}", path, names_of(path), edited)
+    raise AssertionError(f"{sandbox.prepared.scene.name}: nothing to damage")
+
+
+def _good_lines(sandbox: Sandbox, path: str) -> set[str]:
+    """What a damaged log still says rightly."""
+    if os.path.basename(path) != "log.jsonl":
+        return set()
+    return log_lines(sandbox.folder / path) & log_lines(sandbox.prepared.folder.with_name("after0") / path)
+
+
+def _fault(trial: Trial, draw: random.Random, sandbox: Sandbox, began: float) -> Outcome:
+    """A file that fails for a while, or for another user."""
+    path = world.pick(draw, sandbox.prepared.targets)
+    target = sandbox.folder / path
+    choice = draw.random()
+    if choice < 0.2:
+        if draw.random() < 0.3:
+            path = os.path.dirname(path)
+            target = target.parent
+        mode = target.stat().st_mode
+        what, hook = "no permission", without_permission(target, sandbox.folder)
+    elif choice < 0.3:
+        name, after = draw.choice(("ENOSPC", "EDQUOT", "EIO", "EROFS")), draw.randint(1, 12)
+        path, what, hook = "", f"{name} when file {after} is written", fails_to_write(name, after)
+    else:
+        what, hook = any_fault(draw, target, target.stat().st_size)
+    # What the whole machine lacks is no file's fault.
+    lacking = [os.strerror(getattr(errno, name)) for name in ("ENOMEM", "EMFILE", "ENFILE") if name in what]
+    names = (*names_of(path), *lacking) if path else ()
+    # Of installed packages, what another user may not read is left out, and counted.
+    edited = what == "no permission" and "docstrings" in path
+    disturbance = Disturbance(f"{path}: {what}", path or None, names, edited)
+    before = trees.listing(sandbox.folder)
+    ended = sandbox.run(hook=hook)
+    if what == "no permission":
+        target.chmod(mode)
+    verdict = sandbox.judge(disturbance, ended, before)
+    if verdict.kind in ("clear error", "lost", "unclear") and not verdict.why.startswith("status 0"):
+        after_all = sandbox.recovered()
+        # What was superseded on the way is not lost where the run can be gone on with.
+        verdict = (verdict if verdict.kind != "lost" else type(verdict)("clear error")) if after_all.good else after_all
+    return finish(trial, sandbox, disturbance, verdict, began)
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """Words of which an error about a file says one: its name, or its folder's."""
+    parent = os.path.dirname(path)
+    # The stages of a run stand for the run.
+    above = os.path.dirname(parent) if os.path.basename(parent) == "stages" else parent
+    return tuple(name for name in (os.path.basename(path), parent, above) if name)

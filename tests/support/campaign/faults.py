@@ -1,0 +1,171 @@
+"""Passing faults of a machine, put into a command's process: a disk, a network or a kernel that says no."""
+
+import builtins
+import errno
+import io
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from campaign.commands import Hook
+
+ERRORS = ("EIO", "ESTALE", "EMFILE", "ENFILE", "ENOMEM", "EACCES", "EPERM", "ETIMEDOUT")
+"""What a healthy file may answer with for a while."""
+STRANGER = 65534
+"""The user `nobody`: for root no permission is missing."""
+
+
+def fails_to_open(path: Path, name: str, after: int = 0) -> Hook:
+    """From now on opening the file fails; the first `after` times it does not."""
+
+    def hook() -> None:
+        left = [after]
+        real_open, real_os_open = io.open, os.open
+
+        def meant(file: Any) -> bool:
+            if isinstance(file, int) or not _same(file, path):
+                return False
+            left[0] -= 1
+            return left[0] < 0
+
+        def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
+            if meant(file):
+                raise _error(name, file)
+            return real_open(file, *args, **kwargs)
+
+        def os_opens(file: Any, *args: Any, **kwargs: Any) -> int:
+            if meant(file):
+                raise _error(name, file)
+            return real_os_open(file, *args, **kwargs)
+
+        _replace_open(opens)
+        os.open = os_opens
+
+    return hook
+
+
+def fails_to_read(path: Path, name: str, after: int) -> Hook:
+    """The file opens, and reading it fails behind so many bytes, as it does on a dying disk: with no file's name."""
+
+    def hook() -> None:
+        real_open = io.open
+
+        def opens(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            if isinstance(file, int) or not _same(file, path) or "r" not in mode or "+" in mode:
+                return real_open(file, mode, *args, **kwargs)
+            buffered = io.BufferedReader(_Failing(os.fspath(file), after, name))
+            if "b" in mode:
+                return buffered
+            names = ("buffering", "encoding", "errors", "newline")
+            given = dict(zip(names, args, strict=False)) | kwargs
+            return io.TextIOWrapper(buffered, *(given.get(key) for key in names[1:]))
+
+        _replace_open(opens)
+
+    return hook
+
+
+def fails_to_write(name: str, after: int) -> Hook:
+    """The file that is renamed to its final name as number `after` cannot be: the disk says no."""
+
+    def hook() -> None:
+        left = [after]
+        real = os.replace
+
+        def replaces(source: Any, target: Any, **kwargs: Any) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise _error(name, source)
+            real(source, target, **kwargs)
+
+        os.replace = replaces
+
+    return hook
+
+
+def dies_after(name: str) -> Hook:
+    """The process is gone at once when a file of this name is in its place: a kill at a moment that repeats."""
+
+    def hook() -> None:
+        real = os.replace
+
+        def replaces(source: Any, target: Any, **kwargs: Any) -> None:
+            real(source, target, **kwargs)
+            if Path(target).name == name:
+                os._exit(137)
+
+        os.replace = replaces
+
+    return hook
+
+
+def without_permission(path: Path, root: Path) -> Hook:
+    """Nobody may touch the path, and the command is somebody who is not root."""
+    path.chmod(0)
+    if os.getuid() != 0:
+        return lambda: None
+    for folder, names, files in os.walk(root):
+        for each in (folder, *(os.path.join(folder, name) for name in (*names, *files))):
+            os.chown(each, STRANGER, STRANGER, follow_symlinks=False)
+
+    def hook() -> None:
+        os.setgid(STRANGER)
+        os.setuid(STRANGER)
+
+    return hook
+
+
+def any_fault(draw: random.Random, path: Path, size: int) -> tuple[str, Hook]:
+    """A fault of a file drawn at random, and what it is in words."""
+    name = draw.choice(ERRORS)
+    if draw.random() < 0.5:
+        after = draw.choice((0, 0, 0, 1, 2))
+        return f"{name} when it is opened, after {after} times", fails_to_open(path, name, after)
+    after = draw.randrange(size + 1)
+    name = draw.choice(("EIO", "ESTALE", "ENOMEM"))
+    return f"{name} when it is read, behind {after} bytes", fails_to_read(path, name, after)
+
+
+class _Failing(io.FileIO):
+    def __init__(self, path: str, after: int, name: str) -> None:
+        super().__init__(path, "r")
+        self._after, self._name = after, name
+
+    def _check(self) -> None:
+        if self.tell() >= self._after:
+            raise OSError(getattr(errno, self._name), os.strerror(getattr(errno, self._name)))
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._check()
+        count = min(len(buffer), max(1, self._after - self.tell()))
+        return super().readinto(memoryview(buffer)[:count])
+
+    def readall(self) -> bytes:
+        pieces = []
+        while piece := super().read(max(1, self._after - self.tell())):
+            pieces.append(piece)
+            self._check()
+        return b"".join(pieces)
+
+    def read(self, size: int | None = -1) -> bytes | None:
+        self._check()
+        return (
+            self.readall() if size is None or size < 0 else super().read(min(size, max(1, self._after - self.tell())))
+        )
+
+
+def _replace_open(opens: Callable[..., Any]) -> None:
+    builtins.open = opens
+    io.open = opens  # type: ignore[assignment]  # what pathlib calls
+
+
+def _same(file: Any, path: Path) -> bool:
+    name = os.fsdecode(file)
+    return Path(name).name == path.name and os.path.abspath(name) == str(path)
+
+
+def _error(name: str, file: Any) -> OSError:
+    number = getattr(errno, name)
+    return OSError(number, os.strerror(number), os.fsdecode(file))

@@ -1,0 +1,252 @@
+"""Trials of input: configs and flags that people mistype, paste, generate or think up."""
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from campaign import trees
+from campaign.commands import ROOT, Command, Ended, Running
+from campaign.scenes import Prepared
+from campaign.trial import LIMIT, Outcome, Sandbox, Trial, finish
+from campaign.verdicts import Disturbance, Verdict
+
+VALUES: tuple[Any, ...] = (
+    *(None, True, False, -1, 0, 1, 2, 3, 7, 8, 63, 64, 1000, 10**5, 10**7, 2**31, 2**32, 2**63 - 1, 2**63, 2**64),
+    *(10**12, 10**30, 10**400, -(10**30), 0.0, -0.0, 0.5, 0.999, 0.9999999, 1.0, 1.5, 1e-320, 1e-300, 1e-30, 1e30),
+    *(1e308, float("nan"), float("inf"), float("-inf")),
+    *("", " ", "x", "0", "1", "true", "null", "nan", "1e3", "64", "../..", "/", "~", "\x00", "a\x00b", "ü", "\ud800"),
+    *("x" * 300, "x" * 70_000, "%s", "{}", "$(touch hacked)", "; touch hacked", "-1", "--help", "softmax", "nystrom"),
+    *([], [[]], [1], ["mlm"], ["sop"], ["mlm", "mlm"], [None], {}, {"name": "nystrom"}, {"name": "x"}, {"a": {"b": 1}}),
+    *(["nystrom"] * 2, ["softmax", {"name": "nystrom", "num_landmarks": 4}], {"name": ["nystrom"]}),
+)
+"""What may stand where something else is meant."""
+WORDS: tuple[str, ...] = (
+    *("", " ", "x", "-1", "0", "1", "2", "3", "8", "16", "63", "99999999999", str(2**63), str(2**64), "1" * 400),
+    *("0.0", "0.5", "1.5", "1e-320", "1e-300", "1e30", "1e400", "nan", "inf", "-inf", "1e3", "0x10", "1_000", "١"),
+    *("8,16", "8,,16", ",", "8,8", "1e-3,x", "0,1,2", "last", "best", "all", "train", "hub", "auto", "cuda", "cpu:99"),
+    *("model", "dataset", "glue", "/", ".", "..", "/dev/null", "/proc/self/mem", "/nonexistent", "~", "ü" * 200),
+    *(
+        "a/" * 2000,
+        "x" * 300,
+        "--",
+        "--help",
+        "-h",
+        "%s",
+        "a=b",
+        "wiki=0",
+        "wiki=-1",
+        "wiki=1/0",
+        "wiki=1e9",
+        "wiki=nan",
+    ),
+    *("$(touch hacked)", "MRPC", "paper", "SST-2,SST-2", "mrpc", "model.num_layers", "=", "model.num_layers="),
+    *("model.num_layers=2", "model={}", "pretraining_setting.epoch=1", "seed=1", "a.b.c.d=1", "model.dropout_prob=nan"),
+)
+"""What may stand behind a flag."""
+_TRAINING = ("--model", "--dataset", "--device", "--workers", "--set", "--verify")
+_TUNING = (
+    *("--model", "--checkpoint", "--tokenizer", "--batch_size", "--lr", "--epoch", "--seed", "--warmup", "--length"),
+    *("--pad_to", "--bucket", "--train_rows", "--baselines", "--predict", "--discard_weights", "--device", "--set"),
+)
+_WORK = ("--workers", "--array_index", "--array_size", "--overwrite", "--out")
+FLAGS: dict[str, tuple[str, ...]] = {
+    "run_pretrain.py": _TRAINING,
+    "run_validation.py": (
+        "--model",
+        "--dataset",
+        "--checkpoint",
+        "--rows",
+        "--baselines",
+        "--device",
+        "--verify",
+        "--set",
+    ),
+    "run_glue.py": ("--task", "--glue", "--skip_bad_rows", *_TUNING),
+    "run_imdb.py": ("--imdb", "--validation", "--split_seed", *_TUNING),
+    "run_wikihop.py": ("--wikihop", "--validation", "--split_seed", "--skip_unanswerable", *_TUNING),
+    "run_report.py": ("--out",),
+    "preprocess.py": ("--source", "--min_words", "--undecodable", "--text_field", "--seed", "--limit_mb", *_WORK),
+    "preprocess_data_512.py": (
+        *("--length", "--corpora", "--corpus", "--tokenizer", "--vocab_size", "--tokenizer_limit", "--validation"),
+        *("--seed", *_WORK),
+    ),
+}
+"""Flags of the scripts, by the scripts' names."""
+_AT_WORK = re.compile(r"step \d+/\d+|scored|predicting|tokens/s|parameters, cpu")
+_PATIENCE = 4
+"""Seconds after which a run that is at work was accepted: what is asked for may take days."""
+_REFUSED: dict[str, Callable[[Any], bool]] = {
+    "dropout_prob": lambda value: value > 0.99,
+    "layer_norm_eps": lambda value: value > 1,
+    "adam_eps": lambda value: value > 1e10 or value < 1e-45,
+    "learning_rate": lambda value: value < 1e-45 or value > 1e10,
+    "max_grad_norm": lambda value: value < 1e-45,
+}
+"""Numbers that pass for a setting's and are none: where they are accepted, it is in silence."""
+
+
+@dataclass(frozen=True)
+class _Input:
+    """What is typed: a config's text, and flags in place of the scene's."""
+
+    what: str
+    names: tuple[str, ...]
+    text: bytes | None = None
+    flags: tuple[str, ...] | None = None
+    refused: bool = False
+
+
+def inputs(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
+    """A config or a flag that is not what it should be."""
+    began, draw = time.monotonic(), trial.draw
+    chosen = prepared[draw.choice(sorted(prepared))]
+    sandbox = Sandbox(chosen, folder)
+    try:
+        typed = _typed(draw, sandbox)
+        command = chosen.scene.commands[0]
+        if typed.text is not None:
+            (folder / _config_of(command)).write_bytes(typed.text)
+        if typed.flags is not None:
+            command = replace(command, flags=typed.flags)
+        before = trees.listing(folder)
+        ended = _watched(command, sandbox, trial.real)
+        return finish(trial, sandbox, Disturbance(typed.what[:400]), _judge(typed, ended, sandbox, before), began)
+    finally:
+        sandbox.close()
+
+
+def _judge(typed: _Input, ended: Ended, sandbox: Sandbox, before: trees.Tree) -> Verdict:
+    disturbance = Disturbance(typed.what, None, typed.names, edited=not typed.refused)
+    verdict = sandbox.judge(disturbance, ended, before)
+    if (sandbox.folder / "hacked").exists():
+        return Verdict("silent", "what was typed was run")
+    if typed.refused and ended.status == 0:
+        return Verdict("silent", "accepted")
+    return verdict
+
+
+def _watched(command: Command, sandbox: Sandbox, real: bool) -> Ended:
+    """Run it, but not to its end where it has long begun to do what was asked for."""
+    running = Running(command, sandbox.folder, real)
+    patience = _PATIENCE + 6 * real
+    running.wait(patience)
+    if running.poll() is None and not _AT_WORK.search(running.so_far()):
+        running.wait(LIMIT - patience)
+    accepted = running.poll() is None and bool(_AT_WORK.search(running.so_far()))
+    ended = running.end(0)
+    return replace(ended, status=0) if accepted else ended
+
+
+def _typed(draw: random.Random, sandbox: Sandbox) -> _Input:
+    command = sandbox.prepared.scene.commands[0]
+    config = _config_of(command)
+    has_config = (sandbox.folder / config).is_file() and "run_report" not in command.script
+    choice = draw.random()
+    if has_config and choice < 0.5:
+        return _value(draw, (sandbox.folder / config).read_text())
+    if has_config and choice < 0.65:
+        return _text(draw, (sandbox.folder / config).read_bytes())
+    return _flag(draw, command)
+
+
+def _config_of(command: Command) -> str:
+    flags = list(command.flags)
+    return f"{flags[flags.index('--model') + 1]}/config.json" if "--model" in flags else "config.json"
+
+
+def _value(draw: random.Random, text: str) -> _Input:
+    """A key with another value, gone, twice, elsewhere, or one that does not exist."""
+    data, keys = json.loads(text), _keys()
+    section, key = draw.choice(keys)
+    value, choice = draw.choice(VALUES), draw.random()
+    holder = data.setdefault(section, {}) if section else data
+    if choice < 0.75:
+        holder[key] = value
+    elif choice < 0.85:
+        holder.pop(key, None)
+        return _Input(f"config: without {section}.{key}", ("config.json",), _dump(data))
+    elif choice < 0.9:
+        section, value = draw.choice(["model", "pretraining_setting", "gpu_setting"]), draw.choice(VALUES)
+        data[section] = value
+        return _Input(f"config: {section} is {value!r}", ("config.json",), _dump(data))
+    elif choice < 0.95:
+        count = draw.choice((1, 20, 2000))
+        data[section or "model"] = {f"{key}_{number}": value for number in range(count)}
+        return _Input(f"config: {count} unknown keys in {section}", ("config.json",), _dump(data))
+    else:
+        twice = text.replace("{", '{"model": {}, "model": {},', 1)
+        return _Input("config: keys twice", ("config.json",), twice.encode())
+    check = _REFUSED.get(key)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    refused = check is not None and number and abs(value) < 10**300 and check(value)
+    return _Input(f"config: {section}.{key} is {value!r}", ("config.json",), _dump(data), refused=refused)
+
+
+def _keys() -> list[tuple[str, str]]:
+    """Every section and key that a config may have."""
+    schema = json.loads((ROOT / "code/nystromformer/config/config.schema.json").read_text())
+    keys = [("", key) for key in schema["properties"] if not key.startswith("$")]
+    parts = {"model": "ModelConfig", "pretraining_setting": "PretrainingConfig", "gpu_setting": "GpuConfig"}
+    for section, name in parts.items():
+        keys += [(section, key) for key in schema["$defs"][name]["properties"]]
+    return keys
+
+
+def _dump(data: Any) -> bytes:
+    return json.dumps(data, indent=1).encode("utf-8", "surrogatepass")
+
+
+def _text(draw: random.Random, text: bytes) -> _Input:
+    """A config.json that an editor, a copy or a merge has spoilt."""
+    place = draw.randrange(len(text))
+    digit = draw.choice([found.start() for found in re.finditer(rb"\d", text)])
+    ways: dict[str, bytes] = {
+        "cut off": text[:place],
+        "a byte changed": text[:place] + draw.randbytes(1) + text[place + 1 :],
+        "a byte removed": text[:place] + text[place + 1 :],
+        "a byte order mark": b"\xef\xbb\xbf" + text,
+        "UTF-16": text.decode().encode("utf-16"),
+        "NUL bytes": text[:place] + b"\x00\x00" + text[place:],
+        "empty": b"",
+        "blank": b" \n",
+        "null": b"null",
+        "a list": b"[" + text + b"]",
+        "deep": b'{"model": ' * 50_000,
+        "5,000 digits": text[:digit] + b"9" * 5000 + text[digit:],
+        "an exponent": text[:digit] + b"1e400" + text[digit + 1 :],
+        "a comment": b"// settings\n" + text,
+        "a comma": text.replace(b"\n}", b",\n}"),
+        "conflict marks": text[:place] + b"\n<<<<<<< HEAD\n" + text[place:],
+        "twice": text * 2,
+        "NaN": text[:digit] + b"NaN" + text[digit + 1 :],
+    }
+    way = draw.choice(sorted(ways))
+    return _Input(f"config.json: {way}", ("config.json",), ways[way])
+
+
+def _flag(draw: random.Random, command: Command) -> _Input:
+    """A flag with another word behind it, twice, without one, or that does not exist."""
+    flags = list(command.flags)
+    name, word = draw.choice(FLAGS[Path(command.script).name]), draw.choice(WORDS)
+    if "\x00" in word:
+        word = word.replace("\x00", "")
+    choice = draw.random()
+    if choice < 0.85:
+        if name in flags:
+            flags[flags.index(name) + 1] = word
+        else:
+            flags += [name, word]
+        if draw.random() < 0.1:
+            flags += [name, draw.choice(WORDS)]
+        refused = name == "--model" and word == ""
+        return _Input(f"{name} {word!r}", (), flags=tuple(flags), refused=refused)
+    if choice < 0.9:
+        return _Input(f"{name} alone at the end", (), flags=(*flags, name))
+    if choice < 0.95:
+        return _Input(f"a word {word!r}", (), flags=(*flags, word))
+    return _Input(f"{name}x", (), flags=(*flags, f"{name}x", word))

@@ -1,0 +1,152 @@
+"""What is to be said of a disturbed run: whether it ended well, and if not, how badly.
+
+A run may end in three good ways: with the results of an undisturbed one (`identical`; `fallback` where it says that it
+passed over what is damaged), or with status 2 and one message that names the file (`clear error`), after which what it
+found is as it was, and the same command gives the undisturbed results once the damage is taken back. Where no checksum
+can exist, because the content is the user's own to choose (config.json, raw text, labelled examples), another valid
+content is another wish, and a run that does as it says is `legitimate`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from campaign.commands import Ended
+from campaign.results import is_result
+from campaign.trees import Tree
+
+GOOD = ("identical", "clear error", "fallback", "legitimate")
+BAD = ("silent", "traceback", "hang", "lost", "unclear")
+KINDS = (*GOOD, *BAD)
+TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^thread '.*' panicked|terminate called", re.MULTILINE)
+_SAID = re.compile(
+    r"damaged|going back|set aside|passed over|skipped|skipping|left out|made again|written again|not a checkpoint|"
+    r"cannot be read|warning",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One of `KINDS`, and a sentence on why."""
+
+    kind: str
+    why: str = ""
+
+    @property
+    def good(self) -> bool:
+        return self.kind in GOOD
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What was done to a run.
+
+    path: the damaged file, relative to the folder; None: none is.
+    names: words of which an error has to say one.
+    edited: whether it is another valid wish for all that can be known.
+    """
+
+    what: str
+    path: str | None = None
+    names: tuple[str, ...] = ()
+    edited: bool = False
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What the same commands do when nothing disturbs them: the folder before and after, and its results' digests."""
+
+    before: Tree
+    after: Tree
+    expected: Mapping[str, str]
+
+
+def judge(
+    disturbance: Disturbance, ended: Ended, before: Tree, after: Tree, got: Mapping[str, str], reference: Undisturbed
+) -> Verdict:
+    """The verdict on a run.
+
+    Args:
+        before: the folder when the run began, with the damage in it.
+        after, got: the folder when the run was over, and its results' digests.
+    """
+    if ended.hung:
+        return Verdict("hang", f"at work after {ended.seconds:.0f} seconds")
+    if TRACEBACK.search(ended.text):
+        return Verdict("traceback", _last_line(ended.text))
+    if ended.status not in (0, 2):
+        return Verdict("traceback", f"status {ended.status}: {_last_line(ended.text)}")
+    gone = lost(disturbance, before, after, got, reference)
+    if gone:
+        return Verdict("lost", f"status {ended.status}: {', '.join(gone)}")
+    if ended.status == 2:
+        return _error(disturbance, ended)
+    differing = differences(disturbance, before, after, got, reference)
+    if not differing:
+        told = [line for line in ended.text.splitlines() if disturbance.path and _mentions(disturbance, line)]
+        return Verdict("fallback" if any(map(_SAID.search, told)) else "identical")
+    if disturbance.edited:
+        return Verdict("legitimate")
+    return Verdict("silent", f"other results: {', '.join(differing)}")
+
+
+def lost(
+    disturbance: Disturbance, before: Tree, after: Tree, got: Mapping[str, str], reference: Undisturbed
+) -> list[str]:
+    """What was there and is gone, or is something else now, though an undisturbed run leaves it as it is.
+
+    What moved to another name is not lost, nor is what a run made again as it was.
+    """
+    kept = set(after.values())
+    gone = []
+    for path, kind in before.items():
+        same = after.get(path) == kind or (kind.startswith("file:") and kind in kept)
+        moved = any(other.startswith(f"{path}.damaged") and after[other] == kind for other in after)
+        made_again = path in got and got[path] == reference.expected.get(path)
+        usual = path in reference.before and reference.after.get(path) != reference.before[path]
+        # Of other text another corpus is made; weights stay all the same.
+        wished = disturbance.edited and got and path in reference.expected and not path.endswith((".cp", ".model"))
+        nothing = kind == f"file:{_EMPTY}"
+        if not (same or moved or made_again or usual or wished or nothing or not is_result(path)):
+            gone.append(path)
+    return gone
+
+
+def differences(
+    disturbance: Disturbance, before: Tree, after: Tree, got: Mapping[str, str], reference: Undisturbed
+) -> list[str]:
+    """Results that are not an undisturbed run's; what is damaged and was not touched is no result."""
+    return [
+        path
+        for path in sorted({*got, *reference.expected})
+        if got.get(path) != reference.expected.get(path)
+        and not (path == disturbance.path and after.get(path) == before.get(path))
+        and not (path == disturbance.path and Path(path).name == "log.jsonl")
+        and not (disturbance.path is not None and path.startswith(f"{disturbance.path}/"))
+    ]
+
+
+def _error(disturbance: Disturbance, ended: Ended) -> Verdict:
+    lines = [line for line in ended.stderr.splitlines() if re.search(r"\berror: ", line, re.IGNORECASE)]
+    if len(lines) != 1:
+        return Verdict("unclear", f"{len(lines)} lines begin with `error:` ({_last_line(ended.text)})")
+    if re.search(r": None\b", lines[0]):
+        return Verdict("unclear", f"gives no reason: {lines[0][:300]}")
+    if not _mentions(disturbance, ended.stderr):
+        return Verdict("unclear", f"says nothing of {' or '.join(disturbance.names)}: {lines[0][:300]}")
+    return Verdict("clear error", lines[0])
+
+
+def _mentions(disturbance: Disturbance, text: str) -> bool:
+    return not disturbance.names or any(name in text for name in disturbance.names)
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "no output"
+
+
+_EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+"""SHA-256 of nothing: an empty file has nothing to lose."""

@@ -1,0 +1,140 @@
+"""A small world: corpora, datasets, experiments and labelled data, made once by the project's own commands."""
+
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from campaign.commands import Command, Ended, Hook, run
+
+CORPORA = {"wiki": "wiki", "bookcorpus": "bookcorpus", "stories": "stories", "realnews": "realnews"}
+LENGTH = 64
+_EPOCHS, _STEPS = 2, 3
+
+DEVICE = ("--device", "cpu")
+PRETRAIN = Command("code/run_pretrain.py", ("--model", "model", "--dataset", "dataset", *DEVICE))
+LAUNCHED = Command(PRETRAIN.script, PRETRAIN.flags, launched=True)
+VALIDATE = Command(
+    "code/run_validation.py", ("--model", "model", "--dataset", "dataset", "--checkpoint", "all", *DEVICE)
+)
+_TUNING = ("--model", "model", "--epoch", "2", "--batch_size", "8", "--lr", "1e-3", *DEVICE)
+GLUE = Command("code/run_glue.py", ("--task", "SST-2", "--glue", "glue", *_TUNING))
+IMDB = Command("code/run_imdb.py", ("--imdb", "imdb/aclImdb_v1.tar.gz", "--length", "32", *_TUNING))
+WIKIHOP = Command("code/run_wikihop.py", ("--wikihop", "wikihop", *_TUNING))
+TABLE = Command("code/run_report.py", ("table2", "model", "--out", "table2.md"))
+CURVES = Command("code/run_report.py", ("pretraining", "model", "--out", "curves.png"))
+
+
+def corpus_command(name: str) -> Command:
+    """Stage one of a corpus."""
+    flags = ("--source", f"raw/{name}", "--out", f"corpora/{name}/unified", "--workers", "1")
+    short = () if name == "docstrings" else ("--min_words", "5")
+    return Command(f"data-preprocessing/{name}/preprocess.py", (*flags, *short))
+
+
+def rows_command(*more: str, tokenizer: str = "train") -> Command:
+    """Stage two."""
+    flags = ["--length", str(LENGTH), "--corpora", "corpora", "--tokenizer", tokenizer, "--out", "dataset"]
+    for name in ("wiki", "stories", "docstrings"):
+        flags += ["--corpus", name]
+    if tokenizer == "train":
+        flags += ["--vocab_size", "300"]
+    return Command("data-preprocessing/preprocess_data_512.py", (*flags, "--workers", "1", *more))
+
+
+def make_world(folder: Path, notes: Callable[[], Hook], then: Callable[[], None]) -> None:
+    """Write raw text and labelled data into a folder, and all that commands make of them: corpora, a dataset, a
+    finished pretraining with its scores, fine-tunings and reports.
+
+    Args:
+        notes, then: a hook for each command, and what to do when it has ended.
+    """
+    write_raw(folder)
+    commands = [*(corpus_command(name) for name in (*CORPORA, "docstrings")), rows_command()]
+    for command in [*commands, PRETRAIN, VALIDATE, GLUE, IMDB, WIKIHOP, TABLE, CURVES]:
+        must(command, folder, notes())
+        then()
+    _write_next(folder / "model", folder / "next")
+
+
+def must(command: Command, folder: Path, hook: Hook | None = None, status: int = 0) -> Ended:
+    """Run a command that has to end as it should: a campaign stands on it."""
+    ended = run(command, folder, real=command.launched, hook=hook)
+    if ended.status != status:
+        raise SystemExit(f"the campaign cannot begin: {command} ended with {ended.status}:\n{ended.text}")
+    return ended
+
+
+def write_raw(folder: Path) -> None:
+    """What a user brings: raw text, GLUE, IMDB, WikiHop, a tokenizer's files, and a config.json."""
+    # Here, because these import pytest, and the checks of the verdicts need none of this.
+    import corpora
+    import finetuning
+    import small
+    import wikihop_files
+
+    raw = folder / "raw"
+    corpora.write_wiki(raw / "wiki", files=2, articles=8)
+    corpora.write_bookcorpus(raw / "bookcorpus", lines=60)
+    corpora.write_stories(raw / "stories", files=4)
+    corpora.write_realnews(raw / "realnews", articles=6)
+    corpora.write_packages(raw / "docstrings", 5)
+    finetuning.write_sst2(folder / "glue", train=24, dev=10, test=5)
+    finetuning.write_imdb(folder / "reviews", train=16, test=8)
+    (folder / "imdb").mkdir()
+    finetuning.pack(folder / "reviews", folder / "imdb" / "aclImdb_v1.tar.gz")
+    wikihop_files.write_wikihop(folder / "wikihop", train=6, dev=4, test=3)
+    _write_tokenizer(folder / "tokenizer", raw)
+    changes = {
+        "model__max_seq_len": LENGTH,
+        "model__num_layers": 1,
+        "pretraining_setting__epoch": _EPOCHS,
+        "pretraining_setting__batches_per_epoch": _STEPS,
+        "pretraining_setting__batches_per_report": 1,
+        "pretraining_setting__batch_size": 4,
+        "pretraining_setting__minutes_per_checkpoint": 1e-6,
+        "gpu_setting__inst_per_gpu": 2,
+    }
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text(json.dumps(small.small_data(**changes), indent=2))
+
+
+def _write_next(pretrained: Path, folder: Path) -> None:
+    """An experiment that begins with another one's weights."""
+    folder.mkdir()
+    config = json.loads((pretrained / "config.json").read_text()) | {"from_cp": "/model/start.model"}
+    config["pretraining_setting"]["epoch"] = 1
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "start.model").write_bytes((pretrained / "model" / "cp-0001.model").read_bytes())
+
+
+def _write_tokenizer(folder: Path, raw: Path) -> None:
+    """vocab.json and merges.txt as RoBERTa has them, of a vocabulary of 300."""
+    from tokenizers.implementations import ByteLevelBPETokenizer
+
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    pid = os.fork()  # its threads stay out of the process that forks the commands
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    folder.mkdir()
+    made = ByteLevelBPETokenizer()
+    texts = [path.read_text() for path in sorted((raw / "stories").glob("*.txt"))]
+    made.train_from_iterator(texts, vocab_size=300, min_frequency=1, special_tokens=special, show_progress=False)
+    made.save_model(str(folder))
+    os._exit(0)
+
+
+def pick(draw: random.Random, paths: list[str]) -> str:
+    """One of several paths, each kind of file as often as another."""
+    kinds = sorted({kind_of(path) for path in paths})
+    kind = draw.choice(kinds)
+    return draw.choice([path for path in paths if kind_of(path) == kind])
+
+
+def kind_of(path: str) -> str:
+    """What a file is, whatever its number: `model/model/*.cp`, `corpora/*.jsonl`."""
+    name = Path(path).name
+    ending = f"*{Path(path).suffix}" if name[:1].isdigit() or name.startswith(("cp-", "story", "wiki_")) else name
+    return f"{Path(path).parts[0]}/{ending}"
