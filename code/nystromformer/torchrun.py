@@ -91,11 +91,15 @@ def _launch(flags: Sequence[str], signals: OneSignal) -> int:
         # It shall put its handler where no signal comes that `OneSignal` handles.
         run.main(["--signals-to-handle", "SIGQUIT", *flags])
     except ChildFailedError as error:
+        if signals.received is not None:
+            raise
         rank, failure = error.get_first_failure()
         how = f"exit status {failure.exitcode}" if failure.exitcode > 0 else failure.signal_name()
         _say(f"error: process {rank} ended with {how}, and the run with it. What it said stands above")
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except RendezvousError as error:
+        if signals.received is not None:
+            raise
         _say(
             "error: the machines did not meet, or lost each other. Does the same command run on each of them, as many "
             f"as --nnodes says, and can all reach --rdzv_endpoint? ({_first_line(error)})"

@@ -109,6 +109,20 @@ def test_a_mistake_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_what_fails_because_of_a_stop_is_a_stop(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        finally:
+            raise RendezvousConnectionError("The connection to the C10d store has failed.")
+
+    assert launched(monkeypatch, main) == 143
+    assert capsys.readouterr().err.startswith("stopped by SIGTERM: ")
+
+
 def test_machines_that_lose_each_other(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> NoReturn:
         raise RendezvousConnectionError("The connection to the C10d store has failed.")
