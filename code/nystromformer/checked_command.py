@@ -29,10 +29,9 @@ class CheckedCommand(TyperCommand):
         try:
             rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            parameter = error.param
-            expected = _range(parameter)
-            for text in _each(words.get(getattr(parameter, "name", None))):
-                _refuse(expected, text, ctx, parameter)
+            wrong: Any = error.param
+            for text in _each(words.get(getattr(wrong, "name", ""))):
+                _refuse(_range(wrong), text, ctx, wrong)
             raise
         for name, parameter in parameters.items():
             for value in _each(ctx.params.get(name)):

@@ -70,9 +70,10 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(error.exit_status) from None
         except OSError as error:
             # Of a file that cannot be used, the name and the reason say all; other errors are the program's own.
-            if error.filename is None and error.errno not in _OF_THE_MACHINE:
+            place = error.filename or _OF_THE_MACHINE.get(error.errno or 0)
+            if place is None:
                 raise
-            typer.echo(f"error: {error.filename or _OF_THE_MACHINE[error.errno]}: {error.strerror}", err=True)
+            typer.echo(f"error: {place}: {error.strerror}", err=True)
             raise typer.Exit(UserError.exit_status) from None
         except (MemoryError, RuntimeError) as error:
             if not _memory_ran_out(error):

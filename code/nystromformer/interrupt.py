@@ -52,7 +52,7 @@ def _imports(frame: FrameType | None) -> bool:
 
 def _imported_by_the_script() -> bool:
     """Whether this process runs the script that imports this module, and has not come by it otherwise, as tests do."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and (
         frame.f_code.co_filename.startswith("<frozen importlib") or frame.f_globals["__name__"] == __name__
     ):
