@@ -30,9 +30,8 @@ class CheckedCommand(TyperCommand):
             rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             wrong: Any = error.param
-            expected = _range(wrong)
             for text in _each(words.get(getattr(wrong, "name", ""))):
-                _refuse(expected, text, ctx, wrong)
+                _refuse(_range(wrong), text, ctx, wrong)
             raise
         for name, parameter in parameters.items():
             for value in _each(ctx.params.get(name)):

@@ -76,9 +76,10 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(error.exit_status) from None
         except OSError as error:
             # Of a file that cannot be used, the name and the reason say all; other errors are the program's own.
-            if error.filename is None and error.errno not in _OF_THE_MACHINE:
+            of_machine = _OF_THE_MACHINE.get(error.errno or 0)
+            place = error.filename or (of_machine and (_file_at_hand(error) or of_machine))
+            if place is None:
                 raise
-            place = error.filename or _file_at_hand(error) or _OF_THE_MACHINE.get(error.errno or 0, "the system")
             typer.echo(f"error: {place}: {error.strerror}", err=True)
             raise typer.Exit(UserError.exit_status) from None
         except (MemoryError, RuntimeError) as error:
