@@ -40,7 +40,7 @@ class TestFile:
         message = refusal(tmp_path / "config.json")
         assert "no such file" in message
         assert "copy nystrom-512/config.json" in message
-        assert "name the folder of an experiment" in message
+        assert "--model" in message
 
     def test_folder(self, tmp_path: Path) -> None:
         assert "a folder" in refusal(tmp_path)

@@ -116,7 +116,7 @@ def test_data_where_the_config_says(tmp_path: Path, name: str, source: str | Non
 
 def test_data_in_the_experiment_folder(tmp_path: Path, dataset_folder: Path) -> None:
     folder = write_config(tmp_path / "experiment", data_folder="data", glue_dataset_folder="/model/glue")
-    with pytest.raises(UserError, match=r"data: no such folder\. Make it .*launch\.py preprocess 32"):
+    with pytest.raises(UserError, match=r"data: no such folder\. Make it .*launch\.py preprocess 512 --length 32"):
         spec("pretrain", folder)
     write_sst2(folder / "glue")
     assert others(spec("glue", folder)) == []
@@ -386,7 +386,7 @@ def test_on_another_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda folder: None, ["no such folder", "launch.py preprocess 32", "--dataset"]),
+        (lambda folder: None, ["no such folder", "launch.py preprocess 512 --length 32", "--dataset"]),
         (lambda folder: folder.mkdir(), ["data"]),
         (lambda folder: folder.touch(), ["data"]),
     ],

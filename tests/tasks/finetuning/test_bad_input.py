@@ -318,7 +318,7 @@ def test_checkpoints_that_cannot_be_used(
             words = ["not a checkpoint of this project"]
         case "weights only":
             torch.save({"format": 1, "model": {"encoder.x": torch.zeros(1)}}, path)
-            words = ["not a checkpoint of a run", "without config, tokenizer, dataset, step, epoch"]
+            words = ["not a checkpoint of a run", "without config, tokenizer, step, epoch"]
     assert_says(refused(GLUE, experiment, *flags), "cp-0001.model: ", *words)
 
 

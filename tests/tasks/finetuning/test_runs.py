@@ -473,13 +473,14 @@ def test_a_run_that_diverges_does_not_end_the_others(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    flags = ["--task", "SST-2", "--task", "STS-B", "--epoch", 1, "--batch_size", 8, "--lr", "1e25,1e-3"]
+    flags = ["--task", "SST-2", "--task", "STS-B", "--epoch", 1, "--batch_size", 1, "--lr", "10,1e-3"]
+    flags += ["--set", "pretraining_setting.weight_decay=10"]
     model = ["--model", experiment.folder, "--glue", glue_folder, "--device", "cpu"]
     assert run_here(monkeypatch, "code/run_glue.py", *flags, *model) == 2
     said = capsys.readouterr()
     assert said.err.count("error:") == 1
     assert "2 of the runs came to no result" in said.err
-    assert "batch 8, learning rate 1e+25, seed 0" in said.err
+    assert "batch 1, learning rate 10, seed 0" in said.err
     for task in ("SST-2", "STS-B"):
         assert f"glue/{task}," in said.out, "its table is shown"
         assert len(list(experiment.checkpoints.glob(f"glue/{task}/*/result.json"))) == 1

@@ -89,7 +89,7 @@ def check_same_run(facts: Mapping[str, Any], group: Group) -> None:
     group.same(**values, dataset=facts["dataset"])
 
 
-_OF_A_RUN = {"config": dict, "tokenizer": str, "dataset": str, "step": int, "epoch": int}
+_OF_A_RUN = {"config": dict, "tokenizer": str, "step": int, "epoch": int}
 _SECTIONS = ("model", "pretraining_setting", "gpu_setting")
 
 
@@ -164,8 +164,8 @@ def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source
     # What mixed_precision true amounts to depends on the device; earlier versions did not say it.
     if content.get("precision", facts.get("precision")) != facts.get("precision"):
         harmless.append(f"precision: {content['precision']} in the checkpoint, {facts['precision']} now")
-    if content["dataset"] != facts["dataset"]:
-        serious.append(f"dataset: {content['dataset'][:12]} in the checkpoint, {facts['dataset'][:12]} now")
+    if (dataset := str(content.get("dataset"))) != facts["dataset"]:
+        serious.append(f"dataset: {dataset[:12]} in the checkpoint, {facts['dataset'][:12]} now")
     if serious:
         lines = listed(serious)
         raise UserError(
