@@ -2,6 +2,7 @@
 
 import bz2
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -245,6 +246,14 @@ def test_links_are_followed_and_the_projects_own_files_left_out(tmp_path: Path) 
     kept = make("stories", tmp_path / "stories", out)
     assert [(d.id, d.sentences) for d in kept] == [("link/one", ("One story.",))]
     assert make("stories", tmp_path / "stories", out) == kept, "its own result is no source"
+
+
+def test_a_pipe_among_a_corpus_files_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    write_stories(tmp_path / "stories")
+    (tmp_path / "stories" / "story0.txt").unlink()
+    os.mkfifo(tmp_path / "stories" / "story0.txt")
+    with pytest.raises(UserError, match=r"story0\.txt: expected a file, found a FIFO"):
+        make("stories", tmp_path / "stories", tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", list(WRITE))

@@ -169,11 +169,11 @@ def _value(draw: random.Random, text: str) -> _Input:
         holder[key] = value
     elif choice < 0.85:
         holder.pop(key, None)
-        return _Input(f"config: without {section}.{key}", ("config.json",), _dump(data))
+        return _Input(f"config: without {section}.{key}", ("config.json", key), _dump(data))
     elif choice < 0.9:
         section, value = draw.choice(["model", "pretraining_setting", "gpu_setting"]), draw.choice(VALUES)
         data[section] = value
-        return _Input(f"config: {section} is {value!r}", ("config.json",), _dump(data))
+        return _Input(f"config: {section} is {value!r}", ("config.json", key), _dump(data))
     elif choice < 0.95:
         count = draw.choice((1, 20, 2000))
         data[section or "model"] = {f"{key}_{number}": value for number in range(count)}
@@ -184,7 +184,7 @@ def _value(draw: random.Random, text: str) -> _Input:
     check = _REFUSED.get(key)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     refused = check is not None and number and abs(value) < 10**300 and check(value)
-    return _Input(f"config: {section}.{key} is {value!r}", ("config.json",), _dump(data), refused=refused)
+    return _Input(f"config: {section}.{key} is {value!r}", ("config.json", key), _dump(data), refused=refused)
 
 
 def _keys() -> list[tuple[str, str]]:
