@@ -16,6 +16,7 @@ from campaign.tally import add, count, failures, is_good, table
 from campaign.trees import listing
 from campaign.trial import Outcome, Sandbox, Trial
 from campaign.verdicts import Disturbance, Undisturbed, Verdict, judge
+from processes import processes_of, wait_for
 
 WEIGHTS, OTHER = "model/cp-0000.model", "model/cp-0001.model"
 BEFORE = {"model": "folder", WEIGHTS: "file:aa", "model/cp-0000-step-1.cp": "file:bb", "config.json": "file:cc"}
@@ -152,8 +153,7 @@ def test_what_a_run_started_ends_with_it(tmp_path: Path) -> None:
         assert running.poll() is None
     assert running.end(0).hung
     child = int(running.so_far().split()[0])
-    stat = Path(f"/proc/{child}/stat")
-    assert not stat.exists() or ") Z " in stat.read_text(), "at most its entry is left, for the init process to remove"
+    wait_for(lambda: child not in processes_of(running.pid))
 
 
 def test_a_fork_ends_as_a_process_does(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ FLAGS: dict[str, tuple[str, ...]] = {
 }
 """Flags of the scripts, by the scripts' names."""
 _AT_WORK = re.compile(r"step \d+/\d+|scored|predicting|tokens/s|parameters, cpu")
+_REMOVING = ("--discard_weights", "--overwrite")
+"""Flags that ask for something to be removed."""
 _PATIENCE = 4
 """Seconds after which a run that is at work was accepted: what is asked for may take days."""
 _REFUSED: dict[str, Callable[[Any], bool]] = {
@@ -125,6 +127,12 @@ def _judge(typed: _Input, ended: Ended, sandbox: Sandbox, before: trees.Tree) ->
     verdict = sandbox.judge(disturbance, ended, before)
     if (sandbox.folder / "hacked").exists():
         return Verdict("silent", "what was typed was run")
+    if verdict.kind == "lost" and ended.status == 0 and set(_REMOVING) & set(typed.flags or ()):
+        return Verdict("legitimate")
+    if verdict.kind == "lost" and sandbox.is_preprocessing and "an unfinished run with other parameters" in ended.text:
+        return Verdict(
+            "clear error" if ended.status == 2 else "legitimate", "an unfinished run was replaced, and it says so"
+        )
     if typed.refused and ended.status == 0:
         return Verdict("silent", "accepted")
     return verdict
