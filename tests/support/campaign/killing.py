@@ -18,7 +18,8 @@ _IMPORTS = 2.5
 _REAL_OF = 3
 """One of so many trials is of real processes."""
 _TRIES = 3
-_STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+_SIGNALS = (*(signal.SIGKILL,) * 6, signal.SIGTERM, signal.SIGINT)
+_STOPPED = (0, *(sign for number in (signal.SIGTERM, signal.SIGINT) for sign in (-number, 128 + number)))
 
 
 def kills(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
@@ -70,15 +71,17 @@ def _kill(draw: random.Random, sandbox: Sandbox, real: bool, whole: float) -> _K
     scene = sandbox.prepared.scene
     command = scene.commands[0] if scene.first else draw.choice(scene.commands)
     moment = draw.uniform(0.02, 1) * whole
-    gently, everyone = draw.random() < 0.25, draw.random() < 0.5
+    number = draw.choice(_SIGNALS)
+    gently, everyone = number != signal.SIGKILL, draw.random() < 0.5
     running = Running(command, sandbox.folder, real)
     if running.wait(moment) is not None:
         ended = running.end(LIMIT)
         return _Kill(None, ended.seconds, None if ended.status == 0 else _wrong(ended, command.launched))
-    running.send(signal.SIGTERM if gently else signal.SIGKILL, everyone or (command.launched and not gently))
+    running.send(number, everyone or (command.launched and not gently))
     ended = running.end(LIMIT)
-    word = "SIGTERM" if gently else "SIGKILL"
-    return _Kill(f"{word} after {moment:.2f} s", ended.seconds, _wrong(ended, command.launched) if gently else None)
+    return _Kill(
+        f"{number.name} after {moment:.2f} s", ended.seconds, _wrong(ended, command.launched) if gently else None
+    )
 
 
 def _wrong(ended: Ended, launched: bool) -> Verdict | None:
