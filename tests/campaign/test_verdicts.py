@@ -1,7 +1,6 @@
 """The campaign's own judgement: planted faults are called by their names, and good endings are not called faults."""
 
 import os
-import time
 import random
 import signal
 from dataclasses import replace
@@ -17,6 +16,7 @@ from campaign.tally import add, count, failures, is_good, table
 from campaign.trees import listing
 from campaign.trial import Outcome, Sandbox, Trial
 from campaign.verdicts import Disturbance, Undisturbed, Verdict, judge
+from processes import processes_of, wait_for
 
 WEIGHTS, OTHER = "model/cp-0000.model", "model/cp-0001.model"
 BEFORE = {"model": "folder", WEIGHTS: "file:aa", "model/cp-0000-step-1.cp": "file:bb", "config.json": "file:cc"}
@@ -153,12 +153,7 @@ def test_what_a_run_started_ends_with_it(tmp_path: Path) -> None:
         assert running.poll() is None
     assert running.end(0).hung
     child = int(running.so_far().split()[0])
-    stat = Path(f"/proc/{child}/stat")
-    for _ in range(100):  # the kernel ends it in its own time
-        if not stat.exists() or ") R " not in stat.read_text():
-            break
-        time.sleep(0.05)
-    assert not stat.exists() or ") Z " in stat.read_text(), "at most its entry is left, for the init process to remove"
+    wait_for(lambda: child not in processes_of(running.pid))
 
 
 def test_a_fork_ends_as_a_process_does(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A folder's run knows its own checkpoints, and no other wins over them or is deleted with them."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,14 @@ def test_a_foreign_checkpoint_does_not_win(tmp_path: Path, expected: float, capl
     assert start(tmp_path / "run") == expected
     assert "cp-9999.cp: of another run than the folder's (run.json): passed over" in caplog.text
     assert (tmp_path / "run" / "cp-9999.cp.other-run").read_bytes() == foreign, "kept, out of the way"
+
+
+def test_a_pipe_in_the_records_place_is_refused_and_not_waited_for(tmp_path: Path, expected: float) -> None:
+    start(tmp_path / "run", steps=2)
+    (tmp_path / "run" / RECORD).unlink()
+    os.mkfifo(tmp_path / "run" / RECORD)
+    with pytest.raises(UserError, match=r"run\.json: expected a file, found a FIFO"):
+        start(tmp_path / "run")
 
 
 def test_one_of_the_run_under_another_name_does_not_win(tmp_path: Path, expected: float) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nystromformer.bounded import JSON_BYTES, read_bytes
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.training.archive import STATE, read_facts
@@ -61,7 +62,7 @@ def read_record(folder: Path) -> RunRecord | None:
     """
     path = folder / RECORD
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_bytes(path, JSON_BYTES, "a run's id"))
         run_id, adopted = data["run_id"], data["adopted"]
         strings = [run_id, *adopted]
         if data["format"] != _FORMAT or not run_id or not all(isinstance(item, str) for item in strings):

@@ -2,6 +2,7 @@
 
 import bz2
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -245,6 +246,14 @@ def test_links_are_followed_and_the_projects_own_files_left_out(tmp_path: Path) 
     kept = make("stories", tmp_path / "stories", out)
     assert [(d.id, d.sentences) for d in kept] == [("link/one", ("One story.",))]
     assert make("stories", tmp_path / "stories", out) == kept, "its own result is no source"
+
+
+def test_a_pipe_among_a_corpus_files_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    write_stories(tmp_path / "stories")
+    (tmp_path / "stories" / "story0.txt").unlink()
+    os.mkfifo(tmp_path / "stories" / "story0.txt")
+    with pytest.raises(UserError, match=r"story0\.txt: expected a file, found a FIFO"):
+        make("stories", tmp_path / "stories", tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", list(WRITE))
@@ -539,6 +548,42 @@ def test_unified_folders_are_checked(tmp_path: Path) -> None:
     (out / "corpus.json").unlink()
     with pytest.raises(UserError, match=r"corpus\.json: no such file: the corpus is unfinished.*continues"):
         read_corpus(out)
+
+
+def test_a_pipe_in_a_stamps_place_is_not_waited_for(tmp_path: Path) -> None:
+    source, out = write_wiki(tmp_path / "wiki"), tmp_path / "out"
+    make("wiki", source, out)
+    finished = contents(out)
+    (out / "stages" / "00000.json").unlink()
+    os.mkfifo(out / "stages" / "00000.json")
+    make("wiki", source, out)
+    assert contents(out) == finished
+
+
+def test_a_source_that_broke_takes_nothing_from_a_finished_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 12_000))
+    source, out = write_wiki(tmp_path / "wiki"), tmp_path / "out"
+    make("wiki", source, out)
+    finished = contents(out)
+    files = sorted(source.rglob("wiki_0?"))
+    texts = [path.read_bytes() for path in files]
+    files[1].write_bytes(texts[1][:-20])
+    with pytest.raises(UserError, match="cut off"):
+        make("wiki", source, out)
+    assert contents(out) == finished
+    read_corpus(out)
+    # Once another file's text was replaced, what is there is no corpus any more.
+    files[0].write_bytes(texts[0].replace(b"Title", b"Other"))
+    with pytest.raises(UserError, match="cut off"):
+        make("wiki", source, out)
+    with pytest.raises(UserError, match="unfinished"):
+        read_corpus(out)
+    for path, text in zip(files, texts, strict=True):
+        path.write_bytes(text)
+    make("wiki", source, out)
+    assert contents(out) == finished
 
 
 def test_corpus_json_has_no_paths(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """Docstrings: which files are read, what of them is kept, and that validation text is new."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 from corpora import write_packages
 
+from nystromformer.data.preprocessing import docstrings
 from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, read_documents, split_sentences
 from nystromformer.data.preprocessing.docstring_corpus import DocstringSettings, documents_of_modules, unify_docstrings
@@ -184,6 +187,20 @@ Args:
 
 def read(path: Path) -> Module:
     return read_module(SourceFile(path, "a/x.py", "a"))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENOMEM])
+def test_a_passing_fault_ends_the_run_and_drops_no_file(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.py").write_text('"""A docstring."""')
+
+    def fail(path: Path, *given: object) -> bytes:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(docstrings, "read_bytes", fail)
+    with pytest.raises(OSError, match=r"x\.py"):
+        read(tmp_path / "x.py")
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,12 @@ def damage(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outc
         verdict = sandbox.judge(disturbance, ended, before)
         if verdict.good and lines - log_lines(folder / disturbance.path):
             verdict = Verdict("lost", "whole lines of the log")
-        if verdict.kind == "clear error" and draw.random() < 0.4:
+        # Rows and corpora that are declared unfinished are not lost where the same command finishes them again.
+        unfinished = verdict.kind == "lost" and ended.status == 2 and sandbox.is_preprocessing
+        if unfinished or (verdict.kind == "clear error" and draw.random() < 0.4):
             restore(sandbox, disturbance.path)
             after = sandbox.recovered()
-            verdict = verdict if after.good else after
+            verdict = Verdict("clear error", verdict.why) if after.good else after
         return finish(trial, sandbox, disturbance, verdict, began)
     finally:
         sandbox.close()

@@ -78,6 +78,8 @@ FLAGS: dict[str, tuple[str, ...]] = {
 }
 """Flags of the scripts, by the scripts' names."""
 _AT_WORK = re.compile(r"step \d+/\d+|scored|predicting|tokens/s|parameters, cpu")
+_REMOVING = ("--discard_weights", "--overwrite")
+"""Flags that ask for something to be removed."""
 _PATIENCE = 4
 """Seconds after which a run that is at work was accepted: what is asked for may take days."""
 _REFUSED: dict[str, Callable[[Any], bool]] = {
@@ -125,6 +127,12 @@ def _judge(typed: _Input, ended: Ended, sandbox: Sandbox, before: trees.Tree) ->
     verdict = sandbox.judge(disturbance, ended, before)
     if (sandbox.folder / "hacked").exists():
         return Verdict("silent", "what was typed was run")
+    if verdict.kind == "lost" and ended.status == 0 and set(_REMOVING) & set(typed.flags or ()):
+        return Verdict("legitimate")
+    if verdict.kind == "lost" and sandbox.is_preprocessing and "an unfinished run with other parameters" in ended.text:
+        return Verdict(
+            "clear error" if ended.status == 2 else "legitimate", "an unfinished run was replaced, and it says so"
+        )
     if typed.refused and ended.status == 0:
         return Verdict("silent", "accepted")
     return verdict
@@ -169,11 +177,11 @@ def _value(draw: random.Random, text: str) -> _Input:
         holder[key] = value
     elif choice < 0.85:
         holder.pop(key, None)
-        return _Input(f"config: without {section}.{key}", ("config.json",), _dump(data))
+        return _Input(f"config: without {section}.{key}", ("config.json", key), _dump(data))
     elif choice < 0.9:
         section, value = draw.choice(["model", "pretraining_setting", "gpu_setting"]), draw.choice(VALUES)
         data[section] = value
-        return _Input(f"config: {section} is {value!r}", ("config.json",), _dump(data))
+        return _Input(f"config: {section} is {value!r}", ("config.json", key), _dump(data))
     elif choice < 0.95:
         count = draw.choice((1, 20, 2000))
         data[section or "model"] = {f"{key}_{number}": value for number in range(count)}
@@ -184,7 +192,7 @@ def _value(draw: random.Random, text: str) -> _Input:
     check = _REFUSED.get(key)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     refused = check is not None and number and abs(value) < 10**300 and check(value)
-    return _Input(f"config: {section}.{key} is {value!r}", ("config.json",), _dump(data), refused=refused)
+    return _Input(f"config: {section}.{key} is {value!r}", ("config.json", key), _dump(data), refused=refused)
 
 
 def _keys() -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ import random
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from campaign import trees
@@ -16,57 +17,71 @@ _IMPORTS = 2.5
 """Seconds that a real process takes until it begins."""
 _REAL_OF = 3
 """One of so many trials is of real processes."""
-_STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+_TRIES = 3
+_SIGNALS = (*(signal.SIGKILL,) * 6, signal.SIGTERM, signal.SIGINT)
+_STOPPED = (0, *(sign for number in (signal.SIGTERM, signal.SIGINT) for sign in (-number, 128 + number)))
 
 
 def kills(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
-    """One to four kills of a run; SIGTERM among them, to its first process or all."""
+    """One to four kills of a run, by SIGKILL or SIGTERM, to its first process or all."""
     began, draw = time.monotonic(), trial.draw
     chosen = prepared[draw.choice(sorted(name for name in prepared if not name.endswith("-finished")))]
     launched = chosen.scene.commands[0].launched
     real = launched or trial.number % _REAL_OF == 0
+    wanted = 3 if real else draw.randint(1, 4)
+    whole = chosen.seconds + (_IMPORTS if real and not launched else 0)
     sandbox = Sandbox(chosen, folder)
     try:
         before = trees.listing(folder)
-        hits, complaint = [], None
-        for _ in range(3 if real else draw.randint(1, 4)):
-            hit, complaint = _kill(draw, sandbox, real)
-            hits += [hit] if hit else []
-            if complaint is not None:
+        hits: list[str] = []
+        wrong: Verdict | None = None
+        for _ in range(_TRIES * wanted):
+            kill = _kill(draw, sandbox, real, whole)
+            if kill.hit is not None:
+                hits.append(kill.hit)
+            if kill.wrong is not None or len(hits) == wanted or (hits and kill.hit is None):
+                wrong = kill.wrong
                 break
-        ended = sandbox.run(real=real, limit=3 * LIMIT)
-        verdict = complaint or sandbox.judge(Disturbance(""), ended, before)
+            if kill.hit is None:
+                # Over before its kill: now it is known how long it takes, on a machine that may be busier than it was.
+                whole = kill.seconds
+                sandbox.close()
+                sandbox = Sandbox(chosen, folder)
+        ended = sandbox.run(real=real, limit=LIMIT)
+        verdict = wrong or sandbox.judge(Disturbance(""), ended, before)
         if verdict.kind == "fallback":
             verdict = Verdict("identical")
-        disturbance = Disturbance(", ".join(hits) or "over before the kill")
-        return finish(trial, sandbox, disturbance, verdict, began, real=real, count=len(hits))
+        disturbance = Disturbance(", ".join(hits) or "over before each kill")
+        return finish(trial, sandbox, disturbance, verdict, began, real=real, count=max(len(hits), not verdict.good))
     finally:
         sandbox.close()
 
 
-def _kill(draw: random.Random, sandbox: Sandbox, real: bool) -> tuple[str | None, Verdict | None]:
-    """Start a run and kill it.
+@dataclass(frozen=True)
+class _Kill:
+    """A kill in words, None where the run was over before; how long it was at work; what is wrong with how it ended."""
 
-    Returns:
-        The kill in words, None where the run was over before; and what is wrong with how it stopped.
-    """
-    scene, seconds = sandbox.prepared.scene, sandbox.prepared.seconds
-    command = draw.choice(scene.commands) if not sandbox.prepared.scene.first else scene.commands[0]
-    moment = draw.uniform(0, 1.1 * seconds)
-    if command.launched:
-        moment = draw.uniform(0.4 * seconds, seconds)
-    elif real:
-        moment = draw.uniform(0.5 * _IMPORTS, _IMPORTS + 1.5 * seconds)
-    gently, whole = draw.random() < 0.25, draw.random() < 0.5
+    hit: str | None
+    seconds: float
+    wrong: Verdict | None
+
+
+def _kill(draw: random.Random, sandbox: Sandbox, real: bool, whole: float) -> _Kill:
+    """Start a run that takes `whole` seconds, and kill it."""
+    scene = sandbox.prepared.scene
+    command = scene.commands[0] if scene.first else draw.choice(scene.commands)
+    moment = draw.uniform(0.02, 1) * whole
+    number = draw.choice(_SIGNALS)
+    gently, everyone = number != signal.SIGKILL, draw.random() < 0.5
     running = Running(command, sandbox.folder, real)
     if running.wait(moment) is not None:
         ended = running.end(LIMIT)
-        return None, _wrong(ended, command.launched) if ended.status != 0 else None
-    running.send(signal.SIGTERM if gently else signal.SIGKILL, whole or (command.launched and not gently))
+        return _Kill(None, ended.seconds, None if ended.status == 0 else _wrong(ended, command.launched))
+    running.send(number, everyone or (command.launched and not gently))
     ended = running.end(LIMIT)
-    wrong = _wrong(ended, command.launched) if gently else None
-    word = "SIGTERM" if gently else "SIGKILL"
-    return f"{word} after {moment:.2f} s", wrong
+    return _Kill(
+        f"{number.name} after {moment:.2f} s", ended.seconds, _wrong(ended, command.launched) if gently else None
+    )
 
 
 def _wrong(ended: Ended, launched: bool) -> Verdict | None:

@@ -43,7 +43,7 @@ def memory(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outc
     """A limit of memory, as `ulimit -v` sets it; then there is none, and the run goes on."""
     began, draw = time.monotonic(), trial.draw
     sandbox = Sandbox(prepared[draw.choice(sorted(prepared))], folder)
-    room = int(10 ** draw.uniform(4.5, 8))
+    room = int(10 ** draw.uniform(6, 8.3))
     disturbance = Disturbance(f"{room / 1e6:.1f} MB of memory left")
     try:
         before = trees.listing(folder)

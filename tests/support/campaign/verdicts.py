@@ -103,7 +103,9 @@ def lost(
     gone = []
     for path, kind in before.items():
         same = after.get(path) == kind or (kind.startswith("file:") and kind in kept)
-        moved = any(other.startswith(f"{path}.damaged") and after[other] == kind for other in after)
+        moved = any(
+            other.startswith((f"{path}.damaged", f"{path}.other-run")) and after[other] == kind for other in after
+        )
         made_again = path in got and got[path] == reference.expected.get(path)
         usual = path in reference.before and reference.after.get(path) != reference.before[path]
         # Of other text another corpus is made; weights stay all the same.

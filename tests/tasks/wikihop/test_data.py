@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -275,10 +276,12 @@ class TestCache:
         for name, content in whole.items():
             flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
             others = [flipped] if name != "manifest.json" else [b"[" * 99_999]
-            for damage in (content[:-3], content + b"\0" * 8, b"", None, *others):
-                if damage is None:
+            for damage in (content[:-3], content + b"\0" * 8, b"", None, "pipe", *others):
+                if damage is None or damage == "pipe":
                     (folder / name).unlink()
-                else:
+                if damage == "pipe":
+                    os.mkfifo(folder / name)
+                elif isinstance(damage, bytes):
                     (folder / name).write_bytes(damage)
                 again = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "cache")
                 assert again.fingerprint == cache.fingerprint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import gc
 import hashlib
 import inspect
@@ -33,6 +34,8 @@ _SKIPPED_FOLDERS = frozenset({"test", "tests", "_vendor", "vendor", "site-packag
 _MIN_LETTER_SHARE = 0.6
 _MAX_FOREIGN_SHARE = 0.02
 _FILES_PER_BATCH = 32
+_PASSING = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Errors that say nothing of a file: another time it may well be read, and another corpus be made."""
 _MOST_BYTES = 1 << 26
 """Of a file; larger ones are data."""
 _LETTERS = string.ascii_letters.encode()
@@ -145,7 +148,11 @@ def read_module(file: SourceFile) -> Module:
     try:
         raw = read_bytes(file.path, _MOST_BYTES, "a Python file")
         text = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0])
-    except (OSError, UserError, UnicodeDecodeError, SyntaxError, LookupError):
+    except OSError as error:
+        if error.errno in _PASSING:
+            raise
+        return Module(file.id, file.group, problem="unreadable or undecodable file")
+    except (UserError, UnicodeDecodeError, SyntaxError, LookupError):
         return Module(file.id, file.group, problem="unreadable or undecodable file")
     try:
         with warnings.catch_warnings():

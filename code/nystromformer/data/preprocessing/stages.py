@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from nystromformer.data.sealed import unsealed, write_sealed
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, sha256_of, write_json
+from nystromformer.files import FileStamp, NewFile, sha256_of, write_json
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,8 @@ _FOLDER = "stages"
 RUN_FILE = f"{_FOLDER}/run.json"
 """By which a folder of a run is told."""
 _SECONDS_BETWEEN_TRIES = 0.5
+_Content = dict[Path, tuple[int, int, int]]
+"""Files and their inodes, sizes and times."""
 
 
 @dataclass
@@ -156,6 +158,7 @@ class Stages:
         self._final = folder / final
         self._reserved = tuple(reserved)
         self._overwrite = overwrite
+        self._finished: tuple[bytes, _Content] | None = None
 
     def __enter__(self) -> Stages:
         run_file = self.folder / RUN_FILE
@@ -192,7 +195,11 @@ class Stages:
         self._begun = self._identity()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._locks.close()
+        try:
+            if kind is not None:
+                self._finish_again()
+        finally:
+            self._locks.close()
 
     def share(self) -> None:
         """Let other processes of this run in."""
@@ -212,7 +219,25 @@ class Stages:
 
     def unfinish(self) -> None:
         """Declare the folder incomplete, before anything in it changes."""
+        if self._final.is_file():
+            self._finished = self._final.read_bytes(), self._content()
         self._final.unlink(missing_ok=True)
+
+    def _finish_again(self) -> None:
+        """Declare the folder complete as it was, where what failed had changed nothing in it: a corpus that is not
+        there any more takes nothing from what was made of it."""
+        if self._finished is None or self._final.exists() or not _locked(self._lock, fcntl.LOCK_EX):
+            return
+        final, content = self._finished
+        if self._content() == content:
+            with suppress(UserError), NewFile(self._final) as file:
+                file.write(final)
+
+    def _content(self) -> _Content:
+        """The folder's files but for stamps and the final one, by what tells whether they were written to."""
+        files = {path for path in self.folder.rglob("*") if path.is_file() and path.parent.name != _FOLDER}
+        states = {path: path.stat() for path in files - {self._final}}
+        return {path: (state.st_ino, state.st_size, state.st_mtime_ns) for path, state in states.items()}
 
     def run(
         self, name: str, parameters: Mapping[str, Any], inputs: Iterable[FileStamp], work: Callable[[], StageOutput]
@@ -331,6 +356,8 @@ def _locked(file: TextIO, kind: int) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
     try:
         value = json.loads(path.read_text())
     except (FileNotFoundError, ValueError, RecursionError):

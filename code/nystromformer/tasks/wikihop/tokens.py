@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -136,6 +137,9 @@ def _name(source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> str:
 def _open_whole(folder: Path) -> TokenCache | None:
     """The cache in a folder; None where there is none or its files are not as its manifest says."""
     try:
+        # a pipe would be waited for
+        if not all(stat.S_ISREG((folder / name).stat().st_mode) for name in (_MANIFEST, *_FILES)):
+            raise ValueError("no files")
         manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
         stamps = {name: FileStamp(**manifest["files"][name]) for name in _FILES}
         if any((folder / name).stat().st_size != stamp.size for name, stamp in stamps.items()):

@@ -9,6 +9,7 @@ import bz2
 import fnmatch
 import gzip
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -80,12 +81,19 @@ def divide(folder: Path, names: Sequence[str], cut: bool, chunk_bytes: int = CHU
 
     Args:
         cut: whether a larger file may be divided; a compressed one never is.
+
+    Raises:
+        UserError: one is no regular file.
     """
     chunks: list[Chunk] = []
     group: list[str] = []
     size = 0
     for name in names:
-        bytes_here = (folder / name).stat().st_size
+        status = (folder / name).stat()
+        if not stat.S_ISREG(status.st_mode):
+            # opening a pipe would wait for its writer
+            raise UserError(f"{folder / name}: expected a file, found a FIFO, socket or device: remove it")
+        bytes_here = status.st_size
         large = cut and bytes_here > chunk_bytes and not name.endswith(_COMPRESSED)
         if group and (large or size + bytes_here > chunk_bytes):
             chunks.append(Chunk(tuple(group), size))
