@@ -224,3 +224,12 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path) -> None:
     torch.save({**content(), "format": 99}, tmp_path / "newer.cp")
     with pytest.raises(UserError, match="format 99, this version reads formats up to 2"):
         read_checkpoint(tmp_path / "newer.cp")
+
+
+def test_what_torch_says_of_the_system_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(content(), tmp_path / "cp-0000.cp")
+    error = RuntimeError("unable to open file <cp-0000.cp> in read-only mode: Too many open files (24)")
+    monkeypatch.setattr(torch, "load", raising(error))
+    with pytest.raises(UserError, match="cannot be read: Too many open files") as caught:
+        read_facts(tmp_path / "cp-0000.cp")
+    assert not isinstance(caught.value, UnreadableCheckpoint)

@@ -12,12 +12,12 @@ from scripted import Scripted, settings
 from small import CPU
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment.run import newest, resume, tidy
-from nystromformer.training import Group, Trainer
+from nystromformer.tasks.experiment.run import Saved, newest, resume, tidy
+from nystromformer.training import Group, Trainer, checkpoint
 from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint, write_checkpoint
-from nystromformer.training.checkpoint import choose_weights, read_latest, read_weights
+from nystromformer.training.checkpoint import choose_weights, mend_weights, read_latest
 from nystromformer.training.folder import RunLock
-from nystromformer.training.run_record import RECORD, id_of, read_record
+from nystromformer.training.run_record import RECORD, id_of, kept_record, read_record
 
 STEPS = 4
 
@@ -202,9 +202,6 @@ def test_cut_short_weights_are_made_again_from_the_whole_state(
     whole = {name: (run / name).read_bytes() for name in ("cp-0001.model", "cp-0003.model")}
     for name, data in whole.items():
         (run / name).write_bytes(data[: len(data) // 2])
-    with RunLock(run):
-        path, content = read_weights(run / "cp-0001.model")
-    assert (path.name, content["epoch"]) == ("cp-0001.cp", 1), "where nothing can be written they come from there"
     start(run)
     assert {name: (run / name).read_bytes() for name in whole} == whole
     assert "cp-0001.model: was damaged: made again from its .cp" in caplog.text
@@ -215,12 +212,43 @@ def test_damaged_weights_are_made_again_for_who_reads_them(tmp_path: Path) -> No
     path = tmp_path / "run" / "cp-0001.model"
     whole = path.read_bytes()
     path.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
-    assert read_weights(path)[0] == path
+    with RunLock(path.parent), pytest.raises(UserError, match=r"again from cp-0001\.cp now: .*active"):
+        mend_weights(path)
+    mend_weights(path)
     assert path.read_bytes() == whole
+    mend_weights(path)
+    assert sorted(path.parent.glob("*.damaged*")) == [path.with_name("cp-0001.model.damaged")]
     path.with_suffix(".cp").unlink()
     path.write_bytes(b"half")
-    with pytest.raises(UnreadableCheckpoint):
-        read_weights(path)
+    mend_weights(path)
+    assert path.read_bytes() == b"half", "there is nothing to make it of"
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_what_several_processes_find_damaged_is_made_again_once(
+    tmp_path: Path, is_old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(tmp_path / "run")
+    path = tmp_path / "run" / "cp-0001.model"
+    if is_old:
+        for name in ("cp-0001.cp", "cp-0001.model"):
+            write_format_1(read_checkpoint(path.with_name(name)), path.with_name(name))
+        (tmp_path / "run" / RECORD).unlink()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    damage = iter([UnreadableCheckpoint("as the first look, before another process mended it")])
+    mend_weights(path)
+    assert path.read_bytes() == whole, "to the byte, so that fine-tuning from it goes on"
+    true_check = checkpoint.check_whole
+
+    def check(path: Path) -> None:
+        for error in damage:
+            raise error
+        true_check(path)
+
+    monkeypatch.setattr(checkpoint, "check_whole", check)
+    mend_weights(path)
+    assert sorted(path.parent.glob("*.damaged*")) == [path.with_name("cp-0001.model.damaged")]
 
 
 def test_weights_of_another_run_are_not_made_again(tmp_path: Path) -> None:
@@ -229,8 +257,7 @@ def test_weights_of_another_run_are_not_made_again(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "other" / "cp-0001.cp", tmp_path / "run")
     (tmp_path / "run" / "cp-0001.model").write_bytes(b"half")
     start(tmp_path / "run")
-    with pytest.raises(UnreadableCheckpoint):
-        read_weights(tmp_path / "run" / "cp-0001.model")
+    mend_weights(tmp_path / "run" / "cp-0001.model")
     assert (tmp_path / "run" / "cp-0001.model").read_bytes() == b"half"
 
 
@@ -242,3 +269,69 @@ def test_names_that_are_no_text_are_no_checkpoints(tmp_path: Path, expected: flo
     (tmp_path / "run" / "cp-²²²².cp").touch()
     (tmp_path / "run" / f"cp-{'9' * 200}.cp").touch()
     assert start(tmp_path / "run") == expected
+
+
+def test_an_old_damaged_pair_does_not_stop_the_run(tmp_path: Path, expected: float) -> None:
+    start(tmp_path / "run", steps=2)
+    for name in ("cp-0000.cp", "cp-0000.model"):
+        data = (tmp_path / "run" / name).read_bytes()
+        (tmp_path / "run" / name).write_bytes(data[: len(data) // 2])
+    assert start(tmp_path / "run") == expected
+
+
+def test_weights_of_another_run_in_the_way_are_kept(tmp_path: Path, expected: float) -> None:
+    start(tmp_path / "other", facts={"config": "another"})
+    start(tmp_path / "run", steps=2)
+    shutil.copy(tmp_path / "other" / "cp-0003.model", tmp_path / "run")
+    foreign = (tmp_path / "run" / "cp-0003.model").read_bytes()
+    assert start(tmp_path / "run") == expected
+    assert (tmp_path / "run" / "cp-0003.model.not-of-this-run").read_bytes() == foreign
+
+
+def test_epochs_of_an_earlier_version_stay_the_runs_without_a_record(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start(run, steps=2)
+    for path in run.glob("cp-*"):
+        write_format_1(read_checkpoint(path), path)
+    (run / RECORD).unlink()
+    start(run)
+    for name in (None, RECORD):
+        if name is not None:
+            (run / name).unlink()
+            start(run)
+        record = read_record(run) or kept_record(run, read_checkpoint(run / "cp-0003.cp"))
+        assert all(record.is_own(path) for path in run.glob("cp-*"))
+    start(run, keep_epochs=1)
+    assert sorted(path.name for path in run.glob("cp-*")) == ["cp-0003.cp", "cp-0003.model"]
+
+
+def test_a_checkpoint_of_an_earlier_version_that_is_renamed_stays_the_runs(tmp_path: Path) -> None:
+    """One that had ended the run in the midst of an epoch, which is to go on."""
+    facts = {"dataset": "d", "tokenizer": "t", "epoch": 0, "step": 5}
+    write_format_1({**facts, "model": {}}, tmp_path / "cp-0000.cp")
+    record = kept_record(tmp_path, facts)
+    renamed = (tmp_path / "cp-0000.cp").rename(tmp_path / "cp-0000-step-00000005.cp")
+    assert record.is_own(renamed)
+    write_format_1({**facts, "epoch": 1, "model": {}}, tmp_path / "cp-0001.cp")
+    assert not record.is_own(tmp_path / "cp-0001.cp")
+
+
+def test_nothing_is_renamed_where_the_run_is_refused(tmp_path: Path) -> None:
+    start(tmp_path / "run", steps=2)
+    (tmp_path / "run" / "cp-0002.cp").write_bytes(b"half")
+
+    def refuse(saved: Saved) -> None:
+        raise UserError("changed")
+
+    with pytest.raises(UserError, match="changed"):
+        newest(tmp_path / "run", Group(), refuse)
+    assert (tmp_path / "run" / "cp-0002.cp").read_bytes() == b"half"
+
+
+@pytest.mark.parametrize(
+    "crafted", [{"run_id": 5}, {"run_id": torch.ones(2)}, {"run_id": ""}, {"format": torch.ones(2)}]
+)
+def test_crafted_facts_are_refused(tmp_path: Path, crafted: dict[str, Any]) -> None:
+    write_named(tmp_path / "cp-0000.cp", crafted)
+    with pytest.raises(UserError, match=r"cp-0000\.cp: (not a checkpoint of this project|checkpoint format)"):
+        read_latest(tmp_path, print)

@@ -15,7 +15,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,13 +27,15 @@ from nystromformer.files import DISK_FULL, sync_folder
 logger = logging.getLogger(__name__)
 
 FORMAT = 2
-"""Of what is written. Format 1 had no checksum and no run's name."""
-_READABLE = (1, FORMAT)
+"""Of what is written. Format 1 had no checksum and no run's id."""
+_WITHOUT_CHECKSUM = 1
+_READABLE = (_WITHOUT_CHECKSUM, FORMAT)
 _TRAILER = re.compile(rb"\nsha256 ([0-9a-f]{64})\n")
 _TRAILER_BYTES = 73
 _CHUNK_BYTES = 1 << 20
 _FOLDER_ATTRIBUTE = 0x10
 """Of a record in a zip's directory. torch takes a record that has it for a folder, and reads nothing."""
+_OF_THE_SYSTEM = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.ENOMEM, errno.ESTALE}
 TEMPORARY = ".tmp"
 STATE = ("model", "optimizer", "scaler", "progress")
 """What of a checkpoint's content is the run's state; the rest are facts about it, plain data."""
@@ -72,14 +74,16 @@ def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
         with temporary.open("wb") as file:
             hashing = _Hashing(file)
             torch.save(dict(content), hashing)  # type: ignore[arg-type]  # it has what is needed
-            hashing.write_trailer()
+            if str(content.get("format")) != str(_WITHOUT_CHECKSUM):  # what is made again is as it was
+                hashing.write_trailer()
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
     except (OSError, RuntimeError) as error:
-        temporary.unlink(missing_ok=True)
-        reason = "no space left on the device" if _is_full(error) else str(error).splitlines()[0]
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        reason = "no space left on the device" if _is_full(error) else _first_line(error)
         raise UserError(
             f"{path}: the checkpoint could not be written: {reason}. The checkpoints before it are whole: make room "
             "and start the same command again to go on from the last one."
@@ -127,6 +131,19 @@ def read_facts(path: Path) -> dict[str, Any]:
         if content["format"] >= 2 and _trailer(path) is None:
             raise UnreadableCheckpoint(f"{path}: truncated or damaged (its checksum is missing)")
     return {key: value for key, value in content.items() if key not in STATE}
+
+
+def check_whole(path: Path) -> None:
+    """Check a checkpoint's bytes, of which nothing is loaded.
+
+    Raises:
+        UnreadableCheckpoint: truncated, damaged, or no file at all.
+        UserError: missing, or the machine could not read it.
+    """
+    _check_is_file(path)
+    with _machine_faults(path):
+        if not _has_its_checksum(path):
+            _check_structure(path)
 
 
 def looks_whole(path: Path) -> bool:
@@ -224,18 +241,29 @@ def _load(path: Path, mmap: bool, is_proved: bool) -> dict[str, Any]:
     except Exception as error:
         if "allocate memory" in str(error):
             raise _no_memory(path) from error
-        if cause := _machine_error(error):
+        if cause := _machine_error(error) or _told_by_torch(error):
             raise cause from error
         if is_proved:
             raise UserError(f"{path}: refused: nothing that this project wrote ({_first_line(error)})") from error
         raise UnreadableCheckpoint(f"{path}: damaged: {_first_line(error)}") from error
     if not isinstance(content, dict) or "format" not in content or "model" not in content:
         raise UserError(f'{path}: not a checkpoint of this project: expected a dict with "format" and "model"')
-    if content["format"] not in _READABLE:
+    if type(content["format"]) is not int or content["format"] not in _READABLE:
         raise UserError(
             f"{path}: checkpoint format {content['format']!r:.40}, this version reads formats up to {FORMAT}"
         )
+    run_id = content.get("run_id", "none")
+    if not isinstance(run_id, str) or not run_id:
+        raise UserError(f"{path}: not a checkpoint of this project: its run's id is no text")
     return content
+
+
+def _told_by_torch(error: BaseException) -> OSError | None:
+    """The error of the system in the words of torch's memory maps: `…: Too many open files (24)`."""
+    match = re.search(r"\((\d+)\)$", _first_line(error))
+    if match is None or int(match[1]) not in _OF_THE_SYSTEM:
+        return None
+    return OSError(int(match[1]), os.strerror(int(match[1])))
 
 
 def _first_line(error: BaseException) -> str:

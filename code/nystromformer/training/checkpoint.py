@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.training.archive import (
     STATE,
     UnreadableCheckpoint,
+    check_whole,
     read_checkpoint,
     read_facts,
     write_checkpoint,
@@ -20,8 +21,6 @@ from nystromformer.training.folder import RunLock
 from nystromformer.training.run_record import RunRecord, bears_its_name, read_record
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _NAME = re.compile(r"cp-(\d{4,18})(?:-step-(\d{1,18}))?\.cp")
 _WEIGHTS = re.compile(r"cp-(\d{4,18})\.(model|cp)")
@@ -122,8 +121,8 @@ def _without_others(folder: Path, weights: Iterable[Path], last: bool = False) -
             own.append(path)
             if last:
                 break
-        else:
-            logger.warning("%s: of another run than the folder's (run.json): passed over", path)
+        elif os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+            logger.warning("%s: not of the folder's run (run.json), or not under its own name: passed over", path)
     if not own:
         raise UserError(f"{folder}: all of its checkpoints are of other runs than run.json says. {_OTHER_RUN}")
     return own[::-1]
@@ -142,39 +141,46 @@ def _may_be_own(path: Path, record: RunRecord) -> bool:
     return record.owns(path, facts) and bears_its_name(path, facts)
 
 
-def read_weights(path: Path, mmap: bool = False) -> tuple[Path, dict[str, Any]]:
-    """The content of a `.model` file; of one that is damaged, once it is made again from the `.cp` of its epoch.
-
-    Args:
-        mmap: as of `read_checkpoint`.
-
-    Returns:
-        The file that was read, and its content; the `.cp` where nothing can be written beside it.
+def mend_weights(path: Path) -> None:
+    """Make a damaged `.model` again from the `.cp` of its epoch, where that is whole and of the folder's run; else
+    nothing is done, and what reads it says why.
 
     Raises:
-        UnreadableCheckpoint: neither can be read.
+        UserError: a run is active in the folder, or it cannot be written.
     """
+    whole = path.with_suffix(".cp")
+    if whole == path or (error := _damage(path)) is None or not whole.is_file():
+        return
     try:
-        return path, read_checkpoint(path, mmap)
-    except UnreadableCheckpoint as error:
-        whole = path.with_suffix(".cp")
-        if whole == path or not whole.is_file():
-            raise
         content, record = read_checkpoint(whole), read_record(path.parent)
-        if not bears_its_name(whole, content) or not (record is None or record.owns(whole, content)):
-            raise
-        logger.warning("%s; taking the weights of %s", error, whole.name)
+    except UnreadableCheckpoint:
+        return
+    if not bears_its_name(whole, content) or not (record is None or record.owns(whole, content)):
+        return
     try:
         with RunLock(path.parent):
-            make_weights_again(path, content)
-    except UserError:
-        return whole, content
-    return path, read_checkpoint(path, mmap)
+            if _damage(path) is not None:  # nobody else did it meanwhile
+                logger.warning("%s; made again from %s", error, whole.name)
+                make_weights_again(path, content)
+    except UserError as locked:
+        raise UserError(f"{error}; it cannot be made again from {whole.name} now: {locked}") from error
+
+
+def _damage(path: Path) -> UnreadableCheckpoint | None:
+    try:
+        check_whole(path)
+    except UnreadableCheckpoint as error:
+        return error
+    return None
 
 
 def make_weights_again(weights: Path, content: Mapping[str, Any]) -> None:
     """Set damaged weights aside and write them from the whole state of their epoch."""
-    set_aside(weights, "damaged")
+    aside = _free_name(weights, "damaged")
+    try:
+        os.link(weights, aside, follow_symlinks=False)  # the name is never without a file
+    except OSError:
+        weights.rename(aside)
     write_checkpoint(weights_of(content), weights)
 
 
@@ -194,17 +200,23 @@ def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
             facts = read_facts(path)
         except UserError:
             continue
-        if record is None or record.owns(path, facts):
+        is_named = not {"epoch", "step"} <= facts.keys() or bears_its_name(path, facts)
+        if is_named and (record is None or record.owns(path, facts)):
             return path, facts
     return None
 
 
-def read_latest(folder: Path, report: Callable[[str], object]) -> tuple[Path, dict[str, Any]] | None:
+def read_latest(
+    folder: Path,
+    report: Callable[[str], object],
+    check: Callable[[Path, dict[str, Any]], object] = lambda path, content: None,
+) -> tuple[Path, dict[str, Any]] | None:
     """The newest readable `.cp` of a folder's run; None where there is none at all. Damaged ones and those of other
     runs get names of their own, once another was read.
 
     Args:
         report: called with a sentence for each file that is passed over.
+        check: refuses the one that was read, by a UserError, before anything is renamed.
 
     Raises:
         UserError: there are checkpoints and none can be read, or weights alone, which a new run would overwrite; or the
@@ -230,6 +242,7 @@ def read_latest(folder: Path, report: Callable[[str], object]) -> tuple[Path, di
             report(f"{path}: written under another name, at step {content.get('step')}: passed over")
             aside.append((path, "renamed"))
             continue
+        check(path, content)
         # Out of the way, so that they do not count as the newest, but kept.
         for other, reason in aside:
             set_aside(other, reason)
@@ -257,7 +270,7 @@ def _check_one_run(checkpoints: Sequence[CheckpointFile]) -> None:
     for checkpoint in checkpoints:
         try:
             run_id = read_facts(checkpoint.path).get("run_id")
-        except UnreadableCheckpoint:
+        except UserError:  # if it is to be read, that says why
             continue
         if run_id is not None:
             runs.setdefault(str(run_id), []).append(checkpoint.path.name)
@@ -272,9 +285,14 @@ def _check_one_run(checkpoints: Sequence[CheckpointFile]) -> None:
 
 def set_aside(path: Path, reason: str) -> Path:
     """Rename a file, a folder or a link to a name that no run looks at: `cp-0003.cp.damaged`, or with a number."""
+    target = _free_name(path, reason)
+    path.rename(target)
+    return target
+
+
+def _free_name(path: Path, reason: str) -> Path:
     number, target = 1, path.with_name(f"{path.name}.{reason}")
     while os.path.lexists(target):
         number += 1
         target = path.with_name(f"{path.name}.{reason}-{number}")
-    path.rename(target)
     return target

@@ -36,7 +36,7 @@ from nystromformer.training.seeds import dropout_seed
 from nystromformer.training.settings import TrainingSettings
 from nystromformer.training.state import RunState
 from nystromformer.training.stop import StopSignal
-from nystromformer.training.tidying import remove_leftovers, remove_old
+from nystromformer.training.tidying import make_place, remove_leftovers, remove_old
 from nystromformer.training.trainable import Step, Trainable, to_device
 
 logger = logging.getLogger(__name__)
@@ -274,6 +274,8 @@ class Trainer:
         path, content = self.folder / f"{epoch_name(self._epoch)}.cp", self._content()
 
         def write() -> None:
+            for place in (path, path.with_suffix(".model")):
+                make_place(place, self._record)
             write_checkpoint(content, path)
             write_checkpoint(weights_of(content), path.with_suffix(".model"))
             remove_old(self.folder, self._record, self.settings.keep_checkpoints, kept, self.settings.keep_epochs)

@@ -18,8 +18,6 @@ from nystromformer.wording import listed
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _SCALER = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}
-_SINCE_FORMAT_2 = {"history"}
-"""Fields of `RunState` that a checkpoint of format 1 may lack."""
 
 
 def check_whole_state(
@@ -62,8 +60,10 @@ def _progress_problems(content: Mapping[str, Any], settings: TrainingSettings) -
     if not isinstance(progress, dict):
         return [f"progress: expected a dict, found {type(progress).__name__}"]
     names = {field.name for field in fields(RunState)}
-    wanted = names - (_SINCE_FORMAT_2 if content["format"] == 1 else set())
-    problems = [f"progress.{name}: missing" for name in sorted(wanted - progress.keys())]
+    wanted = {"step"} if content["format"] == 1 else names
+    if content["format"] == 1:  # which had fewer at first
+        progress = RunState().as_data() | progress
+    problems = [f"progress.{name}: missing" for name in sorted(wanted - content["progress"].keys())]
     problems += [f"progress.{name}: not known" for name in sorted(map(str, progress.keys() - names))]
     for name in ("step", "reported_at", "left_out", "tokens"):
         if not _is_count(progress.get(name, 0)):

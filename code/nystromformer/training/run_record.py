@@ -36,7 +36,10 @@ class RunRecord:
     def owns(self, path: Path, facts: Mapping[str, Any]) -> bool:
         """Whether a checkpoint that says this is one of the run."""
         run_id = facts.get("run_id")
-        return path.name in self.adopted if run_id is None else run_id == self.run_id
+        if run_id is not None:
+            return bool(run_id == self.run_id)
+        # One that ended an epoch may have become one between epochs since.
+        return any(f"{stem}{path.suffix}" in self.adopted for stem in {path.stem, *_stems(facts)})
 
     def is_own(self, path: Path) -> bool:
         """Whether the file is one of the run, which one that cannot be read never is; read once per content."""
@@ -69,6 +72,8 @@ def read_record(folder: Path) -> RunRecord | None:
             raise ValueError("other keys or values than a record's")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path}: damaged: expected the id of the folder's run ({error}). Remove it: where all checkpoints of the "
@@ -78,8 +83,8 @@ def read_record(folder: Path) -> RunRecord | None:
 
 
 def kept_record(folder: Path, content: Mapping[str, Any]) -> RunRecord:
-    """The record of a folder whose run goes on from a checkpoint of this content; where there is none, one that adopts
-    that checkpoint's id, or, of an earlier version, which has none, all the folder's checkpoints.
+    """The record of a folder whose run goes on from a checkpoint of this content; where there is none, one with that
+    checkpoint's id, which adopts the files of an earlier version, without an id, that say the same of their origin.
 
     Raises:
         UserError: the folder's cannot be read.
@@ -87,15 +92,28 @@ def kept_record(folder: Path, content: Mapping[str, Any]) -> RunRecord:
     record = read_record(folder)
     if record is not None:
         return record
-    if "run_id" in content:
-        return RunRecord(content["run_id"])
-    names = sorted(path.name for path in folder.glob("cp-*"))
-    return RunRecord(id_of({key: value for key, value in content.items() if key not in STATE}), frozenset(names))
+    run_id = content.get("run_id") or id_of({key: value for key, value in content.items() if key not in STATE})
+    names = (path for path in sorted(folder.glob("cp-*")) if path.suffix in (".cp", ".model"))
+    return RunRecord(run_id, frozenset(path.name for path in names if _is_earlier(path, content)))
+
+
+def _is_earlier(path: Path, content: Mapping[str, Any]) -> bool:
+    try:
+        facts = read_facts(path)
+    except UserError:
+        return False
+    origin = ("dataset", "tokenizer", "finetuning")
+    is_alike = all(facts.get(key) == content.get(key) for key in origin)
+    return "run_id" not in facts and is_alike and bears_its_name(path, facts)
 
 
 def bears_its_name(path: Path, facts: Mapping[str, Any]) -> bool:
     """Whether a checkpoint has the name that its run gave it: the end of its epoch, or its step."""
+    return path.stem in _stems(facts)
+
+
+def _stems(facts: Mapping[str, Any]) -> tuple[str, ...]:
     epoch, step = facts.get("epoch"), facts.get("step")
     if not isinstance(epoch, int) or not isinstance(step, int):
-        return False
-    return path.stem in (f"cp-{epoch:04d}", f"cp-{epoch:04d}-step-{step:08d}")
+        return ()
+    return f"cp-{epoch:04d}", f"cp-{epoch:04d}-step-{step:08d}"

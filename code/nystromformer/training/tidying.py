@@ -1,10 +1,12 @@
 """What becomes of a run's older checkpoints, and of what a kill left behind. Only with the folder's lock held."""
 
+import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from nystromformer.errors import UserError
 from nystromformer.files import sync_folder
 from nystromformer.training.archive import TEMPORARY, looks_whole, read_checkpoint, write_checkpoint
 from nystromformer.training.checkpoint import (
@@ -13,14 +15,17 @@ from nystromformer.training.checkpoint import (
     find_checkpoints,
     find_weights,
     make_weights_again,
+    set_aside,
     weights_of,
 )
 from nystromformer.training.run_record import RunRecord
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
-def mend_weights(content: Mapping[str, Any], path: Path, record: RunRecord) -> list[Path]:
+def complete_weights(content: Mapping[str, Any], path: Path, record: RunRecord) -> list[Path]:
     """Write the `.model` files that lack, or were cut short, again from the epochs' `.cp` files.
 
     Args:
@@ -35,23 +40,36 @@ def mend_weights(content: Mapping[str, Any], path: Path, record: RunRecord) -> l
     mended = []
     for checkpoint in find_checkpoints(path.parent):
         weights = checkpoint.path.with_suffix(".model")
-        if checkpoint.step != float("inf") or not os.path.lexists(weights) or looks_whole(weights):
+        if checkpoint.step != float("inf") or not os.path.lexists(weights):
             continue
-        if checkpoint.path == path:
-            whole = content
-        elif record.is_own(checkpoint.path):
-            whole = read_checkpoint(checkpoint.path)
-        else:
+        try:
+            if looks_whole(weights):
+                continue
+            if checkpoint.path == path:
+                whole = content
+            elif record.is_own(checkpoint.path):
+                whole = read_checkpoint(checkpoint.path)
+            else:
+                continue
+        except UserError as error:
+            logger.warning("%s; %s stays as it is", error, weights.name)  # the run does not need them to go on
             continue
         make_weights_again(weights, whole)
         mended.append(weights)
     return mended
 
 
-def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int) -> None:
+def make_place(path: Path, record: RunRecord) -> None:
+    """Set aside what bears the name of a checkpoint that is to be written and is none of the run's."""
+    if os.path.lexists(path) and not record.is_own(path):
+        set_aside(path, "not-of-this-run")
+
+
+def reopen_epoch(content: Mapping[str, Any], path: Path, steps_per_epoch: int, record: RunRecord) -> None:
     """Make a checkpoint that ended a run in the midst of an epoch one between epochs, for a run that goes on after all:
     those of the rest of the epoch are the newer ones."""
     if path.stem == epoch_name(content["epoch"]) and content["step"] % steps_per_epoch:
+        make_place(path.with_suffix(".model"), record)
         path.with_suffix(".model").unlink(missing_ok=True)
         path.replace(path.with_name(f"{between_name(content['epoch'], content['step'])}.cp"))
         sync_folder(path.parent)

@@ -33,14 +33,16 @@ from nystromformer.tasks.experiment.run import Saved, held_folder, newest, say
 from nystromformer.tasks.experiment.start import (
     Pretrained,
     StartWeights,
+    choose_pretrained,
     initial_model,
     open_pretrained,
     open_start_weights,
 )
 from nystromformer.tasks.experiment.tokenizer import find_tokenizer
 from nystromformer.training import Device, Group, choose_device
+from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.background import Background
-from nystromformer.training.checkpoint import choose_weights, read_weights
+from nystromformer.training.checkpoint import choose_weights, mend_weights
 from nystromformer.training.fitting import check_weights
 
 
@@ -190,8 +192,9 @@ def open_scoring(
     check_room_to_compute(experiment.config_file, experiment.config.model, device.device)
     with torch.device("meta"):  # sizes are all that is needed
         expected = initial_model(experiment.config).state_dict()
-    for chosen in chosen_files:
-        path, content = read_weights(chosen, mmap=True)
+    for path in chosen_files:
+        mend_weights(path)
+        content = read_checkpoint(path, mmap=True)
         check_is_of_a_run(content, path)
         check_same_tokenizer(content, dataset, path)
         check_same_objectives(content, experiment.config, path)
@@ -222,6 +225,7 @@ def open_finetuning(
         pretrained = open_pretrained(experiment, wanted)
         return pretrained, find_tokenizer(experiment, tokenizer, pretrained.tokenizer_sha256)
 
+    group.on_main(lambda: mend_weights(choose_pretrained(experiment, wanted)))
     pretrained, vocabulary = group.check(find)
     return OpenedFinetuning(experiment, device, group, pretrained, vocabulary)
 

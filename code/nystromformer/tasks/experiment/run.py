@@ -18,7 +18,7 @@ from nystromformer.training.compile import compile_units
 from nystromformer.training.distributed import distribute
 from nystromformer.training.folder import RunLock
 from nystromformer.training.run_record import kept_record
-from nystromformer.training.tidying import mend_weights, remove_leftovers, remove_old, reopen_epoch
+from nystromformer.training.tidying import complete_weights, remove_leftovers, remove_old, reopen_epoch
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +68,10 @@ def newest(folder: Path, group: Group, check: Callable[[Saved], None] = lambda s
 
     def choose() -> str | None:
         nonlocal mine
-        latest = read_latest(folder, logger.warning)
+        latest = read_latest(folder, logger.warning, lambda path, content: check(Saved(path, content)))
         if latest is None:
             return None
         mine = Saved(*latest)
-        check(mine)
         return mine.path.name
 
     name = group.on_main(choose)
@@ -100,10 +99,10 @@ def tidy(saved: Saved, settings: TrainingSettings, group: Group) -> None:
     def work() -> None:
         remove_leftovers(folder)
         record = kept_record(folder, saved.content)
-        for path in mend_weights(saved.content, saved.path, record):
+        for path in complete_weights(saved.content, saved.path, record):
             logger.warning("%s: was damaged: made again from its .cp", path)
         if saved.step < settings.num_steps:
-            reopen_epoch(saved.content, saved.path, settings.steps_per_epoch)
+            reopen_epoch(saved.content, saved.path, settings.steps_per_epoch, record)
         if settings.best_metric is None:  # else the next epoch's end knows which epochs stay
             remove_old(folder, record, settings.keep_checkpoints, keep_epochs=settings.keep_epochs)
 

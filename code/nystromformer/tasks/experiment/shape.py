@@ -38,7 +38,11 @@ def run_shape(checkpoints: Path) -> RunShape | None:
     if newest is None or "set_by_flag" not in newest[1]:
         return None
     source, facts = newest
-    return RunShape(source, facts["config"]["model"], facts["set_by_flag"])
+    config, by_flag = facts.get("config"), facts["set_by_flag"]
+    model = config.get("model") if isinstance(config, dict) else None
+    if not isinstance(model, dict) or not set(SHAPE_KEYS) <= model.keys() or not isinstance(by_flag, dict):
+        return None  # no run wrote it: what reads it says so
+    return RunShape(source, model, by_flag)
 
 
 def recall_shape(run: RunShape, path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import say
 from nystromformer.training import Group
 from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint
-from nystromformer.training.checkpoint import choose_weights, find_weights, read_weights
+from nystromformer.training.checkpoint import choose_weights, find_weights
 from nystromformer.wording import listed
 
 ENCODER = "encoder."
@@ -97,11 +97,11 @@ class Pretrained:
         return self.path.stem
 
 
-def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
+def choose_pretrained(experiment: Experiment, wanted: str) -> Path:
     """The checkpoint of an experiment that `wanted` names: "last" or an epoch's number.
 
     Raises:
-        UserError: no such checkpoint (lists those that there are), or an unreadable one.
+        UserError: no such checkpoint; lists those that there are.
     """
     of_epochs = find_weights(experiment.checkpoints)
     if of_epochs and wanted != "last" and not (wanted.isdecimal() and int(wanted) in of_epochs):
@@ -110,9 +110,18 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
             f"{experiment.checkpoints}: expected --checkpoint last or one of {numbers}; found {wanted!r}. Fine-tuning "
             "begins with one checkpoint of the pretraining"
         )
-    (path,) = choose_weights(experiment.checkpoints, wanted)
+    return choose_weights(experiment.checkpoints, wanted)[0]
+
+
+def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
+    """What `choose_pretrained` finds, read.
+
+    Raises:
+        UserError: no such checkpoint, or an unreadable one.
+    """
+    path, of_epochs = choose_pretrained(experiment, wanted), find_weights(experiment.checkpoints)
     try:
-        path, content = read_weights(path)
+        content = read_checkpoint(path)
     except UnreadableCheckpoint as error:
         others = ", ".join(str(epoch) for epoch, other in of_epochs.items() if other != path)
         advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"

@@ -211,7 +211,10 @@ class RunFiles:
         path = checkpoints[-1].path
         try:
             content = read_checkpoint(path)
-            history, best = self.history_in(content, path), content["progress"]["best"]
+            history = self.history_in(content, path)
+            if not isinstance(content.get("progress"), dict) or "best" not in content["progress"]:
+                raise UserError(f"{path}: holds weights only")
+            best = content["progress"]["best"]
             if content["step"] != self.num_steps:
                 raise UserError(f"{path}: of step {content['step']}, not of the run's end")
             # Of a version without a history: the checkpoint knows the best epoch.

@@ -17,6 +17,7 @@ import nystromformer
 from nystromformer.config import AttentionConfig, ExperimentConfig, NystromConfig, SoftmaxConfig
 from nystromformer.config.attention import what_decides
 from nystromformer.model import count_parameters
+from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.door import OpenedFinetuning
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
@@ -127,7 +128,13 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
         trainer = Trainer(
             finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
         )
-        saved = newest(folder, group, partial(_say_division, facts=facts))
+
+        def check(saved: Saved) -> None:
+            check_is_of_a_run(saved.content, saved.path)
+            files.history_in(saved.content, saved.path)
+            _say_division(saved, facts)
+
+        saved = newest(folder, group, check)
         if saved is not None:
             resume(trainer, saved)
             if "history" not in saved.content:
@@ -181,8 +188,9 @@ def _finished(setup: Setup, splits: Splits, files: RunFiles) -> RunResult | None
 
 def _say_division(saved: Saved, facts: Mapping[str, Any]) -> None:
     """Say it where a run goes on that was divided otherwise."""
+    division = saved.content.get("division")
     for key, now in facts["division"].items():
-        if (before := saved.content["division"].get(key)) != now:
+        if isinstance(division, dict) and (before := division.get(key)) != now:
             logger.info("changed since %s: %s: %s in the checkpoint, %s now", saved.path.name, key, before, now)
 
 
