@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import sys
 from collections.abc import Iterator
@@ -29,10 +30,26 @@ def check_readable(path: Path, limit: int, what: str, advice: str = "") -> None:
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a FIFO, socket or device"
-        raise UserError(_sentence(f"{path}: expected a file, found {kind}", advice))
+        raise UserError(_sentence(f"{path}: expected a file, found {_kind_of(path)}", advice))
     if status.st_size > limit:
         raise UserError(_sentence(too_large(path, what, status.st_size, limit), advice))
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file is there that need not be.
+
+    Raises:
+        UserError: something else bears its name: a folder, or a link that leads nowhere.
+    """
+    if os.path.lexists(path) and not path.is_file():
+        raise UserError(f"{path}: expected a file, found {_kind_of(path)}: remove it, or put the file there")
+    return path.is_file()
+
+
+def _kind_of(path: Path) -> str:
+    if path.is_dir():
+        return "a folder"
+    return "a FIFO, socket or device" if path.exists() else "a link that leads nowhere"
 
 
 def too_large(place: object, what: str, size: int, limit: int) -> str:

@@ -83,3 +83,19 @@ def test_the_failure_of_one_process_is_everybodys(tmp_path: Path) -> None:
     processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
     assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
     assert (tmp_path / "log").read_text().count("waiting for the end of the verification") == 1
+
+
+def test_what_failed_first_is_explained_by_what_the_work_finds() -> None:
+    """Zeroed rows, say, have nothing to predict, which is known before their sum is."""
+    may_end = threading.Event()
+
+    def work(stop: threading.Event) -> None:
+        may_end.wait()
+        raise UserError("train.tokens.bin: damaged")
+
+    background = Background(work)
+    threading.Timer(0.05, may_end.set).start()
+    with pytest.raises(UserError, match="damaged"), background.explaining():
+        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), Background().explaining():
+        raise ZeroDivisionError

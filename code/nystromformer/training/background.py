@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from nystromformer.training.group import Group
 
@@ -52,6 +53,17 @@ class Background:
             pass
         group.check(self._raise)
         self._settled = True
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """What fails in here may fail because of what the work is about to find: where it finds something, that is
+        raised instead. Each process asks for itself, as one that failed can wait for no other."""
+        try:
+            yield
+        except Exception:
+            self._done.wait()
+            self._raise()
+            raise
 
     def close(self) -> None:
         """Stop the work, if it is not done."""

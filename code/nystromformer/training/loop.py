@@ -115,6 +115,7 @@ class Trainer:
         self.group.on_main(self._prepare_folder)
         first, last = self.state.step, self.settings.num_steps
         with ExitStack() as stack:
+            stack.enter_context(self.background.explaining())
             owes = self._owes_an_epochs_end()
             log = RunLog(self.folder, first, last, owes) if self.group.is_main else SilentLog()
             stack.callback(log.close)

@@ -118,7 +118,7 @@ def _fault(trial: Trial, draw: random.Random, sandbox: Sandbox, began: float) ->
     lacking = [os.strerror(getattr(errno, name)) for name in ("ENOMEM", "EMFILE", "ENFILE") if name in what]
     names = (*names_of(path), *lacking) if path else ()
     # Of installed packages, what another user may not read is left out, and counted.
-    edited = what == "no permission" and "docstrings" in path
+    edited = "docstrings" in path and what.startswith(("no permission", "EACCES", "EPERM"))
     disturbance = Disturbance(f"{path}: {what}", path or None, names, edited)
     before = trees.listing(sandbox.folder)
     ended = sandbox.run(hook=hook)

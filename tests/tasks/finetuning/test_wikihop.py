@@ -19,6 +19,7 @@ from wikihop_files import marked, record, write_records, write_wikihop
 
 from nystromformer.attention import AttentionMask
 from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
+from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.results import RunResult, read_result
@@ -316,3 +317,12 @@ def test_sixty_candidates_in_short_rows(experiment: Experiment, tmp_path: Path) 
     assert train.lengths.max() <= 64
     weights = read_checkpoint(Path(result.folder) / "cp-0000.model")["model"]
     assert len(weights["encoder.embeddings.position.weight"]) == 64 + 2
+
+
+def test_a_test_file_that_is_a_broken_link_is_not_taken_for_none(tmp_path: Path) -> None:
+    write_wikihop(tmp_path)
+    (tmp_path / "test.json").unlink()
+    (tmp_path / "test.json").symlink_to("nowhere")
+    loading = Loading(train_tokenizer(["a text"], 300), 32, False, None, tmp_path / "cache")
+    with pytest.raises(UserError, match=r"test\.json: expected a file, found a link that leads nowhere"):
+        WikiHop(tmp_path, False, None, 0).prepare(loading)

@@ -284,3 +284,14 @@ def test_nothing_but_bad_rows(tmp_path: Path) -> None:
     put_rte(tmp_path, "yes", "no")
     with pytest.raises(UserError, match="expected rows, found none but 2 bad"):
         read_split(task("RTE"), tmp_path, "train", skip_bad_rows=True)
+
+
+@pytest.mark.parametrize("stands_there", ["a link", "a folder"])
+def test_what_bears_a_splits_name_and_is_no_file_is_not_taken_for_a_missing_one(
+    tmp_path: Path, stands_there: str
+) -> None:
+    put(tmp_path / "RTE" / "train.tsv", RTE_HEADER, ("0", "a", "b", "entailment"))
+    path = tmp_path / "RTE" / "test.tsv"
+    path.mkdir() if stands_there == "a folder" else path.symlink_to("nowhere")
+    with pytest.raises(UserError, match=rf"test\.tsv: expected a file, found {stands_there}"):
+        available_splits(task("RTE"), tmp_path)

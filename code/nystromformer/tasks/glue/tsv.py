@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nystromformer.bounded import check_readable, read_lines
+from nystromformer.bounded import check_readable, is_there, read_lines
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.glue.catalog import TASKS, GlueSplit, GlueTask
@@ -127,7 +127,7 @@ def _what_is_there(folder: Path) -> str:
 
 def _find_file(home: Path, split: GlueSplit) -> Path | None:
     with _reading(home):
-        return next((place for file in split.files if (place := _place(home, file)).is_file()), None)
+        return next((place for file in split.files if is_there(place := _place(home, file))), None)
 
 
 def _place(home: Path, file: str) -> Path:

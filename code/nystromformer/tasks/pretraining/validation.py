@@ -99,7 +99,8 @@ def validate(
     opened = open_scoring(experiment, dataset_folder, device, wanted, baselines)
     dataset = opened.dataset
     splits = SPLITS if baselines else ("validation",)
-    with closing(verify_beside(dataset, experiment, splits, opened.group, verify)) as verification:
+    beside = closing(verify_beside(dataset, experiment, splits, opened.group, verify))
+    with beside as verification, verification.explaining():
         result = _scored(opened, num_rows, baselines, verification)
         verification.require(opened.group)
     write_validation(result, experiment.checkpoints / RESULTS)
