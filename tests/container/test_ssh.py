@@ -108,7 +108,7 @@ def test_addresses(address: str, target: Target, words: list[str]) -> None:
     ],
 )
 def test_addresses_that_are_none(address: str) -> None:
-    with pytest.raises(ValueError, match="expected ssh://|Port could not be cast|IPv"):
+    with pytest.raises(ValueError, match=r"expected ssh://|Port could not be cast|IPv"):
         Target.parse(address)
     with pytest.raises(NoEngine, match="no container engine answers at"):
         connect({"DOCKER_HOST": address})

@@ -15,21 +15,8 @@ from nystromformer.errors import UserError
 _MOST_LINKS = 200
 """Each is a mount, of which engines and kernels take some hundreds."""
 _CONTAINERS_OWN = (
-    *(
-        "/bin",
-        "/code",
-        "/data-preprocessing",
-        "/dev",
-        "/etc",
-        "/home/nystrom",
-        "/lib",
-        "/opt/venv",
-        "/proc",
-        "/run",
-        "/sbin",
-        "/sys",
-    ),
-    *("/usr/bin", "/usr/lib", "/usr/local", "/var/lib"),
+    *("/bin", "/code", "/data-preprocessing", "/dev", "/etc", "/home/nystrom", "/lib", "/opt/venv", "/proc", "/run"),
+    *("/sbin", "/sys", "/usr/bin", "/usr/lib", "/usr/local", "/var/lib"),
 )
 _NOTHING_BELOW = ("/code", "/data-preprocessing", "/dev", "/proc", "/sys")
 
