@@ -14,9 +14,11 @@ from campaign.faults import any_fault, fails_to_write, without_permission
 from campaign.results import log_lines
 from campaign.scenes import Prepared
 from campaign.trial import Outcome, Sandbox, Trial, finish, restore
-from campaign.verdicts import Disturbance, Verdict
+from campaign.verdicts import Disturbance, Verdict, condemned
 
 _TRIES = 50
+_SMALL = 1.0
+"""Seconds of a scene up to which it is always run again once its damage is taken back; others by lot."""
 _MISSING = ("gone", "another file of its kind in its place", "a folder in its place")
 
 
@@ -30,15 +32,16 @@ def damage(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outc
             return _fault(trial, draw, sandbox, began)
         disturbance = _damage(draw, sandbox)
         assert disturbance.path is not None
-        before = trees.listing(folder)
+        before = sandbox.look()
         lines = _good_lines(sandbox, disturbance.path)
         ended = sandbox.run(real=trial.real)
         verdict = sandbox.judge(disturbance, ended, before)
         if verdict.good and lines - log_lines(folder / disturbance.path):
             verdict = Verdict("lost", "whole lines of the log")
         # Rows and corpora that are declared unfinished are not lost where the same command finishes them again.
-        unfinished = verdict.kind == "lost" and ended.status == 2 and sandbox.is_preprocessing
-        if unfinished or (verdict.kind == "clear error" and draw.random() < 0.4):
+        unfinished = verdict.kind == "lost" and sandbox.is_unfinished(ended)
+        again = chosen.seconds < _SMALL or draw.random() < 0.4
+        if unfinished or (verdict.kind == "clear error" and again):
             restore(sandbox, disturbance.path)
             after = sandbox.recovered()
             verdict = Verdict("clear error", verdict.why) if after.good else after
@@ -56,21 +59,27 @@ def same(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcom
         if "model" in sandbox.prepared.scene.needs and (folder / "model" / "model" / "cp-0001.model").exists():
             sandbox.run_all([world.VALIDATE])  # it verifies the rows, and remembers that it did
             (folder / "model" / "model" / "validation.json").unlink(missing_ok=True)
-        path = world.pick(draw, sandbox.prepared.targets)
-        target = folder / path
-        stat = target.stat()
-        chosen = content_damage(draw, target)
-        with contextlib.suppress(NotOfThisKind):
-            chosen.apply(draw, target)
-        keep_time(target, stat)
-        edited = sandbox.prepared.is_edited(path)
-        disturbance = Disturbance(f"{path}: {chosen.name}, same size and time", path, names_of(path), edited)
-        before = trees.listing(folder)
+        disturbance = _same_size(draw, sandbox)
+        before = sandbox.look()
         ended = sandbox.run(real=trial.real)
         verdict = sandbox.judge(disturbance, ended, before)
         return finish(trial, sandbox, disturbance, verdict, began, row="damage, same size and time")
     finally:
         sandbox.close()
+
+
+def _same_size(draw: random.Random, sandbox: Sandbox) -> Disturbance:
+    for _ in range(_TRIES):
+        path = world.pick(draw, sandbox.prepared.targets)
+        target = sandbox.folder / path
+        stat = target.stat()
+        chosen = content_damage(draw, target)
+        with contextlib.suppress(NotOfThisKind):
+            chosen.apply(draw, target)
+            keep_time(target, stat)
+            edited = sandbox.prepared.is_edited(path)
+            return Disturbance(f"{path}: {chosen.name}, same size and time", path, names_of(path), edited)
+    raise AssertionError(f"{sandbox.prepared.scene.name}: nothing to damage")
 
 
 def _damage(draw: random.Random, sandbox: Sandbox) -> Disturbance:
@@ -87,7 +96,8 @@ def _damage(draw: random.Random, sandbox: Sandbox) -> Disturbance:
         # packages may hold anything.
         missing = chosen.name in _MISSING or "docstrings" in path or path.endswith("tokenizer_config.json")
         edited = sandbox.prepared.is_edited(path) and (chosen.content or missing)
-        return Disturbance(f"{path}: {chosen.name}", path, names_of(path), edited)
+        cut = not target.is_file() or target.stat().st_size < (sandbox.prepared.folder / path).stat().st_size
+        return Disturbance(f"{path}: {chosen.name}", path, names_of(path), edited, cut)
     raise AssertionError(f"{sandbox.prepared.scene.name}: nothing to damage")
 
 
@@ -100,6 +110,7 @@ def _good_lines(sandbox: Sandbox, path: str) -> set[str]:
 
 def _fault(trial: Trial, draw: random.Random, sandbox: Sandbox, began: float) -> Outcome:
     """A file that fails for a while, or for another user."""
+    before = sandbox.look()
     path = world.pick(draw, sandbox.prepared.targets)
     target = sandbox.folder / path
     choice = draw.random()
@@ -120,15 +131,17 @@ def _fault(trial: Trial, draw: random.Random, sandbox: Sandbox, began: float) ->
     # Of installed packages, what another user may not read is left out, and counted.
     edited = "docstrings" in path and what.startswith(("no permission", "EACCES", "EPERM"))
     disturbance = Disturbance(f"{path}: {what}", path or None, names, edited)
-    before = trees.listing(sandbox.folder)
     ended = sandbox.run(hook=hook)
     if what == "no permission":
         target.chmod(mode)
     verdict = sandbox.judge(disturbance, ended, before)
-    if verdict.kind in ("clear error", "lost", "unclear") and not verdict.why.startswith("status 0"):
+    wrong = condemned(before, trees.listing(sandbox.folder))
+    if wrong:
+        verdict = Verdict("lost", f"set aside, with nothing wrong in it: {', '.join(wrong)}")
+    elif verdict.kind in ("clear error", "unclear") or (verdict.kind == "lost" and sandbox.is_unfinished(ended)):
         after_all = sandbox.recovered()
-        # What was superseded on the way is not lost where the run can be gone on with.
-        verdict = (verdict if verdict.kind != "lost" else type(verdict)("clear error")) if after_all.good else after_all
+        if not after_all.good or verdict.kind == "lost":
+            verdict = Verdict("clear error", verdict.why) if after_all.good else after_all
     return finish(trial, sandbox, disturbance, verdict, began)
 
 

@@ -29,11 +29,11 @@ def disk(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcom
         sandbox = Sandbox(chosen, holder / folder.name, folder)
         size, hook = _room(draw, sandbox, resize)
         disturbance = Disturbance(f"a disk with {size // 1024} KiB left")
-        before = trees.listing(sandbox.folder)
+        before = sandbox.look()
         ended = sandbox.run(hook=hook)
         resize(1 << 28)
         verdict = sandbox.judge(disturbance, ended, before)
-        if ended.status == 2 and verdict.kind in ("clear error", "lost"):
+        if verdict.kind == "clear error" or (verdict.kind == "lost" and sandbox.is_unfinished(ended)):
             again = sandbox.recovered()
             verdict = Verdict("clear error", verdict.why) if again.good else again
         return finish(trial, sandbox, disturbance, verdict, began, real=False)
@@ -46,10 +46,10 @@ def memory(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outc
     room = int(10 ** draw.uniform(6, 8.3))
     disturbance = Disturbance(f"{room / 1e6:.1f} MB of memory left")
     try:
-        before = trees.listing(folder)
+        before = sandbox.look()
         ended = sandbox.run(hook=lambda: _limit(room))
         verdict = sandbox.judge(disturbance, ended, before)
-        if ended.status == 2 and verdict.kind in ("clear error", "lost"):
+        if verdict.kind == "clear error" or (verdict.kind == "lost" and sandbox.is_unfinished(ended)):
             again = sandbox.recovered()
             verdict = Verdict("clear error", verdict.why) if again.good else again
         return finish(trial, sandbox, disturbance, verdict, began, real=False)
