@@ -96,12 +96,12 @@ def judge(
     if ended.status == 2:
         return _error(disturbance, ended)
     differing = differences(disturbance, got, reference)
-    if differing == [disturbance.path] and after.get(differing[0]) == before.get(differing[0]):
-        if not is_promised(disturbance, before):
-            return Verdict("untouched", differing[0])
-    if not differing:
+    left = differing == [disturbance.path] and after.get(differing[0]) == before.get(differing[0])
+    untouched = left and not is_promised(disturbance, before)
+    if not differing or untouched:
         told = [line for line in ended.text.splitlines() if disturbance.path and _mentions(disturbance, line)]
-        return Verdict("fallback" if any(map(_SAID.search, told)) else "identical")
+        good = "untouched" if untouched else "identical"
+        return Verdict("fallback" if any(map(_SAID.search, told)) else good)
     if disturbance.edited:
         return Verdict("legitimate")
     return Verdict("silent", f"other results: {', '.join(differing)}")
@@ -139,7 +139,7 @@ def is_promised(disturbance: Disturbance, before: Tree) -> bool:
     path = Path(disturbance.path or "")
     if path.suffix == ".model":
         return disturbance.cut and str(path.with_suffix(".cp")) in before
-    return path.name in _SEALED or "predictions" in path.parts
+    return path.name in SEALED or "predictions" in path.parts
 
 
 def differences(disturbance: Disturbance, got: Mapping[str, str], reference: Undisturbed) -> list[str]:
@@ -182,8 +182,10 @@ def _message(stderr: str) -> str:
 
 
 def _mentions(disturbance: Disturbance, text: str) -> bool:
+    """Whether a text has one of the names, and not as a part of another word."""
     return not disturbance.names or any(
-        re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) for name in disturbance.names
+        re.search(rf"(?<![\w-]){re.escape(name)}" + r"(?![\w-])" * name[-1].isalnum(), text)
+        for name in disturbance.names
     )
 
 
@@ -192,7 +194,7 @@ def _last_line(text: str) -> str:
     return lines[-1][:300] if lines else "no output"
 
 
-_SEALED = ("result.json", "validation.json", "baselines.json")
+SEALED = ("result.json", "validation.json", "baselines.json")
 _SET_ASIDE = (".damaged", ".other-run", ".renamed")
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """SHA-256 of nothing: an empty file has nothing to lose."""
