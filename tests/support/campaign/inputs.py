@@ -275,4 +275,6 @@ def _names(flags: Sequence[str], name: str) -> tuple[str, ...]:
     """Words of which an error about a flag says one: the flag, what stands behind it, or the setting's name."""
     plain = name.lstrip("-")
     behind = [flags[place + 1] for place, flag in enumerate(flags[:-1]) if flag == name]
-    return tuple(each for each in (name, plain, plain.replace("_", " "), *behind) if each)
+    # Of a word such as -inf an error names the option -i.
+    short = [each[:2] for each in (name, *flags) if re.match("-[^-]", each)]
+    return tuple(dict.fromkeys(each for each in (name, plain, plain.replace("_", " "), *behind, *short) if each))
