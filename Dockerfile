@@ -1,6 +1,6 @@
 # The environment of every command: `docker build --tag nystromformer .`
 #   CPU only:  docker build --tag nystromformer --build-arg BASE_IMAGE=ubuntu:24.04 --build-arg TORCH_INDEX_URL=... .
-#              with the index of torch's CPU builds
+#              with the index of torch's CPU builds; that of other CUDA builds goes with a base that suits them
 # Ubuntu 24.04 and Debian 12 serve as bases.
 #
 # torch 2.13.0's wheels are built for CUDA 13.0 and bring its libraries (cuda-toolkit 13.0.3, cuDNN, NCCL) and Triton
@@ -35,13 +35,21 @@ ENV PATH=/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 # Other indexes than pip's own, where one is needed. They stay readable in `docker history`: no passwords here.
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
-# Empty: pip's index, whose torch is the CUDA build. Another index has other builds, whose hashes the lock does not know.
+# Empty: pip's index, whose torch is the CUDA build. Another index has other builds, whose hashes the lock does not know:
+# from it come torch and the libraries of GPUs that this build names, none for a CPU build. Those need nothing else.
 ARG TORCH_INDEX_URL=
 # Without test suites (torch's own are 80 MB) and static libraries, which nothing here imports or links.
 COPY --from=locks /torch.lock /opt/nystromformer/
 RUN if [ -n "${TORCH_INDEX_URL}" ]; then \
         pip install --no-cache-dir --no-deps --index-url "${TORCH_INDEX_URL}" \
-            "$(grep --only-matching '^torch==[^ ]*' /opt/nystromformer/torch.lock)"; \
+            "$(grep --only-matching '^torch==[^ ]*' /opt/nystromformer/torch.lock)" \
+        && python -c 'import importlib.metadata as m; \
+            [print(n) for n in m.requires("torch") if n.startswith(("cuda-", "nvidia-", "triton", "pytorch-triton"))]' \
+            > /tmp/libraries.txt \
+        && if [ -s /tmp/libraries.txt ]; then \
+            pip install --no-cache-dir --index-url "${TORCH_INDEX_URL}" --requirement /tmp/libraries.txt; \
+        fi \
+        && rm /tmp/libraries.txt; \
     else \
         pip install --no-cache-dir --no-deps --require-hashes --requirement /opt/nystromformer/torch.lock; \
     fi \
@@ -50,7 +58,8 @@ RUN if [ -n "${TORCH_INDEX_URL}" ]; then \
 # Each file by its hash, and nothing that the lock does not name.
 COPY --from=locks /others.lock /opt/nystromformer/
 RUN pip install --no-cache-dir --no-deps --require-hashes --requirement /opt/nystromformer/others.lock \
-    && find /opt/venv \( -type d \( -name test -o -name tests \) -o -name '*.a' \) -prune -exec rm -rf {} +
+    && find /opt/venv \( -type d \( -name test -o -name tests \) -o -name '*.a' \) -prune -exec rm -rf {} + \
+    && python -c 'import torch'
 
 # What an editable install comes to, without a build: Python finds what is in /code, be it the copy below or a clone that
 # is mounted over it.

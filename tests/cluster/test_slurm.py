@@ -49,7 +49,7 @@ def test_a_script_is_bash(script: Path) -> None:
 FAKE = """#!/bin/bash
 case $(basename "$0") in
   srun) echo "srun $*"; exit "$STATUS";;
-  scontrol) if [ "$1" = show ]; then printf 'n3\\nn4\\n'; else echo "scontrol $*"; fi;;
+  scontrol) if [ "$1" = show ]; then printf 'n3\\nn4\\n'; else echo "scontrol $*"; exit "${REFUSED:-0}"; fi;;
   python) printf 'python'; printf ' <%s>' "$@"; echo;;
 esac
 """
@@ -85,6 +85,22 @@ def test_only_what_was_stopped_is_queued_again(script: str, status: int, again: 
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("script", ["pretrain.sbatch", "finetune.sbatch"])
+def test_a_job_that_cannot_be_queued_again_says_so(script: str, fakes: Path) -> None:
+    done = submit(fakes, script, STATUS="143", SLURM_ARRAY_TASK_ID="3", REFUSED="1")
+    assert done.returncode == 143
+    assert done.stderr == "job 123456 could not be queued again: submit it to go on\n"
+
+
+@pytest.mark.parametrize("script", ["pretrain.sbatch", "finetune.sbatch"])
+@pytest.mark.parametrize(("count", "again"), [("1", True), ("99", True), ("100", False), ("101", False)])
+def test_a_job_is_not_queued_again_for_ever(script: str, count: str, again: bool, fakes: Path) -> None:
+    done = submit(fakes, script, STATUS="143", SLURM_ARRAY_TASK_ID="3", SLURM_RESTART_COUNT=count)
+    assert done.returncode == 143
+    assert ("scontrol requeue 123456" in done.stdout) == again
+    assert done.stderr == ("" if again else f"stopped; job 123456 was queued again {count} times: submit it to go on\n")
+
+
 def test_pretraining_meets_on_the_first_node_and_passes_flags_on(fakes: Path) -> None:
     said = submit(fakes, "pretrain.sbatch", "--set", "a b=1", STATUS="0").stdout
     assert "--rdzv_endpoint n3:23456 " in said
@@ -97,13 +113,29 @@ def test_pretraining_meets_on_the_first_node_and_passes_flags_on(fakes: Path) ->
     [
         ({}, "<--corpus> <bookcorpus> <--x y>"),
         ({"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MAX": "15"}, "<--array_index> <3> <--array_size> <16> <--x y>"),
+        # `--array=3,7`
+        ({"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MAX": "7"}, "<--array_index> <3> <--array_size> <16> <--x y>"),
     ],
-    ids=["merge", "array"],
+    ids=["merge", "array", "some of an array"],
 )
 def test_preprocessing_with_and_without_an_array(variables: dict[str, str], expected: str, fakes: Path) -> None:
     said = submit(fakes, "preprocess.sbatch", "--x y", **variables).stdout
     assert "<--workers> <8>" in said
     assert said.endswith(f"{expected}\n")
+
+
+def test_an_array_of_more_than_the_parts_is_refused(fakes: Path) -> None:
+    done = submit(fakes, "preprocess.sbatch", SLURM_ARRAY_TASK_ID="3", SLURM_ARRAY_TASK_MAX="16")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --array: expected numbers from 0 to 15 (parts=16), found 16\n"
+
+
+def test_the_documented_array_is_of_all_parts() -> None:
+    script = (ROOT / "slurm" / "preprocess.sbatch").read_text()
+    submitted = "\n".join(block.text for block in blocks(ROOT / "data-preprocessing/README.md", "Several machines"))
+    (parts,) = re.findall(r"^parts=(\d+)", script, re.MULTILINE)
+    assert f"--array=0-{int(parts) - 1} slurm/preprocess.sbatch" in submitted
+    assert "--dependency=afterany:" in submitted, "after one failed part afterok would never start"
 
 
 def test_an_edit_is_of_the_users_part_and_matches(tmp_path: Path) -> None:
@@ -137,6 +169,25 @@ def test_a_refusal_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr(slurm_cluster, "can_start", lambda: False)
     assert run_here(monkeypatch, "tests/cluster/check.py") == 2
     assert capsys.readouterr() == ("", f"{slurm_cluster.NEEDS}\n")
+
+
+def test_no_check_has_that_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(slurm_cluster, "can_start", lambda: pytest.fail("started"))
+    assert run_here(monkeypatch, "tests/cluster/check.py", "--only", "arrays") == 2
+    assert "--only arrays: expected a word of one of: array of jobs and dependent merge; " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyError("x"), AssertionError(), slurm_cluster.ClusterError("no")])
+def test_a_check_that_breaks_leaves_the_others(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    program = runpy.run_path(str(ROOT / "tests/cluster/check.py"))
+
+    def run() -> str:
+        raise error
+
+    row = program["_row"]("a", run)
+    program["_show"]([row])
+    assert not row["passed"]
+    assert "a: FAILED" in capsys.readouterr().out
 
 
 def test_the_record_says_how_it_came_about(tmp_path: Path) -> None:

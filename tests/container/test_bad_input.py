@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docker.api.container import ContainerApiMixin
@@ -49,7 +50,8 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
         (["--gpus", "a,b"], "--gpus a,b: expected"),
         (["--gpus", ""], "'--gpus': expected a value that is not empty"),
         (["--gpus"], "--gpus"),
-        (["--restart", "sometimes"], "--restart sometimes: expected no, on-failure"),
+        (["--restart", "sometimes"], "--restart sometimes: expected no, or on-failure:N"),
+        (["--restart", "on-failure:0"], "--restart on-failure:0: expected no, or on-failure:N with N from 1 on"),
         (["--restart", "always"], "--restart always: would start a finished run again, for ever. --restart on-failure"),
         (["--restart", "unless-stopped"], "would start a finished run again, for ever. --restart on-failure:3"),
         (["--shm_size", "much"], "--shm_size much: expected a number with b, k, m or g"),
@@ -102,6 +104,44 @@ def test_values_that_the_script_would_refuse(refused: Refused, home: Path, flags
 def test_a_required_flag_is_missing(refused: Refused, home: Path) -> None:
     assert "Missing option '--task'" in refused("glue", home, "--glue", "hub")
     assert "Missing argument" in refused("pretrain", "--gpus", "none")
+
+
+def test_the_folder_of_out_is_made_for_a_container_only(
+    fake: FakeEngine, launch: Launcher, refused: Refused, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "rows"
+    words = ("preprocess", "512", "--out", out, "--name", "rows")
+    said = launch(*words, "--dry_run").out.splitlines()
+    assert said[0] == f"mkdir -p {out}"
+    assert said[1].startswith("docker run ")
+    assert "rows: engines take" in refused(*words[:-1], "/rows")
+    for step in ("/start", "/containers/create"):
+        fake.refuse("POST", step, 500, "no")
+        launch.refused(*words)
+        assert not (tmp_path / "new").exists()
+        assert fake.names == []
+
+
+def test_the_folder_of_out_is_what_is_mounted(fake: FakeEngine, launch: Launcher, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "rows"
+    launch("preprocess", "512", "--out", out, "--name", "rows")
+    assert out.is_dir()
+    assert [each["Source"] for each in fake.created["HostConfig"]["Mounts"] if not each["ReadOnly"]][1:] == [str(out)]
+
+
+def test_the_folder_of_out_cannot_be_made(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Path.mkdir
+
+    def refuse(path: Path, *given: Any, **more: Any) -> None:
+        if path.name == "rows":
+            raise PermissionError(13, "Permission denied")
+        make(path, *given, **more)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    out = tmp_path / "new" / "rows"
+    said = refused("preprocess", "512", "--out", out)
+    assert f"{out}: this folder cannot be made (Permission denied)" in said
+    assert not out.parent.exists()
 
 
 def test_preprocessing(refused: Refused) -> None:

@@ -269,7 +269,7 @@ def test_a_run_over_two_processes_stops_with_a_checkpoint(launch: Launcher, data
     assert records(folder, "start")[-1]["processes"] == 2
     said = launch("stop", "two").stdout
     stop = records(folder, "stop")[-1]
-    assert f"two-pretrain: stopped after step {stop['step']} of 24000" in said, "torchrun's exit status is 1"
+    assert f"two-pretrain: stopped after step {stop['step']} of 24000" in said
     (saved,) = (folder / "model").glob(f"cp-*-step-{stop['step']:08d}.cp")
     assert read_checkpoint(saved)["step"] == stop["step"]
     assert launch("ps").stdout.splitlines()[1].split()[3] == "stopped"

@@ -1,8 +1,10 @@
 """requirements.lock: in step with requirements.txt, complete, and all of it checked by the image."""
 
 import importlib.metadata
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,10 +108,85 @@ def test_the_dockerfile_divides_it_without_a_loss(tmp_path: Path) -> None:
 def test_the_image_takes_nothing_unlocked() -> None:
     text = " ".join(each.arguments for each in instructions() if each.name == "RUN")
     installs = [re.split(r"&&|;|\bfi\b", part)[0] for part in text.split("pip install")[1:]]
-    assert len(installs) == 3
+    others = [install for install in installs if "--require-hashes" not in install]
+    assert len(installs) == 4
+    assert len(others) == 2
+    for install in others:
+        assert '--index-url "${TORCH_INDEX_URL}"' in install, "another index has builds of its own"
     for install in installs:
-        assert "--no-deps" in install
-        assert "--require-hashes" in install or "TORCH_INDEX_URL" in install, "another index has builds of its own"
+        assert "--no-deps" in install or "/tmp/libraries.txt" in install
+
+
+PIP = """#!/bin/sh
+echo "$@"
+for last; do true; done
+case $last in *.txt) cat "$last";; esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("build", "needs", "installed"),
+    [
+        ("cpu", ["filelock", "sympy>=1.13.3", 'pyyaml; extra == "pyyaml"'], []),
+        (
+            "cu126",
+            [
+                "filelock",
+                "cuda-bindings<13,>=12.9.4; platform_system == 'Linux'",
+                "nvidia-cudnn-cu12==9.10.2.21; platform_system == 'Linux'",
+                "triton==3.7.1; platform_system == 'Linux'",
+                'optree>=0.13.0; extra == "optree"',
+            ],
+            ["cuda-bindings", "nvidia-cudnn-cu12", "triton"],
+        ),
+    ],
+)
+def test_a_cuda_build_of_another_index_gets_its_libraries(
+    tmp_path: Path, build: str, needs: list[str], installed: list[str]
+) -> None:
+    (run,) = (each.arguments for each in instructions() if "torch.lock" in each.arguments and "pip" in each.arguments)
+    info = tmp_path / "installed" / "torch-2.13.0.dist-info"
+    info.mkdir(parents=True)
+    requires = "".join(f"Requires-Dist: {need}\n" for need in needs)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0+{build}\n{requires}")
+    for name, text in (("pip", PIP), ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    for path, here in (("/opt/nystromformer/torch.lock", LOCK), ("/tmp", tmp_path), ("/opt/venv", tmp_path / "venv")):
+        run = run.replace(path, str(here))
+    (tmp_path / "venv").mkdir()
+    index = "https://builds.example/whl"
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(info.parent), "TORCH_INDEX_URL": index}
+    # Docker begins it so.
+    done = subprocess.run(["/bin/sh", "-c", run], env=environment, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"install --no-cache-dir --no-deps --index-url {index} torch=={pinned_torch()}")
+    assert [re.split(r"[<=>;]", line)[0] for line in lines[2:]] == installed
+    assert all(f"--index-url {index} " in line and "--no-deps" not in line for line in lines[1:2])
+    assert not (tmp_path / "libraries.txt").exists()
+
+
+def pinned_torch() -> str:
+    (entry,) = locked()["torch"]
+    return entry.version
+
+
+def test_what_libraries_of_gpus_need_are_such_libraries() -> None:
+    """Or the image would take them from another index, unlocked."""
+    of_gpus = re.compile(r"cuda-|nvidia-|triton")
+    text = LOCK.read_text(encoding="utf-8").split("\n")
+    needed = {name for name in locked() if not of_gpus.match(name)}
+    for index, line in enumerate(text):
+        if (match := re.match(r"([a-z0-9-]+)==", line)) and match[1] in needed:
+            rest = text[index + 1 :]
+            end = next((i for i, each in enumerate(rest) if not each.startswith(" ")), len(rest))
+            by = re.findall(r"# +(?:via )?(\S+)$", "\n".join(rest[:end]), re.MULTILINE)
+            assert not [name for name in by if of_gpus.match(name)], match[1]
+
+
+def test_torch_is_imported_before_the_image_is_done() -> None:
+    (run,) = (each.arguments for each in instructions() if "others.lock" in each.arguments and "pip" in each.arguments)
+    assert run.endswith("&& python -c 'import torch'"), "a library that is missing is seen at the build"
 
 
 def test_a_line_that_is_no_entry_is_told(tmp_path: Path) -> None:

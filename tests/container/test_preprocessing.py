@@ -6,10 +6,11 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from nystromformer.container import preprocessing
-from nystromformer.container.compose import Place
+from nystromformer.container.compose import Mounts, Place
 from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.links import LinkedMounts, Located, refuse_own
 from nystromformer.container.options import LaunchOptions
-from nystromformer.container.preprocessing import how_to_make, preprocess_spec
+from nystromformer.container.preprocessing import folder_to_make, how_to_make, preprocess_spec
 from nystromformer.container.scripts import CODE_FOLDER, PROJECT
 from nystromformer.container.spec import Mount, RunSpec
 from nystromformer.errors import UserError
@@ -151,22 +152,27 @@ def test_folders_that_flags_name_are_where_they_are_here(home: Path, tmp_path: P
     container = Container(spec)
     assert same_files(container, str(source), source) == {"AA/wiki_00"}
     assert not container.is_writable(str(source))
-    assert container.is_writable(str(out)), "made by the script"
-    assert not out.parent.exists()
-    assert Mount(str(tmp_path / "results"), str(tmp_path / "results")) in spec.mounts
+    assert container.is_writable(str(out))
+    assert Mount(str(out), str(out)) in spec.mounts, "and nothing above it"
+    assert not out.parent.exists(), "made by who starts the container"
+    flags = ScriptFlags(words=(f"--out={out}",))
+    assert folder_to_make(flags, HERE) == out
+    assert folder_to_make(flags, Place(is_here=False)) is None
 
 
 def test_folders_of_data_preprocessing_are_not_mounted_again(home: Path) -> None:
     write(home / "mine" / "wiki_00")
     spec, words = made("wiki", "--source", home / "mine", "--out", "data-preprocessing/mine/unified")
     assert words == ["--source", "/data-preprocessing/mine", "--out", "/data-preprocessing/mine/unified"]
+    assert folder_to_make(ScriptFlags(words=("--out", "data-preprocessing/mine/unified")), HERE) is None
     assert [mount.target for mount in spec.mounts] == ["/data-preprocessing", "/code"]
 
 
 def test_one_folder_to_read_and_to_write(home: Path, tmp_path: Path) -> None:
     write(tmp_path / "dump" / "wiki_00")
     spec, _ = made("wiki", "--source", tmp_path / "dump", "--out", tmp_path / "dump" / "unified")
-    assert spec.mounts[2:] == (Mount(str(tmp_path / "dump"), str(tmp_path / "dump")),)
+    dump, rows = str(tmp_path / "dump"), str(tmp_path / "dump" / "unified")
+    assert spec.mounts[2:] == (Mount(dump, dump, True), Mount(rows, rows))
 
 
 @pytest.mark.parametrize("is_named", [False, True], ids=["in data-preprocessing", "--source"])
@@ -267,7 +273,8 @@ def test_tokenizers_that_are_no_folders(home: Path) -> None:
         (["wiki", "--source=/"], "--source /: leads to /, which in a container is the container's own"),
         (["wiki", "--source", "/usr"], "--source /usr: leads to /usr"),
         (["wiki", "--source", "/proc/self"], "which in a container is the container's own"),
-        (["wiki", "--out", "/nowhere-at-all/x"], "--out /: leads to /"),
+        (["wiki", "--out", "/usr"], "--out /usr: leads to /usr"),
+        (["wiki", "--out", "/data-preprocessing/x"], "--out /data-preprocessing/x: leads to /data-preprocessing/x"),
         (["wiki", "--out", "data-preprocessing/preprocess_data_512.py"], "is a file, where a folder was expected"),
         (["512", "--corpora", "/nowhere"], "--corpora /nowhere: no such folder"),
         (["512", "--tokenizer", "./nowhere"], "--tokenizer ./nowhere: no such folder"),
@@ -291,6 +298,31 @@ def test_links_that_cannot_be_mounted(home: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("nystromformer.container.links._MOST_LINKS", 2)
     with pytest.raises(UserError, match="wiki: more than 2 links lead out of it"):
         made("wiki")
+
+
+@pytest.mark.parametrize("target", ["/data-preprocessing", "/data-preprocessing/wiki", "/code", "/code/x"])
+def test_nothing_hides_the_scripts(target: str) -> None:
+    with pytest.raises(UserError, match=r"--corpora x: leads to /.* the container's own\. Name a folder elsewhere$"):
+        refuse_own(target, "--corpora x")
+
+
+def test_a_link_does_not_hide_the_scripts(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    # In the container it leads to /data-preprocessing/more, here elsewhere.
+    up = link(tmp_path / "corpora" / "a", "../data-preprocessing/more")
+    write(tmp_path / "data-preprocessing" / "more" / "wiki_00")
+    mounts = Mounts(HERE)
+    with pytest.raises(UserError, match=rf"the link {up}: leads to /data-preprocessing/more, which in a container"):
+        LinkedMounts(mounts).follow(Located(up, "/corpora/a"), Located(up.parent, "/corpora"), read_only=True)
+
+
+def test_links_between_folders_of_data_preprocessing(home: Path) -> None:
+    write(home / "stories" / "a")
+    link(home / "mine" / "a", "../stories/a")
+    link(home / "mine" / "more", "../stories")
+    spec, _ = made("wiki", "--source", home / "mine")
+    assert same_files(Container(spec), "/data-preprocessing/mine", home / "mine") == {"a", "more/a"}
+    assert [mount.target for mount in spec.mounts] == ["/data-preprocessing", "/code"], "as they are there already"
 
 
 def test_a_folder_that_cannot_be_written(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

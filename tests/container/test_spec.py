@@ -152,6 +152,13 @@ def test_as_text_and_back(spec: RunSpec) -> None:
     assert RunSpec.from_json(spec.to_json()) == spec
 
 
+@pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure:0"])
+def test_what_an_older_launcher_queued_is_not_started_for_ever(policy: str) -> None:
+    text = PLAIN.to_json().replace('"restart": "no"', f'"restart": "{policy}"')
+    assert policy in text
+    assert RunSpec.from_json(text) == PLAIN
+
+
 @given(argv=st.lists(TEXT, max_size=4), name=TEXT.filter(lambda text: "/" not in text and len(text.encode()) < 100))
 @settings(deadline=None, max_examples=25)
 def test_the_shell_gets_every_word_and_the_log_as_they_are(argv: list[str], name: str) -> None:
@@ -211,7 +218,16 @@ def test_gpus_that_are_none(text: str) -> None:
         *(({"name": name}, "--name") for name in ("x", "", "a b", "-ab", ".ab", "ä-pretrain", "a/b", "ab\n", "a'b")),
         *(
             ({"restart": policy}, "--restart")
-            for policy in ("yes", "", "on-failure:", "on-failure:-1", f"on-failure:{10**20}", "always:3")
+            for policy in (
+                "yes",
+                "",
+                "on-failure:",
+                "on-failure:-1",
+                "on-failure:0",
+                "on-failure:00",
+                f"on-failure:{10**20}",
+                "always:3",
+            )
         ),
         # The engine would start a finished run again and again.
         *(

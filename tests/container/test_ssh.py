@@ -64,6 +64,13 @@ def over_ssh(write: Write, programs: list[subprocess.Popen[bytes]]) -> Engine:
             ["-T", "-l", "user", "-p", "2222", "--", "Machine", "docker system dial-stdio"],
         ),
         (
+            "ssh://first.last+x@my_host-2.example",
+            Target("my_host-2.example", "first.last+x"),
+            ["-T", "-l", "first.last+x", "--", "my_host-2.example", "docker system dial-stdio"],
+        ),
+        ("ssh://D%5Cme@a", Target("a", "D\\me"), ["-T", "-l", "D\\me", "--", "a", "docker system dial-stdio"]),
+        ("ssh://[fe80::1%25eth0]", Target("fe80::1%eth0"), ["-T", "--", "fe80::1%eth0", "docker system dial-stdio"]),
+        (
             "ssh://[fe80::1]:22/run/user/1000/my%20sock",
             Target("fe80::1", port=22, path="/run/user/1000/my sock"),
             ["-T", "-p", "22", "--", "fe80::1", "docker --host 'unix:///run/user/1000/my sock' system dial-stdio"],
@@ -77,9 +84,32 @@ def test_addresses(address: str, target: Target, words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["ssh://", "ssh://user@", "ssh://user:secret@machine", "ssh://machine:port", "ssh://-oX", "ssh://a b", "ssh://a?b"],
+    [
+        *(
+            "ssh://",
+            "ssh://user@",
+            "ssh://user:secret@machine",
+            "ssh://machine:port",
+            "ssh://-oX",
+            "ssh://a b",
+            "ssh://a?b",
+        ),
+        *("ssh://h;id", "ssh://%2doProxy", "ssh://a%3bid", "ssh://a$(id)", "ssh://a`id`", "ssh://a|b", "ssh://[-oX]"),
+        *("ssh://a%20b", "ssh://a%0a", "ssh://a'b", "ssh://ä", "ssh://user@-h"),
+        *("ssh://-oX@machine", "ssh://%2doX@machine", "ssh://a;id@machine", "ssh://a%20b@machine", "ssh://a'b@machine"),
+        *(
+            "ssh://%22a@machine",
+            "ssh://a%7cb@machine",
+            "ssh://a&b@machine",
+            "ssh://$HOME@machine",
+            "ssh://a%0ab@machine",
+        ),
+        *("ssh://`id`@machine", "ssh://machine/a%00b"),
+    ],
 )
 def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(ValueError, match=r"expected ssh://|Port could not be cast|IPv"):
+        Target.parse(address)
     with pytest.raises(NoEngine, match="no container engine answers at"):
         connect({"DOCKER_HOST": address})
 

@@ -301,27 +301,67 @@ def test_another_run_is_refused(corpora: Path, folder: Path, change: dict[str, o
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("stage", ["train_tokenizer", "_units", "merge_parts", "write_manifest"])
-def test_an_unfinished_run_does_not_hinder_the_corrected_command(
-    corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stage: str
-) -> None:
-    """Nothing of the run that failed is in what the corrected command makes."""
+def fail_in(stage: str, corpora: Path, folder: Path) -> None:
+    """A run with a slip in its flags that ends in this stage."""
 
     def fail(*args: object) -> None:
         raise UserError("no")
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(building, stage, fail)
         with pytest.raises(UserError, match="no"):
-            build(corpora, tmp_path / "dataset", length=40, seed=9)
+            build(corpora, folder, length=40, seed=9)
+
+
+def test_a_run_that_has_done_nothing_does_not_hinder_the_corrected_command(
+    corpora: Path, made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fail_in("train_tokenizer", corpora, tmp_path / "dataset")
+    run_file = tmp_path / "dataset" / "stages" / "run.json"
+    run_file.write_text(run_file.read_text().replace("40", "41"))
     build(corpora, tmp_path / "dataset")
-    assert "an unfinished run with other parameters is replaced:\n  length: found 40, expected 32" in caplog.text
-    build(corpora, tmp_path / "fresh")
-    assert contents(tmp_path / "dataset") == contents(tmp_path / "fresh")
+    assert "of which no stage is done, is replaced:\n  length: found 41, expected 32" in caplog.text
+    assert contents(tmp_path / "dataset") == contents(made)
+
+
+@pytest.mark.parametrize("stage", ["_units", "merge_parts", "write_manifest"])
+@pytest.mark.parametrize("damage", [None, b"{", b""])
+def test_what_an_unfinished_run_has_done_is_not_removed_by_a_slip(
+    corpora: Path, made: Path, tmp_path: Path, stage: str, damage: bytes | None
+) -> None:
+    folder = tmp_path / "dataset"
+    fail_in(stage, corpora, folder)
+    run_file = folder / "stages" / "run.json"
+    if damage is not None:
+        run_file.write_bytes(damage)
+    before = contents(folder)
+    differences = "length: found 40, expected 32" if damage is None else "run.json is damaged"
+    done = "1 stage is done \\(tokenizer\\)" if stage == "_units" else "2 stages are done \\(sample-00000, tokenizer\\)"
+    with pytest.raises(
+        UserError, match=rf"(?s)unfinished run .*{done}.*{differences}.*Nothing was changed.*--overwrite"
+    ):
+        build(corpora, folder)
+    assert contents(folder) == before
+    build(corpora, folder, overwrite=True)
+    assert contents(folder) == contents(made)
+
+
+def test_the_run_goes_on_after_a_slip(corpora: Path, made: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "dataset"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, "merge_parts", None)
+        with pytest.raises(TypeError):
+            build(corpora, folder)
+    part = (folder / "parts" / "sample-00000.train.tokens.bin").stat()
+    with pytest.raises(UserError, match="seed: found 3, expected 4"):
+        build(corpora, folder, seed=4)
+    assert (folder / "parts" / "sample-00000.train.tokens.bin").stat() == part
+    build(corpora, folder)
+    assert contents(folder) == contents(made)
 
 
 def test_damaged_notes_of_a_run(corpora: Path, folder: Path, made: Path) -> None:
-    """Of a finished run they are an error, of an unfinished one they count for nothing."""
+    """They are an error, be the run finished or not, and only --overwrite removes what is there."""
     notes = sorted((folder / "stages").glob("*.json"))
     for damage in (b"{", b"\xff", b"[]", b'{"files": {"a": 1}}', b"[" * 99_999):
         for path in notes:
@@ -331,7 +371,9 @@ def test_damaged_notes_of_a_run(corpora: Path, folder: Path, made: Path) -> None
             build(corpora, folder)
         assert contents(folder) == before
         (folder / "manifest.json").unlink()
-        build(corpora, folder)
+        with pytest.raises(UserError, match=r"(?s)holds an unfinished run.*Nothing was changed"):
+            build(corpora, folder)
+        build(corpora, folder, overwrite=True)
         assert contents(folder) == contents(made)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +137,49 @@ def test_runs_at_the_same_time(folder: Path) -> None:
         thread.join()
     assert not errors
     assert isinstance(json.loads((folder / MEMORY_FILE).read_text()), list)
+    assert not list(folder.glob("*.tmp"))
+
+
+def test_what_a_killed_process_left_is_removed(folder: Path) -> None:
+    host, gone = os.uname().nodename, subprocess.Popen(["true"])
+    gone.wait()
+    names = {
+        f"{host}.{gone.pid}": False,
+        f"{host}.{os.getppid()}": True,
+        f"{host}.{10**30}": False,
+        f"{host}.name": True,
+        f"other-{host}.{gone.pid}": True,
+        "0f" * 16: True,
+    }
+    files = {folder / f"{MEMORY_FILE}.{name}.tmp": stays for name, stays in names.items()}
+    for path in files:
+        path.write_text("[")
+    old = folder / f"{MEMORY_FILE}.other.{os.getppid()}.tmp"
+    foreign = folder / "other.json.1.tmp"
+    for path in (old, foreign):
+        path.write_text("[")
+        os.utime(path, (0, 0))
+    Verification(open_dataset(folder)).run()
+    assert [path.exists() for path in files] == list(files.values())
+    assert not old.exists()
+    assert foreign.exists()
+
+
+def test_each_process_has_one_temporary_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it leaves, when it is killed, is found by others."""
+    names = []
+
+    def killed(source: Path, target: Path) -> None:
+        names.append(source.name)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                Verification(open_dataset(folder)).run()
+    assert names == [f"{MEMORY_FILE}.{os.uname().nodename}.{os.getpid()}.tmp"] * 2
+    Verification(open_dataset(folder)).run()
     assert not list(folder.glob("*.tmp"))
 
 

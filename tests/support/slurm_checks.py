@@ -74,41 +74,32 @@ class Checks:
         self.folder = folder
         self.rows = write_dataset(folder / "rows")
 
-    def all(self) -> dict[str, Callable[[], str]]:
-        """By name."""
-        return {
-            "array of jobs and dependent merge": self.array,
-            "two nodes, uninterrupted": self.uninterrupted,
-            "TERM before the time limit": self.time_limit,
-            "a node that dies": self.lost_node,
-            "scancel": self.cancelled,
-            "a mistake": self.mistake,
-        }
-
     def array(self) -> str:
-        """The files of an array with its merge are those of one process."""
+        """The files of an array, of which a part fails, with its merge are those of one process."""
         _write_corpus(self.folder / "corpora" / "made-up")
         flags = f"--corpora {self.folder}/corpora --corpus made-up --length 64 --tokenizer train --vocab_size 400"
         out = {name: self.folder / f"rows-{name}" for name in ("array", "alone")}
+        parts = _PIECES - 1
         script = edited(
             "preprocess.sbatch",
             self.folder / "preprocess.sbatch",
             (r"^flags=.*$", f"flags=({flags} --out {out['array']})"),
+            (r"^parts=.*$", f'parts={parts}\n[ "$SLURM_ARRAY_TASK_ID" != 1 ] || exit 3'),
             (r"--output=\S+", f"--output={self.folder}/%x-%j.txt"),
             (r"--cpus-per-task=\d+ --mem=\d+G", "--cpus-per-task=2 --mem=1G"),
         )
-        array = self.cluster.submit(f"--array=0-{_PIECES - 2}", str(script))
-        merge = self.cluster.submit(f"--dependency=afterok:{array}", str(script))
+        array = self.cluster.submit(f"--array=0-{parts - 1}", str(script))
+        merge = self.cluster.submit(f"--dependency=afterany:{array}", str(script))
         words = [sys.executable, ROOT / "data-preprocessing/preprocess_data_512.py", *flags.split(), "--workers", "1"]
         done = subprocess.run([*words, "--out", out["alone"]], capture_output=True, text=True, check=False)
         _expect(done.returncode == 0, "the command in one process failed", done.stderr)
-        for job in (array, merge):
+        for job, end in ((array, "COMPLETED FAILED"), (merge, "COMPLETED")):
             state = self.cluster.wait_for(job)
             outputs = "\n".join(path.read_text() for path in sorted(self.folder.glob("preprocess-*.txt")))
-            _expect(state == "COMPLETED", f"job {job}: {state}", outputs)
+            _expect(state == end, f"job {job}: {state}, expected {end}", outputs)
         alone, together = (_hashes(folder) for folder in (out["alone"], out["array"]))
         _expect(alone == together, "other files than those of one process", f"{alone}\n{together}")
-        return f"{_PIECES - 1} jobs, {len(alone)} files, sha256 equal to those of one process"
+        return f"{parts} jobs, one of which failed, {len(alone)} files, sha256 equal to those of one process"
 
     def uninterrupted(self) -> str:
         """The run that the others are compared with."""
@@ -148,6 +139,7 @@ class Checks:
         self._run_again(job)
         from_step = re.findall(r"going on from \S+, step (\d+) of", job.said)
         _expect(bool(from_step), "did not go on from a checkpoint", job.said)
+        _expect("Traceback" not in job.said, "a traceback", job.said)
         return f"n2 killed after step {step}, went on from step {from_step[-1]}; {self._compared(job)}"
 
     def cancelled(self) -> str:
@@ -157,6 +149,7 @@ class Checks:
         self.cluster.cancel(job.number)
         state = self.cluster.wait_for(job.number, 90)
         _expect(state == "CANCELLED" and self.cluster.job(job.number)["Restarts"] == "0", state, job.said)
+        _expect("Traceback" not in job.said, "a traceback", job.said)
         return f"CANCELLED, not queued again, {len(find_checkpoints(job.experiment / 'model'))} checkpoint"
 
     def mistake(self) -> str:
@@ -242,6 +235,16 @@ class Checks:
         difference = max(float((weights[name] - expected[name]).abs().max()) for name in expected)
         _expect(difference <= TOLERANCE, f"the weights differ by {difference:g}", job.said)
         return f"weights differ by {difference:g} at the most"
+
+
+CHECKS: dict[str, Callable[[Checks], str]] = {
+    "array of jobs and dependent merge": Checks.array,
+    "two nodes, uninterrupted": Checks.uninterrupted,
+    "TERM before the time limit": Checks.time_limit,
+    "a node that dies": Checks.lost_node,
+    "scancel": Checks.cancelled,
+    "a mistake": Checks.mistake,
+}
 
 
 def _write_corpus(folder: Path) -> None:

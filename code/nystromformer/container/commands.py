@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import typer
 
@@ -26,7 +28,7 @@ from nystromformer.container.output import (
     output_size_before,
     read_output,
 )
-from nystromformer.container.preprocessing import find_script, preprocess_spec
+from nystromformer.container.preprocessing import find_script, folder_to_make, preprocess_spec
 from nystromformer.container.scripts import PROJECT, SCRIPTS, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.container.status import progress_of_job, state, table
@@ -54,8 +56,9 @@ def start_preprocessing(
     """Start the container of a script of data-preprocessing, or print the docker command."""
     find_script(script)  # whatever the engine says
     engine = _engine(dry_run)
-    spec = preprocess_spec(script, flags, options, _place(engine, options))
-    _start(engine, spec, follow_log, dry_run)
+    place = _place(engine, options)
+    spec = preprocess_spec(script, flags, options, place)
+    _start(engine, spec, follow_log, dry_run, folder_to_make(flags, place))
 
 
 def run_queue(
@@ -179,13 +182,15 @@ def _caller(engine: Engine | None) -> str | None:
     return f"{os.getuid()}:{os.getgid()}" if hasattr(os, "getuid") else None
 
 
-def _start(engine: Engine | None, spec: RunSpec, follow_log: bool, dry_run: bool) -> None:
+def _start(engine: Engine | None, spec: RunSpec, follow_log: bool, dry_run: bool, to_make: Path | None = None) -> None:
     if dry_run:
+        if to_make is not None:
+            typer.echo(shlex.join(["mkdir", "-p", str(to_make)]))
         typer.echo(spec.docker_run())
         return
     assert engine is not None, "without one there was an error"
     before = output_size_before(engine, spec)
-    job = control.start(engine, spec)
+    job = control.start(engine, spec, to_make)
     if follow_log:
         _follow(engine, job, begin=before)
     else:

@@ -51,6 +51,17 @@ class Mounts:
                 return
         self.made.append(Mount(path, target, read_only))
 
+    def shows(self, content: Path, target: str, read_only: bool) -> bool:
+        """Whether `target` is, by a mount there is, that file or folder of this machine already, and may be written to
+        where it is not to be read only."""
+        path = PurePosixPath(target)
+        above = [mount for mount in self.made if path.is_relative_to(mount.target)]
+        if not above:
+            return False
+        mount = max(above, key=lambda each: len(each.target))
+        is_allowed = read_only or not mount.read_only
+        return is_allowed and Path(mount.source, path.relative_to(mount.target)).resolve() == content
+
     def add_code(self, given: str | None) -> None:
         """The code that runs: a folder, this project's where none is given, or for "image" what the image holds.
 

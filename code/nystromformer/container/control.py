@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from docker.errors import APIError, NotFound
@@ -26,8 +26,11 @@ _NOT_FOR_PODMAN = ',"\n'
 _TRIES, _SECONDS_BETWEEN_TRIES = 5, 0.1
 
 
-def start(engine: Engine, spec: RunSpec) -> Job:
+def start(engine: Engine, spec: RunSpec, to_make: Path | None = None) -> Job:
     """Make and start a container; one of that name that has ended is replaced.
+
+    Args:
+        to_make: a folder that it mounts and that is not there yet.
 
     Raises:
         UserError: the same work is under way, the image or a GPU driver is missing, … Nothing is left behind then.
@@ -35,15 +38,43 @@ def start(engine: Engine, spec: RunSpec) -> Job:
     refuse_mounts(engine, spec)
     with clear_errors(f"starting {spec.name}", spec.image):
         engine.api.inspect_image(spec.image)
-        made = _make(engine, spec)
-        try:
-            engine.api.start(made)
-        except BaseException:
-            # KeyboardInterrupt, too: no container shall be left that neither runs nor has run.
-            with suppress(NotFound):
-                engine.api.remove_container(made, force=True)
-            raise
+        with _folder(to_make):
+            made = _make(engine, spec)
+            try:
+                engine.api.start(made)
+            except BaseException:
+                # KeyboardInterrupt, too: no container shall be left that neither runs nor has run.
+                with suppress(NotFound):
+                    engine.api.remove_container(made, force=True)
+                raise
     return _present(find_job(engine, made), spec.name)
+
+
+@contextmanager
+def _folder(path: Path | None) -> Iterator[None]:
+    """Make a folder and those above it that are missing; after an error within, they are taken away, if empty.
+
+    Raises:
+        UserError: it cannot be made.
+    """
+    missing = [each for each in (path, *path.parents) if not each.exists()] if path is not None else []
+    try:
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+    except OSError as error:
+        _remove_empty(missing)
+        raise UserError(f"{path}: this folder cannot be made ({error.strerror})") from None
+    try:
+        yield
+    except BaseException:
+        _remove_empty(missing)
+        raise
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for each in folders:
+        with suppress(OSError):
+            each.rmdir()
 
 
 def _make(engine: Engine, spec: RunSpec) -> str:

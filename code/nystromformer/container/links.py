@@ -15,10 +15,10 @@ from nystromformer.errors import UserError
 _MOST_LINKS = 200
 """Each is a mount, of which engines and kernels take some hundreds."""
 _CONTAINERS_OWN = (
-    *("/bin", "/code", "/dev", "/etc", "/home/nystrom", "/lib", "/opt/venv", "/proc", "/run", "/sbin", "/sys"),
-    *("/usr/bin", "/usr/lib", "/usr/local", "/var/lib"),
+    *("/bin", "/code", "/data-preprocessing", "/dev", "/etc", "/home/nystrom", "/lib", "/opt/venv", "/proc", "/run"),
+    *("/sbin", "/sys", "/usr/bin", "/usr/lib", "/usr/local", "/var/lib"),
 )
-_NOTHING_BELOW = ("/code", "/dev", "/proc", "/sys")
+_NOTHING_BELOW = ("/code", "/data-preprocessing", "/dev", "/proc", "/sys")
 
 
 def refuse_own(target: str, what: str) -> None:
@@ -33,10 +33,11 @@ def refuse_own(target: str, what: str) -> None:
     """
     path = PurePosixPath(target)
     hides = any(PurePosixPath(own).is_relative_to(path) for own in _CONTAINERS_OWN)
-    if hides or any(path.is_relative_to(own) for own in _NOTHING_BELOW):
+    is_below = any(path.is_relative_to(own) for own in _NOTHING_BELOW)
+    if hides or is_below:
+        where = "elsewhere" if is_below else "further below, or elsewhere"
         raise UserError(
-            f"{what}: leads to {target}, which in a container is the container's own. Name a folder further below, or "
-            "elsewhere"
+            f"{what}: leads to {target}, which in a container is the container's own. Name a folder {where}"
         )
 
 
@@ -79,7 +80,8 @@ class LinkedMounts:
         inside = posixpath.normpath(str(above / link.path.readlink()))
         # In the container, too: an absolute link may stay in the folder here and not there.
         stays = PurePosixPath(inside).is_relative_to(root.inside)
-        if not (stays and content.is_relative_to(root.path.resolve())):
+        stays = stays and content.is_relative_to(root.path.resolve())
+        if not stays and not self._mounts.shows(content, inside, read_only):
             refuse_own(inside, f"the link {link.path}")
             self._count += 1
             if self._count > _MOST_LINKS:

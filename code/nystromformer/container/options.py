@@ -31,7 +31,7 @@ class LaunchOptions:
         str,
         typer.Option(
             "--restart",
-            help="When the engine shall start it again: no, on-failure, or on-failure:N (N times at the most).",
+            help="When the engine shall start it again: no, or on-failure:N (N times at the most, such as 3).",
         ),
     ] = "no"
     shm_size: Annotated[

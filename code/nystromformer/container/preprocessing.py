@@ -28,6 +28,7 @@ def preprocess_spec(name: str, flags: ScriptFlags, options: LaunchOptions, place
 
     Args:
         name: a corpus (wiki), a length (512), or the script's path.
+        flags: of the script; `folder_to_make` says what has to be made for them.
 
     Raises:
         UserError: there is no such script, or a flag is wrong.
@@ -100,7 +101,7 @@ class _Folders:
         return self._mount(flag, path, read_only=True)
 
     def _write(self, flag: str) -> None:
-        """Mount the folder that a flag names, or, as the script makes it where there is none, the next above it."""
+        """Mount the folder that a flag names, which is to be made where there is none: see `folder_to_make`."""
         path = self._named(flag)
         if path is None:
             return
@@ -110,10 +111,7 @@ class _Folders:
             if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
                 why = "cannot be written by this user" if above.is_dir() else "is a file, where a folder was expected"
                 raise UserError(f"{flag} {path}: {above} {why}")
-        else:
-            above = path
-        inside = PurePosixPath(self._mount(flag, above, read_only=False).inside)
-        self._flags = self._flags.with_word(flag, str(inside / path.relative_to(above).as_posix()))
+        self._mount(flag, path, read_only=False)
 
     def _tokenizer(self, corpora: Located) -> None:
         """As the script: a folder of that name, or one beside the corpora, or a name that is none of a folder."""
@@ -151,6 +149,16 @@ class _Folders:
         self._mounts.add(path, folder.inside, read_only)
         self._flags = self._flags.with_word(flag, folder.inside)
         return folder
+
+
+def folder_to_make(flags: ScriptFlags, place: Place) -> Path | None:
+    """The folder of --out, where it is a mount of its own that is not there yet: what a container mounts has to be. To
+    mount the next one above it instead would give a script all that is there, such as a home."""
+    name = flags.word("--out")
+    if not name or not place.is_here:
+        return None
+    path = Path(os.path.abspath(name)).resolve()
+    return None if path.exists() or path.is_relative_to(_HOME.resolve()) else path
 
 
 def _leads_out(path: Path) -> bool:

@@ -23,7 +23,7 @@ STOP_SECONDS = 300
 """From `docker stop` to a kill: the step in progress and the writing of a checkpoint take less."""
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
-_RESTART = re.compile(r"no|on-failure(:\d{1,9})?")
+_RESTART = re.compile(r"no|on-failure(:[1-9]\d{0,8})?")
 _RESTART_FOR_EVER = ("always", "unless-stopped")
 
 
@@ -124,10 +124,13 @@ class RunSpec:
         if self.restart in _RESTART_FOR_EVER:
             raise UserError(
                 f"--restart {self.restart}: would start a finished run again, for ever. --restart on-failure:3 starts "
-                "one that failed, three times at the most; --restart on-failure as often as it fails"
+                "one that failed, three times at the most"
             )
         if not _RESTART.fullmatch(self.restart):
-            raise UserError(f"--restart {self.restart}: expected no, on-failure or on-failure:N")
+            raise UserError(
+                f"--restart {self.restart}: expected no, or on-failure:N with N from 1 on, such as on-failure:3 "
+                "(on-failure alone has no bound: a mistake is started again for ever)"
+            )
         if self.shm_size is not None and not re.fullmatch(r"[1-9]\d*[bkmgBKMG]?", self.shm_size):
             raise UserError(f"--shm_size {self.shm_size}: expected a number with b, k, m or g, such as 8g")
         for text in self._texts():
@@ -198,8 +201,10 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Of `to_json`'s text."""
+        """Of `to_json`'s text. A restart policy that older launchers took and this one refuses becomes "no"."""
         data = json.loads(text)
+        if not _RESTART.fullmatch(data["restart"]):
+            data["restart"] = "no"
         mounts = tuple(Mount(**mount) for mount in data.pop("mounts"))
         gpus = Gpus(tuple(data["gpus"]["ids"]), data.pop("gpus")["every"])
         return cls(**{**data, "argv": tuple(data["argv"]), "mounts": mounts, "gpus": gpus})

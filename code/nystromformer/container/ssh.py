@@ -33,6 +33,9 @@ _LAST_WORDS_SECONDS = 2.0
 """From the end of ssh's stdout to its exit."""
 # Ctrl-C is for the launcher, which may have a container to remove before it ends. What is ignored stays ignored in ssh.
 _IGNORING_INTERRUPTS = ("sh", "-c", 'trap "" INT; exec ssh "$@"', "ssh")
+# ssh's settings may hand both to a shell (ProxyCommand with %h and %r); with a dash first it takes them for options.
+_HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]+")
+_USER = re.compile(r"(?!-)[^\s\0-\x1f\x7f\"'`;|&$<>(){}]+")
 _ANY_SOCKET = "unix:///var/run/docker.sock"
 """For docker-py's constructor, which wants an address; nothing ever connects to it."""
 
@@ -60,14 +63,16 @@ class Target:
             ValueError: it is not of that form.
         """
         parts = urlsplit(address)
-        # With a dash first it would be an option of ssh. Passwords are for ssh to ask for.
-        has_more = parts.password is not None or parts.query or parts.fragment
-        if not parts.hostname or re.match(r"-|.*\s", parts.hostname) or has_more:
-            raise ValueError("expected ssh://[user@]host[:port], or that with the path of a socket behind it")
         host = parts.netloc.rpartition("@")[2]  # hostname is in small letters, which aliases need not be
-        host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        host = unquote(host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0])
         user = unquote(parts.username) if parts.username else None
-        return cls(host, user, parts.port, unquote(parts.path) if parts.path.strip("/") else None)
+        path = unquote(parts.path) if parts.path.strip("/") else None
+        # Passwords are for ssh to ask for.
+        has_more = parts.password is not None or parts.query or parts.fragment
+        is_odd = not _HOST.fullmatch(host) or not _USER.fullmatch(user or "x") or "\0" in (path or "")
+        if has_more or is_odd:
+            raise ValueError("expected ssh://[user@]host[:port], or that with the path of a socket behind it")
+        return cls(host, user, parts.port, path)
 
     @property
     def argv(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def progress_of_job(engine: Engine, job: Job) -> LoggedProgress | None:
 
 
 def ended_by_stop(job: Job, progress: LoggedProgress | None) -> bool:
-    """Whether a stop ended the job: torchrun has the status 1 then, as after a failure, but the log tells."""
+    """Whether a stop ended the job. PyTorch's own torchrun has status 1 then, as after a failure, but the log tells."""
     return job.has_ended and (job.exit_code in (130, 143) or (progress is not None and bool(progress.stopped_by)))
 
 

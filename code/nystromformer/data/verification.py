@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import threading
-import uuid
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MEMORY_FILE = "verified.json"
 _MOST_REMEMBERED = 256
 _BLOCK_BYTES = 1 << 22
+_SECONDS_UNTIL_OLD = 24 * 3600.0
+_WRITING = threading.Lock()
+"""Held by the thread that writes: the temporary name is the process'."""
 
 Entry = dict[str, Any]
 
@@ -144,14 +147,40 @@ def _remembered(path: Path) -> list[Entry]:
 def _write(path: Path, entries: Sequence[Mapping[str, Any]]) -> bool:
     """Replace what is remembered; False where the folder cannot be written. Of two processes that do, one's entry may
     be lost, which is then verified again."""
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}.tmp")
+    with _WRITING:
+        _remove_leftovers(path, temporary)
+        try:
+            temporary.write_text(json.dumps(entries, indent=1))
+            os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            return False
+    return True
+
+
+def _remove_leftovers(path: Path, own: Path) -> None:
+    """Remove the temporary files of processes that were killed: of this machine's that are gone, and what is a day old;
+    of another machine's processes nothing else can be known."""
+    this_machine = f"{path.name}.{os.uname().nodename}."
+    with suppress(OSError):
+        for other in path.parent.glob(f"{path.name}.*.tmp"):
+            pid = other.name.removeprefix(this_machine).removesuffix(".tmp")
+            with suppress(OSError):
+                is_old = time.time() - other.stat().st_mtime > _SECONDS_UNTIL_OLD
+                is_gone = other.name.startswith(this_machine) and pid.isdecimal() and not _is_alive(int(pid))
+                if other != own and (is_old or is_gone):
+                    other.unlink()
+
+
+def _is_alive(pid: int) -> bool:
     try:
-        temporary.write_text(json.dumps(entries, indent=1))
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
         return False
+    except PermissionError:  # another user's
+        return True
     return True
 
 

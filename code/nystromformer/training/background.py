@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,9 @@ from nystromformer.training.group import Group
 logger = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_AFTER_A_STOP = 20.0
+"""Schedulers and torchrun kill what has not ended about 30 seconds after their signal: so much is waited at the most,
+and the rest is for writing the checkpoint."""
 
 
 class Background:
@@ -22,7 +26,7 @@ class Background:
 
     def __init__(self, work: Callable[[threading.Event], object] | None = None, what: str = "") -> None:
         self._work = work
-        self._what = what
+        self.what = what
         self._stop, self._done = threading.Event(), threading.Event()
         self._error: BaseException | None = None
         self._settled = False
@@ -32,6 +36,11 @@ class Background:
         else:
             self._thread = threading.Thread(target=self._run, args=(work,), name="background", daemon=True)
             self._thread.start()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the work has not ended yet."""
+        return not self._done.is_set()
 
     @property
     def failed(self) -> bool:
@@ -44,15 +53,36 @@ class Background:
         Raises:
             UserError: what it raised in the first process in which it did.
         """
+        self.wait(group)
+
+    def wait(self, group: Group, is_stopped: Callable[[], bool] = lambda: False) -> bool:
+        """As `require`, but for no longer than `SECONDS_AFTER_A_STOP` once `is_stopped` holds in a process; whether the
+        work of all processes has ended well.
+
+        Raises:
+            UserError: as `require`, without waiting for those that are still at work.
+        """
         if self._settled:
-            return
-        if group.highest(int(not self._done.is_set()))[0] and self._what and group.is_main:
-            logger.info("waiting for the end of %s, before anything is written", self._what)
-        # not at once: other processes may wait for minutes, and a collective would take that for a failure
-        while group.highest(int(not self._done.wait(_SECONDS_BETWEEN_LOOKS)))[0]:
-            pass
+            return True
+        pending, failed = group.highest(int(self.is_pending), int(self.failed))
+        if pending and not failed and self.what and group.is_main:
+            logger.info("waiting for the end of %s, before anything is written", self.what)
+        stopped_at: float | None = None
+        while True:
+            # not at once: other processes may wait for minutes, and a collective would take that for a failure
+            is_pending = not self._done.wait(_SECONDS_BETWEEN_LOOKS)
+            if stopped_at is None and is_stopped():
+                stopped_at = time.monotonic()
+            is_late = stopped_at is not None and time.monotonic() - stopped_at >= SECONDS_AFTER_A_STOP
+            # decided together, so that all leave in the same round
+            pending, failed, late = group.highest(int(is_pending), int(self.failed), int(is_late))
+            if failed or not pending:
+                break
+            if late:
+                return False
         group.check(self._raise)
         self._settled = True
+        return True
 
     @contextmanager
     def explaining(self) -> Iterator[None]:

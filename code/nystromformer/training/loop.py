@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.training.archive import FORMAT, write_checkpoint
-from nystromformer.training.background import Background
+from nystromformer.training.background import SECONDS_AFTER_A_STOP, Background
 from nystromformer.training.checkpoint import between_name, epoch_name, weights_of
 from nystromformer.training.clock import Clock
 from nystromformer.training.device import Device, peak_memory_in_mib
@@ -107,7 +107,8 @@ class Trainer:
         self._record = kept_record(self.folder, content)
 
     def run(self) -> Signals | None:
-        """Train to the end, or until a signal; returns the signal (a checkpoint is written then).
+        """Train to the end, or until a signal; returns the signal (a checkpoint is written then, unless the background
+        is not over soon after).
 
         Raises:
             UserError: the loss is not finite, or a checkpoint cannot be written.
@@ -131,6 +132,8 @@ class Trainer:
             if first > last:
                 log.say(f"step {first} of {last}: the run had passed the end that it has now, and ends where it stands")
             if owes:
+                if (stopped_by := self._given_up(stop, log)) is not None:
+                    return stopped_by
                 self._end_epoch(log)
             clock = Clock(self.state.tokens)
             for step in clock.waiting_for(copied_ahead(self.trainable.steps(first, last), self.device.device)):
@@ -140,9 +143,19 @@ class Trainer:
                     self._collect_sums()  # waits for the device, so that the clock is read when the work is done
                     self._report(log, gradient_norm, clock.speed(self.state.tokens))
                 # A signal may reach one process of several, and their clocks differ.
-                due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint or self.background.failed
+                due = self._saved_ago() >= 60 * self.settings.minutes_per_checkpoint
                 worthwhile = self._saved_ago() >= _WORTH_SAVING
-                signal, is_due, is_worthwhile = self.group.highest(stop.received or 0, due, worthwhile)
+                beside = self.background.is_pending, self.background.failed
+                signal, is_due, is_worthwhile, is_pending, has_failed = self.group.highest(
+                    stop.received or 0, due, worthwhile, *beside
+                )
+                if has_failed:
+                    self.background.require(self.group)
+                if is_pending and (signal or self._is_epochs_end):
+                    if (stopped_by := self._given_up(stop, log)) is not None:
+                        return stopped_by
+                    (signal,) = self.group.highest(stop.received or 0)
+                    is_pending = 0
                 if signal:
                     # At once: what sent it may not wait for a validation, which the next start makes up for.
                     self._save_between(log)
@@ -156,9 +169,22 @@ class Trainer:
                         self._save_between(log)  # a kill during the validation shall not cost it
                     self._end_epoch(log)
                     clock.restart(self.state.tokens)
-                elif is_due:
+                elif is_due and not is_pending:
                     self._save_between(log)
         return None
+
+    def _given_up(self, stop: StopSignal, log: RunLog | SilentLog) -> Signals | None:
+        """Wait for the background; the signal that ends the run where one came and it takes too long for that."""
+        if self.background.wait(self.group, lambda: stop.received is not None):
+            return None
+        signal = Signals(self.group.highest(stop.received or 0)[0])
+        log.event("stop", self.state.step, signal=signal.name)
+        log.say(
+            f"stopped by {signal.name} after step {self.state.step} without a checkpoint of this start: "
+            f"{self.background.what or 'what has to end before it'} was not over {SECONDS_AFTER_A_STOP:.0f} seconds "
+            "after the signal. Checkpoints of earlier starts are as they were"
+        )
+        return signal
 
     def _prepare_folder(self) -> None:
         check_log(self.folder)

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from nystromformer.data.sealed import unsealed, write_sealed
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile, sha256_of, write_json
+from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ _FOLDER = "stages"
 RUN_FILE = f"{_FOLDER}/run.json"
 """By which a folder of a run is told."""
 _SECONDS_BETWEEN_TRIES = 0.5
+_NAMED = 5
+"""Stages that a message names."""
 _Content = dict[Path, tuple[int, int, int]]
 """Files and their inodes, sizes and times."""
 
@@ -73,8 +76,11 @@ class Stamps:
 
     def names(self) -> list[str]:
         """Stages that have a stamp or a lock."""
-        names = {path.stem for pattern in ("*.json", "*.lock") for path in (self.folder / _FOLDER).glob(pattern)}
-        return sorted(names - {"run"})
+        return sorted({*self.finished(), *(path.stem for path in (self.folder / _FOLDER).glob("*.lock"))})
+
+    def finished(self) -> list[str]:
+        """Stages that have a stamp, be it damaged: something was finished there."""
+        return sorted({path.stem for path in (self.folder / _FOLDER).glob("*.json")} - {"run"})
 
     @contextmanager
     def claim(self, name: str, waiting: Callable[[int], object] | None = None) -> Iterator[bool]:
@@ -122,8 +128,8 @@ class Stages:
     stage's stamp, written when its files have their final names. A stamp counts while the stage's parameters and inputs
     are the same and its files have the sizes written in it.
 
-    A run that was not finished is replaced by one with other parameters: what failed shall not stand in the way of the
-    corrected command. A finished one is not.
+    A run of which nothing is finished is replaced by one with other parameters: what failed shall not stand in the way
+    of the corrected command. One that has finished a stage is not, for that stage may have taken hours.
 
     A shared run lets other processes of the same run in after `share`: these claim its stages one by one through
     `stamps`, and one of them ends the run in `alone`.
@@ -137,8 +143,8 @@ class Stages:
         shared: whether other processes of this run may work in the folder at the same time.
 
     Raises:
-        UserError: on entry, if the folder holds a finished run with other parameters or files of the reserved names
-            that no run made, or if a process is at work in it with which it cannot be shared.
+        UserError: on entry, if the folder holds a run with other parameters that has finished a stage, or files of the
+            reserved names that no run made, or if a process is at work in it with which it cannot be shared.
     """
 
     def __init__(
@@ -186,7 +192,7 @@ class Stages:
             if run_file.exists():
                 if not self._overwrite:
                     log.warning(
-                        "%s: an unfinished run with other parameters is replaced:\n%s",
+                        "%s: an unfinished run with other parameters, of which no stage is done, is replaced:\n%s",
                         *(self.folder, self._differences(run_file)),
                     )
                 self._remove_run()
@@ -272,7 +278,7 @@ class Stages:
         """Whether the folder holds this run, which goes on; another is replaced.
 
         Raises:
-            UserError: another is finished, and shall not be overwritten.
+            UserError: another, of which something is finished, and which shall not be overwritten.
         """
         if self._overwrite or not run_file.exists():
             return False
@@ -283,7 +289,23 @@ class Stages:
                 f"{self.folder}: holds a run with other parameters:\n{self._differences(run_file)}\n"
                 "Nothing was changed: choose another --out, or give --overwrite to replace that run."
             )
+        finished = self.stamps.finished()
+        if finished:
+            raise UserError(self._unfinished(run_file, finished))
         return False
+
+    def _unfinished(self, run_file: Path, finished: list[str]) -> str:
+        """What to say where these stages of another run are done."""
+        kind, instead = "other", "go on with that run by its own parameters, "
+        if _read(run_file) is None:
+            kind, instead = "unknown", ""
+        done = f"{number_of(len(finished), 'stage')} {'is' if len(finished) == 1 else 'are'} done"
+        named = ", ".join([*finished[:_NAMED], *(["…"] if finished[_NAMED:] else [])])
+        return (
+            f"{self.folder}: holds an unfinished run with {kind} parameters, of which {done} ({named}):\n"
+            f"{self._differences(run_file)}\n"
+            f"Nothing was changed: {instead}choose another --out, or give --overwrite to remove what it has done."
+        )
 
     def _differences(self, run_file: Path) -> str:
         there = _read(run_file)

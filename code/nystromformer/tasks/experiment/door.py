@@ -7,7 +7,9 @@ before anything is computed. Each returns one immutable value.
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -153,18 +155,28 @@ def verify_beside(
         first: verify all of them before anything else, known to be right or not.
 
     Raises:
-        UserError: a file cannot be read, or is found damaged at once.
+        UserError: a file cannot be read; with `first`, one is damaged.
     """
 
     def begin() -> Background:
         verification = Verification(dataset, SPLITS if first else splits, experiment.checkpoints)
-        if first and group.local_rank == 0:
-            verification.run(force=True)
-        if first or group.local_rank != 0 or not verification.size:
-            return Background()
-        return Background(lambda stop: verification.run(stop=stop), f"the verification of {dataset.folder}")
+        is_to_do = group.local_rank == 0 and (first or verification.size > 0)
+        work = partial(_verify, verification, first) if is_to_do else None
+        return Background(work, f"the verification of {dataset.folder}")
 
-    return group.check(begin)
+    background = group.check(begin)
+    if first:
+        # beside this thread all the same: the other processes ask now and then, as no collective waits for so long
+        try:
+            background.require(group)
+        except BaseException:
+            background.close()
+            raise
+    return background
+
+
+def _verify(verification: Verification, force: bool, stop: Event) -> None:
+    verification.run(force, stop)
 
 
 def open_scoring(
