@@ -175,7 +175,7 @@ def test_only_silence_is_forgiven_where_size_and_time_stayed() -> None:
 
 
 def test_what_the_schema_does_not_allow_is_to_be_refused() -> None:
-    config = {"model": {}, "pretraining_setting": {}, "gpu_setting": {}}
+    config: dict[str, object] = {"model": {}, "pretraining_setting": {}, "gpu_setting": {}}
     schema = schema_of_configs()
     for section, key, good, bad in (
         ("model", "dropout_prob", [0, 0.5], [0.999, float("nan"), True, "0.1", None]),
