@@ -80,7 +80,7 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             place = error.filename or (of_machine and (_file_at_hand(error) or of_machine))
             if place is None:
                 raise
-            typer.echo(f"error: {place}: {error.strerror}", err=True)
+            typer.echo(f"error: {place}: {error.strerror or error}", err=True)
             raise typer.Exit(UserError.exit_status) from None
         except (MemoryError, RuntimeError) as error:
             if not _memory_ran_out(error):

@@ -51,7 +51,7 @@ def read_kept(path: Path) -> Any:
             raise ValueError(f"{size:,} bytes, which is more than such a file has")
         data, problems = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     if problems:

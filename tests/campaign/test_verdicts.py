@@ -1,5 +1,6 @@
 """The campaign's own judgement: planted faults are called by their names, and good endings are not called faults."""
 
+import json
 import os
 import random
 import signal
@@ -10,13 +11,18 @@ import pytest
 from campaign.commands import Command, Ended, Running, run
 from campaign.damages import NotOfThisKind, any_damage, content_damage
 from campaign.damaging import names_of
+from campaign.faults import Mark, fails_to_open
 from campaign.pool import run_trials
 from campaign.scenes import Prepared, Scene, prepare, scenes
+from campaign.schema import fits, schema_of_configs
 from campaign.tally import add, count, failures, is_good, table
+from campaign.tokenizer_files import is_consistent
 from campaign.trees import listing
 from campaign.trial import Outcome, Sandbox, Trial
-from campaign.verdicts import Disturbance, Undisturbed, Verdict, judge
+from campaign.verdicts import Disturbance, Undisturbed, Verdict, condemned, judge
 from processes import processes_of, wait_for
+
+from nystromformer.training.archive import write_checkpoint
 
 WEIGHTS, OTHER = "model/cp-0000.model", "model/cp-0001.model"
 BEFORE = {"model": "folder", WEIGHTS: "file:aa", "model/cp-0000-step-1.cp": "file:bb", "config.json": "file:cc"}
@@ -32,7 +38,8 @@ REFUSED = Ended(2, "", "error: model/cp-0000.model: damaged\n", 0.1)
 def test_the_same_results_are_identical_and_with_a_sentence_a_fallback() -> None:
     after = AFTER | {WEIGHTS: "file:ee"}
     got = EXPECTED | {WEIGHTS: "unreadable"}
-    assert judge(DAMAGED, WELL, HURT, after, got, REFERENCE).kind == "identical"
+    assert judge(DAMAGED, WELL, HURT, AFTER, EXPECTED, REFERENCE).kind == "identical"
+    assert judge(DAMAGED, WELL, HURT, after, got, REFERENCE).kind == "untouched"
     said = replace(WELL, stderr="cp-0000.model: damaged; going back to the checkpoint before it\n")
     assert judge(DAMAGED, said, HURT, after, got, REFERENCE).kind == "fallback"
 
@@ -87,6 +94,116 @@ def test_what_was_set_aside_superseded_or_made_again_is_not_lost() -> None:
         (AFTER, EXPECTED),
     ):
         assert judge(DAMAGED, WELL, HURT, after, got, REFERENCE).good
+
+
+@pytest.mark.parametrize(
+    ("path", "cut", "kind"),
+    [
+        ("run/predictions/dev.tsv", False, "silent"),
+        ("run/result.json", False, "silent"),
+        ("model/validation.json", False, "silent"),
+        ("run/baselines.json", False, "silent"),
+        (WEIGHTS, True, "silent"),
+        (WEIGHTS, False, "untouched"),
+        ("dataset/tokens.bin", False, "untouched"),
+    ],
+)
+def test_a_damaged_result_that_is_left_alone_is_not_identical(path: str, cut: bool, kind: str) -> None:
+    """Weights with their checkpoint are made again where they were cut short, and refused by who reads them."""
+    before = {path: "file:aa", "model/cp-0000.cp": "file:cp"}
+    hurt, reference = before | {path: "file:ee"}, Undisturbed(before, before, {path: "a"})
+    disturbance = Disturbance("damaged", path, names_of(path), cut=cut)
+    assert judge(disturbance, WELL, hurt, hurt, {path: "x"}, reference).kind == kind
+    assert judge(disturbance, WELL, hurt, before, {path: "a"}, reference).kind == "identical"
+
+
+def test_what_is_set_aside_healthy_is_condemned() -> None:
+    name = "model/cp-0000-step-1.cp"
+    for suffix in (".damaged", ".damaged-2", ".other-run", ".renamed"):
+        after = {path: kind for path, kind in BEFORE.items() if path != name} | {name + suffix: BEFORE[name]}
+        assert condemned(BEFORE, after) == [name + suffix]
+        assert condemned(BEFORE | {name: "file:hurt"}, after) == []
+    assert condemned(BEFORE, AFTER) == []
+
+
+def test_saved_steps_stay_behind_an_error(small: Prepared, tmp_path: Path) -> None:
+    """Training from scratch gives the same weights, too: it is the checkpoints that tell."""
+    sandbox = Sandbox(small, tmp_path / "trial")
+    steps = [sandbox.folder / name for name in ("cp-0000.cp", "cp-0001-step-00000004.cp", "cp-0001-step-00000005.cp")]
+    for path in steps:
+        write_checkpoint({"format": 2}, path)
+    before = sandbox.look()
+    steps[1].unlink()
+    assert not sandbox.fell()
+    steps[2].write_bytes(steps[2].read_bytes()[:-9])
+    assert sandbox.fell()
+    assert sandbox.judge(Disturbance(""), REFUSED, before).kind == "lost"
+    write_checkpoint({"format": 2}, sandbox.folder / "cp-0001.cp")
+    assert not sandbox.fell()
+
+
+def test_an_error_names_the_file_in_its_own_line_and_a_folder_as_a_path() -> None:
+    for stderr, kind in (
+        ("reading cp-0000.model\nerror: something is wrong\n", "unclear"),
+        ("error: the model is wrong\n", "unclear"),
+        ("error: model/: wrong\n", "clear error"),
+        ("error: something is wrong:\n  cp-0000.model\n", "clear error"),
+        ("error: other-cp-0000.model is wrong\n", "unclear"),
+    ):
+        assert judge(DAMAGED, replace(REFUSED, stderr=stderr), HURT, HURT, {}, REFERENCE).kind == kind, stderr
+
+
+def test_a_fault_leaves_a_mark_when_it_comes_to_pass(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    for name, expected in (("one", True), ("other", False)):
+        script.write_text(f"import os\nfor name in ('x', '{name}'): open(name, 'a').close()")
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        mark = Mark()
+        run(Command(str(script), ()), tmp_path / "folder", hook=fails_to_open(tmp_path / "folder/one", "EIO", mark))
+        assert bool(mark) is expected
+
+
+def test_only_silence_is_forgiven_where_size_and_time_stayed() -> None:
+    def outcome(kind: str) -> Outcome:
+        return Outcome("damage, same size and time", "same:1", "scene", "what", Verdict(kind), False, 0.1)
+
+    assert is_good(count([outcome("silent")]))
+    assert not failures([outcome("silent")])
+    for kind in ("traceback", "hang", "lost", "unclear"):
+        assert not is_good(count([outcome(kind)])), kind
+        assert failures([outcome(kind)]), kind
+
+
+def test_what_the_schema_does_not_allow_is_to_be_refused() -> None:
+    config: dict[str, object] = {"model": {}, "pretraining_setting": {}, "gpu_setting": {}}
+    schema = schema_of_configs()
+    for section, key, good, bad in (
+        ("model", "dropout_prob", [0, 0.5], [0.999, float("nan"), True, "0.1", None]),
+        ("model", "num_layers", [1, 2.0], [0, 1.5, 10**30, float("inf")]),
+        ("model", "conv_kernel_size", [None, 3], [2, -1]),
+        ("model", "mixed_precision", [True, "bf16"], [1, "x", None]),
+        ("model", "attn_type", ["nystrom"], ["x", [1]]),
+        ("pretraining_setting", "objectives", [["mlm"], ["mlm", "sop"]], [["sop"], [], ["mlm", "mlm"]]),
+        ("pretraining_setting", "max_grad_norm", [1, None], [1e-300, float("inf")]),
+    ):
+        rule = schema["$defs"][{"model": "ModelConfig"}.get(section, "PretrainingConfig")]["properties"][key]
+        for value in good:
+            assert fits(value, rule, schema), (key, value)
+        for value in bad:
+            assert not fits(value, rule, schema), (key, value)
+    assert not fits(config | {"x": 1}, schema)
+
+
+def test_a_tokenizers_files_belong_together(tmp_path: Path) -> None:
+    letters = [chr(256 + number) for number in range(256)]
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *letters, letters[0] + letters[1]]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "merges.txt").write_text(f"#version: 0.2\n{letters[0]} {letters[1]}\n")
+    assert is_consistent(tmp_path)
+    for merges in ("", f"{letters[0]} {letters[2]}\n", f"{letters[0]}{letters[1]}\n"):
+        (tmp_path / "merges.txt").write_text(merges)
+        assert not is_consistent(tmp_path), merges
 
 
 PRINTER = """

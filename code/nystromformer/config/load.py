@@ -115,6 +115,6 @@ def _read(path: Path) -> str:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}: line {line}: not UTF-8 text; save the file as UTF-8") from None
     except OSError as error:
-        raise UserError(f"{name}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{name}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise UserError(f"{name}: cannot be read: {error}") from None

@@ -112,7 +112,7 @@ def load_tokenizer(folder: Path, sha256: str | None = None) -> Tokenizer:
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"{path}: the tokenizer cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: the tokenizer cannot be read: {error.strerror or error}") from error
     except Exception as error:  # the library raises nothing narrower
         raise UserError(f"{path}: expected a tokenizer as the tokenizers library saves it: {error}") from error
 

@@ -86,7 +86,7 @@ class Verification:
         try:
             status = (self._folder / name).stat()
         except OSError as error:
-            raise UserError(f"{self._folder / name}: cannot be read: {error.strerror}") from error
+            raise UserError(f"{self._folder / name}: cannot be read: {error.strerror or error}") from error
         return {
             "manifest": self._manifest_sha256,
             "file": name,

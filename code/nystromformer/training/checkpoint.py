@@ -87,7 +87,7 @@ def _names(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(f"{folder}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{folder}: cannot be read: {error.strerror or error}") from error
 
 
 def choose_weights(folder: Path, wanted: str) -> list[Path]:

@@ -33,9 +33,9 @@ class RunLock:
             ) from error
         except OSError as error:
             if error.filename is not None:
-                raise UserError(f"{self.path.parent}: cannot be written: {error.strerror}") from error
+                raise UserError(f"{self.path.parent}: cannot be written: {error.strerror or error}") from error
             raise UserError(
-                f"{self.path}: cannot be locked ({error.strerror}); use a folder on another disk"
+                f"{self.path}: cannot be locked ({error.strerror or error}); use a folder on another disk"
             ) from error
         return self
 

@@ -216,4 +216,4 @@ def _attempt(work: Callable[[], T]) -> tuple[T | None, UserError | None]:
     except OSError as error:
         if error.filename is None:
             raise
-        return None, UserError(f"{error.filename}: {error.strerror}")
+        return None, UserError(f"{error.filename}: {error.strerror or error}")

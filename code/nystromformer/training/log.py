@@ -167,15 +167,15 @@ def check_log(folder: Path) -> None:
         try:
             log.open("r+b").close()
         except OSError as error:
-            raise UserError(f"{log}: the run's log cannot be written: {error.strerror}") from error
+            raise UserError(f"{log}: the run's log cannot be written: {error.strerror or error}") from error
     try:
         board.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=board):
             pass
     except OSError as error:
         raise UserError(
-            f"{board}: TensorBoard's files cannot be written there: {error.strerror}. Make it a folder that can be "
-            "written to, or move it away."
+            f"{board}: TensorBoard's files cannot be written there: {error.strerror or error}. Make it a folder that "
+            "can be written to, or move it away."
         ) from error
 
 
@@ -216,7 +216,7 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _pieces(file: BinaryIO) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:

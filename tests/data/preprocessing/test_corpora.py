@@ -560,6 +560,18 @@ def test_a_pipe_in_a_stamps_place_is_not_waited_for(tmp_path: Path) -> None:
     assert contents(out) == finished
 
 
+@pytest.mark.parametrize("name", ["lock", "turn"])
+def test_a_pipe_in_a_locks_place_is_named_with_a_reason(tmp_path: Path, name: str) -> None:
+    source, out = write_wiki(tmp_path / "wiki"), tmp_path / "out"
+    make("wiki", source, out)
+    finished = contents(out)
+    (out / "stages" / name).unlink()
+    os.mkfifo(out / "stages" / name)
+    with pytest.raises(UserError, match=rf"stages/{name}: cannot be written: (?!None)"):
+        make("wiki", source, out)
+    assert contents(out) == finished
+
+
 def test_a_source_that_broke_takes_nothing_from_a_finished_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

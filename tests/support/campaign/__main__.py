@@ -2,9 +2,11 @@
 
 import argparse
 import gc
+import hashlib
 import itertools
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from campaign.commands import ROOT
 from campaign.damaging import damage, same
 from campaign.inputs import inputs
 from campaign.killing import kills
-from campaign.limits import disk, memory
+from campaign.limits import disk, memory, unmount_below
 from campaign.pool import import_noted, notes_modules, prepare_all, run_trials
 from campaign.scenes import Prepared, Scene, scenes
 from campaign.trial import Kind, Outcome, Trial
@@ -43,6 +45,10 @@ LAUNCHED = Scene(
 """Two processes; for kills alone, as it takes seconds."""
 
 
+_ROOM = 2 << 30
+"""Bytes that have to be free where the trials' folders go."""
+
+
 def main() -> None:
     """Parse the flags, try what they ask for, print the table; status 1 where a trial ended badly."""
     flags = _flags()
@@ -51,11 +57,12 @@ def main() -> None:
         print(tally.table(counts))  # noqa: T201
         sys.exit(not tally.is_good(counts))
     began = time.monotonic()
-    scratch = Path(tempfile.mkdtemp(prefix="campaign-", dir=flags.scratch))
+    scratch = Path(tempfile.mkdtemp(prefix="campaign-", dir=flags.scratch or _memory_disk()))
     scratch.chmod(0o755)  # a trial's user may be another one
     try:
         outcomes = list(_outcomes(flags, scratch, began))
     finally:
+        unmount_below(scratch)
         shutil.rmtree(scratch, ignore_errors=True)
     bad = tally.failures(outcomes)
     for outcome in bad:
@@ -64,7 +71,12 @@ def main() -> None:
     print(f"\nseed {flags.seed}, {time.monotonic() - began:.0f} seconds\n{tally.table(counts)}")  # noqa: T201
     if flags.out:
         tally.write_record(flags.out, _facts(flags, time.monotonic() - began), outcomes)
-    sys.exit(bool(bad))
+    untried = (
+        [] if flags.only else sorted(set(_kinds(flags)) - {outcome.name.partition(":")[0] for outcome in outcomes})
+    )
+    if untried:
+        print(f"no trial of {', '.join(untried)}: the time was too short")  # noqa: T201
+    sys.exit(bool(bad or untried))
 
 
 def _flags() -> argparse.Namespace:
@@ -78,10 +90,28 @@ def _flags() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="trials at a time (default 2)")
     parser.add_argument("--out", type=Path, help="write the record to this JSON file")
     parser.add_argument("--sum", type=Path, nargs="+", help="add these records up, and try nothing")
-    parser.add_argument("--scratch", type=Path, help="where the trials' folders go (default: /dev/shm or /tmp)")
+    parser.add_argument(
+        "--scratch", type=Path, help="where the trials' folders go (default: /dev/shm with 2 GiB free, or /tmp)"
+    )
     parser.add_argument("--prepared", type=Path, help="keep the scenes in this folder, and find them there again")
     parser.add_argument("--verbose", action="store_true", help="a line for every trial")
-    return parser.parse_args()
+    flags = parser.parse_args()
+    wrong = [kind for kind in flags.kinds.split(",") if kind not in KINDS]
+    if wrong:
+        parser.error(f"--kinds: {', '.join(wrong)}: expected some of {', '.join(KINDS)}")
+    wrong = [pair for pair in flags.trials.split(",") if pair and not re.fullmatch(rf"({'|'.join(KINDS)})=\d+", pair)]
+    if wrong:
+        parser.error(f"--trials: {', '.join(wrong)}: expected such as damage=2000")
+    if flags.only and not re.fullmatch(rf"({'|'.join(KINDS)}):\d+", flags.only):
+        parser.error(f"--only: {flags.only}: expected such as damage:17")
+    return flags
+
+
+def _memory_disk() -> str | None:
+    """Where files are written fastest, if there is room for a campaign; else the folder for temporary files."""
+    place = Path("/dev/shm")  # mkdtemp makes a folder of its own there
+    roomy = place.is_dir() and os.access(place, os.W_OK) and shutil.disk_usage(place).free > _ROOM
+    return str(place) if roomy else None
 
 
 def _outcomes(flags: argparse.Namespace, scratch: Path, began: float) -> Iterator[Outcome]:
@@ -94,7 +124,7 @@ def _outcomes(flags: argparse.Namespace, scratch: Path, began: float) -> Iterato
         trials = _trials(flags)
     (scratch / "trials").mkdir(mode=0o755)
     work = partial(_work, prepared)
-    until = began + 60 * flags.minutes
+    until = time.monotonic() + 60 * flags.minutes
     for outcome in run_trials(trials, work, flags.workers, scratch / "trials", until):
         if flags.verbose or flags.only or not outcome.verdict.good:
             print(_sentence(outcome, flags.seed), flush=True)  # noqa: T201
@@ -110,7 +140,10 @@ def _prepare(scratch: Path, flags: argparse.Namespace) -> dict[str, Prepared]:
     """The world, and each scene's folder; the modules of all commands are imported on the way."""
     folder = flags.prepared or scratch
     kept, noted = folder / "scenes.pickle", folder / "modules.json"
+    version, ours = folder / "version", _version()
     if kept.exists():
+        if version.read_text() != ours:
+            sys.exit(f"{folder}: the scenes were prepared by another version of the code; remove the folder")
         import_noted(noted)
         everything = pickle.loads(kept.read_bytes())  # noqa: S301  # this program wrote it
     else:
@@ -119,8 +152,24 @@ def _prepare(scratch: Path, flags: argparse.Namespace) -> dict[str, Prepared]:
         gc.collect()
         gc.freeze()  # what is here stays: forks share it
         everything = prepare_all(_chosen(flags), folder / "world", folder / "scenes", flags.workers)
+        version.write_text(ours)
         kept.write_bytes(pickle.dumps(everything))
     return {each.scene.name: each for each in everything}
+
+
+def _version() -> str:
+    """The commit, and what was changed since."""
+    diff = _git("diff", "HEAD", "--", "code", "data-preprocessing", "tests/support")
+    return f"{_git('rev-parse', 'HEAD')} {hashlib.sha256(diff.encode()).hexdigest()}"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
+def _kinds(flags: argparse.Namespace) -> list[str]:
+    caps = {pair.partition("=")[0] for pair in flags.trials.split(",") if pair}
+    return [kind for kind in flags.kinds.split(",") if not caps or kind in caps]
 
 
 def _chosen(flags: argparse.Namespace) -> list[Scene]:
@@ -131,7 +180,7 @@ def _chosen(flags: argparse.Namespace) -> list[Scene]:
 def _trials(flags: argparse.Namespace) -> Iterator[Trial]:
     """Trials of all kinds in turn, without end or up to the numbers that `--trials` gives."""
     caps = dict(pair.split("=") for pair in flags.trials.split(",") if pair)
-    kinds = [kind for kind in flags.kinds.split(",") if not caps or kind in caps]
+    kinds = _kinds(flags)
     numbers = {kind: itertools.count() for kind in kinds}
     left = {kind: int(caps[kind]) if caps else 10**9 for kind in kinds}
     while any(left.values()):
@@ -150,11 +199,10 @@ def _sentence(outcome: Outcome, seed: int) -> str:
 def _facts(flags: argparse.Namespace, seconds: float) -> dict[str, object]:
     from nystromformer.machine import machine_facts
 
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {
         "command": f"make campaign CAMPAIGN_FLAGS={' '.join(sys.argv[1:])!r}",
         "seed": flags.seed,
-        "commit": commit.stdout.strip(),
+        "commit": _git("rev-parse", "--short", "HEAD"),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine_facts(),
         "seconds": round(seconds),

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -21,6 +22,7 @@ Hook = Callable[[], None]
 """Called in the command's process before it begins: limits, faults, another user."""
 _ADDRESS_SPACE = 6 << 30
 """Bytes that a command may take beside what its parent has: what asks for more fails, and not the machine."""
+_PR_SET_PDEATHSIG = 1
 _FILES = 256
 """Files that a command may open, and with them processes that it may start."""
 
@@ -126,7 +128,7 @@ def run(
 def command_line(command: Command) -> list[str]:
     """The words that a shell would be given."""
     script = str(ROOT / command.script)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    torchrun = [str(ROOT / "code/torchrun.py"), "--standalone", "--nproc_per_node=2"]
     return [sys.executable, *(torchrun if command.launched else ()), script, *command.flags]
 
 
@@ -147,10 +149,21 @@ def _in_process(command: Command, cwd: Path, outputs: Sequence[Path], hook: Hook
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=hook,  # this process has one thread
+            preexec_fn=lambda: _prepare_process(hook),  # this process has one thread
         )
     process.returncode = 0  # it is waited for by its number
     return process.pid
+
+
+def end_with_parent() -> None:
+    """Have this process killed when the one that started it is gone."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prepare_process(hook: Hook | None) -> None:
+    end_with_parent()
+    if hook is not None:
+        hook()
 
 
 def _in_fork(command: Command, cwd: Path, outputs: Sequence[Path], hook: Hook | None) -> int:
@@ -168,6 +181,7 @@ def _in_fork(command: Command, cwd: Path, outputs: Sequence[Path], hook: Hook | 
 def _become(cwd: Path, outputs: Sequence[Path]) -> None:
     """Make this fork what a process just started would be."""
     os.setsid()
+    end_with_parent()
     for number, path in enumerate((Path(os.devnull), *outputs)):
         handle = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(handle, number)

@@ -3,6 +3,7 @@
 import builtins
 import errno
 import io
+import mmap
 import os
 import random
 from collections.abc import Callable
@@ -17,7 +18,20 @@ STRANGER = 65534
 """The user `nobody`: for root no permission is missing."""
 
 
-def fails_to_open(path: Path, name: str, after: int = 0) -> Hook:
+class Mark:
+    """Whether a fault came to pass; seen by the processes that were forked behind it."""
+
+    def __init__(self) -> None:
+        self._byte = mmap.mmap(-1, 1)
+
+    def set(self) -> None:
+        self._byte[0] = 1
+
+    def __bool__(self) -> bool:
+        return bool(self._byte[0])
+
+
+def fails_to_open(path: Path, name: str, mark: Mark, after: int = 0) -> Hook:
     """From now on opening the file fails; the first `after` times it does not."""
 
     def hook() -> None:
@@ -32,12 +46,12 @@ def fails_to_open(path: Path, name: str, after: int = 0) -> Hook:
 
         def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
             if meant(file):
-                raise _error(name, file)
+                raise _error(name, mark, file)
             return real_open(file, *args, **kwargs)
 
         def os_opens(file: Any, *args: Any, **kwargs: Any) -> int:
             if meant(file):
-                raise _error(name, file)
+                raise _error(name, mark, file)
             return real_os_open(file, *args, **kwargs)
 
         _replace_open(opens)
@@ -46,7 +60,7 @@ def fails_to_open(path: Path, name: str, after: int = 0) -> Hook:
     return hook
 
 
-def fails_to_read(path: Path, name: str, after: int) -> Hook:
+def fails_to_read(path: Path, name: str, mark: Mark, after: int) -> Hook:
     """The file opens, and reading it fails behind so many bytes, as it does on a dying disk: with no file's name."""
 
     def hook() -> None:
@@ -55,7 +69,7 @@ def fails_to_read(path: Path, name: str, after: int) -> Hook:
         def opens(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             if isinstance(file, int) or not _same(file, path) or "r" not in mode or "+" in mode:
                 return real_open(file, mode, *args, **kwargs)
-            buffered = io.BufferedReader(_Failing(os.fspath(file), after, name))
+            buffered = io.BufferedReader(_Failing(os.fspath(file), after, name, mark))
             if "b" in mode:
                 return buffered
             names = ("buffering", "encoding", "errors", "newline")
@@ -67,7 +81,7 @@ def fails_to_read(path: Path, name: str, after: int) -> Hook:
     return hook
 
 
-def fails_to_write(name: str, after: int) -> Hook:
+def fails_to_write(name: str, mark: Mark, after: int) -> Hook:
     """The file that is renamed to its final name as number `after` cannot be: the disk says no."""
 
     def hook() -> None:
@@ -77,7 +91,7 @@ def fails_to_write(name: str, after: int) -> Hook:
         def replaces(source: Any, target: Any, **kwargs: Any) -> None:
             left[0] -= 1
             if left[0] == 0:
-                raise _error(name, source)
+                raise _error(name, mark, source)
             real(source, target, **kwargs)
 
         os.replace = replaces
@@ -117,25 +131,25 @@ def without_permission(path: Path, root: Path) -> Hook:
     return hook
 
 
-def any_fault(draw: random.Random, path: Path, size: int) -> tuple[str, Hook]:
+def any_fault(draw: random.Random, path: Path, size: int, mark: Mark) -> tuple[str, Hook]:
     """A fault of a file drawn at random, and what it is in words."""
     name = draw.choice(ERRORS)
     if draw.random() < 0.5:
         after = draw.choice((0, 0, 0, 1, 2))
-        return f"{name} when it is opened, after {after} times", fails_to_open(path, name, after)
+        return f"{name} when it is opened, after {after} times", fails_to_open(path, name, mark, after)
     after = draw.randrange(size + 1)
     name = draw.choice(("EIO", "ESTALE", "ENOMEM"))
-    return f"{name} when it is read, behind {after} bytes", fails_to_read(path, name, after)
+    return f"{name} when it is read, behind {after} bytes", fails_to_read(path, name, mark, after)
 
 
 class _Failing(io.FileIO):
-    def __init__(self, path: str, after: int, name: str) -> None:
+    def __init__(self, path: str, after: int, name: str, mark: Mark) -> None:
         super().__init__(path, "r")
-        self._after, self._name = after, name
+        self._after, self._name, self._mark = after, name, mark
 
     def _check(self) -> None:
         if self.tell() >= self._after:
-            raise OSError(getattr(errno, self._name), os.strerror(getattr(errno, self._name)))
+            raise _error(self._name, self._mark)
 
     def readinto(self, buffer: Any) -> int | None:
         self._check()
@@ -166,6 +180,7 @@ def _same(file: Any, path: Path) -> bool:
     return Path(name).name == path.name and os.path.abspath(name) == str(path)
 
 
-def _error(name: str, file: Any) -> OSError:
+def _error(name: str, mark: Mark, *files: Any) -> OSError:
+    mark.set()
     number = getattr(errno, name)
-    return OSError(number, os.strerror(number), os.fsdecode(file))
+    return OSError(number, os.strerror(number), *map(os.fsdecode, files))

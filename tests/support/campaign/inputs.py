@@ -1,17 +1,19 @@
 """Trials of input: configs and flags that people mistype, paste, generate or think up."""
 
+import contextlib
 import json
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from campaign import trees
-from campaign.commands import ROOT, Command, Ended, Running
+from campaign.commands import Command, Ended, Running
 from campaign.scenes import Prepared
+from campaign.schema import fits, schema_of_configs
 from campaign.trial import LIMIT, Outcome, Sandbox, Trial, finish
 from campaign.verdicts import Disturbance, Verdict
 
@@ -82,14 +84,6 @@ _REMOVING = ("--discard_weights", "--overwrite")
 """Flags that ask for something to be removed."""
 _PATIENCE = 4
 """Seconds after which a run that is at work was accepted: what is asked for may take days."""
-_REFUSED: dict[str, Callable[[Any], bool]] = {
-    "dropout_prob": lambda value: value > 0.99,
-    "layer_norm_eps": lambda value: value > 1,
-    "adam_eps": lambda value: value > 1e10 or value < 1e-45,
-    "learning_rate": lambda value: value < 1e-45 or value > 1e10,
-    "max_grad_norm": lambda value: value < 1e-45,
-}
-"""Numbers that pass for a setting's and are none: where they are accepted, it is in silence."""
 
 
 @dataclass(frozen=True)
@@ -143,11 +137,26 @@ def _watched(command: Command, sandbox: Sandbox, real: bool) -> Ended:
     running = Running(command, sandbox.folder, real)
     patience = _PATIENCE + 6 * real
     running.wait(patience)
-    if running.poll() is None and not _AT_WORK.search(running.so_far()):
-        running.wait(LIMIT - patience)
-    accepted = running.poll() is None and bool(_AT_WORK.search(running.so_far()))
+    end, first, grew = time.monotonic() + LIMIT - patience, _progress(running, sandbox), False
+    while running.poll() is None and time.monotonic() < end and not grew:
+        running.wait(0.2)
+        # That it began is not enough: it has to get on.
+        now = _progress(running, sandbox)
+        began = bool(_AT_WORK.search(running.so_far()))
+        grew, first = began and now != first, now if not began else first
+    accepted = running.poll() is None and grew
     ended = running.end(0)
     return replace(ended, status=0) if accepted else ended
+
+
+def _progress(running: Running, sandbox: Sandbox) -> tuple[object, ...]:
+    """What grows while a run is at work: its output, and its files."""
+    sizes = []
+    for path in sorted(sandbox.folder.rglob("*")):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            stat = path.lstat()
+            sizes.append((str(path), stat.st_size, stat.st_mtime_ns))
+    return running.so_far(), *sizes
 
 
 def _typed(draw: random.Random, sandbox: Sandbox) -> _Input:
@@ -177,27 +186,29 @@ def _value(draw: random.Random, text: str) -> _Input:
         holder[key] = value
     elif choice < 0.85:
         holder.pop(key, None)
-        return _Input(f"config: without {section}.{key}", ("config.json", key), _dump(data))
+        return _config(f"config: without {section}.{key}", key, data)
     elif choice < 0.9:
         section, value = draw.choice(["model", "pretraining_setting", "gpu_setting"]), draw.choice(VALUES)
         data[section] = value
-        return _Input(f"config: {section} is {value!r}", ("config.json", key), _dump(data))
+        return _config(f"config: {section} is {value!r}", key, data)
     elif choice < 0.95:
         count = draw.choice((1, 20, 2000))
         data[section or "model"] = {f"{key}_{number}": value for number in range(count)}
-        return _Input(f"config: {count} unknown keys in {section}", ("config.json",), _dump(data))
+        return _config(f"config: {count} unknown keys in {section}", key, data)
     else:
         twice = text.replace("{", '{"model": {}, "model": {},', 1)
         return _Input("config: keys twice", ("config.json",), twice.encode())
-    check = _REFUSED.get(key)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    refused = check is not None and number and abs(value) < 10**300 and check(value)
-    return _Input(f"config: {section}.{key} is {value!r}", ("config.json", key), _dump(data), refused=refused)
+    return _config(f"config: {section}.{key} is {value!r}", key, data)
+
+
+def _config(what: str, key: str, data: Any) -> _Input:
+    """A config with a value in it; what the schema does not allow has to be refused."""
+    return _Input(what, ("config.json", key), _dump(data), refused=not fits(data, schema_of_configs()))
 
 
 def _keys() -> list[tuple[str, str]]:
     """Every section and key that a config may have."""
-    schema = json.loads((ROOT / "code/nystromformer/config/config.schema.json").read_text())
+    schema = schema_of_configs()
     keys = [("", key) for key in schema["properties"] if not key.startswith("$")]
     parts = {"model": "ModelConfig", "pretraining_setting": "PretrainingConfig", "gpu_setting": "GpuConfig"}
     for section, name in parts.items():
@@ -252,9 +263,18 @@ def _flag(draw: random.Random, command: Command) -> _Input:
         if draw.random() < 0.1:
             flags += [name, draw.choice(WORDS)]
         refused = name == "--model" and word == ""
-        return _Input(f"{name} {word!r}", (), flags=tuple(flags), refused=refused)
+        return _Input(f"{name} {word!r}", _names(flags, name), flags=tuple(flags), refused=refused)
     if choice < 0.9:
-        return _Input(f"{name} alone at the end", (), flags=(*flags, name))
+        return _Input(f"{name} alone at the end", _names(flags, name), flags=(*flags, name))
     if choice < 0.95:
-        return _Input(f"a word {word!r}", (), flags=(*flags, word))
-    return _Input(f"{name}x", (), flags=(*flags, f"{name}x", word))
+        return _Input(f"a word {word!r}", _names(flags, word), flags=(*flags, word))
+    return _Input(f"{name}x", _names(flags, f"{name}x"), flags=(*flags, f"{name}x", word))
+
+
+def _names(flags: Sequence[str], name: str) -> tuple[str, ...]:
+    """Words of which an error about a flag says one: the flag, what stands behind it, or the setting's name."""
+    plain = name.lstrip("-")
+    behind = [flags[place + 1] for place, flag in enumerate(flags[:-1]) if flag == name]
+    # Of a word such as -inf an error names the option -i.
+    short = [each[:2] for each in (name, *flags) if re.match("-[^-]", each)]
+    return tuple(dict.fromkeys(each for each in (name, plain, plain.replace("_", " "), *behind, *short) if each))

@@ -36,7 +36,11 @@ def kills(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outco
         hits: list[str] = []
         wrong: Verdict | None = None
         for _ in range(_TRIES * wanted):
+            sandbox.look()
             kill = _kill(draw, sandbox, real, whole)
+            if sandbox.fell():
+                wrong = Verdict("lost", f"steps that had been saved, by {kill.hit}")
+                break
             if kill.hit is not None:
                 hits.append(kill.hit)
             if kill.wrong is not None or len(hits) == wanted or (hits and kill.hit is None):
@@ -76,19 +80,15 @@ def _kill(draw: random.Random, sandbox: Sandbox, real: bool, whole: float) -> _K
     running = Running(command, sandbox.folder, real)
     if running.wait(moment) is not None:
         ended = running.end(LIMIT)
-        return _Kill(None, ended.seconds, None if ended.status == 0 else _wrong(ended, command.launched))
+        return _Kill(None, ended.seconds, None if ended.status == 0 else _wrong(ended))
     running.send(number, everyone or (command.launched and not gently))
     ended = running.end(LIMIT)
-    return _Kill(
-        f"{number.name} after {moment:.2f} s", ended.seconds, _wrong(ended, command.launched) if gently else None
-    )
+    return _Kill(f"{number.name} after {moment:.2f} s", ended.seconds, _wrong(ended) if gently else None)
 
 
-def _wrong(ended: Ended, launched: bool) -> Verdict | None:
+def _wrong(ended: Ended) -> Verdict | None:
     if ended.hung:
         return Verdict("hang", "it did not stop")
-    if launched:
-        return None
     if TRACEBACK.search(ended.text) or ended.status not in _STOPPED:
         return Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
     return None

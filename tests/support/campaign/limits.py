@@ -28,12 +28,12 @@ def disk(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcom
     with _disk(holder) as resize:
         sandbox = Sandbox(chosen, holder / folder.name, folder)
         size, hook = _room(draw, sandbox, resize)
-        disturbance = Disturbance(f"a disk with {size // 1024} KiB left")
-        before = trees.listing(sandbox.folder)
+        disturbance = Disturbance(f"a disk with {size // 1024} KiB left", names=_paths(sandbox))
+        before = sandbox.look()
         ended = sandbox.run(hook=hook)
         resize(1 << 28)
         verdict = sandbox.judge(disturbance, ended, before)
-        if ended.status == 2 and verdict.kind in ("clear error", "lost"):
+        if verdict.kind == "clear error" or (verdict.kind == "lost" and sandbox.is_unfinished(ended)):
             again = sandbox.recovered()
             verdict = Verdict("clear error", verdict.why) if again.good else again
         return finish(trial, sandbox, disturbance, verdict, began, real=False)
@@ -46,15 +46,22 @@ def memory(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outc
     room = int(10 ** draw.uniform(6, 8.3))
     disturbance = Disturbance(f"{room / 1e6:.1f} MB of memory left")
     try:
-        before = trees.listing(folder)
+        before = sandbox.look()
         ended = sandbox.run(hook=lambda: _limit(room))
         verdict = sandbox.judge(disturbance, ended, before)
-        if ended.status == 2 and verdict.kind in ("clear error", "lost"):
+        if verdict.kind == "clear error" or (verdict.kind == "lost" and sandbox.is_unfinished(ended)):
             again = sandbox.recovered()
             verdict = Verdict("clear error", verdict.why) if again.good else again
         return finish(trial, sandbox, disturbance, verdict, began, real=False)
     finally:
         sandbox.close()
+
+
+def _paths(sandbox: Sandbox) -> tuple[str, ...]:
+    """Beginnings of paths below the sandbox, as a command names them."""
+    scene = sandbox.prepared.scene
+    tops = sorted({Path(each).parts[0] for each in (*scene.outputs, *scene.needs)})
+    return (f"{sandbox.folder}/", *(f"{top}{end}" for top in tops for end in "/:"))
 
 
 def _limit(room: int) -> None:
@@ -66,7 +73,7 @@ def _room(draw: random.Random, sandbox: Sandbox, resize: "Resize") -> tuple[int,
     """Leave room for a random part of what the run writes."""
     grown = _size(sandbox.prepared.folder.with_name("after0")) - _size(sandbox.prepared.folder)
     room = draw.randrange(_PAGE, max(2 * _PAGE, int(1.2 * grown)))
-    if os.getuid() == 0:
+    if resize.mounted:
         status = os.statvfs(sandbox.folder)
         resize((status.f_blocks - status.f_bfree) * status.f_frsize + room)
         return room, None
@@ -76,27 +83,35 @@ def _room(draw: random.Random, sandbox: Sandbox, resize: "Resize") -> tuple[int,
 class Resize:
     """Gives a tmpfs another size."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, mounted: bool) -> None:
+        self._folder, self.mounted = folder, mounted
 
     def __call__(self, size: int) -> None:
-        if os.getuid() == 0:
+        if self.mounted:
             subprocess.run(["mount", "-o", f"remount,size={size}", self._folder], check=True)
 
 
 @contextmanager
 def _disk(folder: Path) -> Iterator[Resize]:
     """A small disk; for who may not mount one, a folder whose files may grow so far only."""
-    mounted = os.getuid() == 0
-    if mounted:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "campaign", folder], check=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256m", "campaign", str(folder)]
+    # In many a container root may not.
+    mounted = os.getuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
     try:
-        yield Resize(folder)
+        yield Resize(folder, mounted)
     finally:
         if mounted:
             subprocess.run(["umount", "--lazy", folder], check=True)
         with contextlib.suppress(OSError):
             trees.remove(folder)
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmount what trials that were killed left mounted."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        place = line.split()[1]
+        if place.startswith(f"{folder}/"):
+            subprocess.run(["umount", "--lazy", place], check=False)
 
 
 def _size(folder: Path) -> int:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from campaign.commands import Hook
+from campaign.commands import Hook, end_with_parent
 from campaign.scenes import Prepared, Scene, prepare
 from campaign.trial import LIMIT, Outcome, Trial
 from campaign.verdicts import Verdict
@@ -31,16 +31,21 @@ def run_trials(trials: Iterable[Trial], work: Work, workers: int, scratch: Path,
     """
     waiting, running = iter(trials), dict[int, tuple[Trial, Path, float]]()
     more = True
-    while more or running:
-        while more and len(running) < workers:
-            trial = next(waiting, None) if time.monotonic() < until else None
-            if trial is None:
-                more = False
-                break
-            target = scratch / f"{trial.kind}-{trial.number}"
-            running[_begin(trial, work, target)] = trial, target, time.monotonic()
-        if running:
-            yield from _ended(running)
+    try:
+        while more or running:
+            while more and len(running) < workers:
+                trial = next(waiting, None) if time.monotonic() < until else None
+                if trial is None:
+                    more = False
+                    break
+                target = scratch / f"{trial.kind}-{trial.number}"
+                running[_begin(trial, work, target)] = trial, target, time.monotonic()
+            if running:
+                yield from _ended(running)
+    finally:
+        for pid in running:
+            _kill(pid)
+            os.waitpid(pid, 0)
 
 
 def _begin(trial: Trial, work: Work, target: Path) -> int:
@@ -49,6 +54,7 @@ def _begin(trial: Trial, work: Work, target: Path) -> int:
         return pid
     try:
         os.setsid()
+        end_with_parent()
         outcome = work(trial, target)
         target.with_suffix(".outcome").write_bytes(pickle.dumps(outcome))
     except BaseException:
@@ -62,11 +68,16 @@ def _ended(running: dict[int, tuple[Trial, Path, float]]) -> Iterator[Outcome]:
     time.sleep(0.005)
     for pid, (trial, target, began) in list(running.items()):
         if time.monotonic() - began > _LONGEST:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+            _kill(pid)
         if os.waitpid(pid, os.WNOHANG)[0]:
             del running[pid]
             yield _outcome(trial, target)
+
+
+def _kill(pid: int) -> None:
+    """Kill a trial; its commands, in sessions of their own, end with it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _outcome(trial: Trial, target: Path) -> Outcome:

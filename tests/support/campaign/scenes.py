@@ -9,6 +9,7 @@ from campaign import trees, world
 from campaign.commands import Command
 from campaign.faults import dies_after
 from campaign.results import results
+from campaign.verdicts import SEALED
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,11 @@ class Prepared:
         return [path for path, kind in self.before.items() if kind.startswith("file:") and not path.endswith("lock")]
 
     def is_edited(self, path: str) -> bool:
-        """Whether a path's content is the user's to choose."""
+        """Whether a path's content is the user's to choose, and nothing in the file vouches for it."""
+        return self.is_users(path) and not path.endswith((".cp", *SEALED))
+
+    def is_users(self, path: str) -> bool:
+        """Whether a path is the user's: to edit, or at least to remove."""
         for_others = path.endswith("tokenizer_config.json")  # for other programs: this one does not read it
         return for_others or any(path == each or path.startswith(f"{each}/") for each in self.scene.edited)
 

@@ -1,6 +1,8 @@
 """One trial: a scene's folder copied, disturbed, run and judged; all that is random in it follows from its name."""
 
+import hashlib
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +72,17 @@ class Sandbox:
         self.folder = folder
         self._output = output or folder
         trees.copy(prepared.folder, folder)
+        self._saved = newest_steps(folder)
+
+    def look(self) -> trees.Tree:
+        """What lies in the folder now; the checkpoints that are whole are remembered, and have to stay."""
+        self._saved = newest_steps(self.folder)
+        return trees.listing(self.folder)
+
+    def fell(self) -> bool:
+        """Whether steps that were saved when it was looked at are not any more."""
+        now = newest_steps(self.folder)
+        return any(now.get(run, _NOTHING) < step for run, step in self._saved.items())
 
     def run(self, limit: float = LIMIT, real: bool = False, hook: Hook | None = None, **changes: Any) -> Ended:
         """Run the scene's commands one after the other until one does not end well.
@@ -97,7 +110,12 @@ class Sandbox:
         """The verdict on what the folder now holds."""
         outputs = self.prepared.scene.outputs
         got = results(self.folder, outputs) if ended.status == 0 else {}
-        return judge(disturbance, ended, before, trees.listing(self.folder), got, self.reference)
+        there = trees.listing(self.folder)
+        return judge(disturbance, ended, before, there, got, self.reference, ended.status != 0 and self.fell())
+
+    def is_unfinished(self, ended: Ended) -> bool:
+        """Whether corpora or rows were declared unfinished by an error; the same command has to finish them again."""
+        return ended.status == 2 and self.is_preprocessing
 
     @property
     def is_preprocessing(self) -> bool:
@@ -110,10 +128,8 @@ class Sandbox:
 
     def recovered(self) -> Verdict:
         """The verdict on the same commands once nothing disturbs them any more."""
-        there = trees.listing(self.folder)
-        before = {path: kind for path, kind in there.items() if path in self.prepared.before}
         ended = self.run()
-        verdict = self.judge(Disturbance(""), ended, before)
+        verdict = self.judge(Disturbance(""), ended, self.prepared.before)
         if verdict.kind in ("identical", "fallback"):
             return verdict
         return Verdict("lost", f"once the damage is taken back: {verdict.kind}: {verdict.why}")
@@ -142,6 +158,36 @@ def finish(
         seconds=round(seconds, 3),
         **fields,
     )
+
+
+Step = tuple[int, bool, int]
+"""Where a checkpoint was written: the epoch, whether at its end, the step."""
+_NOTHING: Step = (-1, False, 0)
+_OVER: Step = (10**9, True, 0)
+_TRAILER_BYTES = 73
+
+
+def newest_steps(folder: Path) -> dict[str, Step]:
+    """Of each folder with checkpoints that are whole, the newest one's step."""
+    newest: dict[str, Step] = {}
+    for path in folder.rglob("cp-*.cp"):
+        match = re.fullmatch(r"cp-(\d+)(?:-step-(\d+))?\.cp", path.name)
+        if match and _is_whole(path):
+            step = (int(match[1]), match[2] is None, int(match[2] or 0))
+            run = str(path.parent.relative_to(folder))
+            newest[run] = max(step, newest.get(run, _NOTHING))
+    # A fine-tuning that is over has its result, and no checkpoint any more.
+    over = [str(path.parent.relative_to(folder)) for path in folder.rglob("result.json") if path.is_file()]
+    return newest | dict.fromkeys(over, _OVER)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a checkpoint ends with the checksum of what is before it, told without the project's own check."""
+    if not path.is_file():
+        return False
+    content = path.read_bytes()
+    end = len(content) - _TRAILER_BYTES
+    return content[end:] == f"\nsha256 {hashlib.sha256(content[:end]).hexdigest()}\n".encode()
 
 
 def restore(sandbox: Sandbox, path: str) -> None:

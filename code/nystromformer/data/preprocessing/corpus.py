@@ -83,7 +83,7 @@ def read_documents(
     try:
         file = path.open("rb")
     except OSError as error:
-        raise UserError(f"{path}: the corpus cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: the corpus cannot be read: {error.strerror or error}") from error
     with file:
         for number, line in enumerate(read_lines(file, path, MAX_LINE), start=1):
             digest.update(line)

@@ -324,7 +324,7 @@ class Stages:
             # readable too, which network file systems ask of a shared lock
             return self._locks.enter_context(path.open("a+"))
         except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror}. Choose another --out.") from error
+            raise UserError(f"{path}: cannot be written: {error.strerror or error}. Choose another --out.") from error
 
     def _wait_for(self, lock: TextIO, kind: int, whom: str) -> None:
         if not _locked(lock, kind):

@@ -167,7 +167,7 @@ def _alone(cache: Path) -> Iterator[None]:
         cache.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except OSError as error:
-        raise UserError(f"{cache}: the tokens cannot be kept there: {error.strerror}") from error
+        raise UserError(f"{cache}: the tokens cannot be kept there: {error.strerror or error}") from error
     try:
         yield
     finally:
