@@ -320,7 +320,7 @@ def test_a_run_that_has_done_nothing_does_not_hinder_the_corrected_command(
     run_file = tmp_path / "dataset" / "stages" / "run.json"
     run_file.write_text(run_file.read_text().replace("40", "41"))
     build(corpora, tmp_path / "dataset")
-    assert "of which no stage is done, is replaced:\n  length: found 41, expected 32" in caplog.text
+    assert "an unfinished run with other parameters is replaced:\n  length: found 41, expected 32" in caplog.text
     assert contents(tmp_path / "dataset") == contents(made)
 
 

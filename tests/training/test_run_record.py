@@ -335,3 +335,17 @@ def test_crafted_facts_are_refused(tmp_path: Path, crafted: dict[str, Any]) -> N
     write_named(tmp_path / "cp-0000.cp", crafted)
     with pytest.raises(UserError, match=r"cp-0000\.cp: (not a checkpoint of this project|checkpoint format)"):
         read_latest(tmp_path, print)
+
+
+@pytest.mark.parametrize("source", ["run/cp-0000.model", "other/cp-0003.model"])
+def test_what_took_the_place_of_weights_gives_it_back(tmp_path: Path, source: str) -> None:
+    """The last weights are those of the run's last epoch, whose whole state is there, and not those before it."""
+    start(tmp_path / "other", facts={"config": "another"})
+    start(tmp_path / "run")
+    path = tmp_path / "run" / "cp-0003.model"
+    whole = path.read_bytes()
+    shutil.copy(tmp_path / source, path)
+    assert choose_weights(tmp_path / "run", "last") == [path]
+    mend_weights(path)
+    assert path.read_bytes() == whole
+    assert (tmp_path / "run" / "cp-0003.model.damaged").read_bytes() == (tmp_path / source).read_bytes()

@@ -117,7 +117,7 @@ def _without_others(folder: Path, weights: Iterable[Path], last: bool = False) -
     """
     record, own = read_record(folder), []
     for path in reversed(list(weights)):
-        if record is None or _may_be_own(path, record):
+        if record is None or _may_be_own(path, record) or _has_own_state(path, record):
             own.append(path)
             if last:
                 break
@@ -141,9 +141,14 @@ def _may_be_own(path: Path, record: RunRecord) -> bool:
     return record.owns(path, facts) and bears_its_name(path, facts)
 
 
+def _has_own_state(path: Path, record: RunRecord) -> bool:
+    """Whether another file took the place of weights of which the run still has the whole state."""
+    return path.suffix == ".model" and record.is_own(path.with_suffix(".cp"))
+
+
 def mend_weights(path: Path) -> None:
-    """Make a damaged `.model` again from the `.cp` of its epoch, where that is whole and of the folder's run; else
-    nothing is done, and what reads it says why.
+    """Make a `.model` that is damaged, or whose place another file took, again from the `.cp` of its epoch, where that
+    is whole and of the folder's run; else nothing is done, and what reads it says why.
 
     Raises:
         UserError: a run is active in the folder, or it cannot be written.
@@ -166,11 +171,17 @@ def mend_weights(path: Path) -> None:
         raise UserError(f"{error}; it cannot be made again from {whole.name} now: {locked}") from error
 
 
-def _damage(path: Path) -> UnreadableCheckpoint | None:
+def _damage(path: Path) -> UserError | None:
     try:
         check_whole(path)
+        facts = read_facts(path)
+        record = read_record(path.parent)
     except UnreadableCheckpoint as error:
         return error
+    if {"epoch", "step"} <= facts.keys() and not bears_its_name(path, facts):
+        return UserError(f"{path}: written under another name, at step {facts['step']}")
+    if record is not None and "run_id" in facts and not record.owns(path, facts):
+        return UserError(f"{path}: of another run than the folder's (run.json)")
     return None
 
 

@@ -81,7 +81,7 @@ def unify_docstrings(
     begin = time.monotonic()
     origin = [str(folder.resolve()) for folder in settings.sources]
     parameters = {"format_version": FORMAT_VERSION, "corpus": NAME, **settings.described(), "origin": origin}
-    with Stages(out, parameters, CORPUS_FILE, (CORPUS_FILE, shard_name(0)), overwrite) as stages:
+    with Stages(out, parameters, CORPUS_FILE, (CORPUS_FILE, shard_name(0)), overwrite, correctable=True) as stages:
         output = stages.run("corpus", parameters, [], lambda: _write(out, settings, workers))
         if not stages.ran and (out / CORPUS_FILE).exists():
             log.info("%s: finished already, nothing to do", out)

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 _FOLDER = "stages"
 RUN_FILE = f"{_FOLDER}/run.json"
 """By which a folder of a run is told."""
+_FAILED_FILE = f"{_FOLDER}/failed"
+"""Says that the run ended by an error, which other parameters may be the answer to."""
 _SECONDS_BETWEEN_TRIES = 0.5
 _NAMED = 5
 """Stages that a message names."""
@@ -141,6 +143,8 @@ class Stages:
         reserved: names in the folder that the run will use.
         overwrite: whether to remove an earlier run's files and begin anew.
         shared: whether other processes of this run may work in the folder at the same time.
+        correctable: whether a run that ended by an error of its first start, with nobody else's work in it, may be
+            replaced by one with other parameters, whatever it had finished: these may be the answer to the error.
 
     Raises:
         UserError: on entry, if the folder holds a run with other parameters that has finished a stage, or files of the
@@ -155,6 +159,7 @@ class Stages:
         reserved: Iterable[str],
         overwrite: bool = False,
         shared: bool = False,
+        correctable: bool = False,
     ) -> None:
         self.folder = folder
         self.stamps = Stamps(folder)
@@ -165,6 +170,8 @@ class Stages:
         self._reserved = tuple(reserved)
         self._overwrite = overwrite
         self._finished: tuple[bytes, _Content] | None = None
+        self._finished_before: list[str] = []
+        self._correctable = correctable
 
     def __enter__(self) -> Stages:
         run_file = self.folder / RUN_FILE
@@ -192,20 +199,31 @@ class Stages:
             if run_file.exists():
                 if not self._overwrite:
                     log.warning(
-                        "%s: an unfinished run with other parameters, of which no stage is done, is replaced:\n%s",
-                        *(self.folder, self._differences(run_file)),
+                        "%s: %s with other parameters is replaced:\n%s",
+                        *(self.folder, "a failed run" if self._has_failed else "an unfinished run"),
+                        self._differences(run_file),
                     )
                 self._remove_run()
             # replaces an earlier run's at once: without the file, what is left in the folder would be taken for foreign
             write_json(run_file, self._parameters)
+        self._finished_before = self.stamps.finished()
+        (self.folder / _FAILED_FILE).unlink(missing_ok=True)
         self._begun = self._identity()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
             if kind is not None:
                 self._finish_again()
+            if isinstance(error, UserError) and not isinstance(error.__cause__, OSError):  # as of a full disk
+                self._note_failure()
         finally:
             self._locks.close()
+
+    def _note_failure(self) -> None:
+        """Let other parameters replace what this command alone has done: nobody else's work, and none of before."""
+        if self._correctable and not self._finished_before and _locked(self._lock, fcntl.LOCK_EX):
+            with suppress(OSError):
+                (self.folder / _FAILED_FILE).touch()
 
     def share(self) -> None:
         """Let other processes of this run in."""
@@ -278,7 +296,7 @@ class Stages:
         """Whether the folder holds this run, which goes on; another is replaced.
 
         Raises:
-            UserError: another, of which something is finished, and which shall not be overwritten.
+            UserError: another, of which something is finished, which did not fail, and which shall not be overwritten.
         """
         if self._overwrite or not run_file.exists():
             return False
@@ -290,9 +308,13 @@ class Stages:
                 "Nothing was changed: choose another --out, or give --overwrite to replace that run."
             )
         finished = self.stamps.finished()
-        if finished:
+        if finished and not self._has_failed:
             raise UserError(self._unfinished(run_file, finished))
         return False
+
+    @property
+    def _has_failed(self) -> bool:
+        return (self.folder / _FAILED_FILE).is_file()
 
     def _unfinished(self, run_file: Path, finished: list[str]) -> str:
         """What to say where these stages of another run are done."""

@@ -93,7 +93,7 @@ def unify(
         "source": origin,
     }
     reserved = (CORPUS_FILE, *(shard_name(number) for number in range(len(units))))
-    with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, shared=True) as stages:
+    with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, shared=True, correctable=True) as stages:
         stages.share()
         outputs = run_units(stages, units, workers, settings.format.name, array_slice, "words")
         if array_slice is not None:
