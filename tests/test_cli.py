@@ -32,6 +32,7 @@ def command(
         (["--folder", "a\0b"], "expected no NUL characters"),
         (["--folder", "\udcff"], "expected text in UTF-8"),
         (["--folder", "x" * 300], "expected a path of at most 4095 bytes"),
+        (["--folder", "a/" * 2000], "expected a path of at most 256 parts"),
         (["--folder", "x/" * 3000], "of 6,001 characters"),
         (["--number", str(2**63)], "expected an integer of 64 bits"),
         (["--number", str(-(2**63) - 1)], "expected an integer of 64 bits"),

@@ -3,6 +3,8 @@
 _LONGEST_PATH = 4095
 _LONGEST_NAME = 255
 """Bytes that Linux takes at most: of a whole path, and of each of its parts."""
+_MOST_PARTS = 256
+"""Folders in each other; Python makes them by a call within a call."""
 
 
 def wrong_path(text: str) -> str | None:
@@ -17,4 +19,6 @@ def wrong_path(text: str) -> str | None:
         return "a path in UTF-8, as what a run writes down names it"
     if max(map(len, parts)) > _LONGEST_NAME or sum(map(len, parts)) + len(parts) - 1 > _LONGEST_PATH:
         return f"a path of at most {_LONGEST_PATH} bytes, each of its parts at most {_LONGEST_NAME}"
+    if len(parts) > _MOST_PARTS:
+        return f"a path of at most {_MOST_PARTS} parts"
     return None

@@ -14,7 +14,7 @@ from container_engine import ENVIRONMENT, Engine, missing, start_engine
 from image_build import build, copy_context, import_base, locked, pip_volumes, torch_index
 from small import write_experiment
 
-ROOTFS = Path(os.environ.get("NYSTROM_BASE_IMAGE_ROOTFS") or "/nonexistent")
+ROOTFS = Path(os.environ.get("NYSTROM_BASE_IMAGE_ROOTFS") or "/proc/nonexistent")
 
 pytestmark = [
     pytest.mark.engine,

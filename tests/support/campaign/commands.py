@@ -10,6 +10,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -132,11 +133,22 @@ def command_line(command: Command) -> list[str]:
     return [sys.executable, *(torchrun if command.launched else ()), script, *command.flags]
 
 
+_MATPLOTLIB = str(Path(tempfile.gettempdir()) / f"campaign-matplotlib-{os.getuid()}")
+
+
 def environment() -> dict[str, str]:
     """One thread, so that numbers repeat; nothing of the user's home, nothing from the network."""
     kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TMPDIR") if key in os.environ}
     ours = {"PYTHONPATH": str(ROOT / "code"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
-    return {**kept, **ours, "HOME": "/nonexistent", "LANG": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
+    # Where nothing can be made, so that nothing is left behind.
+    return {
+        **kept,
+        **ours,
+        "HOME": "/proc/nonexistent",
+        "MPLCONFIGDIR": _MATPLOTLIB,
+        "LANG": "C.UTF-8",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
 
 def _in_process(command: Command, cwd: Path, outputs: Sequence[Path], hook: Hook | None) -> int:
