@@ -1,6 +1,6 @@
 """Run experiments in containers: one for each folder with a config.json."""
 
-import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+import nystromformer.interrupt  # first of all: for Ctrl-C within the imports below
 
 import re
 import sys
@@ -212,4 +212,5 @@ def launcher() -> typer.Typer:
 
 
 if __name__ == "__main__":
-    launcher()()
+    with nystromformer.interrupt.ignored_afterwards():
+        launcher()()

@@ -35,3 +35,13 @@ def test_while_a_library_is_imported(words: tuple[str, ...], library: str, tmp_p
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "interrupted\n")
+
+
+def test_what_is_taken_down_at_the_end_is_not_shown(tmp_path: Path) -> None:
+    """Ctrl-C once all is done: libraries that clean up behind themselves would end in a traceback."""
+    (tmp_path / "script.py").write_text(
+        "import nystromformer.interrupt\nimport atexit, os, signal\nfrom nystromformer import cli\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\ncli.run(lambda: print('done'))\n"
+    )
+    ended = subprocess.run(command(tmp_path / "script.py"), capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")

@@ -38,7 +38,8 @@ _LESS_MEMORY = "take less at a time (rows: gpu_setting.inst_per_gpu; --workers),
 
 def run(command: Callable[..., Any]) -> None:
     """Run a command. A user's mistake prints one message and exits with status 2."""
-    application(command)()
+    with interrupt.ignored_afterwards():
+        application(command)()
 
 
 def run_one_of(*commands: Callable[..., Any]) -> None:
@@ -46,7 +47,8 @@ def run_one_of(*commands: Callable[..., Any]) -> None:
     app = application(*commands)
     # With a callback typer wants the name even of a single command.
     app.callback()(lambda: None)
-    app()
+    with interrupt.ignored_afterwards():
+        app()
 
 
 def application(*commands: Callable[..., Any]) -> typer.Typer:

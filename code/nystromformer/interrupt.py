@@ -34,6 +34,16 @@ def say() -> None:
         os.write(2, b"interrupted\n")
 
 
+@contextmanager
+def ignored_afterwards() -> Iterator[None]:
+    """Behind the block Ctrl-C does nothing: all is done, and what libraries clean up at the end would show a traceback."""
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is _handle:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _handle(number: int, frame: FrameType | None) -> None:
     if _at_work and not _imports(frame):
         raise KeyboardInterrupt

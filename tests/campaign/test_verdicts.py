@@ -12,6 +12,7 @@ from campaign.commands import Command, Ended, Running, run
 from campaign.damages import NotOfThisKind, any_damage, content_damage
 from campaign.damaging import names_of
 from campaign.faults import Mark, fails_to_open
+from campaign.killing import _before_the_script
 from campaign.pool import run_trials
 from campaign.scenes import Prepared, Scene, prepare, scenes
 from campaign.schema import fits, schema_of_configs
@@ -332,3 +333,15 @@ def test_trials_side_by_side_and_their_table(tmp_path: Path) -> None:
 def test_scenes_have_names_of_their_own() -> None:
     names = [scene.name for scene in scenes()]
     assert len(set(names)) == len(names) > 20
+
+
+def test_an_interrupt_before_a_scripts_first_line_is_the_interpreters() -> None:
+    before = (
+        'Traceback (most recent call last):\n  File "/x/code/run_glue.py", line 3, in <module>\n'
+        "    import nystromformer.interrupt  # first of all\n"
+        '  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load\nKeyboardInterrupt\n'
+    )
+    later = before.replace("import nystromformer.interrupt", "from nystromformer import cli")
+    assert _before_the_script(before)
+    assert not _before_the_script(later)
+    assert not _before_the_script("")

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nystromformer import interrupt
+
 ROOT = Path(__file__).resolve().parents[3]
 Hook = Callable[[], None]
 """Called in the command's process before it begins: limits, faults, another user."""
@@ -203,8 +205,9 @@ def _become(cwd: Path, outputs: Sequence[Path]) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # The first line of each script, which is imported here already.
+    signal.signal(signal.SIGINT, interrupt._handle)
     space = _address_space() + _ADDRESS_SPACE
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))

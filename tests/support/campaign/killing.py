@@ -1,6 +1,7 @@
 """Trials of kills: a run is killed at random moments and started again until it is done."""
 
 import random
+import re
 import signal
 import time
 from collections.abc import Mapping
@@ -86,9 +87,23 @@ def _kill(draw: random.Random, sandbox: Sandbox, real: bool, whole: float) -> _K
     return _Kill(f"{number.name} after {moment:.2f} s", ended.seconds, _wrong(ended) if gently else None)
 
 
+def _before_the_script(text: str) -> bool:
+    """Whether Ctrl-C came before a script's first line was done, by which it is told what to do then."""
+    frames = re.findall(r'File "([^"]+)", line \d+(?:, in .*)?(?:\n    (.*))?', text)
+    return bool(frames) and all(
+        file.startswith("<frozen") or file.endswith(("runpy.py", "site.py")) or _FIRST_LINE in line
+        for file, line in frames
+    )
+
+
+_FIRST_LINE = "import nystromformer.interrupt"
+
+
 def _wrong(ended: Ended) -> Verdict | None:
     if ended.hung:
         return Verdict("hang", "it did not stop")
+    if ended.status in (130, -signal.SIGINT) and _before_the_script(ended.text):
+        return None
     if TRACEBACK.search(ended.text) or ended.status not in _STOPPED:
         return Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
     return None
