@@ -36,7 +36,7 @@ def say() -> None:
 
 @contextmanager
 def ignored_afterwards() -> Iterator[None]:
-    """Behind the block Ctrl-C does nothing: all is done, and what libraries clean up at the end would show a traceback."""
+    """Behind the block Ctrl-C does nothing: all is done, and what cleans up at the end would show a traceback."""
     try:
         yield
     finally:
