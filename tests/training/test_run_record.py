@@ -349,3 +349,22 @@ def test_what_took_the_place_of_weights_gives_it_back(tmp_path: Path, source: st
     mend_weights(path)
     assert path.read_bytes() == whole
     assert (tmp_path / "run" / "cp-0003.model.damaged").read_bytes() == (tmp_path / source).read_bytes()
+
+
+def test_weights_that_are_gone_are_made_again_of_the_runs_own_state(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    path = tmp_path / "run" / "cp-0003.model"
+    whole = path.read_bytes()
+    path.unlink()
+    (chosen,) = choose_weights(tmp_path / "run", "last")
+    assert chosen == path.with_suffix(".cp")
+    with RunLock(path.parent):
+        mend_weights(chosen)
+    assert not path.exists(), "a run that is active there writes it"
+    mend_weights(chosen)
+    assert path.read_bytes() == whole
+    assert choose_weights(tmp_path / "run", "last") == [path]
+    path.unlink()
+    (path.parent / RECORD).unlink()
+    mend_weights(chosen)
+    assert not path.exists(), "beside a checkpoint that somebody copied there nothing is written"

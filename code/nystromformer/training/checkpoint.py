@@ -4,6 +4,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,14 +148,21 @@ def _has_own_state(path: Path, record: RunRecord) -> bool:
 
 
 def mend_weights(path: Path) -> None:
-    """Make a `.model` that is damaged, or whose place another file took, again from the `.cp` of its epoch, where that
-    is whole and of the folder's run; else nothing is done, and what reads it says why.
+    """Make a `.model` that is damaged, gone, or whose place another file took, again from the `.cp` of its epoch, where
+    that is whole and of the folder's run; else nothing is done, and what reads it says why.
+
+    Args:
+        path: of the `.model`; of the `.cp` where there is no other file.
 
     Raises:
         UserError: a run is active in the folder, or it cannot be written.
     """
     whole = path.with_suffix(".cp")
-    if whole == path or (error := _damage(path)) is None or not whole.is_file():
+    if whole == path:
+        with suppress(UserError):  # where that is damaged or the folder is read alone, it serves as it is
+            _write_missing_weights(path)
+        return
+    if (error := _damage(path)) is None or not whole.is_file():
         return
     try:
         content, record = read_checkpoint(whole), read_record(path.parent)
@@ -169,6 +177,17 @@ def mend_weights(path: Path) -> None:
                 make_weights_again(path, content)
     except UserError as locked:
         raise UserError(f"{error}; it cannot be made again from {whole.name} now: {locked}") from error
+
+
+def _write_missing_weights(whole: Path) -> None:
+    """What fine-tunings from the weights began with is their file: from the `.cp` they would all begin anew."""
+    record, weights = read_record(whole.parent), whole.with_suffix(".model")
+    if record is None or not record.is_own(whole):
+        return
+    with RunLock(whole.parent):
+        if not os.path.lexists(weights):
+            write_checkpoint(weights_of(read_checkpoint(whole)), weights)
+            logger.warning("%s: was gone; made again from %s", weights, whole.name)
 
 
 def _damage(path: Path) -> UserError | None:
