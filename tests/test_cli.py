@@ -94,3 +94,18 @@ def test_an_interrupt_has_its_own_status(capfd: pytest.CaptureFixture[str]) -> N
 
     assert CliRunner().invoke(cli.application(fail)).exit_code == 130
     assert capfd.readouterr().err == "interrupted\n"
+
+
+def test_a_compiler_that_fails_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    def command() -> None:
+        raise BackendCompilerFailed("inductor", RuntimeError("no C++ compiler\nwith many lines behind it"), None)
+
+    with pytest.raises(typer.Exit) as ended:
+        cli.with_clear_errors(command)()
+    assert ended.value.exit_code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: model.compile: the layers could not be compiled (BackendCompilerFailed: ")
+    assert said.count("\n") == 1
+    assert "set model.compile to false" in said

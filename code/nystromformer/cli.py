@@ -85,6 +85,9 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             typer.echo(f"error: {place}: {error.strerror or error}", err=True)
             raise typer.Exit(UserError.exit_status) from None
         except (MemoryError, RuntimeError) as error:
+            if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                typer.echo(f"error: {_compiler_failed(error)}", err=True)
+                raise typer.Exit(UserError.exit_status) from None
             if not _memory_ran_out(error):
                 raise
             text = next(iter(str(error).splitlines()), "")
@@ -106,6 +109,12 @@ def _file_at_hand(error: BaseException) -> Path | None:
         places += [value for name in ("path", "self") if isinstance(value := values.get(name), Path)]
         trace = trace.tb_next
     return places[-1] if places else None
+
+
+def _compiler_failed(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = f" ({type(error).__name__}: {lines[0]:.300})" if lines else ""
+    return f"model.compile: the layers could not be compiled{reason}: set model.compile to false to go on without"
 
 
 def _memory_ran_out(error: BaseException) -> bool:

@@ -18,7 +18,7 @@ PASSING = frozenset(
 """Keys of records whose values two runs of the same work need not share."""
 ATTEMPTS = ("train", "validation")
 """Kinds of log lines that belong to a run's work; the others say how often it was started."""
-_ASIDE = (".lock", ".damaged", ".other-run", ".tmp")
+_ASIDE = (".lock", ".damaged", ".other-run", ".renamed", ".not-of-this-run", ".tmp")
 _ASIDE_FOLDERS = ("tensorboard", "stages", "cache", "home")
 
 
@@ -27,8 +27,7 @@ def is_result(path: str) -> bool:
     parts = Path(path).parts
     return not (
         parts[-1].endswith(_ASIDE)
-        or ".damaged" in parts[-1]
-        or ".other-run" in parts[-1]
+        or any(end in parts[-1] for end in (".damaged", ".other-run", ".renamed", ".not-of-this-run"))  # "-2" behind
         or parts[-1] == "lock"
         or any(part in _ASIDE_FOLDERS for part in parts)
         or parts[-1].startswith((".", "verified"))
