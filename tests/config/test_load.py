@@ -275,9 +275,9 @@ class TestOverrides:
     @pytest.mark.parametrize(
         ("override", "expected"),
         [
-            ("model.num_layers", 'override "model.num_layers": expected section.key=value'),
-            ("=3", 'override "=3": expected section.key=value'),
-            ("", 'override "": expected section.key=value'),
+            ("model.num_layers", '--set "model.num_layers": expected section.key=value'),
+            ("=3", '--set "=3": expected section.key=value'),
+            ("", '--set "": expected section.key=value'),
             (f"model.attn_type[{'9' * 20}]=3", "expected section.key=value"),
             (f"{'a.' * 20}b=3", "expected section.key=value"),
             ("model..num_layers=3", "expected section.key=value"),

@@ -25,7 +25,7 @@ def apply_overrides(data: Any, overrides: Sequence[str]) -> list[Problem]:
         key = key.strip()
         if not equals or not _PATH.fullmatch(key):
             expected = "section.key=value, such as pretraining_setting.seed=1"
-            problems.append(Problem((), f"override {quoted(override)}: expected {expected}"))
+            problems.append(Problem((), f"--set {quoted(override)}: expected {expected}"))
             continue
         path = _parts(key)
         value, duplicates = _value(text, path)
