@@ -27,7 +27,7 @@ def is_result(path: str) -> bool:
     parts = Path(path).parts
     return not (
         parts[-1].endswith(_ASIDE)
-        or any(end in parts[-1] for end in (".damaged", ".other-run", ".renamed", ".not-of-this-run"))  # "-2" behind
+        or any(end in part for part in parts for end in (".damaged", ".other-run", ".renamed", ".not-of-this-run"))
         or parts[-1] == "lock"
         or any(part in _ASIDE_FOLDERS for part in parts)
         or parts[-1].startswith((".", "verified"))
