@@ -25,7 +25,6 @@ class Background:
     """
 
     def __init__(self, work: Callable[[threading.Event], object] | None = None, what: str = "") -> None:
-        self._work = work
         self.what = what
         self._stop, self._done = threading.Event(), threading.Event()
         self._error: BaseException | None = None
