@@ -205,6 +205,8 @@ def test_a_tokenizers_files_belong_together(tmp_path: Path) -> None:
     for merges in ("", f"{letters[0]} {letters[2]}\n", f"{letters[0]}{letters[1]}\n"):
         (tmp_path / "merges.txt").write_text(merges)
         assert not is_consistent(tmp_path), merges
+    (tmp_path / "vocab.json").write_text("[" * 100_000 + "]" * 100_000)  # deeper than Python's reader goes
+    assert not is_consistent(tmp_path)
 
 
 PRINTER = """

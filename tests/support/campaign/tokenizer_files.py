@@ -23,5 +23,5 @@ def is_consistent(folder: Path) -> bool:
             and ids == list(range(len(ids)))
             and len(ids) == len(made) + 256 + len(_SPECIAL)
         )
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return False
