@@ -299,6 +299,9 @@ def test_a_stop_at_an_epochs_end_does_not_wait_for_its_validation(
     for name in ("cp-0000.model", "cp-0001.model"):
         first, second = (read_checkpoint(folder / "model" / name)["model"] for folder in (two_epochs, tmp_path))
         assert_same(first, second)
+    for name in ("cp-0000.cp", "cp-0001.cp"):
+        first, second = (read_checkpoint(folder / "model" / name)["optimizer"] for folder in (two_epochs, tmp_path))
+        assert first["param_groups"] == second["param_groups"], "the learning rate, too"
 
 
 def copied(run: Path, folder: Path) -> Experiment:

@@ -104,6 +104,8 @@ class Trainer:
         if content["scaler"]:
             self.scaler.load_state_dict(content["scaler"])
         self.state = RunState(**content["progress"])
+        # Where nothing but an epoch's end is left to do, its checkpoint says what an uninterrupted run's does.
+        self._set_rate(max(self.state.step - 1, 0))
         self._record = kept_record(self.folder, content)
 
     def run(self) -> Signals | None:
@@ -212,9 +214,7 @@ class Trainer:
         """One optimizer step over a global batch; returns the gradient's norm before clipping."""
         model, count = self.trainable.model.train(), len(step.micro_batches)
         number = self.state.step
-        rate = learning_rate(number, self.settings)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self._set_rate(number)
         self.optimizer.zero_grad(set_to_none=True)
         step_sums: Tensor | None = None
         for index, batch in enumerate(step.micro_batches):
@@ -244,6 +244,10 @@ class Trainer:
         self.state.step += 1
         self.state.tokens += step.tokens
         return gradient_norm
+
+    def _set_rate(self, step: int) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(step, self.settings)
 
     def _add_sums(self, sums: Tensor) -> None:
         """Sums stay on the device until somebody reads them, so that no step waits for it."""
