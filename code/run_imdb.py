@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from nystromformer import cli
+from nystromformer.config.ranges import MOST
 from nystromformer.flag_groups import with_flag_groups
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
 
@@ -29,6 +30,16 @@ def imdb(
     split_seed: Annotated[
         int, typer.Option("--split_seed", min=0, help="Random seed: which reviews are held out.")
     ] = 0,
+    min_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--min_tokens",
+            min=1,
+            max=MOST,
+            help="Train and test only on reviews of at least so many tokens, such as 513 for those that --length 512 "
+            "cuts. Default: on all.",
+        ),
+    ] = None,
     *,
     shared: FinetuningFlags,
 ) -> None:
@@ -40,7 +51,7 @@ def imdb(
     from nystromformer.tasks.imdb.task import Imdb
 
     source = imdb or experiment.path(experiment.config.imdb_dataset_folder)
-    run_sweeps(experiment, [Imdb(source, validation, split_seed)], sweep, shared.device, typer.echo)
+    run_sweeps(experiment, [Imdb(source, validation, split_seed, min_tokens)], sweep, shared.device, typer.echo)
 
 
 if __name__ == "__main__":

@@ -505,11 +505,12 @@ def test_the_command_prints_and_writes(
 
 
 def test_longer_reviews_have_a_column_of_their_own(tmp_path: Path) -> None:
-    for length, value in ((512, 0.8), (1024, 0.9)):
+    for length, value in ((512, 0.8), (1024, 0.9), (2048, 0.7)):
         write_run(tmp_path / "e", "imdb", length=length, test_metrics={"accuracy": value})
     main, details, _ = made(tmp_path, tmp_path / "e")
     assert (main[0]["IMDB"], main[0]["IMDB, n=1024"]) == ("80.0", "90.0")
-    assert [detail["length"] for detail in details] == ["512", "1024"]
+    assert main[0]["IMDB, n=2048"] == "70.0"
+    assert [detail["length"] for detail in details] == ["512", "1024", "2048"]
 
 
 def test_several_seeds_go_before_a_lucky_one(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_ba
 from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
 from nystromformer.tasks.finetuning.spread import Mark, Spread, mark, rows_behind
 
-_PLACES = ("glue/*/*", "imdb/*", "wikihop/*")
+_PLACES = ("glue/*/*", "imdb*/*", "wikihop/*")
 
 _IMDB_LENGTH = 512
 """Tokens of the paper's shorter reviews."""
@@ -198,8 +198,8 @@ def _models(name: str, results: Sequence[RunResult]) -> list[FinetunedModel]:
 
 
 def _column(run: RunResult) -> str:
-    """The task; IMDB's longer reviews are another one, as in the paper."""
-    return "imdb (n=1024)" if run.task == "imdb" and run.length > _IMDB_LENGTH else run.task
+    """The task; IMDB read in longer rows is another one, as in the paper."""
+    return f"{run.task} (n={run.length})" if run.task.startswith("imdb") and run.length > _IMDB_LENGTH else run.task
 
 
 def _best(runs: Sequence[RunResult]) -> Repeats:

@@ -1,5 +1,6 @@
 """Finished fine-tuning runs beside the paper's Table 2."""
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -29,8 +30,6 @@ _COLUMNS = {
     "glue/WNLI": "WNLI",
     "wikihop": "WikiHop",
 }
-_TESTED = ("imdb", "imdb (n=1024)")
-"""What is always measured on test data; the others are where the task says so."""
 _WITHOUT_BASELINES = ("wikihop",)
 _GUESSERS = ("majority class", "bag of words")
 """What there would be a row of, where no baselines were measured."""
@@ -122,7 +121,7 @@ def table2(finished: Finished) -> Table:
     below = [_LEGEND]
     if any(runs.measured for _, _, runs in _cells(finished, labels)):
         below += [MARKS, RESAMPLED]
-    return Table([_COLUMNS.get(task, task) for task in tasks], rows, below + _notes(finished, labels))
+    return Table([_heading(task) for task in tasks], rows, below + _notes(finished, labels))
 
 
 def _tasks(finished: Finished) -> list[str]:
@@ -157,7 +156,7 @@ def _labels(models: Sequence[FinetunedModel]) -> list[str]:
 
 def _paper_cell(values: dict[str, tuple[float, ...]], task: str) -> str:
     shown = list(map(str, values.get(task, ())))
-    return " / ".join([*shown, "–"] if shown and "F1" in _COLUMNS[task] else shown)
+    return " / ".join([*shown, "–"] if shown and "F1" in _heading(task) else shown)
 
 
 def _cell(runs: Repeats) -> str:
@@ -171,7 +170,8 @@ def _cell(runs: Repeats) -> str:
 
 
 def _untested(runs: Repeats) -> bool:
-    return runs.first.task in _TESTED and not runs.on_test
+    """Whether it is a task that is always measured on test data, as others are where the task says so, and was not."""
+    return runs.first.task.startswith("imdb") and not runs.on_test
 
 
 def _guesser_rows(finished: Finished, tasks: Sequence[str], labels: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -343,4 +343,12 @@ def _plain_runs(runs: Repeats) -> dict[str, Any]:
 
 
 def _short(task: str) -> str:
-    return task.removeprefix("glue/") if task.startswith("glue/") else _COLUMNS.get(task, task)
+    return task.removeprefix("glue/") if task.startswith("glue/") else _heading(task)
+
+
+def _heading(task: str) -> str:
+    """What a column is called; of IMDB with what it says of the reviews' tokens and of the rows'."""
+    if task in _COLUMNS or not (imdb := re.fullmatch(r"imdb(?:-from-(\d+))?(?: \(n=(\d+)\))?", task)):
+        return _COLUMNS.get(task, task)
+    least, length = imdb.groups()
+    return "IMDB" + (f" from {least} tokens" if least else "") + (f", n={length}" if length else "")

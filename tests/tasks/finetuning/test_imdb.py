@@ -11,6 +11,7 @@ from finetuning import copy_of, pack, sweep, write_imdb
 from small import CPU, LENGTH, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
@@ -203,3 +204,25 @@ def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(
     assert table.tasks == ["IMDB"]
     assert cells["majority class"] == "50.0", "of the same data"
     assert cells["bag of words"] == str(measured.baselines["bag of words"]["accuracy_test"])
+
+
+def test_reviews_of_at_least_so_many_tokens(source: Path, tmp_path: Path, reviews: Path) -> None:
+    """Of every split, counted before they are cut; a task of its own in the results and the table."""
+    experiment = copy_of(source, tmp_path / "e")
+    loading = Loading(load_tokenizer(source / "model" / "tokenizer"), 1000, False, None, tmp_path)
+    whole = Imdb(reviews, 0.25, 0)
+    lengths = np.concatenate([whole.load(loading).train.lengths, whole.load(loading).validation[""].lengths])
+    least = int(np.median(lengths))
+    assert 0 < (lengths >= least).sum() < len(lengths), "some are shorter"
+    task = Imdb(reviews, 0.25, 0, least)
+    (result,) = finetune(experiment, task, sweep(length=16), CPU).results
+    assert result.task == f"imdb-from-{least}"
+    assert sum(result.rows.values()) == (lengths >= least).sum()
+    test = whole.test(loading)["test"]
+    assert [row["id"] for row in rows(result)] == [
+        name for name, length in zip(TEST_IDS, test.lengths, strict=True) if length >= least
+    ]
+    table = write_table2([experiment.folder], tmp_path / "table2.md")
+    assert table.tasks == [f"IMDB from {least} tokens"]
+    with pytest.raises(UserError, match=r"--min_tokens 999: IMDB train has no row of so many tokens; its longest one has"):
+        finetune(experiment, Imdb(reviews, 0.25, 0, 999), sweep(), CPU)

@@ -1,7 +1,10 @@
 """What tasks on sentences share: a part of the rows, their tokens, and a line about them."""
 
 import numpy as np
+from tokenizers import Tokenizer
 
+from nystromformer.config.ranges import MOST
+from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts, select
@@ -20,6 +23,21 @@ def reduce(texts: Texts, wanted: int | None) -> tuple[Texts, list[str]]:
         return texts, []
     chosen = subset(len(texts), wanted)
     return select(texts, chosen), [f"trained on {wanted:,} of the {len(texts):,} rows of {texts.name} (--train_rows)"]
+
+
+def at_least(texts: Texts, tokens: int, tokenizer: Tokenizer) -> Texts:
+    """The rows of a split that have so many tokens or more before any is cut, special tokens included.
+
+    Raises:
+        UserError: no row has.
+    """
+    lengths = EncodedTexts(texts, tokenizer, MOST, sentence_types=False).lengths
+    chosen = np.flatnonzero(lengths >= tokens)
+    if not len(chosen):
+        raise UserError(
+            f"--min_tokens {tokens}: {texts.name} has no row of so many tokens; its longest one has {lengths.max():,}"
+        )
+    return select(texts, chosen)
 
 
 def describe(examples: EncodedTexts) -> str:

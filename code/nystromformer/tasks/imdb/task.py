@@ -13,7 +13,7 @@ from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.scored import write_scored
 from nystromformer.tasks.finetuning.target import Classes, Target, accuracy
-from nystromformer.tasks.finetuning.texts import describe, encode, reduce
+from nystromformer.tasks.finetuning.texts import at_least, describe, encode, reduce
 from nystromformer.tasks.imdb.read import LABELS, check_sizes, read_imdb, split_validation
 
 
@@ -24,15 +24,18 @@ class Imdb:
         source: a folder or archive as `read_imdb` takes it.
         validation: the share of the training reviews that is held out to choose by.
         split_seed: which reviews those are.
+        min_tokens: take only reviews of at least so many tokens, of training, validation and test data; None: all.
     """
 
-    name = "imdb"
     main_metric = "accuracy"
 
-    def __init__(self, source: Path, validation: float, split_seed: int) -> None:
+    def __init__(self, source: Path, validation: float, split_seed: int, min_tokens: int | None = None) -> None:
         self.source = source
         self.validation = validation
         self.split_seed = split_seed
+        self.min_tokens = min_tokens
+        # Other reviews are another task, whose figures do not stand beside those of all.
+        self.name = "imdb" if min_tokens is None else f"imdb-from-{min_tokens}"
         self.target: Target = Classes(len(LABELS))
 
     def check(self) -> None:
@@ -45,7 +48,7 @@ class Imdb:
         """Nothing takes long."""
 
     def load(self, loading: Loading) -> Splits:
-        rows, held_out = split_validation(self._texts["train"], self.validation, self.split_seed)
+        rows, held_out = split_validation(self._chosen("train", loading), self.validation, self.split_seed)
         rows, reduced = reduce(rows, loading.train_rows)
         train, validation = encode(rows, loading), encode(held_out, loading)
         notes = [describe(examples) for examples in (train, validation)]
@@ -55,7 +58,7 @@ class Imdb:
         return {"accuracy": accuracy(scores_NC, labels_N)}
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        return {"test": encode(self._texts["test"], loading)}
+        return {"test": encode(self._chosen("test", loading), loading)}
 
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
@@ -67,6 +70,10 @@ class Imdb:
         labels = test["test"].labels
         assert labels is not None, "reviews are sorted by label"
         return self.metrics(scores["test"], torch.from_numpy(labels))
+
+    def _chosen(self, split: str, loading: Loading) -> Texts:
+        texts = self._texts[split]
+        return texts if self.min_tokens is None else at_least(texts, self.min_tokens, loading.tokenizer)
 
     @cached_property
     def _texts(self) -> dict[str, Texts]:

@@ -1,0 +1,275 @@
+"""Trains and fine-tunes what results/tiny tells of: four encoders of nystrom-tiny's size, each attention with the
+convolution and without.
+
+Run it at the top of a clone, in its environment: `python results/tiny/run.py [STAGE ...] --data DIR`. DIR holds wiki,
+bookcorpus, glue and imdb as they are downloaded; --out, by default runs/tiny, takes everything. Started again, it goes
+on where it was stopped. Each process has one thread, and --jobs of them run at once: how long a run takes depends on
+that, what it reaches does not.
+"""
+
+import argparse
+import json
+import logging
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+logger = logging.getLogger(__name__)
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("nystrom-tiny-conv", "softmax-tiny-conv", "nystrom-tiny-noconv", "softmax-tiny-noconv")
+EPOCH = 2
+"""The last checkpoint of 1,500 steps."""
+GLUE = {
+    "SST-2": ("--train_rows 15000 --epoch 3 --batch_size 32", 2000),
+    "MRPC": ("--epoch 3 --batch_size 16", 668),
+    "QNLI": ("--train_rows 4000 --epoch 2 --batch_size 16", 1999),
+}
+"""Flags of each task, and how many of its training rows are kept from training to choose the learning rate by."""
+IMDB = "--train_rows 2000 --validation 0.04 --length 512 --epoch 3 --batch_size 4"
+RATES = "3e-4,1e-3"
+SEEDS = "0,1,2"
+LANDMARKS = (8, 16, 32, 64, 128)
+LENGTHS = (512, 1024, 2048)
+LONG = "--min_tokens 513 --train_rows 1000 --validation 0.22 --epoch 3 --batch_size 4"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command of this project and what its output is called."""
+
+    name: str
+    words: list[str]
+
+
+def job(name: str, script: str, *parts: object) -> Job:
+    """A Python script of the checkout with flags; strings of several words are cut at their spaces."""
+    words = [word for part in parts for word in (shlex.split(part) if isinstance(part, str) else [str(part)])]
+    return Job(name, [sys.executable, script, *words])
+
+
+class Runner:
+    """Runs jobs side by side, each with its log; SIGTERM and Ctrl-C reach all of them, and they leave checkpoints."""
+
+    def __init__(self, out: Path, width: int) -> None:
+        self.logs = out / "logs"
+        self._width = width
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+
+    def __call__(self, jobs: Sequence[Job]) -> None:
+        """Run them all, in this order.
+
+        Raises:
+            SystemExit: one failed; the others are done.
+        """
+        with ThreadPoolExecutor(self._width) as pool:
+            failed = [job.name for job, status in zip(jobs, pool.map(self._run, jobs), strict=True) if status]
+        if failed:
+            sys.exit(f"{'stopped' if self._stopped.is_set() else 'failed'}: {', '.join(failed)}; see {self.logs}")
+
+    def _run(self, job: Job) -> int:
+        if self._stopped.is_set():
+            return 1
+        logger.info("%s: %s", job.name, shlex.join(["python", *job.words[1:]]))
+        log = self.logs / f"{job.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+            process = subprocess.Popen(job.words, cwd=ROOT, env=one_thread, stdout=file, stderr=subprocess.STDOUT)
+            self._running.add(process)
+            status = process.wait()
+            self._running.discard(process)
+        if status and not self._stopped.is_set():
+            logger.info("%s: status %d, see %s", job.name, status, log)
+        return status
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopped.set()
+        for process in list(self._running):
+            process.send_signal(signal.SIGTERM)
+
+
+class Stages:
+    """The stages, in the order in which they build on each other."""
+
+    def __init__(self, data: Path, out: Path, run: Runner) -> None:
+        self.data, self.out, self.run = data, out, run
+        self.rows = out / "rows"
+
+    def rows_of_text(self) -> None:
+        """All of Wikipedia and the books, a tokenizer of 8,192 tokens, and rows of 512."""
+        corpora = self.out / "corpora"
+        self.run([
+            job(name, f"data-preprocessing/{name}/preprocess.py", "--source", self.data / name,
+                "--out", corpora / name / "unified")
+            for name in ("wiki", "bookcorpus")
+        ])  # fmt: skip
+        self.run([
+            job("rows", "data-preprocessing/preprocess_data_512.py", "--corpora", corpora,
+                "--corpus wiki --corpus bookcorpus --tokenizer train --vocab_size 8192 --validation 0.1",
+                "--out", self.rows)
+        ])  # fmt: skip
+
+    def pretrain(self) -> None:
+        """The four, alike: 1,500 steps of 16 rows."""
+        self._pretrain(0)
+
+    def seeds(self) -> None:
+        """The four with another seed."""
+        self._pretrain(1)
+
+    def _pretrain(self, seed: int) -> None:
+        self.run([self._pretraining(kind, seed, EPOCH + 1, self._folder(kind, seed)) for kind in KINDS])
+        self.run([self._validation(kind, seed) for kind in KINDS])
+
+    def _pretraining(self, kind: str, seed: int, epochs: int, folder: Path) -> Job:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / kind / "config.json", folder / "config.json")
+        settings = f"--set pretraining_setting.epoch={epochs} --set pretraining_setting.seed={seed}"
+        place = ("--model", folder, "--dataset", self.rows)
+        return job(f"pretrain-{folder.parent.name}-{kind}", "code/run_pretrain.py", *place, settings)
+
+    def _validation(self, kind: str, seed: int) -> Job:
+        folder = self._folder(kind, seed)
+        flags = ("--model", folder, "--dataset", self.rows, "--checkpoint", EPOCH, "--baselines")
+        return job(f"validate-{folder.parent.name}-{kind}", "code/run_validation.py", *flags)
+
+    def _folder(self, kind: str, seed: int = 0) -> Path:
+        return self.out / f"seed{seed}" / kind
+
+    def tune(self) -> None:
+        """The learning rate of each kind and task, with a seed and on rows that no figure is of."""
+        held_out = self.out / "held-out"
+        for task, (_, count) in GLUE.items():
+            hold_out(self.data / "glue" / task, held_out / task, count)
+        self.run([
+            *(self._glue(kind, task, "tune", held_out, RATES, "7") for task in GLUE for kind in KINDS),
+            *(self._imdb(kind, "tune", IMDB, RATES, "7") for kind in KINDS),
+        ])  # fmt: skip
+
+    def finetune(self) -> None:
+        """The four on four tasks, three seeds each, with the rate that was chosen for each kind and task."""
+        chosen = {(kind, task): self._best_rate(kind, task) for kind in KINDS for task in (*GLUE, "imdb")}
+        glue = self.data / "glue"
+        self.run([
+            *(self._glue(kind, task, "finetune", glue, chosen[kind, task], SEEDS, "--baselines")
+              for task in GLUE for kind in KINDS),
+            *(self._imdb(kind, "finetune", IMDB, chosen[kind, "imdb"], SEEDS, "--baselines") for kind in KINDS),
+        ])  # fmt: skip
+
+    def landmarks(self) -> None:
+        """The Nyström encoders with other numbers of landmarks on reviews that none of these is exact for, and softmax
+        on the same ones.
+        """
+        flags = IMDB + f" --min_tokens {max(LANDMARKS) + 1}"
+        self.run([
+            self._imdb(kind, "landmarks", flags, self._best_rate(kind, "imdb"), SEEDS, more, name=name)
+            for end in ("conv", "noconv")
+            for kind, more, name in (
+                (f"softmax-tiny-{end}", "", ""),
+                *((f"nystrom-tiny-{end}", f"--set model.num_landmarks={count} --discard_weights", f"-{count}")
+                  for count in LANDMARKS),
+            )
+        ])  # fmt: skip
+
+    def lengths(self) -> None:
+        """The four on long reviews, of which rows of 512, 1024 and 2048 tokens hold more and more."""
+        self.run([
+            self._imdb(kind, "lengths", f"{LONG} --length {length}", self._best_rate(kind, "imdb"), "0",
+                       "--discard_weights --predict last", name=f"-{length}")
+            for length in LENGTHS
+            for kind in KINDS
+        ])  # fmt: skip
+
+    def more(self) -> None:
+        """Four times as many steps, and SST-2 after them."""
+        kind, epochs = "nystrom-tiny-conv", 4 * (EPOCH + 1)
+        folder = self.out / "more" / kind
+        self.run([self._pretraining(kind, 0, epochs, folder)])
+        place = ("--model", folder, "--glue", self.data / "glue", "--task SST-2", GLUE["SST-2"][0])
+        rate = self._best_rate(kind, "SST-2")
+        self.run([
+            job("more-SST-2", "code/run_glue.py", *place,
+                f"--lr {rate} --seed {SEEDS} --checkpoint {epochs - 1} --set model.pooling=mean --discard_weights")
+        ])  # fmt: skip
+
+    def _glue(self, kind: str, task: str, use: str, glue: Path, rate: str, seeds: str, *more: str) -> Job:
+        flags = ("--glue", glue, "--task", task, GLUE[task][0])
+        return self._finetuning(f"{use}-{task}-{kind}", "code/run_glue.py", kind, use, *flags, rate, seeds, more)
+
+    def _imdb(self, kind: str, use: str, flags: str, rate: str, seeds: str, *more: str, name: str = "") -> Job:
+        place = ("--imdb", self.data / "imdb", flags)
+        return self._finetuning(f"{use}-imdb-{kind}{name}", "code/run_imdb.py", kind, use, *place, rate, seeds, more)
+
+    def _finetuning(self, name: str, script: str, kind: str, use: str, *parts: object) -> Job:
+        *flags, rate, seeds, more = parts
+        assert isinstance(more, tuple)
+        common = f"--lr {rate} --seed {seeds} --checkpoint {EPOCH} --set model.pooling=mean"
+        return job(name, script, "--model", self._started(kind, use), *flags, common, *more)
+
+    def _started(self, kind: str, use: str) -> Path:
+        """An experiment folder of its own for each use, which begins with the pretrained weights."""
+        folder, source = self.out / use / kind, self._folder(kind)
+        if not (folder / "config.json").exists():
+            (folder / "model").mkdir(parents=True, exist_ok=True)
+            shutil.copytree(source / "model" / "tokenizer", folder / "model" / "tokenizer", dirs_exist_ok=True)
+            shutil.copyfile(source / "model" / f"cp-{EPOCH:04d}.model", folder / "model" / f"cp-{EPOCH:04d}.model")
+            shutil.copyfile(source / "config.json", folder / "config.json")
+        return folder
+
+    def _best_rate(self, kind: str, task: str) -> str:
+        """The learning rate whose best epoch is the best on what was held out."""
+        place = "imdb" if task == "imdb" else f"glue/{task}"
+        results = [
+            json.loads(path.read_text()) for path in (self.out / "tune" / kind / "model" / place).glob("*/result.json")
+        ]
+        if len(results) != len(RATES.split(",")):
+            sys.exit(f"{kind}, {task}: expected the runs of the stage tune, found {len(results)}")
+        best = max(results, key=lambda one: max(epoch["metrics"][one["main_metric"]] for epoch in one["epochs"]))
+        return f"{best['settings']['learning_rate']:g}"
+
+
+def hold_out(source: Path, target: Path, count: int) -> None:
+    """A GLUE task's folder made of its training rows alone: `count` of them, drawn at random, as dev.tsv."""
+    # Sentences hold other characters that end lines for Python.
+    header, *rows = (source / "train.tsv").read_bytes().removesuffix(b"\n").split(b"\n")
+    random.Random(0).shuffle(rows)
+    target.mkdir(parents=True, exist_ok=True)
+    for name, part in (("dev.tsv", rows[:count]), ("train.tsv", rows[count:])):
+        (target / name).write_bytes(b"".join(line + b"\n" for line in [header, *part]))
+
+
+STAGES = ("rows_of_text", "pretrain", "tune", "finetune", "landmarks", "lengths", "seeds", "more")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"{', '.join(STAGES)}; default: all, in this order")
+    parser.add_argument("--data", type=Path, required=True, help="folder with wiki, bookcorpus, glue and imdb")
+    parser.add_argument("--out", type=Path, default=Path("runs/tiny"), help="default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once; default: %(default)s")
+    flags = parser.parse_args()
+    for stage in flags.stages:
+        if stage not in STAGES:
+            parser.error(f"{stage}: expected one of {', '.join(STAGES)}")
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
+    stages = Stages(flags.data.resolve(), flags.out.resolve(), Runner(flags.out.resolve(), flags.jobs))
+    for stage in flags.stages or STAGES:
+        getattr(stages, stage)()
+
+
+if __name__ == "__main__":
+    main()
