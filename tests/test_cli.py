@@ -13,6 +13,24 @@ from nystromformer import cli
 ROOM = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
 
 
+def flags_alone(overwrite: Annotated[bool, typer.Option("--overwrite")] = False) -> None:
+    typer.echo("done")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--overwrite", ""], "nothing is expected behind --overwrite, found ''"),
+        (["--overwrite", "yes"], "nothing is expected behind --overwrite, found 'yes'"),
+        (["x" * 300], f"nothing is expected here, found '{'x' * 59}… of 302 characters"),
+    ],
+)
+def test_a_word_that_nothing_takes(words: list[str], expected: str) -> None:
+    result = CliRunner().invoke(cli.application(flags_alone), words)
+    assert result.exit_code == 2
+    assert expected in result.output.replace("\n", "")
+
+
 def command(
     words: Annotated[list[str] | None, typer.Argument()] = None,
     folder: Annotated[Path, typer.Option("--folder")] = Path(),

@@ -1,7 +1,7 @@
 """What no flag of any command may be, whatever it means: checked before the command gets it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ class CheckedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # The words as they were typed: an empty path has become the current folder later on.
-        words, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        words, left, _ = self.make_parser(ctx).parse_args(args=list(args))
+        if left and not ctx.allow_extra_args:
+            raise typer.BadParameter(_unexpected(args, left[0]), ctx)
         parameters = {each.name: each for each in self.get_params(ctx)}
         for name, parameter in parameters.items():
             for text in _each(words.get(name)):
@@ -42,6 +44,13 @@ class CheckedCommand(TyperCommand):
 def _refuse(expected: str | None, value: object, ctx: Any, parameter: Any) -> None:
     if expected:
         raise typer.BadParameter(f"expected {expected}, found {_shown(value)}", ctx, parameter)
+
+
+def _unexpected(args: Sequence[str], word: str) -> str:
+    """What to say of a word that no flag and no argument takes."""
+    place = args.index(word)
+    flag = args[place - 1] if place and args[place - 1].startswith("--") else None
+    return f"nothing is expected {f'behind {flag}' if flag else 'here'}, found {_shown(word)}"
 
 
 def _each(value: object) -> Iterator[object]:

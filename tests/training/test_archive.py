@@ -184,7 +184,7 @@ def raising(error: Exception) -> Any:
     return fail
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "dangling link", "empty zip", "empty"])
+@pytest.mark.parametrize("kind", ["folder", "fifo", "dangling link", "link to itself", "empty zip", "empty"])
 def test_what_is_no_file_or_has_nothing_in_it_is_no_checkpoint(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "cp-0000.cp"
     put_in_the_place_of(path, kind)

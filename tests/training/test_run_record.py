@@ -149,7 +149,7 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     start(tmp_path / "run")
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "dangling link", "empty zip", "empty"])
+@pytest.mark.parametrize("kind", ["folder", "fifo", "dangling link", "link to itself", "empty zip", "empty"])
 def test_what_stands_in_the_newest_ones_place_is_set_aside(tmp_path: Path, expected: float, kind: str) -> None:
     start(tmp_path / "run", steps=2)
     put_in_the_place_of(tmp_path / "run" / "cp-0002.cp", kind)

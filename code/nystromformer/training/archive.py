@@ -193,6 +193,8 @@ def _check_is_file(path: Path) -> None:
             raise UnreadableCheckpoint(f"{path}: a link to {os.readlink(path)}, which is not there") from error
         raise UserError(f"{path}: no such checkpoint") from error
     except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise UnreadableCheckpoint(f"{path}: a link to {os.readlink(path)}, which leads in a circle") from error
         raise _cannot_be_read(path, error) from error
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "no file"

@@ -50,6 +50,8 @@ WORDS: tuple[str, ...] = (
     *("model.num_layers=2", "model={}", "pretraining_setting.epoch=1", "seed=1", "a.b.c.d=1", "model.dropout_prob=nan"),
 )
 """What may stand behind a flag."""
+_SHOWN = 60
+"""Characters of a word that an error shows, a quotation mark included."""
 _TRAINING = ("--model", "--dataset", "--device", "--workers", "--set", "--verify")
 _TUNING = (
     *("--model", "--checkpoint", "--tokenizer", "--batch_size", "--lr", "--epoch", "--seed", "--warmup", "--length"),
@@ -198,12 +200,14 @@ def _value(draw: random.Random, text: str) -> _Input:
     else:
         twice = text.replace("{", '{"model": {}, "model": {},', 1)
         return _Input("config: keys twice", ("config.json",), twice.encode())
-    return _config(f"config: {section}.{key} is {value!r}", key, data)
+    # A place where nothing can be written is named itself.
+    place = (value,) if isinstance(value, str) and value.startswith("/") else ()
+    return _config(f"config: {section}.{key} is {value!r}", key, data, place)
 
 
-def _config(what: str, key: str, data: Any) -> _Input:
+def _config(what: str, key: str, data: Any, more: tuple[str, ...] = ()) -> _Input:
     """A config with a value in it; what the schema does not allow has to be refused."""
-    return _Input(what, ("config.json", key), _dump(data), refused=not fits(data, schema_of_configs()))
+    return _Input(what, ("config.json", key, *more), _dump(data), refused=not fits(data, schema_of_configs()))
 
 
 def _keys() -> list[tuple[str, str]]:
@@ -277,4 +281,6 @@ def _names(flags: Sequence[str], name: str) -> tuple[str, ...]:
     behind = [flags[place + 1] for place, flag in enumerate(flags[:-1]) if flag == name]
     # Of a word such as -inf an error names the option -i.
     short = [each[:2] for each in (name, *flags) if re.match("-[^-]", each)]
-    return tuple(dict.fromkeys(each for each in (name, plain, plain.replace("_", " "), *behind, *short) if each))
+    # What is long is shown by its beginning.
+    long = [f"{ascii(each)[1:_SHOWN]}…" for each in (name, *behind) if len(each) > _SHOWN]
+    return tuple(dict.fromkeys(each for each in (name, plain, plain.replace("_", " "), *behind, *short, *long) if each))
