@@ -211,8 +211,8 @@ class TestPerLayer:
             f"model.attn_type[0].nystrom: unknown key; valid ones: {valid_keys}",
             f'model.attn_type[1].name: {names}, found "Nystrom"; did you mean "nystrom"?',
             f"model.attn_type[2].name: missing; {names}",
-            'model.attn_type[3]: expected "softmax" or "nystrom" or an object {"name": ..., its parameters}, found 5',
-            'model.attn_type[4]: expected "softmax" or "nystrom", found "softmx"; did you mean "softmax"?',
+            'model.attn_type[3]: expected "nystrom" or "softmax" or an object {"name": ..., its parameters}, found 5',
+            'model.attn_type[4]: expected "nystrom" or "softmax", found "softmx"; did you mean "softmax"?',
             "model.attn_type[5].num_landmarks: unknown key; valid ones: name, conv_kernel_size, ignore_mask",
             f"model.attn_type[6].name: {names}, found []",
         ]

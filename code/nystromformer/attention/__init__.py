@@ -4,11 +4,10 @@ from nystromformer.attention.base import Attention, Holds, Needs
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.nystrom import Factors, NystromAttention
 from nystromformer.attention.pinv import iterative_pinv, pinv_residual
-from nystromformer.attention.registry import MODULES, create_attention
+from nystromformer.attention.registry import attention_class, create_attention
 from nystromformer.attention.softmax import SoftmaxAttention
 
 __all__ = [
-    "MODULES",
     "Attention",
     "AttentionMask",
     "Factors",
@@ -16,6 +15,7 @@ __all__ = [
     "Needs",
     "NystromAttention",
     "SoftmaxAttention",
+    "attention_class",
     "create_attention",
     "iterative_pinv",
     "pinv_residual",

@@ -1,16 +1,21 @@
 """Attentions by name."""
 
-from torch import nn
+import importlib
+from functools import cache
 
 from nystromformer.attention.base import Attention
-from nystromformer.attention.nystrom import NystromAttention
-from nystromformer.attention.softmax import SoftmaxAttention
-from nystromformer.config.attention import AttentionConfig, NystromConfig, SoftmaxConfig, attention_config
+from nystromformer.config.attention import AttentionConfig, attention_config
 
-MODULES: dict[type[AttentionConfig], type[Attention]] = {
-    SoftmaxConfig: SoftmaxAttention,
-    NystromConfig: NystromAttention,
-}
+
+@cache
+def attention_class(config: type[AttentionConfig]) -> type[Attention]:
+    """The module's class that a config's class configures: `XAttention` in `nystromformer/attention/x.py` for `XConfig`
+    in `nystromformer/config/attention/x.py`.
+    """
+    module = importlib.import_module(f"{__package__}.{config.__module__.rpartition('.')[2]}")
+    found = getattr(module, f"{config.__name__.removesuffix('Config')}Attention")
+    assert issubclass(found, Attention)
+    return found
 
 
 def create_attention(name: str | AttentionConfig, *, num_heads: int, head_dim: int, **parameters: object) -> Attention:
@@ -33,7 +38,5 @@ def create_attention(name: str | AttentionConfig, *, num_heads: int, head_dim: i
         config = name
     else:
         config = attention_config(name, **parameters)
-    build: type[nn.Module] = MODULES[type(config)]
-    module = build(num_heads=num_heads, head_dim=head_dim, **config.model_dump(exclude={"name"}))
-    assert isinstance(module, Attention)
-    return module
+    build = attention_class(type(config))
+    return build(num_heads=num_heads, head_dim=head_dim, **config.model_dump(exclude={"name"}))

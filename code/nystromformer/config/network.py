@@ -160,8 +160,7 @@ class ModelConfig(BaseModel):
             *self._wrong_widths(),
             *self._wrong_layers(),
             *self._unused_defaults(),
-            *self._too_many_landmarks(),
-            *self._uneven_segments(),
+            *self._impossible_attentions(),
         ]
         if problems:
             raise ImpossibleError(problems)
@@ -223,38 +222,22 @@ class ModelConfig(BaseModel):
             if layers and value not in [getattr(layer, key, None) for layer in layers]
         ]
 
-    def _too_many_landmarks(self) -> list[Problem]:
-        problems = []
-        for index, layer in enumerate(self._layers()):
-            landmarks = getattr(layer, "num_landmarks", 0)
-            if landmarks >= self.max_seq_len:
-                text = (
-                    f"expected fewer landmarks than max_seq_len = {self.max_seq_len}, found {landmarks}: every input "
-                    'would be short enough for exact attention; lower it, or use "softmax"'
-                )
-                problems.append(Problem(self._path_of_landmarks(index), text))
-        return list(dict.fromkeys(problems))
-
-    def _uneven_segments(self) -> list[Problem]:
+    def _impossible_attentions(self) -> list[Problem]:
         problems = [
-            Problem(
-                self._path_of_landmarks(index),
-                f"expected a divisor of max_seq_len = {self.max_seq_len}, found {getattr(layer, 'num_landmarks', 0)}: "
-                'fixed segments are of equal length; only segments "valid" take any length',
-            )
+            Problem(self._place_of(index, key), text)
             for index, layer in enumerate(self._layers())
-            if not layer.accepts_length(self.max_seq_len)
+            for key, text in layer.impossible_at(self.max_seq_len)
         ]
         return list(dict.fromkeys(problems))
 
-    def _path_of_landmarks(self, index: int) -> Path:
-        """Where the number of landmarks of a layer comes from."""
+    def _place_of(self, index: int, key: str) -> Path:
+        """Where a parameter of a layer's attention comes from."""
         item = self.attn_type[index] if isinstance(self.attn_type, tuple) else self.attn_type
         place: Path = ("attn_type", index) if isinstance(self.attn_type, tuple) else ("attn_type",)
-        if not isinstance(item, str) and "num_landmarks" in item.model_fields_set:
-            return (*place, "num_landmarks")
+        if not isinstance(item, str) and key in item.model_fields_set:
+            return (*place, key)
         # Unset everywhere, it is the attention's own default.
-        return ("num_landmarks",) if self.num_landmarks is not None else place
+        return (key,) if key in self._flat() else place
 
 
 def _why_unused(key: str, layers: tuple[AttentionConfig, ...]) -> str:

@@ -10,13 +10,13 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
     projections = 3 * (out * inner + inner) + inner * out + out
     feed_forward = out * hidden + hidden + hidden * out + out
     norms = 2 * 2 * out
-    taps = sum(model.num_head * (attention.conv_kernel_size or 0) for attention in model.attentions)
+    own = sum(layer.num_weights(model.num_head, model.head_dim, model.max_seq_len) for layer in model.attentions)
     around = (out * width + out if width != out else 0) + 2 * out * (model.embedding_norm + (model.norm == "pre"))
     return {
         "word embeddings": model.vocab_size * width,
         "position embeddings": (model.max_seq_len + model.position_offset) * width,
         "sentence types": model.num_sen_type * width,
-        "layers": model.num_layers * (projections + feed_forward + norms) + taps + around,
+        "layers": model.num_layers * (projections + feed_forward + norms) + own + around,
     }
 
 

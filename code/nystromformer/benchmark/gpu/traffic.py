@@ -3,7 +3,7 @@
 Shapes: N tokens, M landmarks, D head dim, E width, F hidden width.
 """
 
-from nystromformer.config import ModelConfig, NystromConfig
+from nystromformer.config import ModelConfig
 
 SMALLEST_FORWARD = 4
 """Q, K, V and out, each once, in units of the N·D numbers of Q: what any attention must move."""
@@ -15,29 +15,18 @@ LEAST_BACKWARD = 10
 
 def step_flops(config: ModelConfig, length: int, rows: int, predictions: int) -> float:
     """Operations of a step of masked language modelling: 2 for each multiplication of the matrix products, three times
-    those of the forward. What is computed again to save memory does not count.
+    those of the forward (of the attention, as it says itself). What is computed again to save memory does not count.
 
     Args:
         predictions: masked positions of a row; what follows the last layer's attention is computed there alone.
     """
+    own = 0.0
     E, F = config.transformer_dim, config.transformer_hidden_dim
     total = 0.0 if config.embedding_dim == E else 2.0 * length * config.embedding_dim * E
     for index, attention in enumerate(config.attentions):
         wanted = predictions if index == config.num_layers - 1 else length
         total += 2 * length * 3 * E * E + 2 * wanted * (E * E + 2 * E * F)
-        if isinstance(attention, NystromConfig):
-            total += _nystrom_flops(attention, config.num_head, config.head_dim, length)
-        else:
-            total += 4 * length * length * E
+        own += sum(attention.arithmetic(config.num_head, config.head_dim, length))
         total += 2 * length * E * (attention.conv_kernel_size or 0)
     total += 2 * predictions * (E * config.embedding_dim + config.embedding_dim * config.vocab_size)
-    return 3.0 * rows * total
-
-
-def _nystrom_flops(attention: NystromConfig, heads: int, head_dim: int, length: int) -> float:
-    """softmax(Q̃Kᵀ)V and softmax(QK̃ᵀ)W, four products; Q̃K̃ᵀ and Z T; four products an iteration of eq. 14."""
-    M = attention.num_landmarks
-    if length <= M:
-        return 4.0 * length * length * heads * head_dim
-    by_token = 4 * 2 * length * M * head_dim
-    return heads * float(by_token + 2 * 2 * M * M * head_dim + attention.pinv_iterations * 4 * 2 * M**3)
+    return rows * (own + 3.0 * total)

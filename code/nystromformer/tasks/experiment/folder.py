@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import nystromformer
-from nystromformer.config import ExperimentConfig, NystromConfig, load_config, overridden, peek_config
+from nystromformer.config import ExperimentConfig, load_config, overridden, peek_config
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.errors import UserError
 from nystromformer.paths import wrong_path
@@ -48,10 +48,9 @@ class Experiment:
         model = self.config.model
         check_fits(dataset, max_seq_len=model.max_seq_len, vocab_size=model.vocab_size)
         for index, attention in enumerate(model.attentions):
-            if isinstance(attention, NystromConfig) and not attention.accepts_length(dataset.length):
+            if (reason := attention.why_not_length(dataset.length)) is not None:
                 raise UserError(
-                    f"{dataset.folder}: its rows have {dataset.length} tokens, which layer {index}'s "
-                    f'segments="{attention.segments}" cannot cut into {attention.num_landmarks} equal segments'
+                    f"{dataset.folder}: layer {index}'s attention takes no rows of {dataset.length} tokens: {reason}"
                 )
         train = dataset.manifest.train
         if "sop" in self.config.pretraining_setting.objectives and train.rows and not train.sentence_order_rows:

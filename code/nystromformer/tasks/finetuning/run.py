@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import nystromformer
-from nystromformer.config import AttentionConfig, ExperimentConfig, NystromConfig, SoftmaxConfig
+from nystromformer.config import AttentionConfig, ExperimentConfig
 from nystromformer.config.attention import what_decides
 from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
@@ -281,12 +281,5 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, outcome: Outcom
 
 def exact_shares(splits: Splits, attentions: Sequence[AttentionConfig]) -> dict[str, float]:
     """Share of each split's examples that every layer computes exact softmax attention for."""
-    longest = min((_longest_exact(attention) for attention in attentions), default=0)
+    longest = min((attention.longest_exact for attention in attentions), default=0)
     return {name: float((examples.lengths <= longest).mean()) for name, examples in splits.named.items()}
-
-
-def _longest_exact(attention: AttentionConfig) -> float:
-    """Tokens of the longest row that an attention is exact for."""
-    if isinstance(attention, SoftmaxConfig):
-        return float("inf")
-    return attention.num_landmarks if isinstance(attention, NystromConfig) and attention.segments == "valid" else 0

@@ -29,7 +29,7 @@ def finetuning_config(
     for index, attention in enumerate(attentions):
         # Rows of any length are to be taken, a single token's too, where they are not padded to one.
         refused = pad_to or 1
-        if not attention.accepts_length(refused):
+        if (reason := attention.why_not_length(refused)) is not None:
             # Layers with different numbers of landmarks may have no common length nearby.
             step = math.lcm(*(other.length_step for other in attentions))
             fitting = -(-length // step) * step
@@ -37,8 +37,7 @@ def finetuning_config(
             advice = "add --pad_to with a length that it takes" if pad_to is None else "choose another --pad_to"
             raise UserError(
                 f"{experiment.folder / 'config.json'}: layer {index}'s attention takes no rows of "
-                f"{number_of(refused, 'token')}: it cuts rows into equal segments; {advice}{such_as}, or use segments "
-                '"valid"'
+                f"{number_of(refused, 'token')}: {reason}; or {advice}{such_as}"
             )
     data = config.model_dump(mode="json", by_alias=True)
     model = data["model"]

@@ -1,0 +1,90 @@
+"""What each attention may be told: a pydantic model per method, told apart by ``name``.
+
+Every parameter has a default, so that ``"attn_type": "nystrom"`` alone says enough. The attentions are the modules of
+this package: what the rest of the project lists of them follows from here.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+from pydantic import Field, ValidationError
+
+from ...wording import listed
+from ..messages import describe_errors, quoted
+from .base import STRICT, Arithmetic, AttentionConfig, ConvKernelSize, NumLandmarks
+from .nystrom import NystromConfig
+from .softmax import SoftmaxConfig
+
+__all__ = [
+    "ATTENTIONS",
+    "STRICT",
+    "Arithmetic",
+    "AttentionConfig",
+    "AttentionName",
+    "AttentionSpec",
+    "ConvKernelSize",
+    "NumLandmarks",
+    "NystromConfig",
+    "SoftmaxConfig",
+    "attention_config",
+    "what_decides",
+]
+
+
+def _methods() -> Iterator[type[AttentionConfig]]:
+    for found in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
+        module = importlib.import_module(f"{__name__}.{found.name}")
+        for value in vars(module).values():
+            is_method = isinstance(value, type) and issubclass(value, AttentionConfig) and value is not AttentionConfig
+            if is_method and value.__module__ == module.__name__:
+                yield value
+
+
+ATTENTIONS: dict[str, type[AttentionConfig]] = {cls.model_fields["name"].default: cls for cls in _methods()}
+"""By name, in alphabetical order of their modules."""
+
+if TYPE_CHECKING:
+    AttentionName = str
+    AttentionSpec = AttentionConfig
+else:
+    AttentionName = Literal[tuple(ATTENTIONS)]
+    AttentionSpec = Annotated[
+        Union[tuple(ATTENTIONS.values())],  # noqa: UP007  # of a tuple
+        Field(discriminator="name", description="An attention and its parameters."),
+    ]
+
+
+def attention_config(name: str, **parameters: object) -> AttentionConfig:
+    """The configuration of the attention called `name`.
+
+    Raises ValueError for an unknown name (listing the valid ones) and for unknown or impossible parameters
+    (listing each).
+    """
+    if name not in ATTENTIONS:
+        raise ValueError(_unknown_name(name))
+    cls = ATTENTIONS[name]
+    try:
+        return cls(**parameters)
+    except ValidationError as error:
+        problems = describe_errors(error, cls.model_json_schema())
+        raise ValueError(f"attention {quoted(name)} cannot be configured like this:{listed(problems)}") from None
+
+
+def what_decides(attn_type: Any) -> Any:
+    """An ``attn_type`` as plain data, without the keys that say by what a result is computed, not which result."""
+    if isinstance(attn_type, list):
+        return [what_decides(each) for each in attn_type]
+    if isinstance(attn_type, dict):
+        # Runs from before there was ignore_mask never did: they shall not count as others for it.
+        unsaid = {"implementation"} if attn_type.get("ignore_mask") else {"implementation", "ignore_mask"}
+        return {key: value for key, value in attn_type.items() if key not in unsaid}
+    return attn_type
+
+
+def _unknown_name(name: str) -> str:
+    nearest = get_close_matches(str(name).lower(), ATTENTIONS, n=1)
+    hint = f"; did you mean {quoted(nearest[0])}?" if nearest else ""
+    return f"unknown attention {quoted(name)}; valid names: {', '.join(ATTENTIONS)}{hint}"

@@ -1,0 +1,89 @@
+"""What all attentions may be told, and what they tell those who plan with them."""
+
+from abc import abstractmethod
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from ..ranges import MOST
+
+
+def _name_is_required(schema: dict[str, Any]) -> None:
+    # In Python the class says which attention it is; in JSON only the name does.
+    schema["required"] = ["name", *schema.get("required", [])]
+
+
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
+
+
+def _odd(value: int) -> int:
+    if value % 2 == 0:
+        raise ValueError("expected an odd number")
+    return value
+
+
+NumLandmarks = Annotated[int, Field(ge=1, le=MOST)]
+ConvKernelSize = Annotated[
+    int, Field(ge=1, le=999_999, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(_odd)
+]
+
+
+class Arithmetic(NamedTuple):
+    """Operations on one row, 2 for each multiplication of the matrix products."""
+
+    forward: float
+    backward: float
+    """Without what is computed again to save memory."""
+
+
+class AttentionConfig(BaseModel):
+    """What every attention has in common.
+
+    A subclass in a module of this package is an attention that `attn_type` may name: `XConfig` in `x.py` is the config
+    of `XAttention` in `nystromformer/attention/x.py`.
+    """
+
+    model_config = ConfigDict(**STRICT, json_schema_extra=_name_is_required)
+
+    name: str = Field(description="Which attention this is.")
+    conv_kernel_size: ConvKernelSize | None = Field(
+        default=None,
+        description="Tokens that the depthwise convolution over the values spans, an odd number; what it gives is "
+        "added to the output. null for no convolution.",
+    )
+    ignore_mask: bool = Field(
+        default=False,
+        description="Whether padding is taken for tokens like any others: it is attended to, enters landmarks and "
+        "convolution and gets an output, as in the authors' code for classification.",
+    )
+
+    @property
+    def length_step(self) -> int:
+        """What the number of an input's tokens, padding included, must be a multiple of."""
+        return 1
+
+    def why_not_length(self, length: int) -> str | None:
+        """Why the attention takes no input of so many tokens, padding included; None where it does."""
+        return None
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        """What cannot be in a model whose longest input has so many tokens: a parameter each, and what is wrong."""
+        return []
+
+    @property
+    def longest_exact(self) -> float:
+        """Tokens, without padding, of the longest row that gets exact softmax attention."""
+        return 0
+
+    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
+        """Numbers that a layer's attention learns beside the projections of queries, keys and values."""
+        return num_heads * (self.conv_kernel_size or 0)
+
+    @abstractmethod
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """What the attention itself computes for a row of so many tokens, the convolution excluded."""
+
+
+def products(forward: float) -> Arithmetic:
+    """The arithmetic of a method that is matrix products alone: each has two in its backward."""
+    return Arithmetic(forward, 2 * forward)
