@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nystromformer.config import experiment_config, load_config
+from nystromformer.config import ATTENTIONS, experiment_config, load_config
 from nystromformer.errors import UserError
 
 Data = dict[str, Any]
@@ -201,7 +201,8 @@ class TestPerLayer:
             {"name": "softmax", "num_landmarks": 3},
             {"name": []},
         ]
-        names = 'expected "nystrom" or "softmax"'
+        *others, last = (f'"{name}"' for name in ATTENTIONS)
+        names = f"expected {', '.join(others)} or {last}"
         valid_keys = (
             "name, conv_kernel_size, ignore_mask, num_landmarks, pinv_iterations, segments, pinv_start, implementation"
         )
@@ -211,8 +212,8 @@ class TestPerLayer:
             f"model.attn_type[0].nystrom: unknown key; valid ones: {valid_keys}",
             f'model.attn_type[1].name: {names}, found "Nystrom"; did you mean "nystrom"?',
             f"model.attn_type[2].name: missing; {names}",
-            'model.attn_type[3]: expected "nystrom" or "softmax" or an object {"name": ..., its parameters}, found 5',
-            'model.attn_type[4]: expected "nystrom" or "softmax", found "softmx"; did you mean "softmax"?',
+            f'model.attn_type[3]: {names} or an object {{"name": ..., its parameters}}, found 5',
+            f'model.attn_type[4]: {names}, found "softmx"; did you mean "softmax"?',
             "model.attn_type[5].num_landmarks: unknown key; valid ones: name, conv_kernel_size, ignore_mask",
             f"model.attn_type[6].name: {names}, found []",
         ]

@@ -39,6 +39,10 @@ def _softmax(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | 
     return reference.softmax_attention(q, k, v, keep)
 
 
+def _linear(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    return reference.linear_attention(q, k, v, keep)
+
+
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
@@ -49,6 +53,8 @@ CASES = [
     Case("softmax", "softmax", _softmax),
     Case("softmax+conv", "softmax", _softmax, {"conv_kernel_size": 3}),
     Case("softmax+conv-unmasked", "softmax", _softmax, {"conv_kernel_size": 3, "ignore_mask": True}),
+    Case("linear", "linear", _linear),
+    Case("linear+conv", "linear", _linear, {"conv_kernel_size": 3}),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),

@@ -46,6 +46,20 @@ def softmax_attention(q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = 
     return _per_row(lambda qs, ks, vs: softmax_matrix(qs, ks) @ vs, q, k, v, keep_BN)
 
 
+def linear_attention(q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None) -> Tensor:
+    """Katharopoulos et al. 2020, eq. 4 with φ(x) = elu(x) + 1: the N x N weights, each row divided by its sum."""
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
+        weights = _elu_plus_one(qs) @ _elu_plus_one(ks).T
+        return weights / weights.sum(1, keepdim=True) @ vs
+
+    return _per_row(attend, q, k, v, keep_BN)
+
+
+def _elu_plus_one(x: Tensor) -> Tensor:
+    return torch.where(x > 0, x + 1, torch.exp(x.clamp(max=0)))
+
+
 def nystrom_attention(
     q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, num_landmarks: int, iterations: int | None = 6
 ) -> Tensor:

@@ -1,7 +1,7 @@
 """What all attentions may be told, and what they tell those who plan with them."""
 
 from abc import abstractmethod
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -44,6 +44,9 @@ class AttentionConfig(BaseModel):
     """
 
     model_config = ConfigDict(**STRICT, json_schema_extra=_name_is_required)
+
+    exceptional: ClassVar[tuple[dict[str, Any], ...]] = ()
+    """Settings with which it keeps less of the contract than with its defaults, for the documents' table."""
 
     name: str = Field(description="Which attention this is.")
     conv_kernel_size: ConvKernelSize | None = Field(

@@ -12,6 +12,13 @@ from .base import Arithmetic, AttentionConfig, NumLandmarks, products
 class NystromConfig(AttentionConfig):
     """Nyström attention (eq. 13-17 of the paper), linear in the length."""
 
+    exceptional = (
+        {"segments": "padded"},
+        {"segments": "padded_unmasked"},
+        {"pinv_start": "batch"},
+        {"segments": "padded", "pinv_start": "batch", "ignore_mask": True},
+    )
+
     name: Literal["nystrom"] = Field(default="nystrom", description="Nyström attention, eq. 13-17 of the paper.")
     num_landmarks: NumLandmarks = Field(
         default=64,

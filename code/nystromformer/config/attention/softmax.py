@@ -10,6 +10,8 @@ from .base import Arithmetic, AttentionConfig, products
 class SoftmaxConfig(AttentionConfig):
     """Exact softmax attention, quadratic in the length."""
 
+    exceptional = ({"ignore_mask": True},)
+
     name: Literal["softmax"] = Field(default="softmax", description="Exact softmax attention.")
 
     @property
