@@ -281,6 +281,7 @@ def _names(flags: Sequence[str], name: str) -> tuple[str, ...]:
     behind = [flags[place + 1] for place, flag in enumerate(flags[:-1]) if flag == name]
     # Of a word such as -inf an error names the option -i.
     short = [each[:2] for each in (name, *flags) if re.match("-[^-]", each)]
-    # What is long is shown by its beginning.
-    long = [f"{ascii(each)[1:_SHOWN]}…" for each in (name, *behind) if len(each) > _SHOWN]
-    return tuple(dict.fromkeys(each for each in (name, plain, plain.replace("_", " "), *behind, *short, *long) if each))
+    # As errors show it: in ASCII, and what is long by its beginning.
+    shown = [ascii(each)[1:-1] for each in (name, *behind)]
+    shown = [f"{each[: _SHOWN - 1]}…" if len(each) > _SHOWN - 2 else each for each in shown]
+    return tuple(dict.fromkeys(each for each in (name, plain, plain.replace("_", " "), *behind, *short, *shown) if each))
