@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, NystromAttention, create_attention, reference
+from nystromformer.attention.performer import PerformerAttention
 
 HEADS, DIM = 2, 8
 
@@ -43,6 +44,11 @@ def _linear(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | N
     return reference.linear_attention(q, k, v, keep)
 
 
+def _performer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, PerformerAttention)
+    return reference.performer_attention(q, k, v, keep, features=module.features_MD, kernel=module.kernel)
+
+
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
@@ -55,6 +61,9 @@ CASES = [
     Case("softmax+conv-unmasked", "softmax", _softmax, {"conv_kernel_size": 3, "ignore_mask": True}),
     Case("linear", "linear", _linear),
     Case("linear+conv", "linear", _linear, {"conv_kernel_size": 3}),
+    Case("performer", "performer", _performer, {"num_features": 12}),
+    Case("performer+conv", "performer", _performer, {"num_features": 8, "conv_kernel_size": 3}),
+    Case("performer-relu", "performer", _performer, {"num_features": 12, "kernel": "relu"}),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),

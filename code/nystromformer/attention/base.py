@@ -25,7 +25,7 @@ class Needs:
     layer_sharing: bool = False
     """Layers may share the method's parameters."""
     random_numbers: bool = False
-    """The output depends on random numbers drawn in the forward pass."""
+    """The output depends on random numbers, which `at_step` draws."""
     global_tokens: bool = False
     """The mask must say which tokens attend globally."""
 
@@ -121,6 +121,11 @@ class Attention(nn.Module, ABC):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         """The method itself. V, and where `zeroes_masked_query_key` Q and K, arrive zeroed at masked positions;
         what is returned there is overwritten with zeros."""
+
+    def at_step(self, step: int) -> None:
+        """Told before each training step, from 0: where the method draws random numbers, those of this step. They are
+        a function of the module's seed and the step.
+        """
 
     def _applied(self, mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
         """The mask that this module goes by: none where it ignores it, which it does after the check."""

@@ -60,6 +60,39 @@ def _elu_plus_one(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + 1, torch.exp(x.clamp(max=0)))
 
 
+def performer_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep_BN: Tensor | None = None,
+    *,
+    features: Tensor,
+    kernel: Literal["softmax", "relu"] = "softmax",
+) -> Tensor:
+    """Choromanski et al. 2021, eq. 5, with the N x N weights written out.
+
+    Args:
+        features: the directions, (M, D).
+    """
+    feature_map = positive_features if kernel == "softmax" else _relu_features
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
+        weights = feature_map(qs, features.double()) @ feature_map(ks, features.double()).T
+        return weights / weights.sum(1, keepdim=True) @ vs
+
+    return _per_row(attend, q, k, v, keep_BN)
+
+
+def positive_features(x: Tensor, features: Tensor) -> Tensor:
+    """Their Lemma 1 for exp(qᵀk/√D): (…, n, D), (M, D) -> (…, n, M)."""
+    scaled = x / x.shape[-1] ** 0.25
+    return torch.exp(scaled @ features.T - scaled.square().sum(-1, keepdim=True) / 2) / len(features) ** 0.5
+
+
+def _relu_features(x: Tensor, features: Tensor) -> Tensor:
+    return (x / x.shape[-1] ** 0.25 @ features.T).clamp(min=0) + 1e-3
+
+
 def nystrom_attention(
     q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, num_landmarks: int, iterations: int | None = 6
 ) -> Tensor:

@@ -83,6 +83,8 @@ class Trainer:
         self._pending: Tensor | None = None
         self._gradient_norms: Tensor | None = None
         self._left_out: Tensor | None = None
+        # Attentions that draw random numbers anew every so many steps.
+        self._told_of_steps: list[Any] = [each for each in trainable.model.modules() if hasattr(each, "at_step")]
 
     def resume(self, content: Mapping[str, Any], source: Path) -> None:
         """Go on from the content of a `.cp` checkpoint, that any number of processes wrote.
@@ -215,6 +217,8 @@ class Trainer:
         model, count = self.trainable.model.train(), len(step.micro_batches)
         number = self.state.step
         self._set_rate(number)
+        for module in self._told_of_steps:
+            module.at_step(number)
         self.optimizer.zero_grad(set_to_none=True)
         step_sums: Tensor | None = None
         for index, batch in enumerate(step.micro_batches):

@@ -284,4 +284,6 @@ def _names(flags: Sequence[str], name: str) -> tuple[str, ...]:
     # As errors show it: in ASCII, and what is long by its beginning.
     shown = [ascii(each)[1:-1] for each in (name, *behind)]
     shown = [f"{each[: _SHOWN - 1]}…" if len(each) > _SHOWN - 2 else each for each in shown]
-    return tuple(dict.fromkeys(each for each in (name, plain, plain.replace("_", " "), *behind, *short, *shown) if each))
+    return tuple(
+        dict.fromkeys(each for each in (name, plain, plain.replace("_", " "), *behind, *short, *shown) if each)
+    )

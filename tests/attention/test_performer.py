@@ -1,0 +1,90 @@
+"""Performer: its features, when they are drawn, what they approximate, and performer-pytorch beside it."""
+
+import pytest
+import torch
+from attention_cases import DIM, HEADS, qkv
+
+from nystromformer.attention import create_attention, reference
+from nystromformer.attention.performer import PerformerAttention, orthogonal_features
+
+
+def performer(features: int = 16, **parameters: object) -> PerformerAttention:
+    torch.manual_seed(1)
+    module = create_attention("performer", num_heads=HEADS, head_dim=DIM, num_features=features, **parameters)
+    assert isinstance(module, PerformerAttention)
+    return module
+
+
+def test_directions_are_orthogonal_and_each_is_standard_normal() -> None:
+    blocks = torch.stack([orthogonal_features(2 * DIM, DIM, 0, draw) for draw in range(400)])
+    directions = torch.nn.functional.normalize(blocks.double(), dim=-1)
+    eye = torch.eye(DIM, dtype=torch.float64).expand(len(blocks), -1, -1)
+    for part in (directions[:, :DIM], directions[:, DIM:]):
+        torch.testing.assert_close(part @ part.mT, eye, atol=1e-6, rtol=0)
+    assert (directions[:, :DIM] @ directions[:, DIM:].mT).abs().max() > 0.5, "blocks are independent"
+    flat = blocks.flatten(0, 1).double()
+    assert flat.mean(0).abs().max() < 0.06
+    torch.testing.assert_close(flat.T @ flat / len(flat), eye[0], atol=0.08, rtol=0)
+
+
+def test_features_average_to_softmaxs_exponential() -> None:
+    q, k = (x.detach()[:, :, :9].double() for x in qkv(1, 9, scale=0.7)[:2])
+    exact = torch.exp(q @ k.mT / DIM**0.5)
+    products = []
+    for draw in range(3000):
+        features = orthogonal_features(DIM, DIM, 5, draw).double()
+        products.append(reference.positive_features(q, features) @ reference.positive_features(k, features).mT)
+    estimates = torch.stack(products)
+    error = (estimates.mean(0) - exact).abs()
+    assert (error < 5 * estimates.std(0) / len(estimates) ** 0.5).all()
+
+
+def test_more_features_come_closer_to_softmax() -> None:
+    x = [a.detach() for a in qkv(2, 60, scale=0.5)]
+    exact = reference.softmax_attention(*x)
+    errors = [(performer(count)(*x) - exact).norm() / exact.norm() for count in (16, 256, 4096)]
+    assert errors[0] > 1.5 * errors[1], errors
+    assert errors[1] > 2.5 * errors[2], errors
+
+
+def test_features_are_a_function_of_the_seed_and_the_step() -> None:
+    module, twin = performer(redraw_steps=10), performer(redraw_steps=10)
+    first = module.features_MD.clone()
+    module.at_step(9)
+    assert torch.equal(module.features_MD, first)
+    for step in (10, 15, 37):
+        module.at_step(step)
+    twin.at_step(37)
+    assert not torch.equal(module.features_MD, first)
+    assert torch.equal(module.features_MD, twin.features_MD), "whatever was drawn before"
+    module.at_step(0)
+    assert torch.equal(module.features_MD, first)
+    kept = performer(redraw_steps=None)
+    kept.at_step(10**6)
+    assert torch.equal(kept.features_MD, first)
+
+
+def test_features_are_saved_and_go_on_from_there() -> None:
+    module, other = performer(redraw_steps=10), performer(redraw_steps=10)
+    torch.manual_seed(2)
+    other = create_attention("performer", num_heads=HEADS, head_dim=DIM, num_features=16, redraw_steps=10)
+    assert not torch.equal(module.features_MD, other.features_MD), "layers and runs differ"
+    module.at_step(25)
+    other.at_step(31)
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(other.features_MD, module.features_MD)
+    for step in (29, 30):
+        module.at_step(step)
+        other.at_step(step)
+        assert torch.equal(other.features_MD, module.features_MD)
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "relu"])
+def test_performer_pytorchs_module_agrees(kernel: str) -> None:
+    peers = pytest.importorskip("performer_pytorch")
+    module = performer(32, kernel=kernel)
+    peer = peers.FastAttention(dim_heads=DIM, nb_features=32, generalized_attention=kernel == "relu")
+    peer.projection_matrix = module.features_MD
+    x = [a.detach() for a in qkv(2, 50, scale=0.7)]
+    # It adds 1e-4 to each feature, and has no masks that hold in its denominator.
+    torch.testing.assert_close(module(*x), peer(*x), rtol=0.02, atol=0.02)

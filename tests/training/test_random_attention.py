@@ -1,0 +1,47 @@
+"""A run whose attention draws random numbers: stopped anywhere, it goes on as one that never stopped."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import CPU, write_experiment
+
+from nystromformer.tasks.pretraining.pretrain import pretrain
+from nystromformer.training import Trainer
+from nystromformer.training.archive import read_checkpoint
+
+PERFORMER = {
+    "model__attn_type": {"name": "performer", "num_features": 8, "redraw_steps": 3},
+    "model__num_landmarks": None,
+    "pretraining_setting__epoch": 2,
+}
+
+
+@pytest.mark.parametrize("stop", [5, 6, 10, 13])
+def test_a_stopped_run_draws_what_an_uninterrupted_one_draws(
+    stop: int, tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within an interval of features, at the border of two, at an epoch's end, and in the next epoch."""
+    whole, stopped = (write_experiment(tmp_path / name, **PERFORMER) for name in "ab")
+    assert pretrain(whole, dataset_folder, CPU) is None
+    step = Trainer._step
+
+    def with_a_stop(self: Trainer, *args: Any) -> Any:
+        if self.state.step == stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, *args)
+
+    monkeypatch.setattr(Trainer, "_step", with_a_stop)
+    assert pretrain(stopped, dataset_folder, CPU) == signal.SIGTERM
+    monkeypatch.undo()
+    assert pretrain(stopped, dataset_folder, CPU) is None
+    first, second = (read_checkpoint(each.folder / "model" / "cp-0001.model")["model"] for each in (whole, stopped))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    draws = [value for name, value in first.items() if name.endswith(".draw")]
+    assert [int(each) for each in draws] == [6, 6], "step 19 of 20, and every 3 steps new features"
+    seeds = [int(value) for name, value in first.items() if name.endswith(".seed")]
+    assert len(set(seeds)) == 2, "layers have their own"
