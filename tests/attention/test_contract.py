@@ -276,7 +276,7 @@ def test_what_does_not_fit_is_refused_with_a_reason(case: Case) -> None:
 def test_registry_and_config_are_in_step() -> None:
     assert {case.name for case in CASES} == set(ATTENTIONS), "every attention runs through this suite"
     for name, config in ATTENTIONS.items():
-        module = create_attention(name, num_heads=HEADS, head_dim=DIM)
+        module = create_attention(name, num_heads=HEADS, head_dim=DIM, max_length=512)
         assert type(module) is attention_class(config)
         for key, field in config.model_fields.items():
             if key not in ("name", "conv_kernel_size"):

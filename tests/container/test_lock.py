@@ -152,7 +152,8 @@ def test_a_cuda_build_of_another_index_gets_its_libraries(
     for name, text in (("pip", PIP), ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    for path, here in (("/opt/nystromformer/torch.lock", LOCK), ("/tmp", tmp_path), ("/opt/venv", tmp_path / "venv")):
+    # /tmp first: the other two may lie below it here.
+    for path, here in (("/tmp", tmp_path), ("/opt/nystromformer/torch.lock", LOCK), ("/opt/venv", tmp_path / "venv")):
         run = run.replace(path, str(here))
     (tmp_path / "venv").mkdir()
     index = "https://builds.example/whl"

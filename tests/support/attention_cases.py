@@ -8,9 +8,13 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, NystromAttention, create_attention, reference
+from nystromformer.attention.conv_linformer import ConvLinformerAttention
+from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.performer import PerformerAttention
 
 HEADS, DIM = 2, 8
+LONGEST = 8192
+"""Tokens of the longest input that a method is to learn something for."""
 
 Oracle = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """From the module, whose learned and random numbers it reads, q, k, v and the mask; float64."""
@@ -25,7 +29,8 @@ class Case:
 
     def build(self, dtype: torch.dtype = torch.float32) -> Attention:
         torch.manual_seed(1)
-        return create_attention(self.name, num_heads=HEADS, head_dim=DIM, **self.parameters).to(dtype)
+        sizes = {"num_heads": HEADS, "head_dim": DIM, "max_length": LONGEST}
+        return create_attention(self.name, **sizes, **self.parameters).to(dtype)
 
     def expected(self, module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         """The oracle's output in float64, with the module's own convolution where it has one."""
@@ -49,6 +54,19 @@ def _performer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor 
     return reference.performer_attention(q, k, v, keep, features=module.features_MD, kernel=module.kernel)
 
 
+def _linformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, LinformerAttention)
+    keys, values = module.key_projection_GKL, module.value_projection_GKL
+    both = {"keys_GKL": keys, "values_GKL": keys if values is None else values}
+    return reference.linformer_attention(q, k, v, keep, **both)
+
+
+def _piecewise(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, ConvLinformerAttention)
+    weights = {"keys_HSD": module.key_weight_HSD, "values_HSD": module.value_weight_HSD}
+    return reference.piecewise_attention(q, k, v, keep, **weights)
+
+
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
@@ -64,6 +82,16 @@ CASES = [
     Case("performer", "performer", _performer, {"num_features": 12}),
     Case("performer+conv", "performer", _performer, {"num_features": 8, "conv_kernel_size": 3}),
     Case("performer-relu", "performer", _performer, {"num_features": 12, "kernel": "relu"}),
+    Case("linformer", "linformer", _linformer, {"projected_length": 6}),
+    Case("linformer+conv", "linformer", _linformer, {"projected_length": 6, "conv_kernel_size": 3}),
+    Case(
+        "linformer-shared",
+        "linformer",
+        _linformer,
+        {"projected_length": 6, "sharing": "layer", "share_keys_and_values": True},
+    ),
+    Case("conv_linformer", "conv_linformer", _piecewise, {"stride": 4}),
+    Case("conv_linformer+conv", "conv_linformer", _piecewise, {"stride": 5, "conv_kernel_size": 3}),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),

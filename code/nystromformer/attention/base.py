@@ -5,7 +5,7 @@ Shapes: B batch, H heads, N tokens, D head dim.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -121,6 +121,9 @@ class Attention(nn.Module, ABC):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         """The method itself. V, and where `zeroes_masked_query_key` Q and K, arrive zeroed at masked positions;
         what is returned there is overwritten with zeros."""
+
+    def share(self, first: Self) -> None:
+        """Take another layer's parameters for those that layers share; `first` is an attention of the same config."""
 
     def at_step(self, step: int) -> None:
         """Told before each training step, from 0: where the method draws random numbers, those of this step. They are

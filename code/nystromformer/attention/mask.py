@@ -5,10 +5,21 @@ Shapes: B batch, N tokens, M landmarks.
 
 from __future__ import annotations
 
+from typing import Literal, NamedTuple
+
 import torch
 from torch import Tensor
 
 from nystromformer.attention.landmarks import Ranges, Segments
+
+
+class Order(NamedTuple):
+    """A row's valid tokens first, in their order, then the others."""
+
+    tokens_BN: Tensor
+    """The token that stands at each place, int64."""
+    places_BN: Tensor
+    """The place of each token, int64: the inverse permutation."""
 
 
 class AttentionMask:
@@ -40,6 +51,7 @@ class AttentionMask:
         self._biases: dict[torch.dtype, Tensor] = {}
         self._segments: dict[int, Segments] = {}
         self._ranges: dict[int, Ranges] = {}
+        self._order: Order | Literal["unknown"] | None = "unknown"
 
     @staticmethod
     def wrap(mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
@@ -84,12 +96,31 @@ class AttentionMask:
             self._ranges[num_landmarks] = Ranges.of_mask(self.keep_BN, self.lengths_B, num_landmarks)
         return self._ranges[num_landmarks]
 
+    @property
+    def order(self) -> Order | None:
+        """Where each row's valid tokens would stand without the others before them; None where they do already, which
+        is seen on a CPU alone, and not while a graph is traced: elsewhere it would have to be waited for.
+        """
+        if self._order == "unknown":
+            can_look = self.keep_BN.device.type == "cpu" and not torch.compiler.is_compiling()
+            self._order = None if can_look and not _has_holes(self.keep_BN) else _order(self.keep_BN)
+        return self._order
+
 
 _WHY_PER_TOKEN = (
     ". The mask says per token whether it counts. A mask per pair of tokens, (N, N) or 4-D, cannot be applied: the "
     "N x N scores are never formed. Turn a padding mask of shape (batch, 1, 1, tokens) into mask[:, 0, 0] == 0 "
     "(additive) or mask[:, 0, 0] (bool)."
 )
+
+
+def _has_holes(keep_BN: Tensor) -> bool:
+    return bool((keep_BN[:, 1:] & ~keep_BN[:, :-1]).any())
+
+
+def _order(keep_BN: Tensor) -> Order:
+    tokens_BN = torch.argsort((~keep_BN).to(torch.int8), dim=1, stable=True)
+    return Order(tokens_BN, torch.argsort(tokens_BN, dim=1))
 
 
 def _check(keep_BN: Tensor) -> None:

@@ -93,6 +93,36 @@ def _relu_features(x: Tensor, features: Tensor) -> Tensor:
     return (x / x.shape[-1] ** 0.25 @ features.T).clamp(min=0) + 1e-3
 
 
+def linformer_attention(
+    q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, keys_GKL: Tensor, values_GKL: Tensor
+) -> Tensor:
+    """Wang et al. 2020, eq. 7; the n-th valid token of a row is projected by the n-th columns."""
+    keys, values = (x.double().expand(q.shape[1], -1, -1) for x in (keys_GKL, values_GKL))
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor, head: int) -> Tensor:
+        n = len(qs)
+        return softmax_matrix(qs, keys[head, :, :n] @ ks) @ (values[head, :, :n] @ vs)
+
+    return _per_row(attend, q, k, v, keep_BN, with_heads=True)
+
+
+def piecewise_attention(
+    q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, keys_HSD: Tensor, values_HSD: Tensor
+) -> Tensor:
+    """Softmax attention to weighted sums of S valid tokens that follow each other, the last one of what is left."""
+    stride = keys_HSD.shape[1]
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor, head: int) -> Tensor:
+        pieces = [slice(start, start + stride) for start in range(0, len(ks), stride)]
+        keys, values = (
+            torch.stack([(x[piece] * weight.double()[head, : len(x[piece])]).sum(0) for piece in pieces])
+            for x, weight in ((ks, keys_HSD), (vs, values_HSD))
+        )
+        return softmax_matrix(qs, keys) @ values
+
+    return _per_row(attend, q, k, v, keep_BN, with_heads=True)
+
+
 def nystrom_attention(
     q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, num_landmarks: int, iterations: int | None = 6
 ) -> Tensor:
@@ -167,7 +197,7 @@ def depthwise_convolution(v: Tensor, weight_H1K1: Tensor, keep_BN: Tensor | None
     return torch.where(keep_B1N1, out, 0.0)
 
 
-def _per_row(attend, q, k, v, keep_BN):  # type: ignore[no-untyped-def]
+def _per_row(attend, q, k, v, keep_BN, with_heads=False):  # type: ignore[no-untyped-def]
     q, k, v = q.double(), k.double(), v.double()
     rows = []
     for b in range(q.shape[0]):
@@ -176,7 +206,8 @@ def _per_row(attend, q, k, v, keep_BN):  # type: ignore[no-untyped-def]
         for h in range(q.shape[1]):
             out = torch.zeros_like(q[b, h])
             if valid.any():
-                out = out.index_put((valid.nonzero()[:, 0],), attend(q[b, h][valid], k[b, h][valid], v[b, h][valid]))
+                own = (q[b, h][valid], k[b, h][valid], v[b, h][valid], *([h] if with_heads else []))
+                out = out.index_put((valid.nonzero()[:, 0],), attend(*own))
             heads.append(out)
         rows.append(torch.stack(heads))
     return torch.stack(rows)

@@ -18,17 +18,27 @@ def attention_class(config: type[AttentionConfig]) -> type[Attention]:
     return found
 
 
-def create_attention(name: str | AttentionConfig, *, num_heads: int, head_dim: int, **parameters: object) -> Attention:
+def create_attention(
+    name: str | AttentionConfig,
+    *,
+    num_heads: int,
+    head_dim: int,
+    max_length: int | None = None,
+    **parameters: object,
+) -> Attention:
     """An attention module by name, or from a validated config.
 
     Args:
         name: one of the names in `nystromformer.config.attention.ATTENTIONS`, or an AttentionConfig.
         num_heads: H.
         head_dim: D.
+        max_length: tokens of the longest input, for methods that learn something for each place (`needs.max_length`);
+            others take any length.
         parameters: the attention's own, such as `num_landmarks=64, conv_kernel_size=33`.
 
     Raises:
-        ValueError: an unknown name (lists the valid ones), unknown or impossible parameters.
+        ValueError: an unknown name (lists the valid ones), unknown or impossible parameters, or no `max_length` where
+            the method needs one.
 
     >>> attention = create_attention("nystrom", num_heads=12, head_dim=64, num_landmarks=64, conv_kernel_size=33)
     """
@@ -39,4 +49,11 @@ def create_attention(name: str | AttentionConfig, *, num_heads: int, head_dim: i
     else:
         config = attention_config(name, **parameters)
     build = attention_class(type(config))
-    return build(num_heads=num_heads, head_dim=head_dim, **config.model_dump(exclude={"name"}))
+    given = config.model_dump(exclude={"name"})
+    if build.needs.max_length:
+        if max_length is None:
+            raise ValueError(
+                f"{config.name} learns something for each place: expected max_length, tokens of the longest"
+            )
+        given["max_length"] = max_length
+    return build(num_heads=num_heads, head_dim=head_dim, **given)

@@ -10,13 +10,15 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
     projections = 3 * (out * inner + inner) + inner * out + out
     feed_forward = out * hidden + hidden + hidden * out + out
     norms = 2 * 2 * out
-    own = sum(layer.num_weights(model.num_head, model.head_dim, model.max_seq_len) for layer in model.attentions)
+    sizes = model.num_head, model.head_dim, model.max_seq_len
+    own = sum(layer.num_weights(*sizes) for layer in model.attentions)
+    shared = sum(attention.num_shared_weights(*sizes) for attention in set(model.attentions))
     around = (out * width + out if width != out else 0) + 2 * out * (model.embedding_norm + (model.norm == "pre"))
     return {
         "word embeddings": model.vocab_size * width,
         "position embeddings": (model.max_seq_len + model.position_offset) * width,
         "sentence types": model.num_sen_type * width,
-        "layers": model.num_layers * (projections + feed_forward + norms) + own + around,
+        "layers": model.num_layers * (projections + feed_forward + norms) + own + shared + around,
     }
 
 

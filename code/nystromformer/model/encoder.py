@@ -3,11 +3,13 @@
 Shapes: B batch, N tokens, K of their positions, E width.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
-from nystromformer.attention import AttentionMask
-from nystromformer.config import ModelConfig
+from nystromformer.attention import Attention, AttentionMask
+from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.embeddings import Embeddings
 from nystromformer.model.layers import Layer
 
@@ -22,6 +24,7 @@ class Encoder(nn.Module):
         self.pooling = config.pooling
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, attention) for attention in config.attentions)
+        _share(self.layers, config.attentions)
         self.final_norm = (
             nn.LayerNorm(config.transformer_dim, config.layer_norm_eps) if config.norm == "pre" else nn.Identity()
         )
@@ -66,6 +69,14 @@ class Encoder(nn.Module):
         keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
         total_BE = torch.where(keep_BN[:, :, None], hidden_BNE, 0.0).sum(1)
         return total_BE / keep_BN.sum(1, keepdim=True).clamp(min=1)
+
+
+def _share(layers: Iterable[nn.Module], attentions: Iterable[AttentionConfig]) -> None:
+    """Let layers of one attention have the parameters in common that the method shares."""
+    first: dict[AttentionConfig, Attention] = {}
+    for layer, config in zip(layers, attentions, strict=True):
+        assert isinstance(layer, Layer)
+        layer.attention.core.share(first.setdefault(config, layer.attention.core))
 
 
 def initialize(module: nn.Module) -> None:

@@ -22,7 +22,9 @@ class SelfAttention(nn.Module):
         super().__init__()
         width, inner = config.transformer_dim, config.num_head * config.head_dim
         self.num_heads = config.num_head
-        self.core = create_attention(attention, num_heads=config.num_head, head_dim=config.head_dim)
+        self.core = create_attention(
+            attention, num_heads=config.num_head, head_dim=config.head_dim, max_length=config.max_seq_len
+        )
         self.query = nn.Linear(width, inner)
         self.key = None if self.core.needs.shared_query_key else nn.Linear(width, inner)
         self.value = nn.Linear(width, inner)

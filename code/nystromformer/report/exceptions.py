@@ -16,7 +16,7 @@ def exceptions_table() -> str:
     rows = []
     for name, config in ATTENTIONS.items():
         for settings in ({}, *config.exceptional):
-            module = create_attention(name, num_heads=1, head_dim=1, **settings)
+            module = create_attention(name, num_heads=1, head_dim=1, max_length=1, **settings)
             kept = ["yes" if getattr(module.holds, each) else "no" for each in properties]
             needed = [field.name.replace("_", " ") for field in fields(Needs) if getattr(module.needs, field.name)]
             said = (key if value is True else f"{key}={json.dumps(value)}" for key, value in settings.items())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from attention_cases import CASES
 from small import CPU, ROOT, small_config, small_data, write_dataset, write_experiment
 
 from nystromformer import resources
@@ -22,12 +23,18 @@ from nystromformer.tasks.finetuning.start import finetuning_config
 from nystromformer.training import Group
 
 SHIPPED = sorted(ROOT.glob("*/config.json"))
+ALONE = {"model__num_landmarks": None, "model__conv_kernel_size": None}
 VARIANTS: list[dict[str, Any]] = [
     {},
     {"model__embedding_dim": 24},
     {"model__norm": "pre", "model__embedding_norm": False, "model__position_offset": 0},
     {"model__attn_type": ["softmax", {"name": "nystrom", "conv_kernel_size": 3}]},
     {"model__conv_kernel_size": None, "model__num_sen_type": 5},
+    {
+        "model__attn_type": {"name": "linformer", "projected_length": 5, "sharing": "model"},
+        "model__num_landmarks": None,
+    },
+    *({"model__attn_type": {"name": case.name, **case.parameters}} | ALONE for case in CASES),
 ]
 
 

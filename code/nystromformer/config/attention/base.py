@@ -82,6 +82,10 @@ class AttentionConfig(BaseModel):
         """Numbers that a layer's attention learns beside the projections of queries, keys and values."""
         return num_heads * (self.conv_kernel_size or 0)
 
+    def num_shared_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
+        """Numbers that all layers with this attention learn together."""
+        return 0
+
     @abstractmethod
     def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
         """What the attention itself computes for a row of so many tokens, the convolution excluded."""

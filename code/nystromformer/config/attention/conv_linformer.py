@@ -1,0 +1,35 @@
+"""Linformer with a convolution in the place of its projections."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ..ranges import MOST
+from .base import Arithmetic, AttentionConfig, products
+
+
+class ConvLinformerConfig(AttentionConfig):
+    """Softmax attention to weighted sums of `stride` tokens that follow each other."""
+
+    name: Literal["conv_linformer"] = Field(
+        default="conv_linformer",
+        description="Softmax attention to sums of tokens that follow each other, with learned weights: Linformer with "
+        "a strided convolution in the place of its projections, for any length.",
+    )
+    stride: Annotated[int, Field(ge=1, le=MOST)] = Field(
+        default=4, description="Tokens that are put together to one key and value."
+    )
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        if self.stride <= max_seq_len:
+            return []
+        text = f"expected at most max_seq_len = {max_seq_len}, found {self.stride}"
+        return [("stride", text)]
+
+    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
+        return super().num_weights(num_heads, head_dim, max_seq_len) + 2 * num_heads * self.stride * head_dim
+
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """The sums of keys and values, Q K̃ᵀ and its product with Ṽ."""
+        pieces = -(-length // self.stride)
+        return products(4.0 * length * head_dim * num_heads * (1 + pieces))

@@ -1,0 +1,50 @@
+"""Linformer."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ..ranges import MOST
+from .base import Arithmetic, AttentionConfig, products
+
+
+class LinformerConfig(AttentionConfig):
+    """Linformer (Wang et al. 2020), linear in the length, up to a length that is learned."""
+
+    name: Literal["linformer"] = Field(
+        default="linformer",
+        description="Linformer: keys and values projected along the length, which is learned up to max_seq_len (Wang "
+        "et al. 2020).",
+    )
+    projected_length: Annotated[int, Field(ge=1, le=MOST)] = Field(
+        default=256, description="Keys and values that remain of a row's; k in the paper."
+    )
+    sharing: Literal["head", "layer", "model"] = Field(
+        default="head",
+        description="Whose projections are one. head: each head has its own; layer: those of a layer's heads; model: "
+        "those of all heads of all layers.",
+    )
+    share_keys_and_values: bool = Field(
+        default=False, description="Whether keys and values have one projection between them."
+    )
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        if self.projected_length <= max_seq_len:
+            return []
+        text = f"expected at most max_seq_len = {max_seq_len}, found {self.projected_length}: nothing would be saved"
+        return [("projected_length", text)]
+
+    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
+        own = 0 if self.sharing == "model" else self._projections(num_heads, max_seq_len)
+        return super().num_weights(num_heads, head_dim, max_seq_len) + own
+
+    def num_shared_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
+        return self._projections(num_heads, max_seq_len) if self.sharing == "model" else 0
+
+    def _projections(self, num_heads: int, max_seq_len: int) -> int:
+        heads, kinds = num_heads if self.sharing == "head" else 1, 1 if self.share_keys_and_values else 2
+        return heads * kinds * self.projected_length * max_seq_len
+
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """Projections of keys and values, Q K̃ᵀ and its product with Ṽ."""
+        return products(8.0 * length * self.projected_length * head_dim * num_heads)
