@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from nystromformer.machine import machine_facts
+
 logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +43,11 @@ RATES = "3e-4,1e-3"
 SEEDS = "0,1,2"
 LANDMARKS = (8, 16, 32, 64, 128)
 LENGTHS = (512, 1024, 2048)
+REHEARSAL = (
+    "--set pretraining_setting.batches_per_epoch=2 --set pretraining_setting.validate_batches_per_epoch=1",
+    "--epoch 1 --train_rows 32",
+)
+"""Flags that let all stages be over in minutes: what they reach means nothing."""
 LONG = "--min_tokens 513 --train_rows 1000 --validation 0.22 --epoch 3 --batch_size 4"
 
 
@@ -105,9 +112,10 @@ class Runner:
 class Stages:
     """The stages, in the order in which they build on each other."""
 
-    def __init__(self, data: Path, out: Path, run: Runner) -> None:
+    def __init__(self, data: Path, out: Path, run: Runner, rehearse: bool) -> None:
         self.data, self.out, self.run = data, out, run
         self.rows = out / "rows"
+        self.fewer_steps, self.fewer_rows = REHEARSAL if rehearse else ("", "")
 
     def rows_of_text(self) -> None:
         """All of Wikipedia and the books, a tokenizer of 8,192 tokens, and rows of 512."""
@@ -140,7 +148,7 @@ class Stages:
         shutil.copyfile(ROOT / kind / "config.json", folder / "config.json")
         settings = f"--set pretraining_setting.epoch={epochs} --set pretraining_setting.seed={seed}"
         place = ("--model", folder, "--dataset", self.rows)
-        return job(f"pretrain-{folder.parent.name}-{kind}", "code/run_pretrain.py", *place, settings)
+        return job(f"pretrain-{folder.parent.name}-{kind}", "code/run_pretrain.py", *place, settings, self.fewer_steps)
 
     def _validation(self, kind: str, seed: int) -> Job:
         folder = self._folder(kind, seed)
@@ -185,6 +193,15 @@ class Stages:
             )
         ])  # fmt: skip
 
+    def swap(self) -> None:
+        """Softmax encoders of the stage landmarks, tested with Nyström attention in softmax's place."""
+        folders = [self.out / "landmarks" / f"softmax-tiny-{end}" for end in ("conv", "noconv")]
+        self.run([
+            job(f"swap-{folder.name}", "results/tiny/swap.py", folder, "--imdb", self.data / "imdb",
+                "--out", self.out / f"swap-{folder.name}.json")
+            for folder in folders
+        ])  # fmt: skip
+
     def lengths(self) -> None:
         """The four on long reviews, of which rows of 512, 1024 and 2048 tokens hold more and more."""
         self.run([
@@ -203,7 +220,8 @@ class Stages:
         rate = self._best_rate(kind, "SST-2")
         self.run([
             job("more-SST-2", "code/run_glue.py", *place,
-                f"--lr {rate} --seed {SEEDS} --checkpoint {epochs - 1} --set model.pooling=mean --discard_weights")
+                f"--lr {rate} --seed {SEEDS} --checkpoint {epochs - 1} --set model.pooling=mean --discard_weights",
+                self.fewer_rows)
         ])  # fmt: skip
 
     def _glue(self, kind: str, task: str, use: str, glue: Path, rate: str, seeds: str, *more: str) -> Job:
@@ -217,7 +235,7 @@ class Stages:
     def _finetuning(self, name: str, script: str, kind: str, use: str, *parts: object) -> Job:
         *flags, rate, seeds, more = parts
         assert isinstance(more, tuple)
-        common = f"--lr {rate} --seed {seeds} --checkpoint {EPOCH} --set model.pooling=mean"
+        common = f"--lr {rate} --seed {seeds} --checkpoint {EPOCH} --set model.pooling=mean {self.fewer_rows}"
         return job(name, script, "--model", self._started(kind, use), *flags, common, *more)
 
     def _started(self, kind: str, use: str) -> Path:
@@ -252,7 +270,7 @@ def hold_out(source: Path, target: Path, count: int) -> None:
         (target / name).write_bytes(b"".join(line + b"\n" for line in [header, *part]))
 
 
-STAGES = ("rows_of_text", "pretrain", "tune", "finetune", "landmarks", "lengths", "seeds", "more")
+STAGES = ("rows_of_text", "pretrain", "tune", "finetune", "landmarks", "swap", "lengths", "seeds", "more")
 
 
 def main() -> None:
@@ -261,13 +279,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with wiki, bookcorpus, glue and imdb")
     parser.add_argument("--out", type=Path, default=Path("runs/tiny"), help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once; default: %(default)s")
+    parser.add_argument("--rehearse", action="store_true", help="a few steps of everything, in minutes")
     flags = parser.parse_args()
     for stage in flags.stages:
         if stage not in STAGES:
             parser.error(f"{stage}: expected one of {', '.join(STAGES)}")
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
-    stages = Stages(flags.data.resolve(), flags.out.resolve(), Runner(flags.out.resolve(), flags.jobs))
+    stages = Stages(flags.data.resolve(), flags.out.resolve(), Runner(flags.out.resolve(), flags.jobs), flags.rehearse)
     for stage in flags.stages or STAGES:
+        flags.out.mkdir(parents=True, exist_ok=True)
+        with (flags.out / "stages.jsonl").open("a") as file:
+            file.write(json.dumps({"stage": stage, **machine_facts()}) + "\n")
         getattr(stages, stage)()
 
 

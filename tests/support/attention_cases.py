@@ -10,6 +10,7 @@ from torch import Tensor
 from nystromformer.attention import Attention, NystromAttention, create_attention, reference
 from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
+from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.performer import PerformerAttention
 
 HEADS, DIM = 2, 8
@@ -67,6 +68,17 @@ def _piecewise(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor 
     return reference.piecewise_attention(q, k, v, keep, **weights)
 
 
+def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, LocalAttention)
+    size, neighbours = module.block_size, module.neighbours
+
+    def allowed(count: int, head: int) -> Tensor:
+        blocks = torch.arange(count) // size
+        return (blocks[:, None] - blocks).abs() <= neighbours
+
+    return reference.pattern_attention(q, k, v, keep, allowed=allowed)
+
+
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
@@ -92,6 +104,9 @@ CASES = [
     ),
     Case("conv_linformer", "conv_linformer", _piecewise, {"stride": 4}),
     Case("conv_linformer+conv", "conv_linformer", _piecewise, {"stride": 5, "conv_kernel_size": 3}),
+    Case("local", "local", _local, {"block_size": 6}),
+    Case("local+conv", "local", _local, {"block_size": 5, "conv_kernel_size": 3}),
+    Case("local-alone", "local", _local, {"block_size": 8, "neighbours": 0}),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),

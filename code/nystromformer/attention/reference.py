@@ -4,6 +4,7 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim, K taps.
 Differentiable, so that gradients have an oracle too.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -44,6 +45,22 @@ def segment_means(x: Tensor, num_landmarks: int) -> Tensor:
 def softmax_attention(q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None) -> Tensor:
     """Eq. 2 among the valid tokens of each row: (B, H, N, D) -> (B, H, N, D), zero elsewhere."""
     return _per_row(lambda qs, ks, vs: softmax_matrix(qs, ks) @ vs, q, k, v, keep_BN)
+
+
+def pattern_attention(
+    q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, allowed: Callable[[int, int], Tensor]
+) -> Tensor:
+    """Eq. 2 over some of the valid tokens of each row.
+
+    Args:
+        allowed: from the number of valid tokens n and the head, which tokens each attends to: (n, n) bool.
+    """
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor, head: int) -> Tensor:
+        scores = qs @ ks.T / qs.shape[-1] ** 0.5
+        return torch.softmax(scores.masked_fill(~allowed(len(qs), head), float("-inf")), dim=-1) @ vs
+
+    return _per_row(attend, q, k, v, keep_BN, with_heads=True)
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None) -> Tensor:

@@ -1,0 +1,178 @@
+"""Gathers what run.py has reached into this folder: tables, data and pictures.
+
+`python results/tiny/collect.py [--runs runs/tiny]`: what is not there yet is named and left out.
+"""
+
+import argparse
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from nystromformer.files import write_figure, write_json
+from nystromformer.report.curves import draw_curves, read_run
+from nystromformer.report.finetuning import FinetunedModel, Repeats, collect
+from nystromformer.report.table2 import write_table2
+from nystromformer.tasks.finetuning.spread import Spread, mark, rows_behind
+
+HERE = Path(__file__).resolve().parent
+KINDS = ("nystrom-tiny-conv", "softmax-tiny-conv", "nystrom-tiny-noconv", "softmax-tiny-noconv")
+PAIRS = (
+    ("nystrom-tiny-conv", "softmax-tiny-conv"),
+    ("nystrom-tiny-noconv", "softmax-tiny-noconv"),
+    ("nystrom-tiny-conv", "nystrom-tiny-noconv"),
+    ("softmax-tiny-conv", "softmax-tiny-noconv"),
+)
+"""What differs in one thing: the attention, or the convolution."""
+
+logger = logging.getLogger(__name__)
+
+
+def pretraining(runs: Path) -> None:
+    """`pretraining.json` and, of the first seed, `curves.png`."""
+    rows = []
+    for folder in sorted(runs.glob("seed*/*")):
+        scores = folder / "model" / "validation.json"
+        if not scores.is_file():
+            logger.info("%s: not scored yet", folder)
+            continue
+        data = json.loads(scores.read_text())
+        (last,) = data["scores"]
+        rows.append({"kind": folder.name, "seed": int(folder.parent.name.removeprefix("seed")), **last} | {
+            key: data[key] for key in ("rows", "masked_tokens", "baselines")
+        })  # fmt: skip
+    write_json(HERE / "pretraining.json", {"began": began(runs), "rows": rows})
+    first = [runs / "seed0" / kind for kind in KINDS if (runs / "seed0" / kind / "model" / "log.jsonl").is_file()]
+    if first:
+        draw_curves([read_run(folder) for folder in first], HERE / "curves.png")
+
+
+def tables(runs: Path) -> None:
+    """`finetune.md` and the like, each with its `.json`."""
+    for name in ("tune", "finetune", "landmarks", "lengths", "more"):
+        folders = [folder for folder in sorted((runs / name).glob("*")) if any(folder.glob("model/*/**/result.json"))]
+        if not folders:
+            logger.info("%s: nothing finished yet", name)
+            continue
+        write_table2(folders, HERE / f"{name}.md")
+
+
+def differences(runs: Path) -> None:
+    """`differences.json`: of each pair that differs in one thing, by how much the first is better, and whether that is
+    more than noise by the rule of `spread.MARKS`.
+    """
+    folders = [runs / "finetune" / kind for kind in KINDS]
+    if not all(any(folder.glob("model/*/**/result.json")) for folder in folders):
+        logger.info("differences: not all kinds are fine-tuned yet")
+        return
+    models = {model.name: model for model in collect(folders).models}
+    rows = [
+        {"first": first, "second": second, "task": task, **difference}
+        for first, second in PAIRS
+        for task in sorted(models[first].tasks.keys() & models[second].tasks.keys())
+        for difference in _compared(models[first], models[second], task)
+    ]
+    write_json(HERE / "differences.json", rows)
+
+
+def _compared(first: FinetunedModel, second: FinetunedModel, task: str) -> list[dict[str, Any]]:
+    a, b = first.tasks[task], second.tasks[task]
+    return [
+        {
+            "metric": name,
+            "points": round(100 * (a.shown[name].mean - b.shown[name].mean), 2),
+            "within_noise": mark(name, a.shown[name], [b.shown[name]], _rows(a, name)) == "≈",
+        }
+        for name in a.shown
+        if name in b.shown
+    ]
+
+
+def _rows(runs: Repeats, name: str) -> int:
+    return sum(runs.on_test[0].test_rows.values()) if runs.on_test else rows_behind(name, runs.first.rows)
+
+
+def landmarks(runs: Path) -> None:
+    """`landmarks.json` and `landmarks.png`: test accuracy of encoders that were trained with so many landmarks, and of
+    softmax ones tested with them.
+    """
+    rows: list[dict[str, Any]] = []
+    for folder in sorted((runs / "landmarks").glob("*")):
+        if not any(folder.glob("model/imdb*/*/result.json")):
+            continue
+        for model in collect([folder]).models:
+            for runs_of in model.tasks.values():
+                attention = runs_of.first.attention[0]
+                for result in runs_of.on_test:
+                    rows.append({
+                        "kind": folder.name,
+                        "landmarks": attention.get("num_landmarks"),
+                        "trained": True,
+                        "seed": result.run.seed,
+                        "accuracy": result.test_metrics["accuracy"],
+                        "rows": sum(result.test_rows.values()),
+                        "exact_share": result.exact_share["validation"],
+                        "learning_rate": result.run.learning_rate,
+                    })  # fmt: skip
+    for path in sorted(runs.glob("swap-*.json")):
+        rows += [
+            {"kind": row["experiment"], "trained": False} | {key: row[key] for key in row if key != "experiment"}
+            for row in json.loads(path.read_text())
+            if row["landmarks"] is not None
+        ]
+    if not rows:
+        logger.info("landmarks: nothing finished yet")
+        return
+    write_json(HERE / "landmarks.json", rows)
+    _draw_landmarks(rows, HERE / "landmarks.png")
+
+
+def _draw_landmarks(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    figure = Figure(figsize=(8.4, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, end in zip(axes, ("conv", "noconv"), strict=True):
+        for kind, trained, colour, label in (
+            (f"nystrom-tiny-{end}", True, "C0", "Nyström, trained so"),
+            (f"softmax-tiny-{end}", False, "C1", "softmax, tested with Nyström"),
+        ):
+            own = [row for row in rows if (row["kind"], row["trained"]) == (kind, trained) and row["landmarks"]]
+            counts = sorted({row["landmarks"] for row in own})
+            spreads = {n: Spread.of([row["accuracy"] for row in own if row["landmarks"] == n]) for n in counts}
+            means = [100 * spread.mean for spread in spreads.values()]
+            deviations = [100 * (spread.deviation or 0) for spread in spreads.values()]
+            axis.errorbar(list(spreads), means, deviations, marker="o", capsize=3, color=colour, label=label)
+        exact = [r["accuracy"] for r in rows if r["kind"] == f"softmax-tiny-{end}" and r["landmarks"] is None]
+        if exact:
+            axis.axhline(100 * Spread.of(exact).mean, color="C1", linestyle=":", label="softmax")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks([8, 16, 32, 64, 128], ["8", "16", "32", "64", "128"])
+        axis.set(xlabel="landmarks", title="with the convolution" if end == "conv" else "without")
+        axis.grid(alpha=0.2)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("IMDB reviews right, %")
+    axes[0].legend(fontsize=8, frameon=False)
+    write_figure(path, figure, dpi=120)
+
+
+def began(runs: Path) -> list[dict[str, Any]]:
+    """When, where and by which commit each stage was begun or gone on with."""
+    path = runs / "stages.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/tiny"))
+    runs = parser.parse_args().runs
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    for stage in (pretraining, tables, differences, landmarks):
+        stage(runs)
+
+
+if __name__ == "__main__":
+    main()
