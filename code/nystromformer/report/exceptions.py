@@ -1,7 +1,11 @@
-"""The table of docs/library.md, which attention keeps what, made from what the modules declare."""
+"""The table of docs/library.md, which attention keeps what, made from what the modules declare.
+
+`python -m nystromformer.report.exceptions` writes it there.
+"""
 
 import json
 from dataclasses import fields
+from pathlib import Path
 
 from nystromformer.attention import Holds, Needs, create_attention
 from nystromformer.config import ATTENTIONS
@@ -22,3 +26,17 @@ def exceptions_table() -> str:
             said = (key if value is True else f"{key}={json.dumps(value)}" for key, value in settings.items())
             rows.append([f"`{', '.join([name, *said])}`", *kept, ", ".join(needed) or "-"])
     return markdown(["attention", *(name.replace("_", " ") for name in properties), "needs"], rows)
+
+
+def with_table(text: str) -> str:
+    """A document with the table in the place of the one that it has."""
+    heading = exceptions_table().splitlines()[0]
+    lines = text.splitlines()
+    first = lines.index(heading)
+    behind = next(n for n, line in enumerate([*lines[first:], ""], start=first) if not line.startswith("|"))
+    return "\n".join([*lines[:first], *exceptions_table().splitlines(), *lines[behind:]]) + "\n"
+
+
+if __name__ == "__main__":
+    page = Path(__file__).resolve().parents[3] / "docs" / "library.md"
+    page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
