@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,27 +17,37 @@ from nystromformer.config import ATTENTIONS
 LENGTHS = [1, 2, 7, 8, 9, 24, 63, 100]
 HUGE = 1e30
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+CORE = ("nystrom", "softmax")
+"""Attentions of which every case is quick; of the others one is, and the rest runs in `make test-all`."""
+QUICK = {case.id for case in reversed({case.name: case for case in reversed(CASES)}.values())}
+
+
+def parameter(case: Case) -> Any:
+    is_quick = case.name in CORE or case.id in QUICK
+    return pytest.param(case, id=case.id, marks=[] if is_quick else pytest.mark.slow)
+
+
+every_case = pytest.mark.parametrize("case", [parameter(case) for case in CASES])
 
 
 def holding(name: str, *without: str) -> pytest.MarkDecorator:
     cases = [case for case in CASES if getattr(case.build().holds, name) and case.id not in without]
-    return pytest.mark.parametrize("case", cases, ids=lambda case: case.id)
+    return pytest.mark.parametrize("case", [parameter(case) for case in cases])
 
 
 def tracing(name: str, *without: str) -> pytest.MarkDecorator:
-    """Cases with and without a mask. Tracing takes long: all are slow but a masked one of each attention, with a
+    """Cases with and without a mask. Tracing takes long: all are slow but a masked one of the core attentions, with a
     convolution where it has such a case."""
     cases = [case for case in CASES if getattr(case.build().holds, name) and case.id not in without]
     with_convolution_last = sorted(cases, key=lambda case: "conv_kernel_size" in case.parameters)
-    quick = {case.name: case for case in with_convolution_last}
+    quick = {case.name: case for case in with_convolution_last if case.name in CORE}
     return pytest.mark.parametrize(
         ("case", "masked"),
         [
             pytest.param(
                 *(case, masked),
                 id=f"{'masked' if masked else 'unmasked'}-{case.id}",
-                marks=[] if masked and case is quick[case.name] else pytest.mark.slow,
+                marks=[] if masked and case is quick.get(case.name) else pytest.mark.slow,
             )
             for case in cases
             for masked in (False, True)
