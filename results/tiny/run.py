@@ -44,7 +44,7 @@ SEEDS = "0,1,2"
 LANDMARKS = (8, 16, 32, 64, 128)
 LENGTHS = (512, 1024, 2048)
 REHEARSAL = (
-    "--set pretraining_setting.batches_per_epoch=2 --set pretraining_setting.validate_batches_per_epoch=1",
+    "--set pretraining_setting.batches_per_epoch=2 --set pretraining_setting.batches_per_report=1",
     "--epoch 1 --train_rows 32",
 )
 """Flags that let all stages be over in minutes: what they reach means nothing."""
