@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nystromformer.attention import Holds, Needs, create_attention
 from nystromformer.config import ATTENTIONS
+from nystromformer.files import write_text
 from nystromformer.tables import markdown
 
 
@@ -39,4 +40,4 @@ def with_table(text: str) -> str:
 
 if __name__ == "__main__":
     page = Path(__file__).resolve().parents[3] / "docs" / "library.md"
-    page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
+    write_text(page, with_table(page.read_text(encoding="utf-8")))
