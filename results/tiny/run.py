@@ -187,7 +187,7 @@ class Stages:
             self._imdb(kind, "landmarks", flags, self._best_rate(kind, "imdb"), SEEDS, more, name=name)
             for end in ("conv", "noconv")
             for kind, more, name in (
-                (f"softmax-tiny-{end}", "", ""),
+                (f"softmax-tiny-{end}", "--baselines", ""),
                 *((f"nystrom-tiny-{end}", f"--set model.num_landmarks={count} --discard_weights", f"-{count}")
                   for count in LANDMARKS),
             )
@@ -206,7 +206,7 @@ class Stages:
         """The four on long reviews, of which rows of 512, 1024 and 2048 tokens hold more and more."""
         self.run([
             self._imdb(kind, "lengths", f"{LONG} --length {length}", self._best_rate(kind, "imdb"), "0",
-                       "--discard_weights --predict last", name=f"-{length}")
+                       "--discard_weights --predict last --baselines", name=f"-{length}")
             for length in LENGTHS
             for kind in KINDS
         ])  # fmt: skip
