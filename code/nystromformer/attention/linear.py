@@ -1,6 +1,6 @@
 """Linear attention (Katharopoulos et al., "Transformers are RNNs", ICML 2020): a kernel in the exponential's place.
 
-Shapes: B batch, H heads, N tokens, D head dim.
+Shapes: B batch, H heads, N tokens, D head dim, F features.
 """
 
 import torch
@@ -25,8 +25,13 @@ class LinearAttention(Attention):
             if mask is not None:
                 # φ(0) is 1: a masked key has a weight unless it is taken away.
                 keys_BHND = keys_BHND * mask.multiplier(dtype)
-            values_BHDD = keys_BHND.mT @ v.to(dtype)
-            sums_BHD1 = keys_BHND.sum(2).unsqueeze(-1)
-            # Zero where a row has no valid token, or where every feature has underflown.
-            total_BHN1 = (queries_BHND @ sums_BHD1).clamp_min(torch.finfo(dtype).tiny)
-            return (queries_BHND @ values_BHDD / total_BHN1).to(q.dtype)
+            return kernelised(queries_BHND, keys_BHND, v.to(dtype)).to(q.dtype)
+
+
+def kernelised(queries_BHNF: Tensor, keys_BHNF: Tensor, v_BHND: Tensor) -> Tensor:
+    """φ(Q) (φ(K)ᵀ V) / φ(Q) (φ(K)ᵀ 1) of F positive features, evaluated right to left; (B, H, N, D)."""
+    values_BHFD = keys_BHNF.mT @ v_BHND
+    sums_BHF1 = keys_BHNF.sum(2).unsqueeze(-1)
+    # Zero where a row has no valid token, or where every feature has underflown.
+    total_BHN1 = (queries_BHNF @ sums_BHF1).clamp_min(torch.finfo(v_BHND.dtype).tiny)
+    return queries_BHNF @ values_BHFD / total_BHN1

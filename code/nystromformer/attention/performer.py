@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.attention.base import Attention, Needs
+from nystromformer.attention.linear import kernelised
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of, own_seed
 
@@ -74,10 +75,7 @@ class PerformerAttention(Attention):
         dtype = q.dtype if q.dtype == torch.float64 else torch.float32
         with torch.autocast(q.device.type, enabled=False):
             queries_BHNM, keys_BHNM = self._features(q.to(dtype), k.to(dtype), mask)
-            values_BHMD = keys_BHNM.mT @ v.to(dtype)
-            sums_BHM1 = keys_BHNM.sum(2).unsqueeze(-1)
-            total_BHN1 = (queries_BHNM @ sums_BHM1).clamp_min(torch.finfo(dtype).tiny)
-            return (queries_BHNM @ values_BHMD / total_BHN1).to(q.dtype)
+            return kernelised(queries_BHNM, keys_BHNM, v.to(dtype)).to(q.dtype)
 
     def _features(self, q: Tensor, k: Tensor, mask: AttentionMask | None) -> tuple[Tensor, Tensor]:
         """Of queries and keys, up to one positive factor for each query and one for all keys of a row and head, which
