@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,8 +82,13 @@ def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | No
 
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
+    rules = {
+        "segment_means": reference.segment_means,
+        "strided": reference.strided_tokens,
+        "kmeans": partial(reference.lloyd_centres, iterations=module.kmeans_iterations or 3),
+    }
     sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
-    return reference.nystrom_attention(q, k, v, keep, **sizes)
+    return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rules[module.landmarks])
 
 
 CASES = [
@@ -109,6 +115,9 @@ CASES = [
     Case("local-alone", "local", _local, {"block_size": 8, "neighbours": 0}),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
+    Case("nystrom-strided", "nystrom", _nystrom, {"num_landmarks": 8, "landmarks": "strided"}),
+    Case("nystrom-kmeans", "nystrom", _nystrom, {"num_landmarks": 8, "landmarks": "kmeans", "conv_kernel_size": 3}),
+    Case("nystrom-1-kmeans", "nystrom", _nystrom, {"num_landmarks": 7, "landmarks": "kmeans", "kmeans_iterations": 1}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),
 ]
 
