@@ -12,6 +12,7 @@ from nystromformer.attention import Attention, NystromAttention, create_attentio
 from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
+from nystromformer.attention.longformer import LongformerAttention
 from nystromformer.attention.performer import PerformerAttention
 
 HEADS, DIM = 2, 8
@@ -80,6 +81,13 @@ def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | No
     return reference.pattern_attention(q, k, v, keep, allowed=allowed)
 
 
+def _longformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, LongformerAttention)
+    steps = [module.dilation] * HEADS if isinstance(module.dilation, int) else module.dilation
+    sizes = {"window": module.window, "steps": steps, "num_first": module.num_global_tokens}
+    return reference.longformer_attention(q, k, v, keep, **sizes, changes_2HDD=module.global_changes_2HDD)
+
+
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     rules = {
@@ -113,6 +121,20 @@ CASES = [
     Case("local", "local", _local, {"block_size": 6}),
     Case("local+conv", "local", _local, {"block_size": 5, "conv_kernel_size": 3}),
     Case("local-alone", "local", _local, {"block_size": 8, "neighbours": 0}),
+    Case("longformer", "longformer", _longformer, {"window": 6, "num_global_tokens": 2}),
+    Case(
+        "longformer+conv",
+        "longformer",
+        _longformer,
+        {"window": 24, "global_projections": True, "conv_kernel_size": 3},
+    ),
+    Case(
+        "longformer-dilated",
+        "longformer",
+        _longformer,
+        {"window": 4, "dilation": [1, 3], "num_global_tokens": 3, "global_projections": True},
+    ),
+    Case("longformer-windows", "longformer", _longformer, {"window": 8, "dilation": 2, "num_global_tokens": 0}),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-strided", "nystrom", _nystrom, {"num_landmarks": 8, "landmarks": "strided"}),
