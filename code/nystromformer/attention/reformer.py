@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention.base import Attention, Holds, Needs, default_scale
 from nystromformer.attention.chunks import attend_in_chunks
+from nystromformer.attention.decisions import decided
 from nystromformer.attention.hashing import MOST_COLUMNS, buckets_of, chunk_count, chunks_of, sort_by_buckets
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of, own_seed
@@ -103,7 +104,9 @@ class ReformerAttention(Attention):
                 lengths_B = torch.full((B,), N, device=q.device) if mask is None else mask.lengths_B
                 chunks, _ = chunk_count(N, self.chunk_length)
                 own_B = None if mask is None else chunks_of(lengths_B, self.chunk_length)
-                buckets_RBNH = self._buckets(q.detach().to(dtype).transpose(1, 2), own_B, chunks)
+                queries_BNHD = q.detach().to(dtype).transpose(1, 2)
+                # Kept in 16 bits, which are enough for MOST_COLUMNS.
+                buckets_RBNH = decided(lambda: self._buckets(queries_BNHD, own_B, chunks).short()).long()
                 keep_BN = None if mask is None else mask.keep_BN
                 places = sort_by_buckets(buckets_RBNH, lengths_B, keep_BN, self.chunk_length, self.across_buckets)
             scale = default_scale(self.head_dim)

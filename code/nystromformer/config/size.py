@@ -24,10 +24,12 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
 
 
 def least_activations(model: ModelConfig, rows: int, length: int) -> int:
-    """Bytes that a training step holds for its backward pass at least: the input of every layer.
+    """Bytes that a training step holds for its backward pass at least: the input of every layer; of reversible ones,
+    whose input is two vectors a token, that of the last layer.
 
     Args:
         rows: that are computed at once, of `length` tokens each.
     """
     bytes_each = 4 if model.mixed_precision is False else 2
-    return model.num_layers * rows * length * model.transformer_dim * bytes_each
+    inputs = min(2, model.num_layers) if model.reversible else model.num_layers
+    return inputs * rows * length * model.transformer_dim * bytes_each
