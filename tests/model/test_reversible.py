@@ -128,19 +128,16 @@ def test_decisions_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize("reversible", [False, True])
-@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+@pytest.mark.parametrize(("chunk", "reversible"), [(1, False), (7, False), (7, True), (64, False), (1000, False)])
 def test_feed_forward_in_chunks_computes_the_same(chunk: int, reversible: bool) -> None:
-    if chunk == 1 and reversible:
-        pytest.skip("as without")
     found = []
     for each in (None, chunk):
         torch.manual_seed(0)
-        model = Encoder(config(reversible=reversible, feed_forward_chunk=each)).train()
+        model = Encoder(config(reversible=reversible, feed_forward_chunk=each)).double().train()
         out = model(tokens(), torch.arange(LENGTH) < torch.tensor([[LENGTH], [20]]))
-        found.append([out, *torch.autograd.grad(out.square().sum(), list(model.parameters()))])
+        found.append([out, *torch.autograd.grad(out[..., 0].sum(), list(model.parameters()))])
     for result, right in zip(*found, strict=True):
-        torch.testing.assert_close(result, right, rtol=1e-4, atol=1e-6 * max(1.0, right.abs().max().item()))
+        torch.testing.assert_close(result, right, rtol=1e-9, atol=1e-11)
 
 
 def test_of_chunks_no_hidden_layer_is_kept() -> None:

@@ -1,11 +1,12 @@
 """Softmax of chunks of sorted tokens over themselves and the chunk before, the rounds of hashing in one sum.
 
-Shapes: B batch, H heads, N tokens, D head dim, R rounds, S tokens of a chunk, W tokens that a chunk attends to (2S, or S
-where a row has but one chunk), T = X·P places of a round (see hashing.py), M = B·N·H vectors, J chunks of a piece.
+Shapes: B batch, H heads, N tokens, D head dim, R rounds, S tokens of a chunk, W tokens that a chunk attends to (2S, or
+S where a row has but one chunk), T = X·P places of a round (see hashing.py), C chunks of these, J chunks that attend, all
+or a piece of them, M = B·N·H vectors.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,7 +45,9 @@ def attend_in_chunks(q_BHND: Tensor, v_BHND: Tensor, places: Sorted, size: int, 
 
 
 class _Round:
-    """What one round forbids, by pieces: what stands in another bucket, does not count, or was met in an earlier round."""
+    """What stands where in one round, and what must not be attended to: what stands in another bucket, does not count,
+    or was met in an earlier round.
+    """
 
     def __init__(self, places: Sorted, number: int, size: int, before: int) -> None:
         self.vectors_T = places.vectors_RP[number]
@@ -93,8 +96,7 @@ def _plain(q_MD: Tensor, k_MD: Tensor, v_MD: Tensor, places: Sorted, size: int, 
     for number in range(len(places.codes_RP)):
         each = _Round(places, number, size, before)
         q_JSD, k_JWD, v_JWD = (
-            view(x[each.vectors_T])
-            for view, x in ((each.chunks, q_MD), (each.windows, k_MD), (each.windows, v_MD))
+            view(x[each.vectors_T]) for view, x in ((each.chunks, q_MD), (each.windows, k_MD), (each.windows, v_MD))
         )
         scores_JSW = (q_JSD @ k_JWD.mT).masked_fill(each.forbidden(), float("-inf"))
         itself_SW = torch.arange(size, device=q_MD.device)[:, None] + before * size == torch.arange(
@@ -114,31 +116,11 @@ class _Chunks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensor:
         places, (size, before) = Sorted(*rest[:-2]), rest[-2:]
-        out_MD, total_M1, most_M1 = None, None, None
-        for number in range(len(places.codes_RP)):
-            each = _Round(places, number, size, before)
-            q_TD, k_TD, v_TD = (x.index_select(0, each.vectors_T) for x in (q, k, v))
-            q_JSD, k_JWD, v_JWD = each.chunks(q_TD), each.windows(k_TD), each.windows(v_TD)
-            # Chunks that no query asks for stay as they are.
-            sum_TD, total_T1, most_T1 = torch.empty_like(q_TD), q_TD.new_empty(len(q_TD), 1), q_TD.new_empty(len(q_TD), 1)
-            sum_JSD, total_JS1, most_JS1 = (each.chunks(x) for x in (sum_TD, total_T1, most_T1))
-            for piece in _pieces(each, q_JSD):
-                scores_JSW = _scores(each, piece, q_JSD, k_JWD)
-                torch.amax(scores_JSW, -1, keepdim=True, out=most_JS1[piece])
-                weights_JSW = scores_JSW.sub_(most_JS1[piece]).exp_()
-                torch.sum(weights_JSW, -1, keepdim=True, out=total_JS1[piece])
-                torch.bmm(weights_JSW, v_JWD[piece], out=sum_JSD[piece])
-            chosen = [x.index_select(0, each.places_M) for x in (sum_TD, total_T1, most_T1)]
-            if out_MD is None:
-                out_MD, total_M1, most_M1 = chosen
-            else:
-                highest_M1 = torch.maximum(most_M1, chosen[2])
-                before_M1, now_M1 = (most_M1 - highest_M1).exp_(), (chosen[2] - highest_M1).exp_()
-                out_MD.mul_(before_M1).addcmul_(chosen[0], now_M1)
-                total_M1.mul_(before_M1).addcmul_(chosen[1], now_M1)
-                most_M1 = highest_M1
-        out_MD.div_(total_M1)
-        ctx.save_for_backward(q, k, v, out_MD, most_M1.add_(total_M1.log_()), *places)
+        sums = _sums(_Round(places, 0, size, before), q, k, v)
+        for number in range(1, len(places.codes_RP)):
+            sums = sums.plus(_sums(_Round(places, number, size, before), q, k, v))
+        out_MD = sums.values_MD.div_(sums.weights_M1)
+        ctx.save_for_backward(q, k, v, out_MD, sums.most_M1 + sums.weights_M1.log_(), *places)
         ctx.sizes = size, before
         return out_MD
 
@@ -155,6 +137,36 @@ class _Chunks(torch.autograd.Function):
                 of_round = _gradients(each, places, q, k, v, grad.contiguous(), mean_M1, sums_M1)
                 totals = [a.add_(b) for a, b in zip(totals, of_round, strict=True)] if totals else of_round
         return (*totals, *[None] * (len(rest) + 2))
+
+
+class _Sums(NamedTuple):
+    """What each token met: Σ exp(s − most)·v, Σ exp(s − most) and the greatest score."""
+
+    values_MD: Tensor
+    weights_M1: Tensor
+    most_M1: Tensor
+
+    def plus(self, other: "_Sums") -> "_Sums":
+        """In the place of both."""
+        most_M1 = torch.maximum(self.most_M1, other.most_M1)
+        own_M1, others_M1 = (x.most_M1.sub_(most_M1).exp_() for x in (self, other))
+        values_MD = self.values_MD.mul_(own_M1).addcmul_(other.values_MD, others_M1)
+        return _Sums(values_MD, self.weights_M1.mul_(own_M1).addcmul_(other.weights_M1, others_M1), most_M1)
+
+
+def _sums(each: _Round, q: Tensor, k: Tensor, v: Tensor) -> _Sums:
+    q_TD, k_TD, v_TD = (x.index_select(0, each.vectors_T) for x in (q, k, v))
+    q_JSD, k_JWD, v_JWD = each.chunks(q_TD), each.windows(k_TD), each.windows(v_TD)
+    # The places of copies stay unset, and are not taken.
+    values_TD, weights_T1, most_T1 = torch.empty_like(q_TD), *(q_TD.new_empty(len(q_TD), 1) for _ in range(2))
+    values_JSD, weights_JS1, most_JS1 = (each.chunks(x) for x in (values_TD, weights_T1, most_T1))
+    for piece in _pieces(each, q_JSD):
+        scores_JSW = _scores(each, piece, q_JSD, k_JWD)
+        torch.amax(scores_JSW, -1, keepdim=True, out=most_JS1[piece])
+        exponentials_JSW = scores_JSW.sub_(most_JS1[piece]).exp_()
+        torch.sum(exponentials_JSW, -1, keepdim=True, out=weights_JS1[piece])
+        torch.bmm(exponentials_JSW, v_JWD[piece], out=values_JSD[piece])
+    return _Sums(*(x.index_select(0, each.places_M) for x in (values_TD, weights_T1, most_T1)))
 
 
 def _gradients(

@@ -1,7 +1,7 @@
 """Decisions of an attention that a second computation from rounded input must not take anew.
 
-Where a token falls into one of two buckets, the last digit of a number may decide. Code that computes an attention
-twice, from input that it has only up to rounding, records what the first computation decided and gives it to the second.
+Into which of two buckets a token falls, the last digit of a number may decide. Code that computes an attention twice,
+the second time from input that it has up to rounding only, records what was decided and has it repeated.
 """
 
 import threading

@@ -14,6 +14,7 @@ from nystromformer.attention.decisions import decided
 from nystromformer.attention.hashing import MOST_COLUMNS, buckets_of, chunk_count, chunks_of, sort_by_buckets
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of, own_seed
+from nystromformer.config.attention.reformer import MOST_BUCKETS
 
 
 class ReformerAttention(Attention):
@@ -31,8 +32,8 @@ class ReformerAttention(Attention):
     The rotations are drawn from a seed of the module's own and the number of the training step, so that a run that goes
     on draws as one that never stopped; those in use are saved with the weights.
 
-    `torch.export` needs sizes that it can compute with, and the columns of rotations are chosen by the length: one
-    program for every length is not to be had.
+    `holds.export` is False: how many chunks, columns of rotations and hashes are computed is chosen by the length,
+    which one exported program for every length cannot do.
 
     Args:
         num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
@@ -66,8 +67,8 @@ class ReformerAttention(Attention):
             raise ValueError(f"num_hashes must be from 1 to 8, found {num_hashes}")
         if chunk_length < 1:
             raise ValueError(f"chunk_length must be at least 1, found {chunk_length}")
-        if num_buckets is not None and (num_buckets < 2 or num_buckets % 2):
-            raise ValueError(f"num_buckets must be even and at least 2, found {num_buckets}")
+        if num_buckets is not None and (num_buckets % 2 or not 2 <= num_buckets <= MOST_BUCKETS):
+            raise ValueError(f"num_buckets must be even, from 2 to {MOST_BUCKETS}, found {num_buckets}")
         self.num_hashes = num_hashes
         self.chunk_length = chunk_length
         self.num_buckets = num_buckets
@@ -105,7 +106,7 @@ class ReformerAttention(Attention):
                 chunks, _ = chunk_count(N, self.chunk_length)
                 own_B = None if mask is None else chunks_of(lengths_B, self.chunk_length)
                 queries_BNHD = q.detach().to(dtype).transpose(1, 2)
-                # Kept in 16 bits, which are enough for MOST_COLUMNS.
+                # Kept in 16 bits, which are enough for (2 · MOST_COLUMNS)² and for MOST_BUCKETS.
                 buckets_RBNH = decided(lambda: self._buckets(queries_BNHD, own_B, chunks).short()).long()
                 keep_BN = None if mask is None else mask.keep_BN
                 places = sort_by_buckets(buckets_RBNH, lengths_B, keep_BN, self.chunk_length, self.across_buckets)

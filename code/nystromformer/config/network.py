@@ -253,8 +253,9 @@ class ModelConfig(BaseModel):
             why = 'a step computes each layer in two ways, for which nothing is compiled: set it to "auto" or false'
             problems.append(Problem(("compile",), f"does not go with reversible layers: {why}"))
         if self.reversible:
+            text = "reversible layers are computed again in the backward pass as they are: set it to false"
             problems += [
-                Problem((key,), "reversible layers are computed again in the backward pass as they are: set it to false")
+                Problem((key,), text)
                 for key in ("attention_grad_checkpointing", "gelu_grad_checkpointing")
                 if getattr(self, key)
             ]

@@ -26,7 +26,8 @@ _FITTED_AXES = {re.escape(_POSITIONS): 0, re.escape(_SENTENCE_TYPES): 0, _KERNEL
 _OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|key)\.")
 _LAYER = re.compile(r"(encoder\.layers\.)(\d+)(\..+)")
 
-# With another number of heads, place of the norms or way through the layers the same weights would fit and mean something else.
+# With another number of heads, place of the norms or way through the layers the same weights would fit and mean
+# something else.
 _FIXED = (*SHAPE_KEYS, "norm", "embedding_norm", "reversible")
 _GIVES = {
     "embedding_dim": "encoder.embeddings.projection.",

@@ -70,11 +70,14 @@ class FeedForward(nn.Module):
         if self.chunk is None or x_BNE.shape[:-1].numel() <= self.chunk:
             return self._whole(x_BNE)
         # Kept for the backward pass, the hidden layers of all chunks would take as much memory as one of all tokens.
-        parts = [
-            checkpoint(self._whole, part, use_reentrant=False, preserve_rng_state=False) if self.training else self._whole(part)
-            for part in x_BNE.reshape(-1, x_BNE.shape[-1]).split(self.chunk)
-        ]
-        return torch.cat(parts).view(x_BNE.shape)
+        parts = torch.split(x_BNE.flatten(0, -2), self.chunk)
+        return torch.cat([self._one_chunk(part) for part in parts]).view(x_BNE.shape)
+
+    def _one_chunk(self, x_TE: Tensor) -> Tensor:
+        if not self.training:
+            return self._whole(x_TE)
+        out: Tensor = checkpoint(self._whole, x_TE, use_reentrant=False, preserve_rng_state=False)
+        return out
 
     def _whole(self, x_BNE: Tensor) -> Tensor:
         hidden = self.up(x_BNE)

@@ -8,6 +8,7 @@ Shapes: B batch, N tokens, K of their positions, E width.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +34,7 @@ def run_reversibly(
     x1, x2 = x_BNE, x_BNE
     if stack and torch.is_grad_enabled() and not torch.compiler.is_compiling():
         parameters = [p for p in nn.ModuleList(stack).parameters() if p.requires_grad]
-        x1, x2 = _Stack.apply(x_BNE, stack, mask, *parameters)
+        x1, x2 = _Stack.apply(x_BNE, stack, mask, *parameters)  # type: ignore[no-untyped-call]
     else:
         for layer in stack:
             x1 = layer.attended(x2, mask, residual=x1)
@@ -41,6 +42,10 @@ def run_reversibly(
     y1 = last.attended(x2, mask, positions_BK, at_positions(x1, positions_BK))
     y2 = last.fed_forward(y1, residual=at_positions(x2, positions_BK))
     return (y1 + y2) / 2
+
+
+_Autocast = tuple[str, torch.dtype, bool]
+"""Kind of device, dtype and whether it is on."""
 
 
 class _State(NamedTuple):
@@ -62,12 +67,12 @@ class _Stack(torch.autograd.Function):
         y1, y2 = x, x
         with _autocast(ctx.autocast):
             for layer in layers:
-                branch, state = _remembered(lambda x=y2, layer=layer: layer.attended(x, mask), layer, x.device)
-                y1 = y1 + branch
-                ctx.states.append(state)
-                branch, state = _remembered(lambda x=y1, layer=layer: layer.fed_forward(x), layer, x.device)
-                y2 = y2 + branch
-                ctx.states.append(state)
+                generators = _generators(layer, x.device)
+                with recorded() as decisions:
+                    y1 = y1 + layer.attended(y2, mask)
+                ctx.states.append(_State(generators, decisions))
+                ctx.states.append(_State(_generators(layer, x.device), []))
+                y2 = y2 + layer.fed_forward(y1)
         ctx.save_for_backward(y1, y2)
         return y1, y2
 
@@ -78,22 +83,14 @@ class _Stack(torch.autograd.Function):
         gradients: dict[Tensor, Tensor] = {}
         states = list(ctx.states)
         for layer in reversed(ctx.layers):
-            branch, of_input = _again(layer.fed_forward, y1, of_y2, states.pop(), layer, ctx, gradients)
+            own = [p for p in layer.parameters() if p.requires_grad]
+            rest = own, ctx.autocast, gradients
+            branch, of_input = _again(layer.fed_forward, y1, of_y2, states.pop(), *rest)
             y2, of_y1 = y2 - branch, of_y1 + of_input
-
-            def attended(x: Tensor, layer: Layer = layer) -> Tensor:
-                return layer.attended(x, ctx.mask)
-
-            branch, of_input = _again(attended, y2, of_y1, states.pop(), layer, ctx, gradients)
+            attended = partial(layer.attended, mask=ctx.mask)
+            branch, of_input = _again(attended, y2, of_y1, states.pop(), *rest)
             y1, of_y2 = y1 - branch, of_y2 + of_input
         return (of_y1 + of_y2, None, None, *(gradients.get(p) for p in ctx.parameters))
-
-
-def _remembered(branch: Callable[[], Tensor], layer: Layer, device: torch.device) -> tuple[Tensor, _State]:
-    generators = _generators(device) if layer.training else []
-    with recorded() as decisions:
-        out = branch()
-    return out, _State(generators, decisions)
 
 
 def _again(
@@ -101,15 +98,19 @@ def _again(
     x: Tensor,
     upstream: Tensor,
     state: _State,
-    layer: Layer,
-    ctx: Any,
+    own: Sequence[Tensor],
+    autocast: _Autocast,
     gradients: dict[Tensor, Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """What a branch gave and the gradient of its input; those of parameters are added to the others."""
+    """What a branch gave, computed once more, and the gradient of its input.
+
+    Args:
+        upstream: the gradient of what it gave.
+        own: the layer's parameters, whose gradients are added to those in `gradients`.
+    """
     x = x.detach().requires_grad_()
-    with torch.enable_grad(), _autocast(ctx.autocast), _replayed(state, x.device):
+    with torch.enable_grad(), _autocast(autocast), _replayed(state, x.device):
         out = branch(x)
-    own = [p for p in layer.parameters() if p.requires_grad]
     of_x, *of_own = torch.autograd.grad(out, [x, *own], upstream.to(out.dtype), allow_unused=True)
     for parameter, gradient in zip(own, of_own, strict=True):
         if gradient is not None:
@@ -118,13 +119,16 @@ def _again(
     return out.detach(), of_x
 
 
-def _autocast(settings: tuple[str, torch.dtype, bool]) -> torch.autocast:
+def _autocast(settings: _Autocast) -> torch.autocast:
     kind, dtype, enabled = settings
     # What is cast without gradients must not be found again where gradients are asked for.
     return torch.autocast(kind, dtype, enabled, cache_enabled=False)
 
 
-def _generators(device: torch.device) -> list[Tensor]:
+def _generators(layer: Layer, device: torch.device) -> list[Tensor]:
+    """States of the generators, where a layer draws from them."""
+    if not layer.training:
+        return []
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 

@@ -16,9 +16,7 @@ def _even(value: int) -> int:
     return value
 
 
-NumBuckets = Annotated[
-    int, Field(ge=2, le=MOST_BUCKETS, json_schema_extra={"multipleOf": 2}), AfterValidator(_even)
-]
+NumBuckets = Annotated[int, Field(ge=2, le=MOST_BUCKETS, json_schema_extra={"multipleOf": 2}), AfterValidator(_even)]
 
 
 class ReformerConfig(AttentionConfig):
