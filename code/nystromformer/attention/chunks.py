@@ -1,8 +1,8 @@
 """Softmax of chunks of sorted tokens over themselves and the chunk before, the rounds of hashing in one sum.
 
 Shapes: B batch, H heads, N tokens, D head dim, R rounds, S tokens of a chunk, W tokens that a chunk attends to (2S, or
-S where a row has but one chunk), T = X·P places of a round (see hashing.py), C chunks of these, J chunks that attend, all
-or a piece of them, M = B·N·H vectors.
+S where a row has but one chunk), T = X·P places of a round (see hashing.py), C chunks of these, J that attend, all or
+a piece of them, M = B·N·H vectors.
 """
 
 from collections.abc import Iterator

@@ -164,7 +164,8 @@ def _type_words(node: Schema, root: Schema) -> str:
 
 
 def _number_words(node: Schema) -> str:
-    noun = "a number" if node["type"] == "number" else "an odd integer" if "not" in node else "an integer"
+    parity = "an odd integer" if "not" in node else "an even integer" if node.get("multipleOf") == 2 else "an integer"
+    noun = "a number" if node["type"] == "number" else parity
     if "minimum" in node and "maximum" in node:
         return f"{noun} from {_shown(node['minimum'])} to {_shown(node['maximum'])}"
     bounds = {
