@@ -8,27 +8,40 @@ import typer
 
 from nystromformer import cli
 from nystromformer.benchmark import flags
+from nystromformer.errors import UserError
 from nystromformer.flags import command_line
 
 FOLDER = Path("results/tmp")
 
 
 def attention(
+    attention: flags.AttentionFlag = "nystrom",
+    parameters: flags.ParametersFlag = (),
     lengths: flags.LengthsFlag = "512,1024,2048,4096,8192,16384",
     batch: flags.SequencesFlag = 1,
-    num_landmarks: flags.LandmarksFlag = 64,
+    num_landmarks: flags.LandmarksFlag = None,
     repeats: flags.AttentionRepeatsFlag = 15,
     threads: flags.ThreadsFlag = 2,
     out: flags.OutFlag = FOLDER,
 ) -> None:
-    """Time and memory of the attention alone, by length: Nyström, softmax and other implementations."""
+    """Time and memory of the attention alone, by length: Nyström, or another, beside other implementations of it and
+    softmax.
+    """
     from nystromformer.benchmark.attention import AttentionBenchmark, parse_lengths
     from nystromformer.benchmark.attention_report import measure_attention
+    from nystromformer.benchmark.method import MethodBenchmark, measure_method, method_config
 
-    settings = AttentionBenchmark(
-        parse_lengths(lengths), batch, num_landmarks=num_landmarks, repeats=repeats, threads=threads
-    )
-    typer.echo(measure_attention(settings, out, command_line()))
+    if attention == "nystrom" and not parameters:
+        settings = AttentionBenchmark(
+            parse_lengths(lengths), batch, num_landmarks=num_landmarks or 64, repeats=repeats, threads=threads
+        )
+        typer.echo(measure_attention(settings, out, command_line()))
+        return
+    if num_landmarks is not None:
+        raise UserError("--num_landmarks: expected --set num_landmarks=N beside --attention or --set")
+    config = method_config(attention, parameters)
+    method = MethodBenchmark(config, parse_lengths(lengths), batch, repeats=repeats, threads=threads)
+    typer.echo(measure_method(method, out, command_line()))
 
 
 def pretrain(

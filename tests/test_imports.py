@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flag_groups": (),
     "flags": ("flag_groups",),
     "torchrun": (),
+    "side_by_side": (),
     "cli": (*PLAIN, "interrupt", "checked_command", "torchrun"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,

@@ -10,8 +10,10 @@ from attention_cases import CASES, DIM, HEADS, Case, qkv, random_mask, suffix_ma
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from nystromformer.attention import AttentionMask, attention_class, create_attention
+from nystromformer.attention import Attention, AttentionMask, attention_class, create_attention
 from nystromformer.config import ATTENTIONS
 
 LENGTHS = [1, 2, 7, 8, 9, 24, 63, 100]
@@ -188,6 +190,78 @@ def test_backward_under_autocast(case: Case) -> None:
         # PyTorch's own products run in bfloat16 there, that with Z among them, whose entries are large; the point is
         # that the iterations and the convolution, which stay in float32, do not fail for the mixture.
         assert relative_error(a, b.double()) < 0.15
+
+
+def matrix_of(case: Case, module: Attention, q: Tensor, k: Tensor, keep: Tensor | None) -> Tensor:
+    """The oracle's attention matrix, (B, H, N, N): its outputs for values that are one at a single token."""
+    N = q.shape[2]
+    padded = torch.eye(N, -(-N // DIM) * DIM, dtype=torch.float64).expand(*q.shape[:2], -1, -1)
+    return torch.cat([case.oracle(module, q, k, part, keep) for part in padded.split(DIM, dim=3)], dim=3)[..., :N]
+
+
+@holding("weights")
+@pytest.mark.parametrize("kind", ["none", "holes"])
+def test_weights_of_chosen_tokens_are_the_matrix(case: Case, kind: str) -> None:
+    module = case.build(torch.float64)
+    length = 27
+    q, k, _ = qkv(2, length, dtype=torch.float64)
+    keep = masks(2, length)[kind]
+    expected = matrix_of(case, module, q, k, None if module.ignore_mask else keep)
+    # More than a head has channels, in no order, one of them twice.
+    tokens = [26, 0, 7, 7, *range(8, 20)]
+    rows, columns = module.weights(q, k, keep, queries=tokens), module.weights(q, k, keep, keys=tokens)
+    assert not rows.requires_grad
+    torch.testing.assert_close(rows, expected[:, :, tokens], rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(columns, expected[:, :, :, tokens], rtol=1e-9, atol=1e-11)
+
+
+class _Largest(TorchDispatchMode):
+    """Counts the numbers of the largest tensor that is made."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for one in tree_leaves(out):
+            if isinstance(one, Tensor):
+                self.numbers = max(self.numbers, one.numel())
+        return out
+
+
+@holding("weights")
+@pytest.mark.parametrize("asked", ["queries", "keys"])
+def test_weights_of_a_token_form_no_matrix(case: Case, asked: str) -> None:
+    module = case.build()
+    largest = []
+    for length in (1024, 4096):
+        q, k, _ = qkv(1, length)
+        with _Largest() as seen:
+            module.weights(q, k, **{asked: [0]})
+        largest.append(seen.numbers)
+    assert largest[1] <= 4.5 * largest[0]
+
+
+@holding("weights")
+def test_weights_of_impossible_tokens_are_refused(case: Case) -> None:
+    module = case.build()
+    q, k, _ = qkv(2, 10)
+    for tokens in ([10], [-1], [], [True], [0.5]):
+        with pytest.raises(ValueError, match="queries: expected"):
+            module.weights(q, k, queries=tokens)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="keys: expected"):
+            module.weights(q, k, keys=tokens)  # type: ignore[arg-type]
+    for both in ({}, {"queries": [0], "keys": [0]}):
+        with pytest.raises(ValueError, match="either queries or keys"):
+            module.weights(q, k, **both)
+
+
+def test_a_method_that_mixes_channels_apart_has_no_weights() -> None:
+    without = [module for module in (case.build() for case in CASES) if not module.holds.weights]
+    assert {type(module).__name__ for module in without} == {"ConvLinformerAttention"}
+    for module in without:
+        q, k, _ = qkv(2, 10)
+        with pytest.raises(ValueError, match="mixes each channel"):
+            module.weights(q, k, queries=[0])
 
 
 class _TwoLayers(nn.Module):

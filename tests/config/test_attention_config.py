@@ -72,9 +72,34 @@ def test_what_cannot_stand_beside_an_ignored_mask_is_listed(segments: str) -> No
     ]
 
 
-def test_what_decides_is_what_it_was_before_masks_could_be_ignored() -> None:
+def test_what_cannot_stand_beside_other_landmarks_is_listed() -> None:
+    with pytest.raises(ValueError, match="cannot be configured") as caught:
+        attention_config(
+            "nystrom", landmarks="strided", segments="padded", implementation="triton", kmeans_iterations=2
+        )
+    beside = 'beside landmarks = "strided", found'
+    assert str(caught.value).splitlines()[1:] == [
+        '  landmarks: expected "segment_means" beside segments = "padded", found "strided": the others are of each '
+        "row's own valid tokens",
+        f'  implementation: expected "torch" or "auto" {beside} "triton": the kernels have segment means alone',
+        f'  kmeans_iterations: expected no iterations {beside} 2: only "kmeans" has them',
+    ]
+    assert attention_config("nystrom", landmarks="kmeans", kmeans_iterations=2).landmarks == "kmeans"  # type: ignore[attr-defined]
+
+
+def test_clustering_has_its_arithmetic() -> None:
+    means, once = NystromConfig().arithmetic(2, 8, 1000), NystromConfig(landmarks="kmeans", kmeans_iterations=1)
+    clustering = once.arithmetic(2, 8, 1000).forward - means.forward
+    assert clustering == 2 * 2 * 2 * (2 * 1000 * 64 * 8)  # two products for queries and for keys of each head
+    assert NystromConfig(landmarks="kmeans").arithmetic(2, 8, 1000).forward == means.forward + 3 * clustering
+    assert once.arithmetic(2, 8, 1000).backward == means.backward
+
+
+def test_what_decides_is_what_it_was_before_there_were_these_keys() -> None:
     written = NystromConfig().model_dump()
-    assert written.keys() - what_decides(written).keys() == {"implementation", "ignore_mask"}
+    later = {"implementation", "ignore_mask", "landmarks", "kmeans_iterations"}
+    assert written.keys() - what_decides(written).keys() == later
+    assert what_decides(NystromConfig(landmarks="strided").model_dump())["landmarks"] == "strided"
     ignoring = NystromConfig(segments="padded", ignore_mask=True).model_dump()
     assert what_decides([ignoring])[0]["ignore_mask"] is True
 

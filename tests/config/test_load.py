@@ -204,7 +204,8 @@ class TestPerLayer:
         *others, last = (f'"{name}"' for name in ATTENTIONS)
         names = f"expected {', '.join(others)} or {last}"
         valid_keys = (
-            "name, conv_kernel_size, ignore_mask, num_landmarks, pinv_iterations, segments, pinv_start, implementation"
+            "name, conv_kernel_size, ignore_mask, num_landmarks, pinv_iterations, segments, landmarks, "
+            "kmeans_iterations, pinv_start, implementation"
         )
         assert problems(write_config(valid)) == [
             "model.attn_type[0].pinv_iterations: expected an integer from 1 to 1,000, found 0",

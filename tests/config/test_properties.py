@@ -36,6 +36,7 @@ def attentions(draw: st.DrawFn) -> object:
             "pinv_iterations": st.integers(1, 30),
             "segments": st.just("valid"),  # fixed segments also need a length that divides
             "pinv_start": st.sampled_from(["matrix", "batch"]),
+            "landmarks": st.sampled_from(["segment_means", "strided", "kmeans"]),
         }
     return {"name": name, **draw(st.fixed_dictionaries({}, optional=parameters))}
 

@@ -21,7 +21,8 @@ def test_the_experiments_are_shipped() -> None:
     kinds = {
         f"{name}-{size}-{conv}" for name in ("nystrom", "softmax") for size in SIZES for conv in ("conv", "noconv")
     }
-    assert {"nystrom-512", "nystrom-4096", "softmax-512"} | kinds <= set(SHIPPED)
+    compared = {"linear-small-noconv", "linformer-small-noconv"}
+    assert {"nystrom-512", "nystrom-4096", "softmax-512"} | kinds | compared <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -52,6 +53,14 @@ def test_the_four_kinds_of_a_size_differ_in_what_their_names_say_alone(size: str
         getattr(layer, "num_landmarks", None) for config in kinds.values() for layer in config.model.attentions
     }
     assert landmarks == {None, 32 if size == "demo" else 64}
+
+
+@pytest.mark.parametrize("name", ["linear", "linformer"])
+def test_the_papers_other_attentions_differ_from_softmax_in_that_alone(name: str) -> None:
+    mine, softmax = (load_config(ROOT / f"{each}-small-noconv" / "config.json") for each in (name, "softmax"))
+    assert mine.model_dump(exclude={"model": ATTENTION}) == softmax.model_dump(exclude={"model": ATTENTION})
+    assert {(layer.name, layer.conv_kernel_size) for layer in mine.model.attentions} == {(name, None)}
+    assert {getattr(layer, "projected_length", 256) for layer in mine.model.attentions} == {256}
 
 
 def test_the_papers_pair_differs_in_attention_and_convolution_alone() -> None:

@@ -34,9 +34,8 @@ def test_an_attention_is_added_as_the_page_says(
     apply(examples, project)
     for words in derived:
         run(words, project)
-    assert (
-        "| `sigmoid` | yes | yes | yes | yes | yes | yes | yes | - |" in (project / "docs" / "library.md").read_text()
-    )
+    row = "| `sigmoid` | yes | yes | yes | yes | yes | yes | yes | yes | - |"
+    assert row in (project / "docs" / "library.md").read_text()
     assert " passed" in run([*contract, "-m", "not slow"], project, 300).stdout
     assert " passed" in run(others, project, 300).stdout
     # The page's line, on a small model and dataset.

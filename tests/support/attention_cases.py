@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,6 +42,10 @@ class SharedFromTwo(Attention):
         shared = shared_of(q, k) if q.shape == k.shape else None
         out: Tensor = self.core(q if shared is None else shared, k if shared is None else shared, v, *rest, **options)
         return out
+
+    def weights(self, q: Tensor, k: Tensor, *rest: Any, **options: Any) -> Tensor:
+        shared = shared_of(q, k)
+        return self.core.weights(shared, shared, *rest, **options)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         raise NotImplementedError
@@ -125,8 +130,13 @@ def _reformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor |
 
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
+    rules = {
+        "segment_means": reference.segment_means,
+        "strided": reference.strided_tokens,
+        "kmeans": partial(reference.lloyd_centres, iterations=module.kmeans_iterations or 3),
+    }
     sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
-    return reference.nystrom_attention(q, k, v, keep, **sizes)
+    return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rules[module.landmarks])
 
 
 CASES = [
@@ -157,6 +167,9 @@ CASES = [
     Case("reformer-one", "reformer", _reformer, {"chunk_length": 1, "num_hashes": 1}),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
+    Case("nystrom-strided", "nystrom", _nystrom, {"num_landmarks": 8, "landmarks": "strided"}),
+    Case("nystrom-kmeans", "nystrom", _nystrom, {"num_landmarks": 8, "landmarks": "kmeans", "conv_kernel_size": 3}),
+    Case("nystrom-1-kmeans", "nystrom", _nystrom, {"num_landmarks": 7, "landmarks": "kmeans", "kmeans_iterations": 1}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),
 ]
 

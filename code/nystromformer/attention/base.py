@@ -4,6 +4,7 @@ Shapes: B batch, H heads, N tokens, D head dim.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.skip import ConvolutionSkip
+from nystromformer.attention.weights import chosen, columns_of, rows_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Holds:
     """`torch.compile(fullgraph=True)` works."""
     export: bool = True
     """One `torch.export` program serves any batch size and length."""
+    weights: bool = True
+    """All channels of a head are mixed alike, by one matrix, whose rows and columns `weights` gives."""
 
 
 class Attention(nn.Module, ABC):
@@ -120,6 +124,55 @@ class Attention(nn.Module, ABC):
         out = self.attend(q, k, v, mask)
         return out * keep_B1N1 if self.skip is None else self.skip(v, out, keep_B1N1)
 
+    @torch.no_grad()
+    def weights(
+        self,
+        q: Tensor,
+        k: Tensor,
+        mask: Tensor | AttentionMask | None = None,
+        *,
+        queries: Sequence[int] | None = None,
+        keys: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Rows or columns of the attention matrix that the method stands for, for heatmaps: how much chosen tokens
+        attend to all, or all to chosen ones. They are of the method as it computes, so approximated ones may be
+        negative and need not sum to one. The convolution has no part in them. No N x N matrix is formed: for a few
+        tokens it takes the time and memory of a forward and a backward.
+
+        Args:
+            q, k: (B, H, N, D).
+            mask: as in `forward`.
+            queries: positions of the tokens whose rows are asked for.
+            keys: positions of the tokens whose columns are asked for.
+
+        Returns:
+            Of `queries` (B, H, queries, N), of `keys` (B, H, N, keys), without a graph, in float32 or wider; zero
+            where a token is masked.
+
+        Raises:
+            ValueError: as `forward`; both or neither of `queries` and `keys`, or positions beyond the input; a method
+                that has no such matrix.
+        """
+        if not self.holds.weights:
+            raise ValueError(
+                f"{type(self).__name__} has no weights of one token for another: configured like this, it mixes each "
+                "channel of the values in a way of its own"
+            )
+        self._check(q, k, q, is_causal=False)
+        mask = self._applied(mask, q)
+        if (queries is None) == (keys is None):
+            raise ValueError("expected either queries or keys, positions of the tokens whose weights are asked for")
+        q, k = (x.detach() if x.dtype == torch.float64 else x.detach().float() for x in (q, k))
+        with torch.autocast(q.device.type, enabled=False):
+            if queries is not None:
+                return self.rows_of_weights(q, k, mask, chosen(queries, "queries", q.shape[2]))
+            columns = chosen(keys or (), "keys", q.shape[2])
+            return columns_of(lambda v: self._masked(q, k, v, mask), q, columns)
+
+    def rows_of_weights(self, q: Tensor, k: Tensor, mask: AttentionMask | None, queries: list[int]) -> Tensor:
+        """`weights` of queries, (B, H, queries, N), for methods that know a shorter way than all queries' attention."""
+        return rows_of(lambda v: self._masked(q, k, v, mask), q, queries)
+
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         """The method itself. V, and where `zeroes_masked_query_key` Q and K, arrive zeroed at masked positions;
@@ -132,6 +185,15 @@ class Attention(nn.Module, ABC):
         """Told before each training step, from 0: where the method draws random numbers, those of this step. They are
         a function of the module's seed and the step.
         """
+
+    def _masked(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        """The method without the convolution."""
+        if mask is None:
+            return self.attend(q, k, v, None)
+        keep_B1N1 = mask.multiplier(q.dtype)
+        if self.zeroes_masked_query_key:
+            q, k = q * keep_B1N1, k * keep_B1N1
+        return self.attend(q, k, v * keep_B1N1, mask) * keep_B1N1
 
     def _applied(self, mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
         """The mask that this module goes by: none where it ignores it, which it does after the check."""

@@ -6,11 +6,13 @@ is as long as its stride.
 Shapes: B batch, H heads, N tokens, S stride, C pieces of S tokens, D head dim.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nystromformer.attention.base import is_exporting
+from nystromformer.attention.base import Holds, is_exporting
 from nystromformer.attention.rows import RowsAttention, valid
 
 
@@ -42,6 +44,10 @@ class ConvLinformerAttention(RowsAttention):
             nn.Parameter(torch.empty(num_heads, stride, head_dim).uniform_(-(stride**-0.5), stride**-0.5))
             for _ in range(2)
         )
+
+    @property
+    def holds(self) -> Holds:
+        return replace(super().holds, weights=False)
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         pieces = (q.shape[2] + self.stride - 1) // self.stride

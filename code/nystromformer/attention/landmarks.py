@@ -6,11 +6,14 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from nystromformer.attention.mask import AttentionMask
 
 # Devices that add rows into a table in no fixed order (atomic additions), so that no two runs are alike. There each
 # segment gathers its tokens instead, at most ceil(N/M) of them by the shape alone: sums in a fixed order, without a
@@ -173,6 +176,20 @@ def fixed_segment_means(x_BHND: Tensor, num_landmarks: int) -> Tensor:
         means = x_BNHD.reshape(B, num_landmarks, N // num_landmarks, H * D).mean(2, dtype=dtype)
         return means.view(B, num_landmarks, H, D).transpose(1, 2)
     return x_BHND.reshape(B, H, num_landmarks, N // num_landmarks, D).mean(3, dtype=dtype)
+
+
+def strided_landmarks(x_BHND: Tensor, mask: AttentionMask | None, num_landmarks: int) -> Tensor:
+    """Landmarks (B, H, M, D), float32 or wider: the first token of each segment of a row's own valid tokens, every
+    n/M-th of n.
+    """
+    B, _, N, _ = x_BHND.shape
+    dtype = accumulation_dtype(x_BHND)
+    if mask is None:
+        starts_BM = _starts(torch.full((1,), N, device=x_BHND.device), num_landmarks)[:, :-1].expand(B, -1)
+        return tokens_at(x_BHND, starts_BM).to(dtype)
+    ranks_BM = _starts(mask.lengths_B, num_landmarks)[:, :-1].clamp(max=N - 1)
+    positions_BN = _first_positions(mask.keep_BN, mask.keep_BN.cumsum(1) - 1, N)
+    return tokens_at(x_BHND, positions_BN.gather(1, ranks_BM)).to(dtype)
 
 
 def tokens_at(x_BHND: Tensor, positions_BM: Tensor) -> Tensor:

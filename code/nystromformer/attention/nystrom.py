@@ -13,12 +13,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention.base import Attention, Holds, default_scale, is_exporting
+from nystromformer.attention.clustering import lloyd_centres
 from nystromformer.attention.kernels import fused_attention, why_not
 from nystromformer.attention.kernels.trial import failure as kernels_failure
-from nystromformer.attention.landmarks import Segments, fixed_segment_means, segment_means, tokens_at
+from nystromformer.attention.landmarks import (
+    Segments,
+    fixed_segment_means,
+    segment_means,
+    strided_landmarks,
+    tokens_at,
+)
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.pinv import PinvStart, iterative_pinv, pinv_residual
+from nystromformer.config.attention.nystrom import DEFAULT_LLOYD_ITERATIONS
 
+LandmarkRule = Literal["segment_means", "strided", "kmeans"]
 SegmentRule = Literal["valid", "padded", "padded_unmasked"]
 Implementation = Literal["auto", "torch", "triton"]
 
@@ -59,6 +68,10 @@ class NystromAttention(Attention):
             authors' code: fixed segments over the padded length, masked tokens count as zeros. "padded_unmasked":
             transformers' module: fixed segments, masked tokens included; they are no keys and, unlike there, not
             convolved.
+        landmarks: "segment_means": the paper's (eq. 16). "strided": the first token of each segment, every n/M-th of a
+            row's n valid ones. "kmeans": centres of the head's queries, and of its keys, see `lloyd_centres`. The other
+            two need segments="valid".
+        kmeans_iterations: Lloyd's iterations of "kmeans"; None: 3.
         pinv_start: see `iterative_pinv`; "batch" is the authors' and transformers' rule.
         implementation: "torch": tensor operations. "triton": fused kernels, an error where they cannot compute the case
             (input no longer than `num_landmarks` is exact attention, PyTorch's own). "auto": the kernels on CUDA
@@ -76,12 +89,23 @@ class NystromAttention(Attention):
         pinv_start: PinvStart = "matrix",
         implementation: Implementation = "auto",
         ignore_mask: bool = False,
+        landmarks: LandmarkRule = "segment_means",
+        kmeans_iterations: int | None = None,
     ) -> None:
         super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
         for name, value in (("num_landmarks", num_landmarks), ("pinv_iterations", pinv_iterations)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
+        if landmarks != "segment_means" and segments != "valid":
+            raise ValueError(f'landmarks="{landmarks}" are of a row\'s own tokens: expected segments="valid"')
+        if kmeans_iterations is not None and (landmarks != "kmeans" or kmeans_iterations < 1):
+            raise ValueError(
+                f'kmeans_iterations must be at least 1, and stand beside landmarks="kmeans" alone, found '
+                f'{kmeans_iterations} beside "{landmarks}"'
+            )
         self.num_landmarks = num_landmarks
+        self.landmarks = landmarks
+        self.kmeans_iterations = kmeans_iterations
         self.pinv_iterations = pinv_iterations
         self.segments = segments
         self.pinv_start = pinv_start
@@ -143,6 +167,8 @@ class NystromAttention(Attention):
             return f'the kernels have segments="valid" and pinv_start="matrix" alone, not {self.segments!r} and ' + (
                 f"{self.pinv_start!r}"
             )
+        if self.landmarks != "segment_means":
+            return f'the kernels have landmarks="segment_means" alone, not {self.landmarks!r}'
         if self.ignore_mask:
             return "ignore_mask is true, and the kernels take their mask"
         return why_not(q, self.num_landmarks, None if self.skip is None else self.skip.weight.shape[2])
@@ -243,15 +269,26 @@ class NystromAttention(Attention):
             return _Landmarks(
                 fixed_segment_means(q, self.num_landmarks), fixed_segment_means(k, self.num_landmarks), None
             )
+        segments = None
         if mask is not None:
             segments = mask.segments(self.num_landmarks)
-        elif length % self.num_landmarks == 0:
-            return _Landmarks(
-                fixed_segment_means(q, self.num_landmarks), fixed_segment_means(k, self.num_landmarks), None
-            )
-        else:
+        elif length % self.num_landmarks:
             segments = Segments.of_length(q.shape[0], length, self.num_landmarks, q.device)
-        return _Landmarks(segment_means(q, segments), segment_means(k, segments), segments)
+        return _Landmarks(self._of_rows(q, segments, mask), self._of_rows(k, segments, mask), segments)
+
+    def _of_rows(self, x: Tensor, segments: Segments | None, mask: AttentionMask | None) -> Tensor:
+        """Landmarks of each row's own valid tokens, (B, H, M, D)."""
+        if self.landmarks == "strided":
+            return strided_landmarks(x, mask, self.num_landmarks)
+        means = fixed_segment_means(x, self.num_landmarks) if segments is None else segment_means(x, segments)
+        if self.landmarks == "segment_means":
+            return means
+        with torch.autocast(x.device.type, enabled=False):
+            iterations = self.kmeans_iterations or DEFAULT_LLOYD_ITERATIONS
+            centres = lloyd_centres(x, means, None if mask is None else mask.keep_BN, iterations)
+        short = None if segments is None else segments.short
+        # Tokens that are equal up to rounding would become one.
+        return centres if short is None else torch.where(short.rows_B[:, None, None, None], means, centres)
 
     def _inverse(self, landmarks: _Landmarks) -> tuple[Tensor, Tensor]:
         """A = softmax(Q̃K̃ᵀ/√D) and its iterative inverse, both (B, H, M, M)."""
@@ -267,7 +304,8 @@ class NystromAttention(Attention):
     def extra_repr(self) -> str:
         return (
             f"{super().extra_repr()}, num_landmarks={self.num_landmarks}, pinv_iterations={self.pinv_iterations}, "
-            f"segments={self.segments!r}, pinv_start={self.pinv_start!r}, implementation={self.implementation!r}"
+            f"segments={self.segments!r}, landmarks={self.landmarks!r}, kmeans_iterations={self.kmeans_iterations}, "
+            f"pinv_start={self.pinv_start!r}, implementation={self.implementation!r}"
         )
 
 

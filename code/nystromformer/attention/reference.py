@@ -140,19 +140,43 @@ def piecewise_attention(
     return _per_row(attend, q, k, v, keep_BN, with_heads=True)
 
 
+def strided_tokens(x: Tensor, num_landmarks: int) -> Tensor:
+    """The first token of each near-equal segment: (n, D) -> (M, D)."""
+    return torch.stack([x[first] for first, _ in segment_bounds(len(x), num_landmarks)])
+
+
+def lloyd_centres(x: Tensor, num_landmarks: int, iterations: int) -> Tensor:
+    """Lloyd's iterations from the segments' means, which a centre without tokens falls back to: (n, D) -> (M, D)."""
+    means = segment_means(x, num_landmarks)
+    centres = means
+    for _ in range(iterations):
+        nearest = torch.cdist(x, centres, compute_mode="donot_use_mm_for_euclid_dist").argmin(1).tolist()
+        members = [[r for r, centre in enumerate(nearest) if centre == j] for j in range(num_landmarks)]
+        centres = torch.stack([x[own].mean(0) if own else means[j] for j, own in enumerate(members)])
+    return centres
+
+
 def nystrom_attention(
-    q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, num_landmarks: int, iterations: int | None = 6
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep_BN: Tensor | None = None,
+    *,
+    num_landmarks: int,
+    iterations: int | None = 6,
+    landmarks: Callable[[Tensor, int], Tensor] = segment_means,
 ) -> Tensor:
     """Eq. 15 among the valid tokens of each row, exact where a row has at most M of them.
 
     Args:
+        landmarks: from tokens (n, D) and M, the landmarks (M, D).
         iterations: of eq. 14; None takes `torch.linalg.pinv` (eq. 13).
     """
 
     def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
         if len(qs) <= num_landmarks:
             return softmax_matrix(qs, ks) @ vs
-        ql, kl = segment_means(qs, num_landmarks), segment_means(ks, num_landmarks)
+        ql, kl = landmarks(qs, num_landmarks), landmarks(ks, num_landmarks)
         a = softmax_matrix(ql, kl)
         z = torch.linalg.pinv(a) if iterations is None else pseudo_inverse_steps(a, iterations, start_norm(a))
         return softmax_matrix(qs, kl) @ z @ softmax_matrix(ql, ks) @ vs

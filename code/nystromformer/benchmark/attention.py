@@ -4,8 +4,9 @@ Shapes: B batch, H heads, N tokens, D head dim.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,22 @@ WRITTEN_OUT_LIMIT = 2048
 """Past it the N x N matrices of the written-out softmax and their gradients take gigabytes."""
 FUSED_LIMIT = 4096
 """Past it one fused softmax step takes seconds on a CPU."""
+
+
+Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Sized(Protocol):
+    """Of what size the inputs are, and how often they are measured."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def num_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def repeats(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -89,31 +106,25 @@ def parse_lengths(text: str) -> tuple[int, ...]:
 def run_attention(settings: AttentionBenchmark) -> list[AttentionRow]:
     """Measure every method at every length, all methods of a length side by side."""
     torch.set_num_threads(settings.threads)
-    _check_room(settings)
+    check_memory(settings.batch, settings.lengths, settings.num_heads * settings.head_dim)
     rows = []
     for length in settings.lengths:
-        forwards, boths = _works(settings, length)
-        repeats = max(min(3, settings.repeats), settings.repeats * 2048 // max(length, 2048))
-        with torch.no_grad():
-            forward = time_side_by_side(forwards, repeats)
-        both = time_side_by_side(boths, repeats)
-        for name, work in boths.items():
-            rows.append(AttentionRow(length, name, forward[name], both[name], peak_memory(work)))
-        logger.info("%d tokens measured, %d repeats", length, repeats)
+        rows += measure_at(settings, length, _methods(settings, length, _device()))
+        logger.info("%d tokens measured", length)
     return rows
 
 
-def _check_room(settings: AttentionBenchmark) -> None:
+def check_memory(batch: int, lengths: Sequence[int], width: int) -> None:
     """Check that there is memory for queries, keys, values, their gradients and that of the output.
 
     Raises:
         UserError: says how much they take, and how much there is.
     """
-    length = max(settings.lengths)
-    size = 7.0 * 4 * settings.batch * length * settings.num_heads * settings.head_dim
+    length = max(lengths)
+    size = 7.0 * 4 * batch * length * width
     on_gpu = torch.cuda.is_available()
     check_room(
-        f"--batch {settings.batch} --lengths {length}: this",
+        f"--batch {batch} --lengths {length}: this",
         {"queries, keys, values and gradients": size},
         free_memory(torch.device("cuda")) if on_gpu else free_memory(swap=True),
         "on the GPU" if on_gpu else "on this machine",
@@ -121,27 +132,33 @@ def _check_room(settings: AttentionBenchmark) -> None:
     )
 
 
-def _works(settings: AttentionBenchmark, length: int) -> tuple[dict[str, Work], dict[str, Work]]:
+def measure_at(settings: Sized, length: int, methods: Mapping[str, nn.Module | Call]) -> list[AttentionRow]:
+    """Measure the methods and the control side by side, at one length."""
     torch.manual_seed(0)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = _device()
     size = (settings.batch, length, settings.num_heads, settings.head_dim)
     # In the layout in which an encoder's projections give them.
     q, k, v = (torch.randn(size, device=device).transpose(1, 2).requires_grad_() for _ in range(3))
     upstream = torch.randn(size, device=device).transpose(1, 2)
     forwards: dict[str, Work] = {}
     boths: dict[str, Work] = {}
-    for name, (call, parameters) in _methods(settings, length, device).items():
-        inputs = [q, k, v, *parameters]
+    for name, call in (*methods.items(), (CONTROL, lambda q, k, v: q * k + v)):
+        module = call.to(device) if isinstance(call, nn.Module) else nn.Module()
+        wanted = [q, k, v, *(p for p in module.parameters() if p.requires_grad)]
         forwards[name] = _forward(call, (q, k, v))
-        boths[name] = _forward_and_backward(call, (q, k, v), inputs, upstream)
-    forwards[CONTROL] = _forward(lambda q, k, v: q * k + v, (q, k, v))
-    boths[CONTROL] = _forward_and_backward(lambda q, k, v: q * k + v, (q, k, v), [q, k, v], upstream)
-    return forwards, boths
+        boths[name] = _forward_and_backward(call, (q, k, v), wanted, upstream)
+    repeats = max(min(3, settings.repeats), settings.repeats * 2048 // max(length, 2048))
+    with torch.no_grad():
+        forward = time_side_by_side(forwards, repeats)
+    both = time_side_by_side(boths, repeats)
+    return [AttentionRow(length, name, forward[name], both[name], peak_memory(work)) for name, work in boths.items()]
 
 
-def _methods(
-    settings: AttentionBenchmark, length: int, device: torch.device
-) -> dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], list[nn.Parameter]]]:
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _methods(settings: AttentionBenchmark, length: int, device: torch.device) -> dict[str, nn.Module | Call]:
     heads = {"num_heads": settings.num_heads, "head_dim": settings.head_dim}
     ours = create_attention(
         "nystrom", **heads, num_landmarks=settings.num_landmarks, conv_kernel_size=settings.conv_kernel_size
@@ -155,18 +172,28 @@ def _methods(
         modules["nystrom-attention"] = NystromAttentionPackage(shape)
     if length <= WRITTEN_OUT_LIMIT:
         modules["softmax, written out"] = WrittenOutSoftmax()
-    methods: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], list[nn.Parameter]]] = {
-        OURS: (ours, list(ours.parameters())),
+    methods: dict[str, nn.Module | Call] = {
+        OURS: ours,
         # The mask is built in each call, as in an encoder of one layer.
-        MASKED: (lambda q, k, v: ours(q, k, v, AttentionMask(keep_BN)), list(ours.parameters())),
+        MASKED: _Masked(ours, keep_BN),
+        **modules,
     }
-    for name, module in modules.items():
-        module.to(device)
-        methods[name] = (module, [p for p in module.parameters() if p.requires_grad])
     if length <= FUSED_LIMIT:
-        methods[SOFTMAX] = (fused_softmax, [])
-        methods[MASKED_SOFTMAX] = (lambda q, k, v: fused_softmax(q, k, v, keep_BN), [])
+        methods[SOFTMAX] = fused_softmax
+        methods[MASKED_SOFTMAX] = lambda q, k, v: fused_softmax(q, k, v, keep_BN)
     return methods
+
+
+class _Masked(nn.Module):
+    """An attention with the same mask for every input."""
+
+    def __init__(self, attention: nn.Module, keep_BN: Tensor) -> None:
+        super().__init__()
+        self.attention, self.keep_BN = attention, keep_BN
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out: Tensor = self.attention(q, k, v, AttentionMask(self.keep_BN))
+        return out
 
 
 def _forward(call: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Work:

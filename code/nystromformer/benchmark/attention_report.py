@@ -54,17 +54,13 @@ def _compared(rows: Sequence[AttentionRow]) -> list[tuple[AttentionRow, tuple[_C
         (
             row,
             (
-                figure(row, lambda each: each.forward.median, _shown(row.forward)),
-                figure(row, lambda each: each.both.median, _shown(row.both)),
+                figure(row, lambda each: each.forward.median, str(row.forward)),
+                figure(row, lambda each: each.both.median, str(row.both)),
                 figure(row, lambda each: each.memory, f"{row.memory:.1f}"),
             ),
         )
         for row in rows
     ]
-
-
-def _shown(timing: Timing) -> str:
-    return f"{timing.median:.2f} ({timing.low:.2f}-{timing.high:.2f})"
 
 
 def table(rows: Sequence[AttentionRow]) -> str:

@@ -25,7 +25,13 @@ ThreadsFlag = Annotated[int, _flag("--threads", "CPU threads that PyTorch comput
 # Of the attention alone
 LengthsFlag = Annotated[str, _flag("--lengths", "Sequence lengths in tokens, separated by commas.")]
 SequencesFlag = Annotated[int, _flag("--batch", "Sequences that are computed together.", 1, MOST)]
-LandmarksFlag = Annotated[int, _flag("--num_landmarks", "Landmarks of the Nyström method.", 1, MOST)]
+AttentionFlag = Annotated[str, _flag("--attention", "Which attention: a name that attn_type takes.")]
+ParametersFlag = Annotated[
+    list[str], _flag("--set", "A parameter of the attention, KEY=VALUE; may be given several times.")
+]
+LandmarksFlag = Annotated[
+    int | None, _flag("--num_landmarks", "Landmarks of the Nyström method; default: 64.", 1, MOST)
+]
 AttentionRepeatsFlag = Annotated[
     int, _flag("--repeats", "Measurements of each method at up to 2048 tokens; fewer above.", 1, _MOST_REPEATS)
 ]

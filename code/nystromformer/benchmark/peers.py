@@ -66,7 +66,7 @@ class MaterialisedNystrom(nn.Module):
         return z
 
 
-class _Given(nn.Module):
+class Given(nn.Module):
     """Stands where a peer's module has a projection and returns what it was given."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class TransformersCore(nn.Module):
             attention_probs_dropout_prob=0.0,
         )
         self.core = module.NystromformerSelfAttention(config)
-        self.core.query, self.core.key, self.core.value = _Given(), _Given(), _Given()
+        self.core.query, self.core.key, self.core.value = Given(), Given(), Given()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         flat = [x.transpose(1, 2).flatten(2) for x in (q, k, v)]

@@ -21,6 +21,9 @@ class Timing:
     high: float
     """The third quartile."""
 
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f}-{self.high:.2f})"
+
 
 def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) -> dict[str, Timing]:
     """Run all in turn, again and again, so that whatever else the machine does falls on all of them alike."""

@@ -31,9 +31,8 @@ def exceptions_table() -> str:
 
 def with_table(text: str) -> str:
     """A document with the table in the place of the one that it has."""
-    heading = exceptions_table().splitlines()[0]
     lines = text.splitlines()
-    first = lines.index(heading)
+    first = next(n for n, line in enumerate(lines) if line.startswith("| attention | padding |"))
     behind = next(n for n, line in enumerate([*lines[first:], ""], start=first) if not line.startswith("|"))
     return "\n".join([*lines[:first], *exceptions_table().splitlines(), *lines[behind:]]) + "\n"
 

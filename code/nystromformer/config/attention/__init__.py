@@ -73,14 +73,17 @@ def attention_config(name: str, **parameters: object) -> AttentionConfig:
         raise ValueError(f"attention {quoted(name)} cannot be configured like this:{listed(problems)}") from None
 
 
+_EARLIER = {"ignore_mask": False, "landmarks": "segment_means", "kmeans_iterations": None}
+"""What was meant before there were these keys: runs of that time shall not count as others for them."""
+
+
 def what_decides(attn_type: Any) -> Any:
     """An ``attn_type`` as plain data, without the keys that say by what a result is computed, not which result."""
     if isinstance(attn_type, list):
         return [what_decides(each) for each in attn_type]
     if isinstance(attn_type, dict):
-        # Runs from before there was ignore_mask never did: they shall not count as others for it.
-        unsaid = {"implementation"} if attn_type.get("ignore_mask") else {"implementation", "ignore_mask"}
-        return {key: value for key, value in attn_type.items() if key not in unsaid}
+        said = {key: value for key, value in attn_type.items() if (key, value) not in _EARLIER.items()}
+        return {key: value for key, value in said.items() if key != "implementation"}
     return attn_type
 
 

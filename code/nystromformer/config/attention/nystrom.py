@@ -1,12 +1,14 @@
 """Nyström attention, the paper's."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ..messages import ImpossibleError, Problem, quoted
 from ..ranges import MOST_ITERATIONS
 from .base import Arithmetic, AttentionConfig, NumLandmarks, products
+
+DEFAULT_LLOYD_ITERATIONS = 3
 
 
 class NystromConfig(AttentionConfig):
@@ -39,6 +41,14 @@ class NystromConfig(AttentionConfig):
         "padded_unmasked: the fixed segments of transformers' module, masked tokens included. ignore_mask lets "
         "padding into all the rest, too.",
     )
+    landmarks: Literal["segment_means", "strided", "kmeans"] = Field(
+        default="segment_means",
+        description="What the landmarks are. segment_means: the means over the segments (eq. 16); strided: the first "
+        "token of each segment, every N/M-th one; kmeans: centres of the tokens, by Lloyd's iterations from the means.",
+    )
+    kmeans_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] | None = Field(
+        default=None, description="Lloyd's iterations where landmarks is kmeans; null: 3."
+    )
     pinv_start: Literal["matrix", "batch"] = Field(
         default="matrix",
         description="By what the start value of eq. 14 is divided. matrix: each matrix by its own norms, so that rows "
@@ -60,6 +70,17 @@ class NystromConfig(AttentionConfig):
         if self.ignore_mask and self.implementation == "triton":
             text = 'expected "torch" or "auto" beside ignore_mask = true, found "triton": the kernels take their mask'
             problems.append(Problem(("implementation",), text))
+        if self.landmarks != "segment_means" and self.segments != "valid":
+            text = f'expected "segment_means" beside segments = {quoted(self.segments)}, found {quoted(self.landmarks)}'
+            problems.append(Problem(("landmarks",), f"{text}: the others are of each row's own valid tokens"))
+        if self.landmarks != "segment_means" and self.implementation == "triton":
+            text = (
+                f'expected "torch" or "auto" beside landmarks = {quoted(self.landmarks)}, found "triton": the kernels'
+            )
+            problems.append(Problem(("implementation",), f"{text} have segment means alone"))
+        if self.landmarks != "kmeans" and self.kmeans_iterations is not None:
+            text = f"expected no iterations beside landmarks = {quoted(self.landmarks)}, found {self.kmeans_iterations}"
+            problems.append(Problem(("kmeans_iterations",), f'{text}: only "kmeans" has them'))
         if problems:
             raise ImpossibleError(problems)
         return self
@@ -93,13 +114,22 @@ class NystromConfig(AttentionConfig):
         return problems
 
     @property
+    def lloyd_iterations(self) -> int:
+        """Lloyd's iterations that find the landmarks."""
+        return (self.kmeans_iterations or DEFAULT_LLOYD_ITERATIONS) if self.landmarks == "kmeans" else 0
+
+    @property
     def longest_exact(self) -> float:
         return self.num_landmarks if self.segments == "valid" else 0
 
     def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
-        """softmax(Q̃Kᵀ)V and softmax(QK̃ᵀ)W, four products; Q̃K̃ᵀ and Z T; four products an iteration of eq. 14."""
+        """softmax(Q̃Kᵀ)V and softmax(QK̃ᵀ)W, four products; Q̃K̃ᵀ and Z T; four products an iteration of eq. 14. An
+        iteration of Lloyd's has a product for the distances, and one for the sums, of queries and of keys.
+        """
         M = self.num_landmarks
         if length <= M:
             return products(4.0 * length * length * num_heads * head_dim)
         by_token = 4 * 2 * length * M * head_dim
-        return products(num_heads * float(by_token + 2 * 2 * M * M * head_dim + self.pinv_iterations * 4 * 2 * M**3))
+        once = products(num_heads * float(by_token + 2 * 2 * M * M * head_dim + self.pinv_iterations * 4 * 2 * M**3))
+        clustering = num_heads * float(self.lloyd_iterations * 2 * 2 * 2 * length * M * head_dim)
+        return Arithmetic(once.forward + clustering, once.backward)

@@ -1,0 +1,117 @@
+"""Public implementations of the attentions that are no Nyström attention, each behind `peer(q_BHND, k_BHND, v_BHND)`.
+
+They get projected tensors, as ours do: where a module has projections, it is given their results. Each is built for
+what our config says, as near as its own settings come.
+
+Shapes: B batch, H heads, N tokens, D head dim.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nystromformer.benchmark.peers import Given, installed
+from nystromformer.config import AttentionConfig
+
+Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What every contender is built for."""
+
+    num_heads: int
+    head_dim: int
+    length: int
+
+    @property
+    def width(self) -> int:
+        return self.num_heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A public implementation of a method."""
+
+    name: str
+    """The package, and what of it."""
+    package: str
+    build: Callable[[AttentionConfig, Sizes], nn.Module]
+
+    @property
+    def is_installed(self) -> bool:
+        return installed(self.package)
+
+
+class _Function(nn.Module):
+    """A function of Q, K and V."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._call = call
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self._call(q, k, v)
+
+
+class _Flat(nn.Module):
+    """A module with projections of its own, whose place is taken by what they would give.
+
+    Args:
+        core: its attributes `names` are the projections of queries, keys and values.
+        call: from the core and a (B, N, H·D) tensor in the place of its input, the output.
+    """
+
+    def __init__(self, core: nn.Module, names: tuple[str, str, str], call: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.core, self._call = core, call
+        self._given = [Given() for _ in names]
+        for name, given in zip(names, self._given, strict=True):
+            setattr(core, name, given)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        flat = [x.transpose(1, 2).flatten(2) for x in (q, k, v)]
+        for given, x in zip(self._given, flat, strict=True):
+            given.value = x
+        return self._call(self.core, flat[0])
+
+
+def _linear(config: AttentionConfig, sizes: Sizes) -> nn.Module:
+    attend = importlib.import_module("performer_pytorch.performer_pytorch").linear_attention
+    return _Function(lambda q, k, v: attend(F.elu(q) + 1, F.elu(k) + 1, v))
+
+
+def _performer(config: Any, sizes: Sizes) -> nn.Module:
+    module = importlib.import_module("performer_pytorch.performer_pytorch")
+    return module.FastAttention(sizes.head_dim, config.num_features, generalized_attention=config.kernel == "relu")  # type: ignore[no-any-return]
+
+
+def _linformer(config: Any, sizes: Sizes) -> nn.Module:
+    core = importlib.import_module("linformer").LinformerSelfAttention(
+        sizes.width, sizes.length, k=config.projected_length, heads=sizes.num_heads
+    )
+    core.to_out = nn.Identity()
+    return _Flat(core, ("to_q", "to_k", "to_v"), lambda core, x: core(x))
+
+
+def _local(config: Any, sizes: Sizes) -> nn.Module:
+    return importlib.import_module("local_attention").LocalAttention(  # type: ignore[no-any-return]
+        config.block_size,
+        look_backward=config.neighbours,
+        look_forward=config.neighbours,
+        use_rotary_pos_emb=False,
+        autopad=True,
+    )
+
+
+CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
+    "linear": (Contender("performer-pytorch, linear_attention", "performer_pytorch", _linear),),
+    "performer": (Contender("performer-pytorch, FastAttention", "performer_pytorch", _performer),),
+    "linformer": (Contender("linformer", "linformer", _linformer),),
+    "local": (Contender("local-attention", "local_attention", _local),),
+}
+"""By attention. Of those that are not named no public implementation that can be installed is known."""

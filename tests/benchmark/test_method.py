@@ -1,0 +1,99 @@
+"""The benchmark of any attention: what it measures beside, says and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from small import run_here
+
+from nystromformer.attention import create_attention
+from nystromformer.benchmark import attention
+from nystromformer.benchmark.attention import AttentionRow
+from nystromformer.benchmark.contenders import CONTENDERS, Contender, Sizes
+from nystromformer.benchmark.method import MethodBenchmark, method_config, method_table
+from nystromformer.benchmark.timing import Timing
+from nystromformer.config import ATTENTIONS
+from nystromformer.errors import UserError
+
+
+def row(length: int, method: str, forward: float, both: float, memory: float) -> AttentionRow:
+    return AttentionRow(length, method, Timing(forward, forward, forward), Timing(both, both, both), memory)
+
+
+def test_ratios_are_ours_over_theirs_and_growth_is_per_token() -> None:
+    rows = [
+        row(4096, "linear", 10, 30, 8),
+        row(4096, "another's", 20, 40, 16),
+        row(4096, attention.CONTROL, 1, 2, 4),
+        row(16384, "linear", 44, 132, 32),
+        row(16384, attention.CONTROL, 4, 8, 16),
+    ]
+    settings = MethodBenchmark(method_config("linear", ()), lengths=(4096, 16384))
+    table, _, growth = method_table(settings, rows).partition("per token")
+    [theirs] = [line for line in table.splitlines() if "another's" in line]
+    numbers = [part for part in theirs.split()[2:] if not part.startswith("(")]
+    assert numbers == ["20.00", "0.50", "40.00", "0.75", "16.0", "0.50"]
+    ours, control = growth.splitlines()[1:]
+    assert ours.split(maxsplit=1) == ["linear", "forward 1.10, forward and backward 1.10, memory 1.00"]
+    assert control.endswith("forward 1.00, forward and backward 1.00, memory 1.00")
+
+
+def test_the_contenders_are_of_attentions_that_there_are() -> None:
+    assert set(CONTENDERS) <= set(ATTENTIONS)
+
+
+INSTALLED = [(name, one) for name, ones in CONTENDERS.items() for one in ones if one.is_installed]
+SAME = {
+    "linear": {},
+    "local": {"block_size": 8},
+    "linformer": {"projected_length": 8, "sharing": "layer"},
+}
+"""Settings with which the public implementation computes the same, but for what it learns."""
+
+
+@pytest.mark.parametrize(("name", "contender"), INSTALLED, ids=[one.name for _, one in INSTALLED])
+def test_a_contender_takes_what_ours_takes(name: str, contender: Contender) -> None:
+    config = method_config(name, [f"{key}={json.dumps(value)}" for key, value in SAME.get(name, {}).items()])
+    x = [torch.randn(2, 64, 4, 16).transpose(1, 2) for _ in range(3)]
+    out = contender.build(config, Sizes(4, 16, 64))(*x)
+    assert out.shape in ((2, 4, 64, 16), (2, 64, 64))
+    if name in ("linear", "local"):
+        torch.testing.assert_close(out, create_attention(config, num_heads=4, head_dim=16)(*x), rtol=1e-4, atol=1e-4)
+
+
+def test_the_command_measures_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--lengths", "16,32", "--repeats", 1, "--threads", 1, "--out", tmp_path)
+    status = run_here(
+        monkeypatch, "code/run_benchmark.py", "attention", "--attention", "local", "--set", "block_size=4", *flags
+    )
+    assert status == 0
+    said = capsys.readouterr().out
+    assert "local" in said
+    written = json.loads((tmp_path / "attention-local.json").read_text())
+    assert written["settings"]["attention"]["block_size"] == 4
+    assert {row["length"] for row in written["rows"]} == {16, 32}
+    assert (tmp_path / "attention-local.txt").read_text().count(attention.CONTROL) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--attention", "locl"], 'unknown attention "locl"; valid names: .*did you mean "local"'),
+        (["--attention", "local", "--set", "window=3"], "window: unknown key"),
+        (["--attention", "local", "--set", "block_size"], "expected KEY=VALUE"),
+        (["--attention", "local", "--num_landmarks", "8"], "--num_landmarks: expected --set"),
+        (["--attention", "local", "--lengths", "64"], "--set block_size: expected at most the longest of --lengths"),
+        (["--attention", "nystrom", "--set", "segments=padded", "--lengths", "100"], "takes no input of 100 tokens"),
+        (["--attention", "local", "--lengths", "0,512"], r"--lengths: expected numbers from 1 to .*, found \[0\]"),
+    ],
+)
+def test_mistakes(
+    flags: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here(monkeypatch, "code/run_benchmark.py", "attention", *flags, "--out", tmp_path / "out") == 2
+    with pytest.raises(UserError, match=words):
+        raise UserError(" ".join(capsys.readouterr().err.split()))
+    assert not (tmp_path / "out").exists()
