@@ -12,6 +12,9 @@ from torch import Tensor
 
 MOST_COLUMNS = 64
 """Of a rotation: up to twice as many buckets are told apart by one, more by the product of two."""
+_ROTATED = {"cpu": 2**17}
+_ROTATED_ELSEWHERE = 2**26
+"""Numbers of xR that are held at a time: columns grow with the length, and memory shall be linear."""
 
 
 class Sorted(NamedTuple):
@@ -133,7 +136,17 @@ def buckets_of(
 
 def _hash(x_BNHD: Tensor, rotation_DK: Tensor, own: int | Tensor) -> Tensor:
     """argmax([xR; −xR]) over the first `own` columns of R; 0 where there are none."""
-    rotated_BNHK = x_BNHD @ rotation_DK
+    B, _, H, _ = x_BNHD.shape
+    if torch.compiler.is_compiling():
+        return _hash_at_once(x_BNHD, rotation_DK, own)
+    tokens = max(1, _ROTATED.get(x_BNHD.device.type, _ROTATED_ELSEWHERE) // (B * H * max(1, rotation_DK.shape[1])))
+    parts = torch.split(x_BNHD, tokens, 1)
+    return torch.cat([_hash_at_once(part, rotation_DK, own) for part in parts], 1)
+
+
+def _hash_at_once(x_BNHD: Tensor, rotation_DK: Tensor, own: int | Tensor) -> Tensor:
+    # In one product: for a view with gaps there would be one, and a copy of R, for each token.
+    rotated_BNHK = (x_BNHD.reshape(-1, x_BNHD.shape[3]) @ rotation_DK).unflatten(0, x_BNHD.shape[:3])
     sizes_BNHK = rotated_BNHK.abs()
     if isinstance(own, Tensor):
         beyond_BK = torch.arange(rotation_DK.shape[1], device=x_BNHD.device) >= own[:, None]
