@@ -118,7 +118,7 @@ def _lsh_of_transformers(config: Any, sizes: Sizes) -> nn.Module:
             lsh_attn_chunk_length=config.chunk_length,
             lsh_attention_probs_dropout_prob=0.0,
             num_hashes=config.num_hashes,
-            num_buckets=config.num_buckets or _buckets(config, sizes),
+            num_buckets=config.num_buckets or 2 * -(-sizes.length // config.chunk_length),
             max_position_embeddings=sizes.length,
             is_decoder=False,
         ),
@@ -147,10 +147,6 @@ def _lsh(config: Any, sizes: Sizes) -> nn.Module:
         bucket_size=config.chunk_length, n_hashes=config.num_hashes, attend_across_buckets=config.across_buckets
     )
     return _Function(lambda q, k, v: core(q.flatten(0, 1), v.flatten(0, 1))[0].view(q.shape))
-
-
-def _buckets(config: Any, sizes: Sizes) -> int:
-    return 2 * -(-sizes.length // config.chunk_length)
 
 
 CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
