@@ -6,18 +6,55 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from nystromformer.attention import Attention, NystromAttention, create_attention, reference
+from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention, reference
+from nystromformer.attention.base import Holds
 from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.longformer import LongformerAttention
 from nystromformer.attention.performer import PerformerAttention
+from nystromformer.attention.reformer import ReformerAttention
 
 HEADS, DIM = 2, 8
 LONGEST = 8192
 """Tokens of the longest input that a method is to learn something for."""
+
+
+class SharedFromTwo(Attention):
+    """An attention whose queries are its keys, as one of any three tensors: of their dimensions half are q's and half
+    are k's, so that both matter."""
+
+    def __init__(self, core: Attention) -> None:
+        nn.Module.__init__(self)
+        self.core, self.needs = core, core.needs  # type: ignore[misc]
+        self.num_heads, self.head_dim, self.ignore_mask = core.num_heads, core.head_dim, core.ignore_mask
+
+    @property
+    def holds(self) -> Holds:
+        return self.core.holds
+
+    @property
+    def skip(self) -> nn.Module | None:  # type: ignore[override]
+        return self.core.skip
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **options: Any) -> Tensor:
+        shared = shared_of(q, k) if q.shape == k.shape else None
+        out: Tensor = self.core(q if shared is None else shared, k if shared is None else shared, v, *rest, **options)
+        return out
+
+    def weights(self, q: Tensor, k: Tensor, *rest: Any, **options: Any) -> Tensor:
+        shared = shared_of(q, k)
+        return self.core.weights(shared, shared, *rest, **options)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        raise NotImplementedError
+
+
+def shared_of(q: Tensor, k: Tensor) -> Tensor:
+    return torch.where(torch.arange(q.shape[-1]) % 2 == 0, q, k)
+
 
 Oracle = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """From the module, whose learned and random numbers it reads, q, k, v and the mask; float64."""
@@ -25,6 +62,8 @@ Oracle = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 @dataclass(frozen=True)
 class Case:
+    """An attention with settings, and its oracle; one that shares queries and keys is built as `SharedFromTwo`."""
+
     id: str
     name: str
     oracle: Oracle
@@ -33,7 +72,8 @@ class Case:
     def build(self, dtype: torch.dtype = torch.float32) -> Attention:
         torch.manual_seed(1)
         sizes = {"num_heads": HEADS, "head_dim": DIM, "max_length": LONGEST}
-        return create_attention(self.name, **sizes, **self.parameters).to(dtype)
+        module = create_attention(self.name, **sizes, **self.parameters).to(dtype)
+        return SharedFromTwo(module) if module.needs.shared_query_key else module
 
     def expected(self, module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         """The oracle's output in float64, with the module's own convolution where it has one."""
@@ -88,6 +128,14 @@ def _longformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor
     return reference.longformer_attention(q, k, v, keep, **sizes, changes_2HDD=module.global_changes_2HDD)
 
 
+def _reformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, SharedFromTwo)
+    core = module.core
+    assert isinstance(core, ReformerAttention)
+    sizes = {"chunk_length": core.chunk_length, "num_buckets": core.num_buckets, "across_buckets": core.across_buckets}
+    return reference.reformer_attention(shared_of(q, k), v, keep, rotations=core.rotations_RDK, **sizes)
+
+
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     rules = {
@@ -135,6 +183,10 @@ CASES = [
         {"window": 4, "dilation": [1, 3], "num_global_tokens": 3, "global_projections": True},
     ),
     Case("longformer-windows", "longformer", _longformer, {"window": 8, "dilation": 2, "num_global_tokens": 0}),
+    Case("reformer", "reformer", _reformer, {"chunk_length": 6}),
+    Case("reformer+conv", "reformer", _reformer, {"chunk_length": 5, "num_hashes": 3, "conv_kernel_size": 3}),
+    Case("reformer-across", "reformer", _reformer, {"chunk_length": 8, "across_buckets": True, "num_buckets": 6}),
+    Case("reformer-one", "reformer", _reformer, {"chunk_length": 1, "num_hashes": 1}),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-strided", "nystrom", _nystrom, {"num_landmarks": 8, "landmarks": "strided"}),

@@ -83,11 +83,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pat
 
 
 @pytest.mark.slow
-def test_one_by_sixteen_four_by_four_and_two_processes_agree(tmp_path: Path, dataset_folder: Path) -> None:
+@pytest.mark.parametrize(
+    "network", [{}, {"model__norm": "pre", "model__reversible": True}], ids=["plain", "reversible"]
+)
+def test_one_by_sixteen_four_by_four_and_two_processes_agree(
+    network: dict[str, Any], tmp_path: Path, dataset_folder: Path
+) -> None:
     folders = {name: tmp_path / name for name in ("1x16", "4x4", "2x4x2")}
     for name, folder in folders.items():
         rows = 16 if name == "1x16" else 4
-        changes: dict[str, Any] = {"gpu_setting__inst_per_gpu": rows, "model__dropout_prob": 0.0}
+        changes: dict[str, Any] = {"gpu_setting__inst_per_gpu": rows, "model__dropout_prob": 0.0, **network}
         experiment = write_experiment(folder, **EVERY_STEP, **changes)
         if name == "2x4x2":
             assert run(folder, dataset_folder) == 0, stderr(folder)

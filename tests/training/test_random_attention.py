@@ -20,6 +20,23 @@ PERFORMER = {
 }
 
 
+@pytest.mark.slow
+def test_a_stopped_reformer_of_reversible_layers_goes_on_as_one_that_never_stopped(
+    tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention = {"name": "reformer", "chunk_length": 8, "redraw_steps": 3}
+    changes = {**PERFORMER, "model__attn_type": attention, "model__norm": "pre", "model__reversible": True}
+    whole, stopped = (write_experiment(tmp_path / name, **changes) for name in "ab")
+    assert pretrain(whole, dataset_folder, CPU) is None
+    stop_at(7, monkeypatch)
+    assert pretrain(stopped, dataset_folder, CPU) == signal.SIGTERM
+    monkeypatch.undo()
+    assert pretrain(stopped, dataset_folder, CPU) is None
+    first, second = (read_checkpoint(each.folder / "model" / "cp-0001.model")["model"] for each in (whole, stopped))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(name.endswith(".rotations_RDK") for name in first)
+
+
 @pytest.mark.parametrize("stop", [5, 6, 10, 13])
 def test_a_stopped_run_draws_what_an_uninterrupted_one_draws(
     stop: int, tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -27,14 +44,7 @@ def test_a_stopped_run_draws_what_an_uninterrupted_one_draws(
     """Within an interval of features, at the border of two, at an epoch's end, and in the next epoch."""
     whole, stopped = (write_experiment(tmp_path / name, **PERFORMER) for name in "ab")
     assert pretrain(whole, dataset_folder, CPU) is None
-    step = Trainer._step
-
-    def with_a_stop(self: Trainer, *args: Any) -> Any:
-        if self.state.step == stop:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, *args)
-
-    monkeypatch.setattr(Trainer, "_step", with_a_stop)
+    stop_at(stop, monkeypatch)
     assert pretrain(stopped, dataset_folder, CPU) == signal.SIGTERM
     monkeypatch.undo()
     assert pretrain(stopped, dataset_folder, CPU) is None
@@ -45,3 +55,14 @@ def test_a_stopped_run_draws_what_an_uninterrupted_one_draws(
     assert [int(each) for each in draws] == [6, 6], "step 19 of 20, and every 3 steps new features"
     seeds = [int(value) for name, value in first.items() if name.endswith(".seed")]
     assert len(set(seeds)) == 2, "layers have their own"
+
+
+def stop_at(stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Trainer._step
+
+    def with_a_stop(self: Trainer, *args: Any) -> Any:
+        if self.state.step == stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, *args)
+
+    monkeypatch.setattr(Trainer, "_step", with_a_stop)

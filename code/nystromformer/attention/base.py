@@ -97,7 +97,7 @@ class Attention(nn.Module, ABC):
         """Attend.
 
         Args:
-            q, k, v: (B, H, N, D), of one dtype.
+            q, k, v: (B, H, N, D), of one dtype; where `needs.shared_query_key`, k is q itself.
             mask: None (all tokens count), bool (B, N) with True = keep, in any pattern, or an AttentionMask.
             is_causal: refused where true; it is here so that code written for
                 `torch.nn.functional.scaled_dot_product_attention` gets a sentence instead of a wrong answer.
@@ -106,7 +106,8 @@ class Attention(nn.Module, ABC):
             (B, H, N, D); zero at masked positions, unless `ignore_mask`.
 
         Raises:
-            ValueError: shapes that do not fit, a mask that is not (B, N), causal use.
+            ValueError: shapes that do not fit, a mask that is not (B, N), causal use, keys of their own where they
+                must be the queries.
         """
         self._check(q, k, v, is_causal)
         mask = self._applied(mask, q)
@@ -116,7 +117,9 @@ class Attention(nn.Module, ABC):
         # Zeros, not only weights of zero: a masked key of 1e30 would make its score inf, and inf - inf is NaN.
         keep_B1N1 = mask.multiplier(q.dtype)
         v = v * keep_B1N1
-        if self.zeroes_masked_query_key:
+        if self.needs.shared_query_key:
+            q = k = q * keep_B1N1
+        elif self.zeroes_masked_query_key:
             q, k = q * keep_B1N1, k * keep_B1N1
         out = self.attend(q, k, v, mask)
         return out * keep_B1N1 if self.skip is None else self.skip(v, out, keep_B1N1)
@@ -212,6 +215,8 @@ class Attention(nn.Module, ABC):
                 raise ValueError(f"{name} must have q's shape {tuple(q.shape)}, found {tuple(tensor.shape)}")
             if tensor.dtype != q.dtype:
                 raise ValueError(f"{name} must have q's dtype {q.dtype}, found {tensor.dtype}")
+        if self.needs.shared_query_key and k is not q:
+            raise ValueError("the keys are made of the queries: k must be q itself, found another tensor")
 
     def extra_repr(self) -> str:
         ignoring = ", ignore_mask=True" if self.ignore_mask else ""

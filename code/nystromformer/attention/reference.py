@@ -258,6 +258,61 @@ def fixed_segment_attention(
     return out
 
 
+def reformer_attention(
+    q: Tensor,
+    v: Tensor,
+    keep_BN: Tensor | None = None,
+    *,
+    rotations: Tensor,
+    chunk_length: int,
+    num_buckets: int | None = None,
+    across_buckets: bool = False,
+) -> Tensor:
+    """Kitaev et al. 2020, section 2: softmax over all that a token meets in some round of hashing.
+
+    Args:
+        rotations: R of each round, (rounds, D, columns).
+        num_buckets: of a round; None: twice a row's chunks.
+    """
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
+        n = len(qs)
+        chunks = -(-n // chunk_length)
+        meets = torch.zeros(n, n, dtype=torch.bool)
+        for rotation in rotations.double():
+            buckets = hash_buckets(qs.detach(), rotation, chunks, num_buckets)
+            order = sorted(range(n), key=lambda token: (buckets[token], token))
+            chunk = torch.empty(n, dtype=torch.int64)
+            chunk[order] = torch.arange(n) // chunk_length
+            near = (chunk == chunk[:, None]) | (chunk == (chunk[:, None] - 1) % chunks)
+            same = torch.tensor(buckets) == torch.tensor(buckets)[:, None]
+            meets |= near if across_buckets else near & same
+        meets.fill_diagonal_(False)
+        meets |= torch.diag(~meets.any(1))
+        lengths = (qs * qs).sum(1, keepdim=True)
+        units = torch.where(lengths > 0, qs / torch.where(lengths > 0, lengths, 1.0).sqrt(), 0.0)
+        scores = qs @ units.T / qs.shape[1] ** 0.5
+        return torch.softmax(scores.masked_fill(~meets, float("-inf")), dim=-1) @ vs
+
+    return _per_row(attend, q, q, v, keep_BN)
+
+
+def hash_buckets(x: Tensor, rotation: Tensor, chunks: int, num_buckets: int | None) -> list[int]:
+    """h(x) = argmax([xR; −xR]) of each of the tokens (n, D); with more than 128 buckets two such hashes in one."""
+
+    def hashed(columns: Tensor) -> Tensor:
+        return torch.cat([x @ columns, -x @ columns], dim=1).argmax(1)
+
+    if chunks == 1:
+        return [0] * len(x)
+    if num_buckets is not None:
+        return hashed(rotation[:, : num_buckets // 2]).tolist()
+    if chunks <= 64:
+        return hashed(rotation[:, :chunks]).tolist()
+    half = min(64, next(root for root in range(1, chunks) if 2 * root * root >= chunks))
+    return (hashed(rotation[:, :half]) + 2 * half * hashed(rotation[:, 64 : 64 + half])).tolist()
+
+
 def depthwise_convolution(v: Tensor, weight_H1K1: Tensor, keep_BN: Tensor | None = None) -> Tensor:
     """The skip of Figure 4: out[n] = Σ_k w[h, k]·v[n + k − K//2], masked tokens as zeros; zero at masked positions."""
     v, weight = v.double(), weight_H1K1.double()

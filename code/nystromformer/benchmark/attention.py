@@ -205,7 +205,9 @@ def _forward_and_backward(
 ) -> Work:
     def work() -> object:
         out = call(*inputs)
-        return torch.autograd.grad(out, wanted, upstream.reshape(out.shape) if out.ndim == 4 else _flat(upstream))
+        upstream_of_out = upstream.reshape(out.shape) if out.ndim == 4 else _flat(upstream)
+        # What makes its keys of the queries has no use for k.
+        return torch.autograd.grad(out, wanted, upstream_of_out, allow_unused=True)
 
     return work
 

@@ -108,10 +108,55 @@ def _local(config: Any, sizes: Sizes) -> nn.Module:
     )
 
 
+def _lsh_of_transformers(config: Any, sizes: Sizes) -> nn.Module:
+    module = importlib.import_module("transformers.models.reformer.modeling_reformer")
+    core = module.LSHSelfAttention(
+        importlib.import_module("transformers").ReformerConfig(
+            num_attention_heads=sizes.num_heads,
+            attention_head_size=sizes.head_dim,
+            hidden_size=sizes.width,
+            lsh_attn_chunk_length=config.chunk_length,
+            lsh_attention_probs_dropout_prob=0.0,
+            num_hashes=config.num_hashes,
+            num_buckets=config.num_buckets or 2 * -(-sizes.length // config.chunk_length),
+            max_position_embeddings=sizes.length,
+            is_decoder=False,
+        ),
+        layer_idx=0,
+    )
+    return _SharedFlat(core)
+
+
+class _SharedFlat(nn.Module):
+    """transformers' LSHSelfAttention, given what its projections would give."""
+
+    def __init__(self, core: nn.Module) -> None:
+        super().__init__()
+        self.core = core
+        self._shared, self._values = Given(), Given()
+        core.query_key, core.value = self._shared, self._values
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self._shared.value, self._values.value = (x.transpose(1, 2).flatten(2) for x in (q, v))
+        out: Tensor = self.core(self._shared.value).hidden_states
+        return out
+
+
+def _lsh(config: Any, sizes: Sizes) -> nn.Module:
+    core = importlib.import_module("reformer_pytorch").LSHAttention(
+        bucket_size=config.chunk_length, n_hashes=config.num_hashes, attend_across_buckets=config.across_buckets
+    )
+    return _Function(lambda q, k, v: core(q.flatten(0, 1), v.flatten(0, 1))[0].view(q.shape))
+
+
 CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
     "linear": (Contender("performer-pytorch, linear_attention", "performer_pytorch", _linear),),
     "performer": (Contender("performer-pytorch, FastAttention", "performer_pytorch", _performer),),
     "linformer": (Contender("linformer", "linformer", _linformer),),
     "local": (Contender("local-attention", "local_attention", _local),),
+    "reformer": (
+        Contender("transformers, LSHSelfAttention", "transformers", _lsh_of_transformers),
+        Contender("reformer-pytorch, LSHAttention", "reformer_pytorch", _lsh),
+    ),
 }
 """By attention. Of those that are not named no public implementation that can be installed is known."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nystromformer.attention import create_attention
 from nystromformer.benchmark.attention import (
@@ -95,10 +95,24 @@ def run_method(settings: MethodBenchmark) -> list[AttentionRow]:
     return rows
 
 
+class _SharedQueryKey(nn.Module):
+    """An attention that makes its keys of the queries, given other ones."""
+
+    def __init__(self, core: nn.Module) -> None:
+        super().__init__()
+        self.core = core
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out: Tensor = self.core(q, q, v)
+        return out
+
+
 def _modules(settings: MethodBenchmark, length: int) -> dict[str, nn.Module | Call]:
     config, sizes = settings.config, Sizes(settings.num_heads, settings.head_dim, length)
     heads = {"num_heads": settings.num_heads, "head_dim": settings.head_dim, "max_length": max(settings.lengths)}
-    modules: dict[str, nn.Module | Call] = {settings.ours: create_attention(config, **heads)}
+    ours = create_attention(config, **heads)
+    shared = _SharedQueryKey(ours) if ours.needs.shared_query_key else ours
+    modules: dict[str, nn.Module | Call] = {settings.ours: shared}
     modules |= {one.name: one.build(config, sizes) for one in CONTENDERS.get(config.name, ()) if one.is_installed}
     if length <= FUSED_LIMIT:
         modules[SOFTMAX] = fused_softmax

@@ -1,5 +1,6 @@
 """The section "model" of a config.json: the network."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
@@ -60,6 +61,17 @@ class ModelConfig(BaseModel):
         default=False,
         description="Save memory: each layer's activation is computed a second time in the backward pass instead of "
         "being stored.",
+    )
+    reversible: bool = Field(
+        default=False,
+        description="Save memory: two vectors for each token go through the layers, attention reading the one and "
+        "feed-forward the other, so that the backward pass computes each layer's input from its output instead of "
+        "storing it (reversible residual layers, as in Reformer). Another network than with false; needs norm pre.",
+    )
+    feed_forward_chunk: Size | None = Field(
+        default=None,
+        description="Save memory: tokens for which a feed-forward block is computed at a time, in the backward pass "
+        "again; null for all at once.",
     )
     compile: Compile = Field(
         default="auto",
@@ -153,6 +165,7 @@ class ModelConfig(BaseModel):
             *self._wrong_layers(),
             *self._unused_defaults(),
             *self._impossible_attentions(),
+            *self._impossible_savings(),
         ]
         if problems:
             raise ImpossibleError(problems)
@@ -222,6 +235,27 @@ class ModelConfig(BaseModel):
         ]
         return list(dict.fromkeys(problems))
 
+    def _impossible_savings(self) -> list[Problem]:
+        """Ways to save memory that exclude each other, or that the rest of the network excludes."""
+        problems = []
+        if self.reversible and self.norm != "pre":
+            why = "between reversible layers nothing but a sum may stand, which a layer norm could not be taken out of"
+            problems.append(Problem(("reversible",), f'expected norm "pre" with it, found "{self.norm}": {why}'))
+        if self.reversible and self.compile is True:
+            why = 'a step computes each layer in two ways, for which nothing is compiled: set it to "auto" or false'
+            problems.append(Problem(("compile",), f"does not go with reversible layers: {why}"))
+        if self.reversible:
+            text = "reversible layers are computed again in the backward pass as they are: set it to false"
+            problems += [
+                Problem((key,), text)
+                for key in ("attention_grad_checkpointing", "gelu_grad_checkpointing")
+                if getattr(self, key)
+            ]
+        elif self.feed_forward_chunk is not None and self.gelu_grad_checkpointing:
+            text = "with feed_forward_chunk the whole block is computed again in the backward pass: set it to false"
+            problems.append(Problem(("gelu_grad_checkpointing",), text))
+        return problems
+
     def _place_of(self, index: int, key: str) -> Path:
         """Where a parameter of a layer's attention comes from."""
         item = self.attn_type[index] if isinstance(self.attn_type, tuple) else self.attn_type
@@ -230,6 +264,14 @@ class ModelConfig(BaseModel):
             return (*place, key)
         # Unset everywhere, it is the attention's own default.
         return (key,) if key in self._flat() else place
+
+
+def without_newer_defaults(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A section "model" as plain data without the keys of later versions that say what all networks were before."""
+    return {key: value for key, value in section.items() if (key, value) not in _BEFORE}
+
+
+_BEFORE = (("reversible", False),)
 
 
 def _why_unused(key: str, layers: tuple[AttentionConfig, ...]) -> str:

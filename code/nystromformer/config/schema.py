@@ -194,3 +194,10 @@ class ExperimentConfig(BaseModel):
             text = f"expected a multiple of gpu_setting.inst_per_gpu = {rows}, found {batch}"
             raise ImpossibleError([Problem(("pretraining_setting", "batch_size"), text)])
         return self
+
+    @model_validator(mode="after")
+    def _whole_layers(self) -> Self:
+        if self.model.reversible and self.gpu_setting.parallel == "fsdp":
+            text = 'expected "ddp" with model.reversible, found "fsdp": it computes layers again without their shards'
+            raise ImpossibleError([Problem(("gpu_setting", "parallel"), text)])
+        return self

@@ -7,7 +7,8 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
     """Numbers that the encoder learns, by the part of it: the embeddings of each kind, and the layers."""
     width, out, hidden = model.embedding_dim, model.transformer_dim, model.transformer_hidden_dim
     inner = model.num_head * model.head_dim
-    projections = 3 * (out * inner + inner) + inner * out + out
+    kinds = sum(2 if layer.shares_query_key else 3 for layer in model.attentions)
+    projections = kinds * (out * inner + inner) + model.num_layers * (inner * out + out)
     feed_forward = out * hidden + hidden + hidden * out + out
     norms = 2 * 2 * out
     sizes = model.num_head, model.head_dim, model.max_seq_len
@@ -18,15 +19,17 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
         "word embeddings": model.vocab_size * width,
         "position embeddings": (model.max_seq_len + model.position_offset) * width,
         "sentence types": model.num_sen_type * width,
-        "layers": model.num_layers * (projections + feed_forward + norms) + own + shared + around,
+        "layers": projections + model.num_layers * (feed_forward + norms) + own + shared + around,
     }
 
 
 def least_activations(model: ModelConfig, rows: int, length: int) -> int:
-    """Bytes that a training step holds for its backward pass at least: the input of every layer.
+    """Bytes that a training step holds for its backward pass at least: the input of every layer; of reversible ones,
+    whose input is two vectors a token, that of the last layer.
 
     Args:
         rows: that are computed at once, of `length` tokens each.
     """
     bytes_each = 4 if model.mixed_precision is False else 2
-    return model.num_layers * rows * length * model.transformer_dim * bytes_each
+    inputs = min(2, model.num_layers) if model.reversible else model.num_layers
+    return inputs * rows * length * model.transformer_dim * bytes_each

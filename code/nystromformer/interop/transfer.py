@@ -26,8 +26,9 @@ _FITTED_AXES = {re.escape(_POSITIONS): 0, re.escape(_SENTENCE_TYPES): 0, _KERNEL
 _OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|key)\.")
 _LAYER = re.compile(r"(encoder\.layers\.)(\d+)(\..+)")
 
-# With another number of heads or place of the norms the same weights would fit and mean something else.
-_FIXED = (*SHAPE_KEYS, "norm", "embedding_norm")
+# With another number of heads, place of the norms or way through the layers the same weights would fit and mean
+# something else.
+_FIXED = (*SHAPE_KEYS, "norm", "embedding_norm", "reversible")
 _GIVES = {
     "embedding_dim": "encoder.embeddings.projection.",
     "transformer_dim": "encoder.embeddings.projection.",
@@ -56,6 +57,8 @@ class _Differing:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], source_config: Mapping[str, Any]) -> "_Differing":
+        # Checkpoints of before there were reversible layers have none.
+        source_config = {"reversible": False, **source_config}
         shared = [key for key in _FIXED if key in config and key in source_config]
         return cls({key: (config[key], source_config[key]) for key in shared if config[key] != source_config[key]})
 

@@ -12,6 +12,7 @@ from nystromformer.attention import Attention, AttentionMask
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.embeddings import Embeddings
 from nystromformer.model.layers import Layer
+from nystromformer.model.reversible import run_reversibly
 
 _EMBEDDING_STD = 0.02
 
@@ -22,6 +23,7 @@ class Encoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.pooling = config.pooling
+        self.reversible = config.reversible
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, attention) for attention in config.attentions)
         _share(self.layers, config.attentions)
@@ -54,11 +56,17 @@ class Encoder(nn.Module):
         """
         shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
         x_BNE = self.embeddings(tokens_BN, types_BN)
-        last = len(self.layers) - 1
-        for index, layer in enumerate(self.layers):
-            x_BNE = layer(x_BNE, shared, positions_BK if index == last else None)
+        if self.reversible:
+            x_BNE = run_reversibly(self._layers(), x_BNE, shared, positions_BK)
+        else:
+            last = len(self.layers) - 1
+            for index, layer in enumerate(self.layers):
+                x_BNE = layer(x_BNE, shared, positions_BK if index == last else None)
         out: Tensor = self.final_norm(x_BNE)
         return out
+
+    def _layers(self) -> list[Layer]:
+        return [layer for layer in self.layers if isinstance(layer, Layer)]
 
     def pool(self, hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
         """One vector per row: its first token, or the mean of its valid tokens, as `pooling` says; (B, E)."""

@@ -52,7 +52,11 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a GELU between; the GELU is computed again in the backward where asked."""
+    """Two linear maps with a GELU between; the GELU is computed again in the backward where asked.
+
+    With `feed_forward_chunk` tokens are computed so many at a time, again in the backward: all that is held of the
+    hidden layer at any time is that of one chunk (Kitaev et al. 2020, section 3, "Chunking").
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -60,8 +64,22 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(config.transformer_hidden_dim, config.transformer_dim)
         self.activation = activation(config.activation)
         self.recompute = config.gelu_grad_checkpointing
+        self.chunk = config.feed_forward_chunk
 
     def forward(self, x_BNE: Tensor) -> Tensor:
+        if self.chunk is None or x_BNE.shape[:-1].numel() <= self.chunk:
+            return self._whole(x_BNE)
+        # Kept for the backward pass, the hidden layers of all chunks would take as much memory as one of all tokens.
+        parts = torch.split(x_BNE.flatten(0, -2), self.chunk)
+        return torch.cat([self._one_chunk(part) for part in parts]).view(x_BNE.shape)
+
+    def _one_chunk(self, x_TE: Tensor) -> Tensor:
+        if not self.training:
+            return self._whole(x_TE)
+        out: Tensor = checkpoint(self._whole, x_TE, use_reentrant=False, preserve_rng_state=False)
+        return out
+
+    def _whole(self, x_BNE: Tensor) -> Tensor:
         hidden = self.up(x_BNE)
         if self.recompute and self.training:
             out: Tensor = checkpoint(self._second_half, hidden, use_reentrant=False, preserve_rng_state=False)
@@ -89,11 +107,27 @@ class Layer(nn.Module):
         """(B, N, E), or at the given positions only, (B, K, E): all that follows the attention is by position."""
         residual = at_positions(x_BNE, positions_BK)
         if self.pre_norm:
-            x = self.dropout(self.attention(self.attention_norm(x_BNE), mask, positions_BK), residual)
-            out: Tensor = self.dropout(self.feed_forward(self.feed_forward_norm(x)), x)
+            x = self.attended(x_BNE, mask, positions_BK, residual)
+            out = self.fed_forward(x, x)
         else:
             x = self.attention_norm(self.dropout(self.attention(x_BNE, mask, positions_BK), residual))
             out = self.feed_forward_norm(self.dropout(self.feed_forward(x), x))
+        return out
+
+    def attended(
+        self,
+        x_BNE: Tensor,
+        mask: AttentionMask | None,
+        positions_BK: Tensor | None = None,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        """The first branch of a layer that normalises before each, added to `residual` where there is one."""
+        out: Tensor = self.dropout(self.attention(self.attention_norm(x_BNE), mask, positions_BK), residual)
+        return out
+
+    def fed_forward(self, x_BNE: Tensor, residual: Tensor | None = None) -> Tensor:
+        """The second."""
+        out: Tensor = self.dropout(self.feed_forward(self.feed_forward_norm(x_BNE)), residual)
         return out
 
 

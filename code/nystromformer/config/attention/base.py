@@ -48,6 +48,9 @@ class AttentionConfig(BaseModel):
     exceptional: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Settings with which it keeps less of the contract than with its defaults, for the documents' table."""
 
+    shares_query_key: ClassVar[bool] = False
+    """Whether queries and keys are one projection."""
+
     name: str = Field(description="Which attention this is.")
     conv_kernel_size: ConvKernelSize | None = Field(
         default=None,

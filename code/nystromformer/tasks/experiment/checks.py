@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention import what_decides
+from nystromformer.config.network import without_newer_defaults
 from nystromformer.data.dataset import Dataset
 from nystromformer.errors import UserError
 from nystromformer.training import Group
@@ -17,7 +18,14 @@ from nystromformer.wording import listed
 
 # What may change between two starts of one run. Everything else decides what the model is or which rows it sees.
 _FREE = {
-    "model": {"mixed_precision", "attention_grad_checkpointing", "gelu_grad_checkpointing", "dropout_prob", "compile"},
+    "model": {
+        "mixed_precision",
+        "attention_grad_checkpointing",
+        "gelu_grad_checkpointing",
+        "feed_forward_chunk",
+        "dropout_prob",
+        "compile",
+    },
     "pretraining_setting": {
         "learning_rate",
         "warmup",
@@ -144,7 +152,8 @@ def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: P
 
 
 def _comparable(section: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: what_decides(value) if key == "attn_type" else value for key, value in section.items()}
+    known = without_newer_defaults(section)
+    return {key: what_decides(value) if key == "attn_type" else value for key, value in known.items()}
 
 
 def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source: Path) -> list[str]:

@@ -16,6 +16,7 @@ from torch import nn
 import nystromformer
 from nystromformer.config import AttentionConfig, ExperimentConfig
 from nystromformer.config.attention import what_decides
+from nystromformer.config.network import without_newer_defaults
 from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.door import OpenedFinetuning
@@ -34,7 +35,7 @@ from nystromformer.training.checkpoint import find_checkpoints
 
 logger = logging.getLogger(__name__)
 
-_NO_EFFECT = {"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing"}
+_NO_EFFECT = {"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"}
 """Keys of the section "model" that change how a result is computed, not which."""
 
 
@@ -78,7 +79,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
     changes the last digits, because every micro-batch draws its own masks.
     """
     config, pretraining = setup.config, setup.config.pretraining_setting
-    model = config.model.model_dump(mode="json", by_alias=True)
+    model = without_newer_defaults(config.model.model_dump(mode="json", by_alias=True))
     model["attn_type"] = what_decides(model["attn_type"])
     facts: dict[str, Any] = {
         "task": setup.definition.name,

@@ -49,6 +49,9 @@ def compiled_where_it_pays(
     """
     if config.model.compile != "auto" or not compiling_pays(device.device):
         return "default"
+    if config.model.reversible:
+        say(group, "layers as they are: reversible ones are not compiled")
+        return "default"
     if group.size > 1 and config.gpu_setting.parallel == "fsdp":
         say(group, 'layers as they are: in shards ("fsdp") they are compiled with model.compile true only')
         return "default"

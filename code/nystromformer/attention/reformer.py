@@ -1,0 +1,137 @@
+"""Reformer attention (Kitaev et al., "Reformer: The Efficient Transformer", ICLR 2020): locality-sensitive hashing.
+
+Shapes: B batch, H heads, N tokens, D head dim, R rounds of hashing, S tokens of a chunk, K columns of a rotation.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.attention.base import Attention, Holds, Needs, default_scale
+from nystromformer.attention.chunks import attend_in_chunks
+from nystromformer.attention.decisions import decided
+from nystromformer.attention.hashing import MOST_COLUMNS, buckets_of, chunk_count, chunks_of, sort_by_buckets
+from nystromformer.attention.mask import AttentionMask
+from nystromformer.attention.randomness import generator_of, own_seed
+from nystromformer.config.attention.reformer import MOST_BUCKETS
+
+
+class ReformerAttention(Attention):
+    """softmax(QK̂ᵀ/√D) V among the tokens of a token's bucket, K̂ = Q/‖Q‖: O(N · S · R) (section 2, Appendix A).
+
+    Queries and keys are one tensor: `k` must be `q`. In each round a row's valid tokens are sorted by their bucket,
+    then by position, and cut into chunks; a token attends to those of its bucket that stand in its own chunk and in the
+    one before, the first chunk's being the row's own last. A token that hashes into another's bucket in several rounds
+    counts once, and itself only where nothing else is there. A row of at most `chunk_length` valid tokens has one
+    bucket and gets exact attention, with these keys.
+
+    The paper divides a weight by the number of rounds in which the two tokens have one bucket (N of eq. 8), which
+    counts rounds in which chunks part them, too; here the first round in which they meet counts, and no other.
+
+    The rotations are drawn from a seed of the module's own and the number of the training step, so that a run that goes
+    on draws as one that never stopped; those in use are saved with the weights.
+
+    `holds.export` is False: how many chunks, columns of rotations and hashes are computed is chosen by the length,
+    which one exported program for every length cannot do.
+
+    Args:
+        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
+        num_hashes: R, 1 to 8.
+        chunk_length: S.
+        num_buckets: of each round; None: twice the number of a row's own chunks. More than 128 of these are products of
+            two hashes.
+        across_buckets: whether a token attends to all of the two chunks, whatever the bucket.
+        redraw_steps: training steps after which new rotations are drawn; None: the first ones stay.
+    """
+
+    needs = Needs(shared_query_key=True, random_numbers=True)
+    rotations_RDK: Tensor
+    seed: Tensor
+    draw: Tensor
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        num_hashes: int = 2,
+        chunk_length: int = 64,
+        num_buckets: int | None = None,
+        across_buckets: bool = False,
+        redraw_steps: int | None = 1,
+        conv_kernel_size: int | None = None,
+        ignore_mask: bool = False,
+    ) -> None:
+        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
+        if not 1 <= num_hashes <= 8:
+            raise ValueError(f"num_hashes must be from 1 to 8, found {num_hashes}")
+        if chunk_length < 1:
+            raise ValueError(f"chunk_length must be at least 1, found {chunk_length}")
+        if num_buckets is not None and (num_buckets % 2 or not 2 <= num_buckets <= MOST_BUCKETS):
+            raise ValueError(f"num_buckets must be even, from 2 to {MOST_BUCKETS}, found {num_buckets}")
+        self.num_hashes = num_hashes
+        self.chunk_length = chunk_length
+        self.num_buckets = num_buckets
+        self.across_buckets = across_buckets
+        self.redraw_steps = redraw_steps
+        seed = own_seed()
+        self.register_buffer("seed", torch.tensor(seed, device="cpu"))
+        self.register_buffer("draw", torch.tensor(0, device="cpu"))
+        self.register_buffer("rotations_RDK", self._rotations(seed, 0))
+        self._drawn: tuple[int, int] | None = None
+        self.register_load_state_dict_post_hook(_forget_what_was_drawn)
+
+    @property
+    def holds(self) -> Holds:
+        return replace(super().holds, export=False)
+
+    def at_step(self, step: int) -> None:
+        if self.redraw_steps is None:
+            return
+        draw = step // self.redraw_steps
+        if self._drawn is None:  # asked once: on a GPU the answer has to be waited for
+            self._drawn = int(self.seed), int(self.draw)
+        seed, drawn = self._drawn
+        if draw != drawn:
+            self.draw.fill_(draw)
+            self.rotations_RDK.copy_(self._rotations(seed, draw))
+            self._drawn = seed, draw
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        B, _, N, _ = q.shape
+        dtype = q.dtype if q.dtype == torch.float64 else torch.float32
+        with torch.autocast(q.device.type, enabled=False):
+            with torch.no_grad():
+                lengths_B = torch.full((B,), N, device=q.device) if mask is None else mask.lengths_B
+                chunks, _ = chunk_count(N, self.chunk_length)
+                own_B = None if mask is None else chunks_of(lengths_B, self.chunk_length)
+                queries_BNHD = q.detach().to(dtype).transpose(1, 2)
+                # Kept in 16 bits, which are enough for (2 · MOST_COLUMNS)² and for MOST_BUCKETS.
+                buckets_RBNH = decided(lambda: self._buckets(queries_BNHD, own_B, chunks).short()).long()
+                keep_BN = None if mask is None else mask.keep_BN
+                places = sort_by_buckets(buckets_RBNH, lengths_B, keep_BN, self.chunk_length, self.across_buckets)
+            scale = default_scale(self.head_dim)
+            return attend_in_chunks(q.to(dtype), v.to(dtype), places, self.chunk_length, scale).to(q.dtype)
+
+    def _buckets(self, q_BNHD: Tensor, own_B: Tensor | None, chunks: int) -> Tensor:
+        if chunks == 1:
+            B, N, H, _ = q_BNHD.shape
+            return torch.zeros((self.num_hashes, B, N, H), dtype=torch.int64, device=q_BNHD.device)
+        return buckets_of(q_BNHD, self.rotations_RDK.to(q_BNHD.dtype), own_B, chunks, self.num_buckets)
+
+    def _rotations(self, seed: int, draw: int) -> Tensor:
+        """R (section 2, "Locality sensitive hashing") of each round, float32."""
+        columns = 2 * MOST_COLUMNS if self.num_buckets is None else self.num_buckets // 2
+        shape = (self.num_hashes, self.head_dim, columns)
+        return torch.randn(shape, generator=generator_of(seed, draw), dtype=torch.float32, device="cpu")
+
+    def extra_repr(self) -> str:
+        return (
+            f"{super().extra_repr()}, num_hashes={self.num_hashes}, chunk_length={self.chunk_length}, "
+            f"num_buckets={self.num_buckets}, across_buckets={self.across_buckets}, redraw_steps={self.redraw_steps}"
+        )
+
+
+def _forget_what_was_drawn(module: nn.Module, keys: object) -> None:
+    assert isinstance(module, ReformerAttention)
+    module._drawn = None

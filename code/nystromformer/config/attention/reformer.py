@@ -1,0 +1,74 @@
+"""Reformer attention, by locality-sensitive hashing."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from ..ranges import MOST
+from .base import Arithmetic, AttentionConfig, products
+
+MOST_BUCKETS = 4096
+
+
+def _even(value: int) -> int:
+    if value % 2:
+        raise ValueError("expected an even number")
+    return value
+
+
+NumBuckets = Annotated[int, Field(ge=2, le=MOST_BUCKETS, json_schema_extra={"multipleOf": 2}), AfterValidator(_even)]
+
+
+class ReformerConfig(AttentionConfig):
+    """Reformer attention (Kitaev et al. 2020): each token attends to those that hashes put into its bucket."""
+
+    shares_query_key: ClassVar[bool] = True
+
+    name: Literal["reformer"] = Field(
+        default="reformer",
+        description="Reformer attention: softmax over the tokens that locality-sensitive hashing puts into a token's "
+        "bucket; queries and keys are one projection (Kitaev et al. 2020).",
+    )
+    num_hashes: Annotated[int, Field(ge=1, le=8)] = Field(
+        default=2,
+        description="Rounds of hashing: a token attends to those that share its bucket in at least one of them.",
+    )
+    chunk_length: Annotated[int, Field(ge=1, le=MOST)] = Field(
+        default=64,
+        description="Tokens of a chunk; sorted by bucket, a token attends within its chunk and the one before.",
+    )
+    num_buckets: NumBuckets | None = Field(
+        default=None,
+        description="Buckets of each round, an even number; null: twice as many as each row has chunks, as in the "
+        "paper.",
+    )
+    across_buckets: bool = Field(
+        default=False,
+        description="Whether a token attends to all tokens of the two chunks, as in transformers' Reformer, and not "
+        "only to those of its bucket, as in the paper.",
+    )
+    redraw_steps: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+        default=1,
+        description="Training steps after which new rotations, of which the hashes are made, are drawn, as a function "
+        "of the run's seed and the step; null: the first ones stay.",
+    )
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        problems = []
+        if self.chunk_length > max_seq_len:
+            text = f"expected at most max_seq_len = {max_seq_len}, found {self.chunk_length}"
+            problems.append(("chunk_length", text))
+        if self.num_buckets is not None and self.num_buckets > max_seq_len > 1:
+            text = f"expected at most max_seq_len = {max_seq_len}, found {self.num_buckets}: more buckets than tokens"
+            problems.append(("num_buckets", text))
+        return problems
+
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """Scores of each chunk with itself and the one before, their product with V, and the rotations."""
+        chunks = -(-length // self.chunk_length)
+        seen = min(2, chunks) * self.chunk_length
+        attended = products(4.0 * self.num_hashes * chunks * self.chunk_length * seen * head_dim * num_heads)
+        columns = min(chunks, 64) if self.num_buckets is None else self.num_buckets // 2
+        hashed = 0.0 if chunks == 1 else 2.0 * self.num_hashes * length * head_dim * columns * num_heads
+        # The scores are computed again in the backward pass; hashes have no gradient.
+        return Arithmetic(attended.forward + hashed, attended.backward)

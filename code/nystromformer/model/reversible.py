@@ -1,0 +1,143 @@
+"""Reversible residual layers: the backward pass computes each layer's input from its output instead of storing it.
+
+Gomez et al., "The Reversible Residual Network", 2017; Kitaev et al., "Reformer", 2020, section 3:
+y₁ = x₁ + Attention(x₂), y₂ = x₂ + FeedForward(y₁), both with their layer norm inside.
+
+Shapes: B batch, N tokens, K of their positions, E width.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from nystromformer.attention import AttentionMask
+from nystromformer.attention.decisions import recorded, repeated
+from nystromformer.model.layers import Layer, at_positions
+
+
+def run_reversibly(
+    layers: Sequence[Layer], x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None = None
+) -> Tensor:
+    """(B, N, E), or (B, K, E) at the given positions: the mean of what comes out of both streams, into which x goes.
+
+    The last layer is computed as any other: it may then be at some positions only, and what it keeps is no more than
+    what the backward pass holds of each of the others when their turn comes.
+    """
+    # The sums of 16 bits could not be undone.
+    x_BNE = x_BNE.to(torch.promote_types(x_BNE.dtype, torch.float32))
+    *stack, last = layers
+    x1, x2 = x_BNE, x_BNE
+    if stack and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        parameters = [p for p in nn.ModuleList(stack).parameters() if p.requires_grad]
+        x1, x2 = _Stack.apply(x_BNE, stack, mask, *parameters)  # type: ignore[no-untyped-call]
+    else:
+        for layer in stack:
+            x1 = layer.attended(x2, mask, residual=x1)
+            x2 = layer.fed_forward(x1, residual=x2)
+    y1 = last.attended(x2, mask, positions_BK, at_positions(x1, positions_BK))
+    y2 = last.fed_forward(y1, residual=at_positions(x2, positions_BK))
+    return (y1 + y2) / 2
+
+
+_Autocast = tuple[str, torch.dtype, bool]
+"""Kind of device, dtype and whether it is on."""
+
+
+class _State(NamedTuple):
+    """What a branch must find again to compute the same once more."""
+
+    generators: list[Tensor]
+    decisions: list[Tensor]
+
+
+class _Stack(torch.autograd.Function):
+    """All layers but the last, by which x goes into both streams."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layers: Sequence[Layer], mask: AttentionMask | None, *parameters: Tensor) -> Any:
+        ctx.layers, ctx.mask, ctx.parameters = layers, mask, parameters
+        kind = x.device.type
+        ctx.autocast = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+        ctx.states = []
+        y1, y2 = x, x
+        with _autocast(ctx.autocast):
+            for layer in layers:
+                generators = _generators(layer, x.device)
+                with recorded() as decisions:
+                    y1 = y1 + layer.attended(y2, mask)
+                ctx.states.append(_State(generators, decisions))
+                ctx.states.append(_State(_generators(layer, x.device), []))
+                y2 = y2 + layer.fed_forward(y1)
+        ctx.save_for_backward(y1, y2)
+        return y1, y2
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_y1: Tensor, of_y2: Tensor) -> tuple[Any, ...]:
+        y1, y2 = ctx.saved_tensors
+        gradients: dict[Tensor, Tensor] = {}
+        states = list(ctx.states)
+        for layer in reversed(ctx.layers):
+            own = [p for p in layer.parameters() if p.requires_grad]
+            rest = own, ctx.autocast, gradients
+            branch, of_input = _again(layer.fed_forward, y1, of_y2, states.pop(), *rest)
+            y2, of_y1 = y2 - branch, of_y1 + of_input
+            attended = partial(layer.attended, mask=ctx.mask)
+            branch, of_input = _again(attended, y2, of_y1, states.pop(), *rest)
+            y1, of_y2 = y1 - branch, of_y2 + of_input
+        return (of_y1 + of_y2, None, None, *(gradients.get(p) for p in ctx.parameters))
+
+
+def _again(
+    branch: Callable[[Tensor], Tensor],
+    x: Tensor,
+    upstream: Tensor,
+    state: _State,
+    own: Sequence[Tensor],
+    autocast: _Autocast,
+    gradients: dict[Tensor, Tensor],
+) -> tuple[Tensor, Tensor]:
+    """What a branch gave, computed once more, and the gradient of its input.
+
+    Args:
+        upstream: the gradient of what it gave.
+        own: the layer's parameters, whose gradients are added to those in `gradients`.
+    """
+    x = x.detach().requires_grad_()
+    with torch.enable_grad(), _autocast(autocast), _replayed(state, x.device):
+        out = branch(x)
+    of_x, *of_own = torch.autograd.grad(out, [x, *own], upstream.to(out.dtype), allow_unused=True)
+    for parameter, gradient in zip(own, of_own, strict=True):
+        if gradient is not None:
+            known = gradients.get(parameter)
+            gradients[parameter] = gradient if known is None else known + gradient
+    return out.detach(), of_x
+
+
+def _autocast(settings: _Autocast) -> torch.autocast:
+    kind, dtype, enabled = settings
+    # What is cast without gradients must not be found again where gradients are asked for.
+    return torch.autocast(kind, dtype, enabled, cache_enabled=False)
+
+
+def _generators(layer: Layer, device: torch.device) -> list[Tensor]:
+    """States of the generators, where a layer draws from them."""
+    if not layer.training:
+        return []
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+@contextmanager
+def _replayed(state: _State, device: torch.device) -> Iterator[None]:
+    with repeated(state.decisions), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if state.generators:
+            torch.set_rng_state(state.generators[0])
+        if len(state.generators) > 1:
+            torch.cuda.set_rng_state(state.generators[1], device)
+        yield

@@ -1,0 +1,194 @@
+"""Reformer: its hashes, when they are drawn, what they approximate, and transformers' LSHSelfAttention beside it."""
+
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import DIM, HEADS, qkv, suffix_mask
+from torch import Tensor
+from transformers import ReformerConfig
+from transformers.models.reformer.modeling_reformer import LSHSelfAttention
+
+from nystromformer.attention import attention_class, create_attention, reference
+from nystromformer.attention.reformer import ReformerAttention
+from nystromformer.config import ATTENTIONS
+
+
+def reformer(**parameters: object) -> ReformerAttention:
+    torch.manual_seed(1)
+    module = create_attention("reformer", num_heads=HEADS, head_dim=DIM, **parameters)
+    assert isinstance(module, ReformerAttention)
+    return module
+
+
+def expected(module: ReformerAttention, q: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
+    sizes: dict[str, Any] = {"chunk_length": module.chunk_length, "num_buckets": module.num_buckets}
+    return reference.reformer_attention(
+        q, v, keep, rotations=module.rotations_RDK, across_buckets=module.across_buckets, **sizes
+    )
+
+
+def test_keys_of_their_own_are_refused() -> None:
+    q, k, v = qkv(1, 5)
+    with pytest.raises(ValueError, match="k must be q itself"):
+        reformer()(q, k, v)
+    assert reformer()(q, q, v).shape == q.shape
+
+
+def test_configs_say_what_modules_need() -> None:
+    for config in ATTENTIONS.values():
+        assert config.shares_query_key == attention_class(config).needs.shared_query_key, config.__name__
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_rows_of_many_chunks_have_two_hashes_in_one(across: bool) -> None:
+    """Beyond 64 chunks; each row by its own length, whatever the others'."""
+    module = reformer(chunk_length=1, across_buckets=across).double()
+    q, _, v = qkv(5, 150, dtype=torch.float64)
+    keep = suffix_mask(150, 150, 100, 65, 64, 1)
+    out = module(q, q, v, keep)
+    torch.testing.assert_close(out, expected(module, q, v, keep), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(module(q, q, v), expected(module, q, v), rtol=1e-10, atol=1e-10)
+    short = [x[1:2, :, :100] for x in (q, v)]
+    torch.testing.assert_close(module(short[0], short[0], short[1]), out[1:2, :, :100], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("chunk_length", [40, 64])
+def test_rows_of_one_chunk_get_exact_attention(chunk_length: int) -> None:
+    module = reformer(chunk_length=chunk_length, num_hashes=3).double()
+    q, _, v = (x.detach() for x in qkv(2, 40, dtype=torch.float64))
+    scores = q @ torch.nn.functional.normalize(q, dim=-1).mT / DIM**0.5
+    scores.diagonal(dim1=-2, dim2=-1).fill_(float("-inf"))
+    torch.testing.assert_close(module(q, q, v), torch.softmax(scores, -1) @ v)
+
+
+def test_a_token_alone_attends_to_itself() -> None:
+    q, _, v = (x.detach() for x in qkv(2, 1))
+    assert torch.equal(reformer(num_hashes=4)(q, q, v), v)
+
+
+def test_transformers_module_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    length, size, buckets = 48, 8, 12
+    module = reformer(num_hashes=1, chunk_length=size, num_buckets=buckets, across_buckets=True)
+    config = ReformerConfig(
+        attention_head_size=DIM,
+        num_attention_heads=HEADS,
+        hidden_size=HEADS * DIM,
+        lsh_attn_chunk_length=size,
+        lsh_attention_probs_dropout_prob=0.0,
+        num_hashes=1,
+        num_buckets=buckets,
+        is_decoder=False,
+        max_position_embeddings=length,
+    )
+    peer = LSHSelfAttention(config, layer_idx=0).eval()
+    q, _, v = (x.detach() for x in qkv(2, length))
+    flat = [x.transpose(1, 2).flatten(2) for x in (q, v)]
+    # It scales no scores by 1/√D, as the paper does.
+    monkeypatch.setattr(peer.query_key, "forward", lambda x: flat[0] / DIM**0.5)
+    monkeypatch.setattr(peer.value, "forward", lambda x: flat[1])
+    rotations = module.rotations_RDK.permute(1, 0, 2).expand(HEADS, -1, -1, -1)
+    monkeypatch.setattr(torch, "randn", lambda shape, **options: rotations.reshape(shape))
+    theirs = peer(flat[0]).hidden_states
+    torch.testing.assert_close(module(q, q, v).transpose(1, 2).flatten(2), theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_more_rounds_come_closer_to_all_tokens() -> None:
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(1, HEADS, 16, DIM, generator=generator) * 6
+    q = centres.repeat(1, 1, 16, 1) + torch.randn(1, HEADS, 256, DIM, generator=generator) * 0.3
+    v = torch.randn(1, HEADS, 256, DIM, generator=generator)
+    exact = reformer(chunk_length=256)(q, q, v)
+    errors = [(reformer(chunk_length=32, num_hashes=n)(q, q, v) - exact).norm() / exact.norm() for n in (1, 8)]
+    assert errors[1] < 0.6 * errors[0], errors
+
+
+def test_rotations_are_a_function_of_the_seed_and_the_step() -> None:
+    module, twin = reformer(redraw_steps=10), reformer(redraw_steps=10)
+    first = module.rotations_RDK.clone()
+    module.at_step(9)
+    assert torch.equal(module.rotations_RDK, first)
+    for step in (10, 15, 37):
+        module.at_step(step)
+    twin.at_step(37)
+    assert not torch.equal(module.rotations_RDK, first)
+    assert torch.equal(module.rotations_RDK, twin.rotations_RDK), "whatever was drawn before"
+    module.at_step(0)
+    assert torch.equal(module.rotations_RDK, first)
+    kept = reformer(redraw_steps=None)
+    kept.at_step(10**6)
+    assert torch.equal(kept.rotations_RDK, first)
+
+
+def test_rotations_are_saved_and_go_on_from_there() -> None:
+    module = reformer()
+    torch.manual_seed(2)
+    other = create_attention("reformer", num_heads=HEADS, head_dim=DIM)
+    assert isinstance(other, ReformerAttention)
+    assert not torch.equal(module.rotations_RDK, other.rotations_RDK), "layers and runs differ"
+    module.at_step(25)
+    other.at_step(31)
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(other.rotations_RDK, module.rotations_RDK)
+    for step in (25, 26):
+        module.at_step(step)
+        other.at_step(step)
+        assert torch.equal(other.rotations_RDK, module.rotations_RDK)
+
+
+def test_memory_is_linear() -> None:
+    """No score is kept for the backward pass, nor are there as many as tokens squared."""
+
+    def kept(length: int) -> int:
+        found: list[int] = []
+        q, _, v = qkv(1, length)
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: (found.append(x.nbytes), x)[1], lambda x: x):
+            reformer(chunk_length=16)(q, q, v)
+        return sum(found)
+
+    assert kept(2048) < 2.1 * kept(1024)
+
+
+@pytest.mark.slow
+def test_one_program_for_every_length_is_not_to_be_had() -> None:
+    q = qkv(2, 50)[0].detach()
+
+    class Shared(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.core = reformer(chunk_length=6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.core(x, x, x)
+            return out
+
+    assert not reformer().holds.export
+    shape = {0: torch.export.Dim("rows", min=1, max=64), 2: torch.export.Dim("tokens", min=2, max=8192)}
+    with pytest.raises(Exception, match=r"(?i)tokens|symbolic|constraint"):
+        torch.export.export(Shared(), (q,), dynamic_shapes=(shape,))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"num_hashes": 9}, "num_hashes"),
+        ({"num_hashes": 0}, "num_hashes"),
+        ({"chunk_length": 0}, "chunk_length"),
+        ({"num_buckets": 5}, "even"),
+        ({"num_buckets": 10_000}, "num_buckets"),
+    ],
+)
+def test_impossible_parameters_are_refused(parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        create_attention("reformer", num_heads=HEADS, head_dim=DIM, **parameters)
+    with pytest.raises(ValueError, match=words):
+        ReformerAttention(HEADS, DIM, **parameters)
+
+
+def test_what_is_longer_than_the_input_is_impossible() -> None:
+    config = ATTENTIONS["reformer"]
+    assert config(chunk_length=64, num_buckets=64).impossible_at(64) == []
+    assert [key for key, _ in config(chunk_length=65, num_buckets=66).impossible_at(64)] == [
+        "chunk_length",
+        "num_buckets",
+    ]

@@ -1,0 +1,179 @@
+"""Reversible layers and feed-forward in chunks: the same gradients from less memory."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from small import LENGTH, VOCABULARY, small_config
+from torch import Tensor
+
+from nystromformer.attention import AttentionMask
+from nystromformer.config import ModelConfig
+from nystromformer.errors import UserError
+from nystromformer.model import Encoder, PretrainingModel, encoder
+from nystromformer.model.layers import Layer, at_positions
+from nystromformer.model.reversible import run_reversibly
+
+PLAIN = {"num_landmarks": None, "conv_kernel_size": None}
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "nystrom": {"attn_type": "nystrom"},
+    "softmax": {"attn_type": "softmax", **PLAIN},
+    "linformer": {"attn_type": {"name": "linformer", "projected_length": 6, "sharing": "model"}, **PLAIN},
+    "performer": {"attn_type": {"name": "performer", "num_features": 12}, **PLAIN},
+    "reformer": {"attn_type": {"name": "reformer", "chunk_length": 6}, **PLAIN},
+}
+
+
+def config(**changes: object) -> ModelConfig:
+    options = {"norm": "pre", "reversible": True, "num_layers": 3, **changes}
+    return small_config(**{f"model__{key}": value for key, value in options.items()}).model
+
+
+def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
+    return torch.randint(5, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(0))
+
+
+def plainly(
+    layers: Sequence[Layer], x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None = None
+) -> Tensor:
+    """The same network, whose every activation is stored."""
+    x1, x2 = x_BNE, x_BNE
+    for layer in layers:
+        at = positions_BK if layer is layers[-1] else None
+        x1 = at_positions(x1, at) + layer.dropout(layer.attention(layer.attention_norm(x2), mask, at))
+        x2 = at_positions(x2, at) + layer.dropout(layer.feed_forward(layer.feed_forward_norm(x1)))
+    return (x1 + x2) / 2
+
+
+def results(model: Encoder, run: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch, **inputs: Any) -> list[Tensor]:
+    monkeypatch.setattr(encoder, "run_reversibly", run)
+    torch.manual_seed(5)
+    out = model(tokens(), **inputs)
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(6)).to(out.dtype)
+    return [out, *torch.autograd.grad(out, list(model.parameters()), upstream), torch.rand(1)]
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("training", [True, False], ids=["dropout", "eval"])
+@pytest.mark.parametrize("wanted", ["all", "some"])
+def test_gradients_are_those_of_stored_activations(
+    attention: str, training: bool, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = Encoder(config(**ATTENTIONS[attention])).double().train(training)
+    inputs = {
+        "mask": torch.arange(LENGTH) < torch.tensor([[LENGTH], [20]]),
+        "positions_BK": torch.tensor([[0, 5, 5], [7, 0, 1]]) if wanted == "some" else None,
+    }
+    expected = results(model, plainly, monkeypatch, **inputs)
+    for result, right in zip(results(model, run_reversibly, monkeypatch, **inputs), expected, strict=True):
+        torch.testing.assert_close(result, right, rtol=1e-9, atol=1e-11)
+
+
+def test_autocast_is_that_of_the_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = Encoder(config(attn_type="softmax", **PLAIN)).train()
+
+    def under_autocast(run: Callable[..., Tensor], backward_too: bool = False) -> list[Tensor]:
+        monkeypatch.setattr(encoder, "run_reversibly", run)
+        torch.manual_seed(5)
+        with torch.autocast("cpu", torch.bfloat16):
+            out = model(tokens())
+        with torch.autocast("cpu", torch.bfloat16) if backward_too else nullcontext():
+            return list(torch.autograd.grad(out.square().sum(), list(model.parameters())))
+
+    expected = under_autocast(plainly)
+    for backward_too in (False, True):
+        for result, right in zip(under_autocast(run_reversibly, backward_too), expected, strict=True):
+            assert (result - right).norm() < 0.02 * right.norm() + 1e-3
+
+
+def kept_bytes(model: torch.nn.Module) -> int:
+    """What a forward pass keeps for its backward, each memory once, weights excluded."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        out = model(tokens())  # noqa: F841  # what is kept lives as long
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("attention", ["softmax", "reformer"])
+def test_what_is_kept_does_not_grow_with_the_layers(attention: str) -> None:
+    def kept(layers: int, reversible: bool) -> int:
+        return kept_bytes(Encoder(config(num_layers=layers, reversible=reversible, **ATTENTIONS[attention])).train())
+
+    assert kept(12, True) == kept(2, True)
+    assert kept(12, False) > 4 * kept(2, False)
+    assert kept(12, True) < 0.3 * kept(12, False)
+
+
+def test_decisions_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token between two buckets must not change sides because its vector was restored up to rounding."""
+    from nystromformer.attention.reformer import ReformerAttention
+
+    calls = []
+    hashed = ReformerAttention._buckets
+    monkeypatch.setattr(ReformerAttention, "_buckets", lambda *given: (calls.append(0), hashed(*given))[1])
+    model = Encoder(config(**ATTENTIONS["reformer"])).train()
+    model(tokens()).sum().backward()
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(("chunk", "reversible"), [(1, False), (7, False), (7, True), (64, False), (1000, False)])
+def test_feed_forward_in_chunks_computes_the_same(chunk: int, reversible: bool) -> None:
+    found = []
+    for each in (None, chunk):
+        torch.manual_seed(0)
+        model = Encoder(config(reversible=reversible, feed_forward_chunk=each)).double().train()
+        out = model(tokens(), torch.arange(LENGTH) < torch.tensor([[LENGTH], [20]]))
+        found.append([out, *torch.autograd.grad(out[..., 0].sum(), list(model.parameters()))])
+    for result, right in zip(*found, strict=True):
+        torch.testing.assert_close(result, right, rtol=1e-9, atol=1e-11)
+
+
+def test_of_chunks_no_hidden_layer_is_kept() -> None:
+    sizes = {"transformer_hidden_dim": 512, "reversible": False}
+    assert kept_bytes(Encoder(config(feed_forward_chunk=8, **sizes))) < 0.5 * kept_bytes(Encoder(config(**sizes)))
+
+
+def test_pretraining_learns_through_it() -> None:
+    model = PretrainingModel(config(**ATTENTIONS["reformer"], feed_forward_chunk=16), ["mlm", "sop"])
+    out = model(tokens(), torch.tensor([[1, 2], [3, 4]]))
+    assert out.mlm_BKV is not None
+    (out.mlm_BKV.square().mean() + out.classes["sop"].square().mean()).backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+    names = dict(model.encoder.layers[0].attention.named_parameters())
+    assert "query.weight" in names
+    assert "key.weight" not in names
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"norm": "post"}, 'reversible: expected norm "pre" with it, found "post"'),
+        ({"compile": True}, "compile: does not go with reversible layers"),
+        ({"attention_grad_checkpointing": True}, "attention_grad_checkpointing: reversible layers are computed again"),
+        ({"gelu_grad_checkpointing": True}, "gelu_grad_checkpointing: reversible layers are computed again"),
+        (
+            {"reversible": False, "feed_forward_chunk": 8, "gelu_grad_checkpointing": True},
+            "gelu_grad_checkpointing: with feed_forward_chunk the whole block",
+        ),
+    ],
+)
+def test_what_excludes_it_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        config(**changes)
+
+
+def test_shards_are_refused() -> None:
+    with pytest.raises(UserError, match=r'gpu_setting\.parallel: expected "ddp" with model\.reversible'):
+        small_config(model__norm="pre", model__reversible=True, gpu_setting__parallel="fsdp")
