@@ -12,6 +12,7 @@ from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.performer import PerformerAttention
+from nystromformer.attention.synthesizer import SynthesizerAttention
 
 HEADS, DIM = 2, 8
 LONGEST = 8192
@@ -27,10 +28,11 @@ class Case:
     name: str
     oracle: Oracle
     parameters: dict[str, Any] = field(default_factory=dict)
+    longest: int = LONGEST
 
     def build(self, dtype: torch.dtype = torch.float32) -> Attention:
         torch.manual_seed(1)
-        sizes = {"num_heads": HEADS, "head_dim": DIM, "max_length": LONGEST}
+        sizes = {"num_heads": HEADS, "head_dim": DIM, "max_length": self.longest}
         return create_attention(self.name, **sizes, **self.parameters).to(dtype)
 
     def expected(self, module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -66,6 +68,23 @@ def _piecewise(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor 
     assert isinstance(module, ConvLinformerAttention)
     weights = {"keys_HSD": module.key_weight_HSD, "values_HSD": module.value_weight_HSD}
     return reference.piecewise_attention(q, k, v, keep, **weights)
+
+
+def _synthesizer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, SynthesizerAttention)
+
+    def scores(qs: Tensor, head: int) -> Tensor:
+        n, hidden = len(qs), qs.clamp(min=0)
+        if module.kind == "dense":
+            return hidden @ module.weight_HLD[head, :n].double().T
+        if module.kind == "factorized_dense":
+            factors = (hidden @ weight[head].double() for weight in (module.first_HDP, module.second_HDS))
+            return reference.pairwise_products(*factors, n)
+        if module.kind == "random":
+            return module.scores_HLL[head].double()[:n, :n]
+        return (module.rows_HLR[head].double() @ module.columns_HLR[head].double().T)[:n, :n]
+
+    return reference.synthesizer_attention(q, k, v, keep, scores=scores)
 
 
 def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -107,6 +126,17 @@ CASES = [
     Case("local", "local", _local, {"block_size": 6}),
     Case("local+conv", "local", _local, {"block_size": 5, "conv_kernel_size": 3}),
     Case("local-alone", "local", _local, {"block_size": 8, "neighbours": 0}),
+    Case("synthesizer", "synthesizer", _synthesizer),
+    Case("synthesizer+conv", "synthesizer", _synthesizer, {"conv_kernel_size": 3}),
+    Case("synthesizer-factors", "synthesizer", _synthesizer, {"kind": "factorized_dense", "factor": 8}, 512),
+    Case("synthesizer-random", "synthesizer", _synthesizer, {"kind": "random"}, 512),
+    Case(
+        "synthesizer-random-factors",
+        "synthesizer",
+        _synthesizer,
+        {"kind": "factorized_random", "rank": 3, "conv_kernel_size": 3},
+        512,
+    ),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),

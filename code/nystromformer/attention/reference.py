@@ -140,6 +140,27 @@ def piecewise_attention(
     return _per_row(attend, q, k, v, keep_BN, with_heads=True)
 
 
+def synthesizer_attention(
+    q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, scores: Callable[[Tensor, int], Tensor]
+) -> Tensor:
+    """Tay et al. 2021: softmax of scores without keys.
+
+    Args:
+        scores: from the queries (n, D) of a row's valid tokens and the head, (n, n).
+    """
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor, head: int) -> Tensor:
+        return torch.softmax(scores(qs, head), dim=-1) @ vs
+
+    return _per_row(attend, q, k, v, keep_BN, with_heads=True)
+
+
+def pairwise_products(first: Tensor, second: Tensor, count: int) -> Tensor:
+    """Their factorised dense scores: (n, P), (n, S) -> (n, count), the pairs in the order of a nested loop."""
+    pairs = [first[:, i] * second[:, j] for i in range(first.shape[1]) for j in range(second.shape[1])]
+    return torch.stack(pairs[:count], dim=1)
+
+
 def nystrom_attention(
     q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, num_landmarks: int, iterations: int | None = 6
 ) -> Tensor:

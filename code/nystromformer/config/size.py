@@ -7,7 +7,8 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
     """Numbers that the encoder learns, by the part of it: the embeddings of each kind, and the layers."""
     width, out, hidden = model.embedding_dim, model.transformer_dim, model.transformer_hidden_dim
     inner = model.num_head * model.head_dim
-    projections = 3 * (out * inner + inner) + inner * out + out
+    kinds = sum(layer.num_projections for layer in model.attentions)
+    projections = kinds * (out * inner + inner) + model.num_layers * (inner * out + out)
     feed_forward = out * hidden + hidden + hidden * out + out
     norms = 2 * 2 * out
     sizes = model.num_head, model.head_dim, model.max_seq_len
@@ -18,7 +19,7 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
         "word embeddings": model.vocab_size * width,
         "position embeddings": (model.max_seq_len + model.position_offset) * width,
         "sentence types": model.num_sen_type * width,
-        "layers": model.num_layers * (projections + feed_forward + norms) + own + shared + around,
+        "layers": projections + model.num_layers * (feed_forward + norms) + own + shared + around,
     }
 
 

@@ -74,6 +74,11 @@ class AttentionConfig(BaseModel):
         return []
 
     @property
+    def num_projections(self) -> int:
+        """How many of queries, keys and values the encoder's layer projects for it."""
+        return 3
+
+    @property
     def longest_exact(self) -> float:
         """Tokens, without padding, of the longest row that gets exact softmax attention."""
         return 0
