@@ -12,6 +12,7 @@ from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.performer import PerformerAttention
+from nystromformer.attention.sinkhorn import SinkhornAttention
 from nystromformer.attention.synthesizer import SynthesizerAttention
 
 HEADS, DIM = 2, 8
@@ -70,6 +71,12 @@ def _piecewise(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor 
     return reference.piecewise_attention(q, k, v, keep, **weights)
 
 
+def _sinkhorn(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, SinkhornAttention)
+    settings = {"iterations": module.iterations, "temperature": module.temperature}
+    return reference.sinkhorn_attention(q, k, v, keep, block_size=module.block_size, **settings)
+
+
 def _synthesizer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, SynthesizerAttention)
 
@@ -126,6 +133,9 @@ CASES = [
     Case("local", "local", _local, {"block_size": 6}),
     Case("local+conv", "local", _local, {"block_size": 5, "conv_kernel_size": 3}),
     Case("local-alone", "local", _local, {"block_size": 8, "neighbours": 0}),
+    Case("sinkhorn", "sinkhorn", _sinkhorn, {"block_size": 6}),
+    Case("sinkhorn+conv", "sinkhorn", _sinkhorn, {"block_size": 5, "iterations": 3, "conv_kernel_size": 3}),
+    Case("sinkhorn-sharp", "sinkhorn", _sinkhorn, {"block_size": 8, "iterations": 10, "temperature": 0.1}),
     Case("synthesizer", "synthesizer", _synthesizer),
     Case("synthesizer+conv", "synthesizer", _synthesizer, {"conv_kernel_size": 3}),
     Case("synthesizer-factors", "synthesizer", _synthesizer, {"kind": "factorized_dense", "factor": 8}, 512),

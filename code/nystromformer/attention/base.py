@@ -67,7 +67,7 @@ class Attention(nn.Module, ABC):
     """
 
     needs: Needs = Needs()
-    """Of the class: what must be known before a module is built (`max_length`). Of a module: what its settings ask for."""
+    """What a class has must be known before a module is built (`max_length`); a module's goes by its settings, too."""
     zeroes_masked_query_key: bool = True
 
     def __init__(

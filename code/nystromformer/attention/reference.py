@@ -161,6 +161,57 @@ def pairwise_products(first: Tensor, second: Tensor, count: int) -> Tensor:
     return torch.stack(pairs[:count], dim=1)
 
 
+def sinkhorn_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep_BN: Tensor | None = None,
+    *,
+    block_size: int,
+    iterations: int,
+    temperature: float,
+) -> Tensor:
+    """Tay et al. 2020, section 3, with block means in the sorting network's place: softmax over a token's own block and
+    the block that is sorted to its place, which tokens are mixed to place by place.
+    """
+
+    def blocks(x: Tensor) -> list[Tensor]:
+        return [x[start : start + block_size] for start in range(0, len(x), block_size)]
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
+        queries, keys, values = blocks(qs), blocks(ks), blocks(vs)
+        means = (torch.stack([block.mean(0) for block in x]) for x in (queries, keys))
+        permutation = sinkhorn_balanced(block_scores(*means) / temperature, iterations)
+        out = []
+        for weights, own_q, own_k, own_v in zip(permutation, queries, keys, values, strict=True):
+            scores, attended = [own_q @ own_k.T / own_q.shape[1] ** 0.5], [own_v]
+            for place in range(block_size):
+                there = [j for j, block in enumerate(keys) if len(block) > place]
+                if there:
+                    key, value = (sum(weights[j] * x[j][place] for j in there) for x in (keys, values))
+                    share = weights[there].sum() / weights.sum()
+                    scores.append((own_q @ key / own_q.shape[1] ** 0.5 + torch.log(share))[:, None])
+                    attended.append(value[None])
+            out.append(torch.softmax(torch.cat(scores, 1), dim=1) @ torch.cat(attended))
+        return torch.cat(out)
+
+    return _per_row(attend, q, k, v, keep_BN)
+
+
+def block_scores(queries: Tensor, keys: Tensor) -> Tensor:
+    """(C, D), (C, D) -> (C, C)."""
+    return queries @ keys.T / queries.shape[1] ** 0.5
+
+
+def sinkhorn_balanced(scores: Tensor, iterations: int) -> Tensor:
+    """Their eq. of Sinkhorn balancing: rows, then columns are divided by their sums; (C, C) -> (C, C)."""
+    balanced = torch.exp(scores)
+    for _ in range(iterations):
+        balanced = balanced / balanced.sum(1, keepdim=True)
+        balanced = balanced / balanced.sum(0, keepdim=True)
+    return balanced
+
+
 def nystrom_attention(
     q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, num_landmarks: int, iterations: int | None = 6
 ) -> Tensor:
