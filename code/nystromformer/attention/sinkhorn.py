@@ -12,21 +12,22 @@ from nystromformer.attention.rows import RowsAttention
 
 
 class SinkhornAttention(RowsAttention):
-    """softmax over a token's own block and over the block that is sorted to the same place: time O(N S + N²/S), memory
-    O(N S + N²/S²), so with a fixed number of blocks the time is quadratic and with a fixed size nearly so only for long
-    input.
+    """softmax over a token's own block and over the block that is sorted to the same place, in one.
+
+    Time O(N S + N²/S), memory O(N S + N²/S²). (The paper counts scores alone, of tokens within blocks and of blocks; N²/S
+    is the sorting itself, a product of a matrix of N/S by N/S with the tokens.)
 
     The sorting is a matrix R of blocks by blocks (their section 3.1): the t-th token of the i-th sorted block is
-    Σⱼ R[i, j] · (the t-th token of block j), for keys and for values. R is exp(scores / temperature), of which rows and
-    columns are divided by their sums in turn, as logarithms and in float32.
+    Σⱼ R[i, j] times the t-th token of block j, for keys and for values. R is exp(scores / temperature), of which rows
+    and columns are divided by their sums in turn, as logarithms and in float32.
 
     - Their sorting network learns a score for each place up to a longest input. Here the scores are q̄ᵢᵀk̄ⱼ/√D of the
       blocks' mean queries and keys, as public code offers, too: nothing is learned for a length, and every length will
       do. Their Gumbel noise in training is left out: the output is a function of the input.
-    - A row's last block may have fewer tokens. The others' later places then have nothing to be mixed with from there:
-      such a place weighs in the softmax by the share of R[i, :] that belongs to blocks with a token there. It goes
-      smoothly from 1 to 0 as R puts the last block in its place, and is 0 where no block has such a token; so a row of
-      one block, which is sorted beside itself, gets exact softmax attention.
+    - A row's last block may have fewer tokens; at its other places it adds nothing to the sums. Such a place weighs in
+      the softmax by the share of R[i, :] that belongs to blocks with a token there: smoothly from 1 to 0 as R puts the
+      last block in its place. Of one block alone the share is 0, and what is sorted beside it is itself: such a row gets
+      exact softmax attention.
 
     Args:
         num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
@@ -72,7 +73,8 @@ class SinkhornAttention(RowsAttention):
         if is_exporting():
             tokens_N = torch.arange(N, device=q.device)
             return out_XCSD[:, tokens_N // S, tokens_N % S].unflatten(0, (B, H))
-        return out_XCSD.reshape(B, H, -1, D)[:, :, :N]
+        out_BHND = out_XCSD.reshape(B, H, -1, D)
+        return out_BHND[:, :, :N] if N % S else out_BHND
 
     def _sorting(self, q_XCSD: Tensor, k_XCSD: Tensor, places: "_Places | None") -> Tensor:
         """log R, (X, C, C)."""
