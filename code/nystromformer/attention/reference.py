@@ -172,28 +172,24 @@ def sinkhorn_attention(
     temperature: float,
 ) -> Tensor:
     """Tay et al. 2020, section 3, with block means in the sorting network's place: softmax over a token's own block and
-    the block that is sorted to its place, which tokens are mixed to place by place.
+    the block that is sorted to its place, a mixture of all blocks, place by place.
     """
 
-    def blocks(x: Tensor) -> list[Tensor]:
-        return [x[start : start + block_size] for start in range(0, len(x), block_size)]
-
     def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
-        queries, keys, values = blocks(qs), blocks(ks), blocks(vs)
-        means = (torch.stack([block.mean(0) for block in x]) for x in (queries, keys))
+        n, dim = qs.shape
+        blocks = -(-n // block_size)
+        missing = qs.new_zeros(blocks * block_size - n, dim)
+        queries, keys, values = (torch.cat([x, missing]).reshape(blocks, block_size, dim) for x in (qs, ks, vs))
+        there = (torch.arange(blocks * block_size) < n).reshape(blocks, block_size)
+        means = (x.sum(1) / there.sum(1, keepdim=True) for x in (queries, keys))
         permutation = sinkhorn_balanced(block_scores(*means) / temperature, iterations)
-        out = []
-        for weights, own_q, own_k, own_v in zip(permutation, queries, keys, values, strict=True):
-            scores, attended = [own_q @ own_k.T / own_q.shape[1] ** 0.5], [own_v]
-            for place in range(block_size):
-                there = [j for j, block in enumerate(keys) if len(block) > place]
-                if there:
-                    key, value = (sum(weights[j] * x[j][place] for j in there) for x in (keys, values))
-                    share = weights[there].sum() / weights.sum()
-                    scores.append((own_q @ key / own_q.shape[1] ** 0.5 + torch.log(share))[:, None])
-                    attended.append(value[None])
-            out.append(torch.softmax(torch.cat(scores, 1), dim=1) @ torch.cat(attended))
-        return torch.cat(out)
+        some = there.any(0)
+        share = (permutation @ there.double() / permutation.sum(1, keepdim=True))[:, None, some]
+        keys_beside, values_beside = (torch.einsum("ij,jsd->isd", permutation, x)[:, some] for x in (keys, values))
+        own = (queries @ keys.mT / dim**0.5).masked_fill(~there[:, None], float("-inf"))
+        beside = queries @ keys_beside.mT / dim**0.5 + torch.log(share)
+        weights = torch.softmax(torch.cat([own, beside], dim=2), dim=2)
+        return (weights @ torch.cat([values, values_beside], dim=1)).reshape(-1, dim)[:n]
 
     return _per_row(attend, q, k, v, keep_BN)
 

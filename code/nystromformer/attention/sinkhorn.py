@@ -14,8 +14,8 @@ from nystromformer.attention.rows import RowsAttention
 class SinkhornAttention(RowsAttention):
     """softmax over a token's own block and over the block that is sorted to the same place, in one.
 
-    Time O(N S + N²/S), memory O(N S + N²/S²). (The paper counts scores alone, of tokens within blocks and of blocks; N²/S
-    is the sorting itself, a product of a matrix of N/S by N/S with the tokens.)
+    Time O(N S + N²/S), memory O(N S + N²/S²). (The paper counts scores alone, of tokens within blocks and of blocks;
+    N²/S is the sorting itself, a product of a matrix of N/S by N/S with the tokens.)
 
     The sorting is a matrix R of blocks by blocks (their section 3.1): the t-th token of the i-th sorted block is
     Σⱼ R[i, j] times the t-th token of block j, for keys and for values. R is exp(scores / temperature), of which rows
@@ -26,8 +26,8 @@ class SinkhornAttention(RowsAttention):
       do. Their Gumbel noise in training is left out: the output is a function of the input.
     - A row's last block may have fewer tokens; at its other places it adds nothing to the sums. Such a place weighs in
       the softmax by the share of R[i, :] that belongs to blocks with a token there: smoothly from 1 to 0 as R puts the
-      last block in its place. Of one block alone the share is 0, and what is sorted beside it is itself: such a row gets
-      exact softmax attention.
+      last block in its place. Of one block alone the share is 0, and what is sorted beside it is itself: such a row
+      gets exact softmax attention.
 
     Args:
         num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
