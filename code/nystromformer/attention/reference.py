@@ -171,7 +171,7 @@ def sinkhorn_attention(
     iterations: int,
     temperature: float,
 ) -> Tensor:
-    """Tay et al. 2020, section 3, with block means in the sorting network's place: softmax over a token's own block and
+    """Tay et al. 2020, with block means in the sorting network's place: softmax over a token's own block and
     the block that is sorted to its place, a mixture of all blocks, place by place.
     """
 

@@ -17,7 +17,7 @@ class SinkhornAttention(RowsAttention):
     Time O(N S + N²/S), memory O(N S + N²/S²). (The paper counts scores alone, of tokens within blocks and of blocks;
     N²/S is the sorting itself, a product of a matrix of N/S by N/S with the tokens.)
 
-    The sorting is a matrix R of blocks by blocks (their section 3.1): the t-th token of the i-th sorted block is
+    The sorting is a matrix R of blocks by blocks: the t-th token of the i-th sorted block is
     Σⱼ R[i, j] times the t-th token of block j, for keys and for values. R is exp(scores / temperature), of which rows
     and columns are divided by their sums in turn, as logarithms and in float32.
 

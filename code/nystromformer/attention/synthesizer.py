@@ -24,7 +24,7 @@ class SynthesizerAttention(RowsAttention):
     A row's n-th valid token has the n-th row of S and is weighed by its n-th column. Shorter input uses the first of
     both; input beyond `max_length` is refused, because for that nothing was learned.
 
-    - "dense" (their eq. 2): a token's scores are W₂ relu(W₁ x + b). W₁ is the query projection outside, so that
+    - "dense": a token's scores are W₂ relu(W₁ x + b). W₁ is the query projection outside, so that
       q = W₁ x + b: for each head one, as wide as the head. No key projection is built; memory O(N).
     - "factorized_dense": two vectors of P and of S numbers are made of relu(q) in W₂'s way, and the score of place n is
       the product of number ⌊n/S⌋ of the first and number n mod S of the second, so that each place has a pair of its
