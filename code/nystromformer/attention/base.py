@@ -67,7 +67,7 @@ class Attention(nn.Module, ABC):
     """
 
     needs: Needs = Needs()
-    """What a class has must be known before a module is built (`max_length`); a module's goes by its settings, too."""
+    """The class's: what must be known before a module is built (`max_length`). A module's may ask for more."""
     zeroes_masked_query_key: bool = True
 
     def __init__(
