@@ -1,6 +1,7 @@
 """What every attention keeps, tested by one suite over all of them."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +65,11 @@ def masks(batch: int, length: int) -> dict[str, Tensor | None]:
     return {"none": None, "suffix": suffix_mask(length, *lengths), "holes": holes}
 
 
+def gradients_of(out: Tensor, inputs: Sequence[Tensor], upstream: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Zero for what is not looked at."""
+    return torch.autograd.grad(out, inputs, upstream, materialize_grads=True)
+
+
 def relative_error(actual: Tensor, expected: Tensor) -> float:
     return ((actual.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-30)).item()
 
@@ -84,12 +90,20 @@ def test_outputs_and_gradients_are_the_oracles(
     assert relative_error(out, expected) < tolerance
     inputs = [q, k, v, *module.parameters()]
     upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(9)).to(dtype)
-    gradients = torch.autograd.grad(out, inputs, upstream)
-    wanted = torch.autograd.grad(expected, inputs, upstream.double(), materialize_grads=True)
+    gradients = gradients_of(out, inputs, upstream)
+    wanted = gradients_of(expected, inputs, upstream.double())
     # One scale for all: with a single token the gradients of q and k are differences that cancel to zero.
     scale = max(b.abs().max().item() for b in wanted)
     for a, b in zip(gradients, wanted, strict=True):
         assert (a.double() - b.double()).abs().max().item() < tolerance * scale
+
+
+@every_case
+def test_it_looks_at_what_it_asks_for(case: Case) -> None:
+    module = case.build()
+    x = qkv(2, 40)
+    unused = [gradient is None for gradient in torch.autograd.grad(module(*x).sum(), x, allow_unused=True)]
+    assert unused == [module.needs.no_query, module.needs.no_key, False]
 
 
 @holding("padding")
@@ -103,7 +117,7 @@ def test_padding_changes_nothing(case: Case, extra: int, length: int, content: f
     out = module(*long, suffix_mask(length + extra, length, length))
     assert torch.equal(out[:, :, length:], torch.zeros(2, HEADS, extra, DIM))
     torch.testing.assert_close(out[:, :, :length], module(*short), rtol=1e-4, atol=1e-5)
-    gradients = torch.autograd.grad(out.square().sum(), long)
+    gradients = gradients_of(out.square().sum(), long)
     for gradient in gradients:
         assert torch.isfinite(gradient).all()
         assert torch.equal(gradient[:, :, length:], torch.zeros(2, HEADS, extra, DIM))
@@ -128,7 +142,7 @@ def test_a_fully_masked_row_is_zero_with_finite_gradients(case: Case, length: in
     out = module(*x, suffix_mask(length, 0, length))
     assert torch.equal(out[0], torch.zeros_like(out[0]))
     assert out[1].abs().sum() > 0
-    for gradient in torch.autograd.grad(out.sum(), [*x, *module.parameters()]):
+    for gradient in gradients_of(out.sum(), [*x, *module.parameters()]):
         assert torch.isfinite(gradient).all()
 
 
@@ -174,7 +188,7 @@ def test_low_precision_stays_finite_and_close(case: Case, dtype: torch.dtype, ma
     # The budget: rounding only the inputs and the output to 16 bits already costs this much.
     budget = (module(*(a.to(dtype).float() for a in x), keep).to(dtype).float() - expected).abs().max().item()
     assert (out.float() - expected).abs().max().item() < 8 * budget
-    for gradient in torch.autograd.grad(out.float().square().sum(), [*x, *module.parameters()]):
+    for gradient in gradients_of(out.float().square().sum(), [*x, *module.parameters()]):
         assert torch.isfinite(gradient).all()
 
 
@@ -182,10 +196,10 @@ def test_low_precision_stays_finite_and_close(case: Case, dtype: torch.dtype, ma
 def test_backward_under_autocast(case: Case) -> None:
     module = case.build()
     x = qkv(2, 60, scale=1.0)
-    expected = torch.autograd.grad(module(*x).sum(), x)
+    expected = gradients_of(module(*x).sum(), x)
     out = module(*x).sum()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        gradients = torch.autograd.grad(out, x)
+        gradients = gradients_of(out, x)
     for a, b in zip(gradients, expected, strict=True):
         # PyTorch's own products run in bfloat16 there, that with Z among them, whose entries are large; the point is
         # that the iterations and the convolution, which stay in float32, do not fail for the mixture.
@@ -228,17 +242,14 @@ class _Largest(TorchDispatchMode):
         return out
 
 
-@holding("weights")
+@holding("weights", *(case.id for case in CASES if case.longest < 4096))
 @pytest.mark.parametrize("asked", ["queries", "keys"])
 def test_weights_of_a_token_form_no_matrix(case: Case, asked: str) -> None:
     module = case.build()
-    largest = []
-    for length in (1024, 4096):
-        q, k, _ = qkv(1, length)
-        with _Largest() as seen:
-            module.weights(q, k, **{asked: [0]})
-        largest.append(seen.numbers)
-    assert largest[1] <= 4.5 * largest[0]
+    q, k, _ = qkv(1, 4096)
+    with _Largest() as seen:
+        module.weights(q, k, **{asked: [0]})
+    assert seen.numbers < HEADS * 4096**2 / 16
 
 
 @holding("weights")
@@ -289,7 +300,7 @@ def test_compiles_as_one_graph(case: Case, masked: bool) -> None:
         keep = random_mask(2, length) if masked else None
         out, expected = compiled(*x, keep), module(*x, keep)
         torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
-        gradients, wanted = torch.autograd.grad(out.sum(), x), torch.autograd.grad(expected.sum(), x)
+        gradients, wanted = gradients_of(out.sum(), x), gradients_of(expected.sum(), x)
         for a, b in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
@@ -308,14 +319,14 @@ def test_inductor_compiles_nystrom() -> None:
 def test_one_exported_program_serves_every_length(case: Case, masked: bool) -> None:
     module = case.build().eval()
     example = [x.detach() for x in qkv(2, 50)]
-    rows, tokens = torch.export.Dim("rows", min=1, max=64), torch.export.Dim("tokens", min=2, max=8192)
+    rows, tokens = torch.export.Dim("rows", min=1, max=64), torch.export.Dim("tokens", min=2, max=case.longest)
     shape = {0: rows, 2: tokens}
     program = torch.export.export(
         module,
         (*example, random_mask(2, 50) if masked else None),
         dynamic_shapes=(shape, shape, shape, {0: rows, 1: tokens} if masked else None),
     ).module()
-    for batch, length in [(1, 2), (3, 7), (1, 8), (2, 9), (1, 64), (2, 501), (1, 8192)]:
+    for batch, length in [(1, 2), (3, 7), (1, 8), (2, 9), (1, 64), (2, 501), (1, case.longest)]:
         x = [a.detach() for a in qkv(batch, length)]
         keep = random_mask(batch, length) if masked else None
         torch.testing.assert_close(program(*x, keep), module(*x, keep), rtol=1e-4, atol=1e-5)

@@ -37,7 +37,9 @@ def test_keys_of_their_own_are_refused() -> None:
 
 def test_configs_say_what_modules_need() -> None:
     for config in ATTENTIONS.values():
-        assert config.shares_query_key == attention_class(config).needs.shared_query_key, config.__name__
+        needs = attention_class(config).needs
+        left_out = needs.shared_query_key + needs.no_query + needs.no_key
+        assert config().num_projections == 3 - left_out, config.__name__
 
 
 @pytest.mark.parametrize("across", [False, True])

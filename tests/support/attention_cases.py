@@ -16,6 +16,8 @@ from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.longformer import LongformerAttention
 from nystromformer.attention.performer import PerformerAttention
 from nystromformer.attention.reformer import ReformerAttention
+from nystromformer.attention.sinkhorn import SinkhornAttention
+from nystromformer.attention.synthesizer import SynthesizerAttention
 
 HEADS, DIM = 2, 8
 LONGEST = 8192
@@ -68,10 +70,11 @@ class Case:
     name: str
     oracle: Oracle
     parameters: dict[str, Any] = field(default_factory=dict)
+    longest: int = LONGEST
 
     def build(self, dtype: torch.dtype = torch.float32) -> Attention:
         torch.manual_seed(1)
-        sizes = {"num_heads": HEADS, "head_dim": DIM, "max_length": LONGEST}
+        sizes = {"num_heads": HEADS, "head_dim": DIM, "max_length": self.longest}
         module = create_attention(self.name, **sizes, **self.parameters).to(dtype)
         return SharedFromTwo(module) if module.needs.shared_query_key else module
 
@@ -108,6 +111,29 @@ def _piecewise(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor 
     assert isinstance(module, ConvLinformerAttention)
     weights = {"keys_HSD": module.key_weight_HSD, "values_HSD": module.value_weight_HSD}
     return reference.piecewise_attention(q, k, v, keep, **weights)
+
+
+def _sinkhorn(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, SinkhornAttention)
+    settings = {"iterations": module.iterations, "temperature": module.temperature}
+    return reference.sinkhorn_attention(q, k, v, keep, block_size=module.block_size, **settings)
+
+
+def _synthesizer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, SynthesizerAttention)
+
+    def scores(qs: Tensor, head: int) -> Tensor:
+        n, hidden = len(qs), qs.clamp(min=0)
+        if module.kind == "dense":
+            return hidden @ module.weight_HLD[head, :n].double().T
+        if module.kind == "factorized_dense":
+            factors = (hidden @ weight[head].double() for weight in (module.first_HDP, module.second_HDS))
+            return reference.pairwise_products(*factors, n)
+        if module.kind == "random":
+            return module.scores_HLL[head].double()[:n, :n]
+        return (module.rows_HLR[head].double() @ module.columns_HLR[head].double().T)[:n, :n]
+
+    return reference.synthesizer_attention(q, k, v, keep, scores=scores)
 
 
 def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -187,6 +213,20 @@ CASES = [
     Case("reformer+conv", "reformer", _reformer, {"chunk_length": 5, "num_hashes": 3, "conv_kernel_size": 3}),
     Case("reformer-across", "reformer", _reformer, {"chunk_length": 8, "across_buckets": True, "num_buckets": 6}),
     Case("reformer-one", "reformer", _reformer, {"chunk_length": 1, "num_hashes": 1}),
+    Case("sinkhorn", "sinkhorn", _sinkhorn, {"block_size": 6}),
+    Case("sinkhorn+conv", "sinkhorn", _sinkhorn, {"block_size": 5, "iterations": 3, "conv_kernel_size": 3}),
+    Case("sinkhorn-sharp", "sinkhorn", _sinkhorn, {"block_size": 8, "iterations": 10, "temperature": 0.1}),
+    Case("synthesizer", "synthesizer", _synthesizer),
+    Case("synthesizer+conv", "synthesizer", _synthesizer, {"conv_kernel_size": 3}),
+    Case("synthesizer-factors", "synthesizer", _synthesizer, {"kind": "factorized_dense", "factor": 8}, 512),
+    Case("synthesizer-random", "synthesizer", _synthesizer, {"kind": "random"}, 512),
+    Case(
+        "synthesizer-random-factors",
+        "synthesizer",
+        _synthesizer,
+        {"kind": "factorized_random", "rank": 3, "conv_kernel_size": 3},
+        512,
+    ),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-strided", "nystrom", _nystrom, {"num_landmarks": 8, "landmarks": "strided"}),

@@ -6,7 +6,7 @@ Shapes: B batch, H heads, N tokens, D head dim.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,10 @@ class Needs:
 
     shared_query_key: bool = False
     """Queries and keys are one tensor: no key projection is built."""
+    no_query: bool = False
+    """Queries are not looked at: no projection is built for them, and any tensor of their shape will do."""
+    no_key: bool = False
+    """The same of the keys."""
     max_length: bool = False
     """Parameters are learned for a length: longer input is refused."""
     layer_sharing: bool = False
@@ -66,7 +70,8 @@ class Attention(nn.Module, ABC):
             is then only checked.
     """
 
-    needs: ClassVar[Needs] = Needs()
+    needs: Needs = Needs()
+    """The class's: what must be known before a module is built (`max_length`). A module's may ask for more."""
     zeroes_masked_query_key: bool = True
 
     def __init__(

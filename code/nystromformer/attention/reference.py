@@ -194,6 +194,74 @@ def lloyd_centres(x: Tensor, num_landmarks: int, iterations: int) -> Tensor:
     return centres
 
 
+def synthesizer_attention(
+    q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None, *, scores: Callable[[Tensor, int], Tensor]
+) -> Tensor:
+    """Tay et al. 2021: softmax of scores without keys.
+
+    Args:
+        scores: from the queries (n, D) of a row's valid tokens and the head, (n, n).
+    """
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor, head: int) -> Tensor:
+        return torch.softmax(scores(qs, head), dim=-1) @ vs
+
+    return _per_row(attend, q, k, v, keep_BN, with_heads=True)
+
+
+def pairwise_products(first: Tensor, second: Tensor, count: int) -> Tensor:
+    """Their factorised dense scores: (n, P), (n, S) -> (n, count), the pairs in the order of a nested loop."""
+    pairs = [first[:, i] * second[:, j] for i in range(first.shape[1]) for j in range(second.shape[1])]
+    return torch.stack(pairs[:count], dim=1)
+
+
+def sinkhorn_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep_BN: Tensor | None = None,
+    *,
+    block_size: int,
+    iterations: int,
+    temperature: float,
+) -> Tensor:
+    """Tay et al. 2020, with block means in the sorting network's place: softmax over a token's own block and
+    the block that is sorted to its place, a mixture of all blocks, place by place.
+    """
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
+        n, dim = qs.shape
+        blocks = -(-n // block_size)
+        missing = qs.new_zeros(blocks * block_size - n, dim)
+        queries, keys, values = (torch.cat([x, missing]).reshape(blocks, block_size, dim) for x in (qs, ks, vs))
+        there = (torch.arange(blocks * block_size) < n).reshape(blocks, block_size)
+        means = (x.sum(1) / there.sum(1, keepdim=True) for x in (queries, keys))
+        permutation = sinkhorn_balanced(block_scores(*means) / temperature, iterations)
+        some = there.any(0)
+        share = (permutation @ there.double() / permutation.sum(1, keepdim=True))[:, None, some]
+        keys_beside, values_beside = (torch.einsum("ij,jsd->isd", permutation, x)[:, some] for x in (keys, values))
+        own = (queries @ keys.mT / dim**0.5).masked_fill(~there[:, None], float("-inf"))
+        beside = queries @ keys_beside.mT / dim**0.5 + torch.log(share)
+        weights = torch.softmax(torch.cat([own, beside], dim=2), dim=2)
+        return (weights @ torch.cat([values, values_beside], dim=1)).reshape(-1, dim)[:n]
+
+    return _per_row(attend, q, k, v, keep_BN)
+
+
+def block_scores(queries: Tensor, keys: Tensor) -> Tensor:
+    """(C, D), (C, D) -> (C, C)."""
+    return queries @ keys.T / queries.shape[1] ** 0.5
+
+
+def sinkhorn_balanced(scores: Tensor, iterations: int) -> Tensor:
+    """Their eq. of Sinkhorn balancing: rows, then columns are divided by their sums; (C, C) -> (C, C)."""
+    balanced = torch.exp(scores)
+    for _ in range(iterations):
+        balanced = balanced / balanced.sum(1, keepdim=True)
+        balanced = balanced / balanced.sum(0, keepdim=True)
+    return balanced
+
+
 def nystrom_attention(
     q: Tensor,
     k: Tensor,

@@ -7,7 +7,7 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
     """Numbers that the encoder learns, by the part of it: the embeddings of each kind, and the layers."""
     width, out, hidden = model.embedding_dim, model.transformer_dim, model.transformer_hidden_dim
     inner = model.num_head * model.head_dim
-    kinds = sum(2 if layer.shares_query_key else 3 for layer in model.attentions)
+    kinds = sum(layer.num_projections for layer in model.attentions)
     projections = kinds * (out * inner + inner) + model.num_layers * (inner * out + out)
     feed_forward = out * hidden + hidden + hidden * out + out
     norms = 2 * 2 * out

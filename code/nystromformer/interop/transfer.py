@@ -22,8 +22,8 @@ _SENTENCE_TYPES = "encoder.embeddings.sentence_type.weight"
 _KERNEL = re.compile(r"encoder\.layers\.\d+\.attention\.core\.skip\.weight")
 _FITTED_AXES = {re.escape(_POSITIONS): 0, re.escape(_SENTENCE_TYPES): 0, _KERNEL.pattern: 2}
 """Weights of which one size may differ: patterns of their names, and which size."""
-# A key projection is of the attention: those that share queries and keys have none.
-_OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|key)\.")
+# Projections of queries and keys are of the attention: there are those that have none.
+_OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|query|key)\.")
 _LAYER = re.compile(r"(encoder\.layers\.)(\d+)(\..+)")
 
 # With another number of heads, place of the norms or way through the layers the same weights would fit and mean

@@ -16,7 +16,7 @@ from nystromformer.model.dropout import Dropout
 
 
 class SelfAttention(nn.Module):
-    """Projections around an attention. One that shares queries and keys gets no key projection."""
+    """Projections around an attention. What it does not look at, or has in common with another, gets none."""
 
     def __init__(self, config: ModelConfig, attention: AttentionConfig) -> None:
         super().__init__()
@@ -25,16 +25,18 @@ class SelfAttention(nn.Module):
         self.core = create_attention(
             attention, num_heads=config.num_head, head_dim=config.head_dim, max_length=config.max_seq_len
         )
-        self.query = nn.Linear(width, inner)
-        self.key = None if self.core.needs.shared_query_key else nn.Linear(width, inner)
+        needs = self.core.needs
+        self.query = None if needs.no_query else nn.Linear(width, inner)
+        self.key = None if needs.shared_query_key or needs.no_key else nn.Linear(width, inner)
         self.value = nn.Linear(width, inner)
         self.output = nn.Linear(inner, width)
         self.recompute = config.attention_grad_checkpointing
 
     def forward(self, x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None = None) -> Tensor:
-        q_BHND = self._split(self.query(x_BNE))
-        k_BHND = q_BHND if self.key is None else self._split(self.key(x_BNE))
+        own_q_BHND = None if self.query is None else self._split(self.query(x_BNE))
+        own_k_BHND = own_q_BHND if self.key is None else self._split(self.key(x_BNE))
         v_BHND = self._split(self.value(x_BNE))
+        q_BHND, k_BHND = (v_BHND if own is None else own for own in (own_q_BHND, own_k_BHND))
         if self.recompute and self.training:
             # Without random numbers in the attention there is no generator state to keep for the second run.
             keep_state = self.core.needs.random_numbers

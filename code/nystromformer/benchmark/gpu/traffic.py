@@ -25,7 +25,7 @@ def step_flops(config: ModelConfig, length: int, rows: int, predictions: int) ->
     total = 0.0 if config.embedding_dim == E else 2.0 * length * config.embedding_dim * E
     for index, attention in enumerate(config.attentions):
         wanted = predictions if index == config.num_layers - 1 else length
-        total += 2 * length * 3 * E * E + 2 * wanted * (E * E + 2 * E * F)
+        total += 2 * length * attention.num_projections * E * E + 2 * wanted * (E * E + 2 * E * F)
         own += sum(attention.arithmetic(config.num_head, config.head_dim, length))
         total += 2 * length * E * (attention.conv_kernel_size or 0)
     total += 2 * predictions * (E * config.embedding_dim + config.embedding_dim * config.vocab_size)

@@ -48,9 +48,6 @@ class AttentionConfig(BaseModel):
     exceptional: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Settings with which it keeps less of the contract than with its defaults, for the documents' table."""
 
-    shares_query_key: ClassVar[bool] = False
-    """Whether queries and keys are one projection."""
-
     name: str = Field(description="Which attention this is.")
     conv_kernel_size: ConvKernelSize | None = Field(
         default=None,
@@ -79,6 +76,11 @@ class AttentionConfig(BaseModel):
     def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
         """What cannot be in a model with so many heads: a parameter each, and what is wrong."""
         return []
+
+    @property
+    def num_projections(self) -> int:
+        """How many of queries, keys and values the encoder's layer projects for it."""
+        return 3
 
     @property
     def longest_exact(self) -> float:

@@ -1,6 +1,6 @@
 """Reformer attention, by locality-sensitive hashing."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -21,8 +21,6 @@ NumBuckets = Annotated[int, Field(ge=2, le=MOST_BUCKETS, json_schema_extra={"mul
 
 class ReformerConfig(AttentionConfig):
     """Reformer attention (Kitaev et al. 2020): each token attends to those that hashes put into its bucket."""
-
-    shares_query_key: ClassVar[bool] = True
 
     name: Literal["reformer"] = Field(
         default="reformer",
@@ -52,6 +50,10 @@ class ReformerConfig(AttentionConfig):
         description="Training steps after which new rotations, of which the hashes are made, are drawn, as a function "
         "of the run's seed and the step; null: the first ones stay.",
     )
+
+    @property
+    def num_projections(self) -> int:
+        return 2
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         problems = []

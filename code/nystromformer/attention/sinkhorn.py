@@ -1,0 +1,167 @@
+"""Sparse Sinkhorn attention (Tay et al., "Sparse Sinkhorn Attention", ICML 2020): blocks, and a sorting of them.
+
+Shapes: B batch, H heads, X batch times heads, N tokens, S tokens of a block, C blocks, D head dim.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nystromformer.attention.base import default_scale, is_exporting
+from nystromformer.attention.rows import RowsAttention
+
+
+class SinkhornAttention(RowsAttention):
+    """softmax over a token's own block and over the block that is sorted to the same place, in one.
+
+    Time O(N S + N²/S), memory O(N S + N²/S²). (The paper counts scores alone, of tokens within blocks and of blocks;
+    N²/S is the sorting itself, a product of a matrix of N/S by N/S with the tokens.)
+
+    The sorting is a matrix R of blocks by blocks: the t-th token of the i-th sorted block is
+    Σⱼ R[i, j] times the t-th token of block j, for keys and for values. R is exp(scores / temperature), of which rows
+    and columns are divided by their sums in turn, as logarithms and in float32.
+
+    - Their sorting network learns a score for each place up to a longest input. Here the scores are q̄ᵢᵀk̄ⱼ/√D of the
+      blocks' mean queries and keys, as public code offers, too: nothing is learned for a length, and every length will
+      do. Their Gumbel noise in training is left out: the output is a function of the input.
+    - A row's last block may have fewer tokens; at its other places it adds nothing to the sums. Such a place weighs in
+      the softmax by the share of R[i, :] that belongs to blocks with a token there: smoothly from 1 to 0 as R puts the
+      last block in its place. Of one block alone the share is 0, and what is sorted beside it is itself: such a row
+      gets exact softmax attention.
+
+    Args:
+        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
+        block_size: S, counted among a row's valid tokens.
+        iterations: how often rows and columns are divided by their sums.
+        temperature: what the scores are divided by.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        block_size: int = 64,
+        iterations: int = 7,
+        temperature: float = 0.75,
+        conv_kernel_size: int | None = None,
+        ignore_mask: bool = False,
+    ) -> None:
+        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
+        if block_size < 1 or iterations < 1:
+            raise ValueError(f"block_size and iterations must be at least 1, found {block_size} and {iterations}")
+        if not temperature > 0:
+            raise ValueError(f"temperature must be above 0, found {temperature}")
+        self.block_size = block_size
+        self.iterations = iterations
+        self.temperature = temperature
+
+    def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
+        B, H, N, D = q.shape
+        S = self.block_size
+        q_XCSD, k_XCSD, v_XCSD = (_cut(x, S) for x in (q, k, v))
+        if lengths_B is None and (is_exporting() or N % S):
+            lengths_B = torch.zeros_like(q[:, 0, 0, 0], dtype=torch.int64) + N
+        places = None
+        if lengths_B is not None:
+            places = _Places(lengths_B[:, None].expand(-1, H).flatten(), q_XCSD.shape[1], S)
+        with torch.autocast(q.device.type, enabled=False):
+            logs_XCC = self._sorting(q_XCSD, k_XCSD, places)
+            sorting_XCC = logs_XCC.exp().to(q.dtype)
+            keys_XCJD, values_XCJD = (_beside(sorting_XCC, x) for x in (k_XCSD, v_XCSD))
+            bias = None if places is None else places.bias(logs_XCC).to(q.dtype)
+        out_XCSD = F.scaled_dot_product_attention(q_XCSD, keys_XCJD, values_XCJD, attn_mask=bias)
+        if is_exporting():
+            tokens_N = torch.arange(N, device=q.device)
+            return out_XCSD[:, tokens_N // S, tokens_N % S].unflatten(0, (B, H))
+        out_BHND = out_XCSD.reshape(B, H, -1, D)
+        return out_BHND[:, :, :N] if N % S else out_BHND
+
+    def _sorting(self, q_XCSD: Tensor, k_XCSD: Tensor, places: "_Places | None") -> Tensor:
+        """log R, (X, C, C)."""
+        dtype = q_XCSD.dtype if q_XCSD.dtype == torch.float64 else torch.float32
+        sums_XCD, key_sums_XCD = (x.sum(2, dtype=dtype) for x in (q_XCSD, k_XCSD))
+        scores_XCC = sums_XCD @ key_sums_XCD.mT * (default_scale(self.head_dim) / self.temperature)
+        if places is None:
+            return balanced(scores_XCC / self.block_size**2, self.iterations)
+        return balanced(places.among_blocks(scores_XCC), self.iterations)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{super().extra_repr()}, block_size={self.block_size}, iterations={self.iterations}, "
+            f"temperature={self.temperature}"
+        )
+
+
+def balanced(logs_XCC: Tensor, iterations: int) -> Tensor:
+    """Logarithms of matrices whose columns add up to one, and whose rows do so the better the more iterations; with
+    enough of them both, by Sinkhorn's theorem.
+
+    Args:
+        logs_XCC: logarithms of the matrices to begin with; -inf is possible, but for a whole row or column.
+    """
+    for _ in range(iterations):
+        logs_XCC = logs_XCC - logs_XCC.logsumexp(2, keepdim=True)
+        logs_XCC = logs_XCC - logs_XCC.logsumexp(1, keepdim=True)
+    return logs_XCC
+
+
+class _Places:
+    """Which blocks, and which places of blocks, have tokens that count.
+
+    Args:
+        lengths_X: valid tokens, int64.
+        blocks, size: C, S.
+    """
+
+    def __init__(self, lengths_X: Tensor, blocks: int, size: int) -> None:
+        blocks_C, self.places_S = (torch.arange(count, device=lengths_X.device) for count in (blocks, size))
+        self.counts_XC = (lengths_X[:, None] - blocks_C * size).clamp(0, size)
+        self.is_last_XC = blocks_C == (lengths_X[:, None] - 1) // size
+
+    def among_blocks(self, scores_XCC: Tensor) -> Tensor:
+        """Scores of the blocks' means from those of their sums. What is no block of the row's is sorted to its own
+        place.
+        """
+        counts_XC = self.counts_XC.clamp_min(1).to(scores_XCC.dtype)
+        scores_XCC = scores_XCC / (counts_XC[:, :, None] * counts_XC[:, None, :])
+        is_block_XC = self.counts_XC > 0
+        both_XCC = is_block_XC[:, :, None] & is_block_XC[:, None, :]
+        blocks_C = torch.arange(both_XCC.shape[1], device=both_XCC.device)
+        return torch.where(
+            both_XCC, scores_XCC, torch.where(blocks_C[:, None] == blocks_C, 0.0, float("-inf")).to(scores_XCC.dtype)
+        )
+
+    def bias(self, logs_XCC: Tensor) -> Tensor:
+        """(X, C, 1, 2 S): what is added to the scores of a block's tokens and of those sorted beside it."""
+        # A softmax over nothing is no number: what is no block attends to its first zero.
+        attended_XCS = (self.places_S < self.counts_XC[:, :, None]) | (self.places_S == 0)
+        own_XCS = torch.where(attended_XCS, 0.0, float("-inf")).to(logs_XCC.dtype)
+        # Of one block alone nothing is left without its last.
+        is_alone_X11 = self.is_last_XC[:, :1, None]
+        others_XCC = logs_XCC.masked_fill(self.is_last_XC[:, None, :], float("-inf")).masked_fill(is_alone_X11, 0.0)
+        shares_XC1 = (others_XCC.logsumexp(2) - logs_XCC.logsumexp(2))[..., None]
+        left_X11 = (self.counts_XC * self.is_last_XC).sum(1)[:, None, None]
+        sorted_XCS = torch.where(
+            self.places_S >= left_X11, shares_XC1.masked_fill(is_alone_X11, float("-inf")), torch.zeros_like(shares_XC1)
+        )
+        return torch.cat([own_XCS, sorted_XCS], dim=2)[:, :, None]
+
+
+def _cut(x_BHND: Tensor, size: int) -> Tensor:
+    """(X, C, S, D), zeros behind the last token."""
+    N, x_XND = x_BHND.shape[2], x_BHND.flatten(0, 1)
+    if is_exporting():  # no view asks for a length that blocks divide; behind the last block stands another
+        blocks = (N + size - 1) // size + 1
+        tokens_CS = torch.arange(blocks, device=x_BHND.device)[:, None] * size
+        tokens_CS = tokens_CS + torch.arange(size, device=x_BHND.device)
+        inside_CS1 = (tokens_CS < N)[..., None].to(x_BHND.dtype)
+        return x_XND[:, tokens_CS.clamp(max=N - 1)] * inside_CS1
+    if N % size:
+        x_XND = F.pad(x_XND, (0, 0, 0, -N % size))
+    return x_XND.unflatten(1, (-1, size))
+
+
+def _beside(sorting_XCC: Tensor, x_XCSD: Tensor) -> Tensor:
+    """(X, C, 2 S, D): each block, and the one that is sorted to its place."""
+    flat_XCF = x_XCSD.flatten(2)
+    return torch.cat([flat_XCF, sorting_XCC @ flat_XCF], dim=2).unflatten(2, (-1, x_XCSD.shape[3]))

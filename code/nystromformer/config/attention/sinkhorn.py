@@ -1,0 +1,53 @@
+"""Sparse Sinkhorn attention."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ..ranges import MOST, MOST_ITERATIONS
+from .base import Arithmetic, AttentionConfig, products
+
+
+class SinkhornConfig(AttentionConfig):
+    """Sparse Sinkhorn attention (Tay et al. 2020): softmax over the own block and over one that is sorted beside it."""
+
+    name: Literal["sinkhorn"] = Field(
+        default="sinkhorn",
+        description="Sparse Sinkhorn attention: softmax within a block and to the block that a differentiable sorting "
+        "puts beside it (Tay et al. 2020).",
+    )
+    block_size: Annotated[int, Field(ge=1, le=MOST)] = Field(
+        default=64,
+        description="Tokens of a block; a row with at most so many, padding not counted, gets exact attention.",
+    )
+    iterations: int = Field(
+        default=7,
+        ge=1,
+        le=MOST_ITERATIONS,
+        description="Iterations of Sinkhorn's balancing, which makes the sorting a permutation of the blocks, more or "
+        "less.",
+    )
+    temperature: float = Field(
+        default=0.75,
+        ge=0.001,
+        le=1000,
+        description="What the scores of blocks are divided by first; lower ones come closer to a permutation.",
+    )
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        if self.block_size <= max_seq_len:
+            return []
+        return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
+
+    @property
+    def longest_exact(self) -> float:
+        return self.block_size
+
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """QKᵀ of each block with itself and the one beside it, the product with V, the scores of pairs of blocks, and
+        the sorting of keys and values.
+        """
+        blocks = -(-length // self.block_size)
+        tokens = blocks * self.block_size
+        attended = 4.0 * tokens * 2 * self.block_size * head_dim
+        return products(num_heads * (attended + 2.0 * blocks * blocks * head_dim + 4.0 * blocks * tokens * head_dim))

@@ -1,0 +1,98 @@
+"""Synthesizer."""
+
+from math import isqrt
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ..messages import ImpossibleError, Problem, quoted
+from ..ranges import MOST
+from .base import Arithmetic, AttentionConfig, products
+
+MOST_RANK_UNASKED = 8
+"""The paper's rank, where none is given and the length has so many."""
+
+_FACTORISED = {"rank": "factorized_random", "factor": "factorized_dense"}
+"""The kind that a parameter belongs to."""
+
+
+class SynthesizerConfig(AttentionConfig):
+    """Synthesizer (Tay et al. 2021): softmax over scores that no key takes part in, up to a length that is learned."""
+
+    exceptional = ({"kind": "factorized_dense"}, {"kind": "random"}, {"kind": "factorized_random"})
+
+    name: Literal["synthesizer"] = Field(
+        default="synthesizer",
+        description="Synthesizer: scores without keys, learned up to max_seq_len (Tay et al. 2021).",
+    )
+    kind: Literal["dense", "factorized_dense", "random", "factorized_random"] = Field(
+        default="dense",
+        description="What the scores come from. dense: each token gives its own, by an MLP of two layers whose first "
+        "is the query projection; factorized_dense: the same as products of two shorter vectors; random: a learned "
+        "matrix, whatever the tokens are; factorized_random: that as a product of two of a lower rank.",
+    )
+    rank: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+        default=None,
+        description="Rank of the matrix of factorized_random; null: 8, or max_seq_len where it is less.",
+    )
+    factor: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+        default=None,
+        description="Size of the first of factorized_dense's two vectors, a divisor of max_seq_len; that of the second "
+        "is the quotient. null: the divisor next below the square root.",
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        problems = [
+            Problem((key,), f'expected null beside kind = "{self.kind}", found {found}: it belongs to {quoted(kind)}')
+            for key, kind in _FACTORISED.items()
+            if (found := getattr(self, key)) is not None and kind != self.kind
+        ]
+        if problems:
+            raise ImpossibleError(problems)
+        return self
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        problems = []
+        if self.rank is not None and self.rank > max_seq_len:
+            problems.append(("rank", f"expected at most max_seq_len = {max_seq_len}, found {self.rank}"))
+        if self.factor is not None and max_seq_len % self.factor:
+            problems.append(("factor", f"expected a divisor of max_seq_len = {max_seq_len}, found {self.factor}"))
+        return problems
+
+    @property
+    def num_projections(self) -> int:
+        return 2 if self.kind in ("dense", "factorized_dense") else 1
+
+    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
+        factor = factor_of(self.factor, max_seq_len)
+        own = {
+            "dense": head_dim * max_seq_len,
+            "factorized_dense": head_dim * (factor + max_seq_len // factor),
+            "random": max_seq_len * max_seq_len,
+            "factorized_random": 2 * rank_of(self.rank, max_seq_len) * max_seq_len,
+        }[self.kind]
+        return super().num_weights(num_heads, head_dim, max_seq_len) + num_heads * own
+
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """The scores, by how many numbers are multiplied for each, and their product with V. What all rows of a batch
+        have in common is counted for each; the factors of factorized_dense, whose number is that of the longest input's
+        tokens, are left out.
+        """
+        inner = {
+            "dense": head_dim,
+            "factorized_dense": 0.5,
+            "random": 0,
+            "factorized_random": rank_of(self.rank, length),
+        }[self.kind]
+        return products(2.0 * length * length * num_heads * (inner + head_dim))
+
+
+def rank_of(rank: int | None, max_length: int) -> int:
+    """The rank that is meant."""
+    return min(MOST_RANK_UNASKED, max_length) if rank is None else rank
+
+
+def factor_of(factor: int | None, max_length: int) -> int:
+    """The factor that is meant."""
+    return next(a for a in range(isqrt(max_length), 0, -1) if max_length % a == 0) if factor is None else factor

@@ -1,0 +1,149 @@
+"""Synthesizer: what its kinds go by, what they learn, and what cannot be asked of them."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import DIM, HEADS, qkv, suffix_mask
+from small import small_config, small_data
+
+from nystromformer.attention import create_attention, reference
+from nystromformer.attention.synthesizer import SynthesizerAttention
+from nystromformer.config import experiment_config
+from nystromformer.interop.transfer import transfer_weights
+from nystromformer.model import count_parameters
+from nystromformer.model.encoder import Encoder
+
+ALONE = {"model__num_landmarks": None, "model__conv_kernel_size": None}
+
+
+def synthesizer(length: int = 64, **parameters: object) -> SynthesizerAttention:
+    torch.manual_seed(1)
+    module = create_attention("synthesizer", num_heads=HEADS, head_dim=DIM, max_length=length, **parameters)
+    assert isinstance(module, SynthesizerAttention)
+    return module
+
+
+def test_longer_input_than_was_learned_is_refused() -> None:
+    for kind in ("dense", "factorized_dense", "random", "factorized_random"):
+        module = synthesizer(64, kind=kind)
+        assert module(*qkv(1, 64)).shape == (1, HEADS, 64, DIM)
+        with pytest.raises(ValueError, match=r"learned scores of 64 places \(max_seq_len\), found 65"):
+            module(*qkv(1, 65))
+    with pytest.raises(ValueError, match="synthesizer learns something for each place: expected max_length"):
+        create_attention("synthesizer", num_heads=HEADS, head_dim=DIM)
+
+
+def test_dense_is_softmax_attention_to_learned_keys() -> None:
+    module = synthesizer()
+    q, k, v = qkv(2, 40)
+    keys = module.weight_HLD[:, :40].expand(2, -1, -1, -1) * DIM**0.5
+    expected = reference.softmax_attention(q.relu(), keys, v)
+    torch.testing.assert_close(module(q, k, v).double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["random", "factorized_random"])
+def test_random_is_a_mean_where_nothing_was_learned_and_a_choice_where_much_was(kind: str) -> None:
+    module = synthesizer(kind=kind, **({"rank": 64} if kind == "factorized_random" else {}))
+    q, k, v = (x.detach() for x in qkv(2, 40))
+    keep = suffix_mask(40, 40, 13)
+    valid = keep[:, None, :, None]
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.zero_()
+        means = torch.stack([v[0].mean(1, keepdim=True), v[1, :, :13].mean(1, keepdim=True)])
+        torch.testing.assert_close(module(q, k, v, keep), means * valid)
+        for weight in module.parameters():
+            weight.copy_(36 ** (1 if kind == "random" else 0.5) * torch.eye(64))
+        torch.testing.assert_close(module(q, k, v, keep), v * valid)
+
+
+def test_a_row_of_scores_may_reach_over_many_magnitudes() -> None:
+    """Places that a row does not have weigh most; what lies 80 below them is still told apart."""
+    module = synthesizer(kind="random").double()
+    with torch.no_grad():
+        module.scores_HLL[:, :, 30:] += 80
+    q, k, v = (x.detach() for x in qkv(2, 60))
+    keep = suffix_mask(60, 60, 20)
+    scores = module.scores_HLL.detach()
+    expected = reference.synthesizer_attention(
+        *(q, k, v, keep), scores=lambda qs, head: scores[head, : len(qs), : len(qs)]
+    )
+    torch.testing.assert_close(module.float()(q, k, v, keep).double(), expected, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        module.scores_HLL[:, :, 30:] += 1000
+    assert torch.isfinite(module(q, k, v, keep)).all()
+
+
+def test_a_batch_shares_the_exponentials() -> None:
+    """What is held for the backward grows by a batch's tokens, not by its pairs of tokens."""
+    module, length = synthesizer(512, kind="random"), 512
+    sizes = []
+    for rows in (1, 8):
+        held: dict[int, int] = {}
+
+        def count(x: torch.Tensor, held: dict[int, int] = held) -> torch.Tensor:
+            held[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
+            module(*qkv(rows, length), suffix_mask(length, *[length] * rows))
+        sizes.append(sum(held.values()))
+    assert sizes[1] < 1.5 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "without", "learned"),
+    [
+        ("dense", ["key"], DIM * 32),
+        ("factorized_dense", ["key"], DIM * (4 + 8)),
+        ("random", ["query", "key"], 32 * 32),
+        ("factorized_random", ["query", "key"], 2 * 8 * 32),
+    ],
+)
+def test_no_projection_is_built_for_what_is_not_looked_at(kind: str, without: list[str], learned: int) -> None:
+    config = small_config(model__attn_type={"name": "synthesizer", "kind": kind}, **ALONE).model
+    plain = small_config(model__attn_type="softmax", **ALONE).model
+    encoder, other = Encoder(config), Encoder(plain)
+    missing = {f"layers.{n}.attention.{part}.{each}" for n in (0, 1) for part in without for each in ("weight", "bias")}
+    assert {name for name in other.state_dict() if name not in encoder.state_dict()} == missing
+    projections = len(without) * 2 * (16 * 16 + 16)
+    assert count_parameters(encoder) - count_parameters(other) == 2 * HEADS * learned - projections
+    tokens = torch.randint(5, config.vocab_size, (2, 20), generator=torch.Generator().manual_seed(0))
+    encoder(tokens).square().sum().backward()
+    assert all(parameter.grad is not None for layer in encoder.layers for parameter in layer.parameters())
+    # Weights go from one to the other, but for those that one of them lacks.
+    states = [{f"encoder.{name}": x for name, x in each.state_dict().items()} for each in (encoder, other)]
+    done = transfer_weights(states[0], config.model_dump(), states[1], plain.model_dump())
+    assert [f"attention.{part}." in " ".join(done.left_out) for part in ("query", "key")] == ["query" in without, True]
+    back = transfer_weights(states[1], plain.model_dump(), states[0], config.model_dump())
+    assert [f"attention.{part}." in " ".join(back.initial) for part in ("query", "key")] == ["query" in without, True]
+
+
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "factorized_random", "rank": 33}, "rank: expected at most max_seq_len = 32, found 33"),
+    ({"kind": "factorized_dense", "factor": 5}, "factor: expected a divisor of max_seq_len = 32, found 5"),
+    ({"kind": "dense", "rank": 4}, 'rank: expected null beside kind = "dense", found 4'),
+    ({"kind": "random", "factor": 4}, 'factor: expected null beside kind = "random", found 4'),
+]
+
+
+@pytest.mark.parametrize(("parameters", "words"), IMPOSSIBLE, ids=str)
+def test_what_cannot_be_is_refused(parameters: dict[str, Any], words: str) -> None:
+    attention = {"name": "synthesizer", **parameters}
+    with pytest.raises(Exception, match=words):
+        experiment_config(small_data(model__attn_type=attention, **ALONE), "config.json")
+    with pytest.raises(ValueError, match=words.split(":")[0]):
+        SynthesizerAttention(HEADS, DIM, max_length=32, **parameters)
+
+
+def test_the_factor_is_near_the_square_root() -> None:
+    module = synthesizer(60, kind="factorized_dense")
+    assert (module.first_HDP.shape[2], module.second_HDS.shape[2]) == (6, 10)
+    assert synthesizer(61, kind="factorized_dense").first_HDP.shape[2] == 1
+    assert math.prod(x.shape[2] for x in synthesizer(60, kind="factorized_dense", factor=15).parameters()) == 60
+    for length in range(1, 61):
+        x = qkv(1, length)
+        wide, narrow = synthesizer(60, kind="factorized_dense", factor=15), synthesizer(60, kind="factorized_dense")
+        assert wide(*x).shape == narrow(*x).shape == x[0].shape
