@@ -12,6 +12,7 @@ from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.performer import PerformerAttention
+from nystromformer.attention.sparse import SparseAttention
 
 HEADS, DIM = 2, 8
 LONGEST = 8192
@@ -79,6 +80,24 @@ def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | No
     return reference.pattern_attention(q, k, v, keep, allowed=allowed)
 
 
+def _sparse(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, SparseAttention)
+    stride, summary = module.stride, module.summary
+
+    def allowed(count: int, head: int) -> Tensor:
+        i, j = torch.arange(count)[:, None], torch.arange(count)
+        if module.pattern == "strided":
+            first, second = (i - j).abs() <= stride, (i - j) % stride == 0
+        else:
+            ends = ((j // stride + 1) * stride).clamp(max=count)
+            first, second = i // stride == j // stride, (j >= ends - summary).expand(count, -1)
+        if module.heads == "merged":
+            return first | second
+        return first if head < (module.num_heads + 1) // 2 else second
+
+    return reference.pattern_attention(q, k, v, keep, allowed=allowed)
+
+
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
@@ -107,6 +126,15 @@ CASES = [
     Case("local", "local", _local, {"block_size": 6}),
     Case("local+conv", "local", _local, {"block_size": 5, "conv_kernel_size": 3}),
     Case("local-alone", "local", _local, {"block_size": 8, "neighbours": 0}),
+    Case("sparse", "sparse", _sparse, {"stride": 6}),
+    Case("sparse+conv", "sparse", _sparse, {"stride": 5, "heads": "separate", "conv_kernel_size": 3}),
+    Case("sparse-fixed", "sparse", _sparse, {"pattern": "fixed", "stride": 7, "summary": 2}),
+    Case(
+        "sparse-fixed-separate",
+        "sparse",
+        _sparse,
+        {"pattern": "fixed", "stride": 6, "summary": 3, "heads": "separate"},
+    ),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),
