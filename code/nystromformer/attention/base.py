@@ -27,7 +27,7 @@ class Needs:
     random_numbers: bool = False
     """The output depends on random numbers, which `at_step` draws."""
     global_tokens: bool = False
-    """The mask must say which tokens attend globally."""
+    """Some tokens are global; the mask may say which (`AttentionMask.global_BN`), for other methods it need not."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,27 @@
 """Attention of blocks of tokens to the blocks around them, in time and memory O(N).
 
-Shapes: B batch, H heads, N tokens, S tokens of a block, C blocks, W blocks that a block attends to, D head dim.
+Shapes: B batch, H heads, N tokens, S tokens of a block, C blocks, W blocks that a block attends to, G keys that
+all blocks attend to, K keys of a block (W·S + G), D head dim.
 """
+
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention.base import is_exporting
+
+
+class Extra(NamedTuple):
+    """Keys that all tokens of a row attend to, beside those of the blocks."""
+
+    k_BHGD: Tensor
+    v_BHGD: Tensor
+    there_BG: Tensor
+    """bool: False where there is no such key; what stands there must be finite."""
+    repeated_BN: Tensor
+    """bool: tokens that are among these keys, and are not attended to once more in the blocks."""
 
 
 def attend_to_neighbours(
@@ -19,25 +33,28 @@ def attend_to_neighbours(
     before: int,
     after: int,
     reach: int | None = None,
+    extra: Extra | None = None,
 ) -> Tensor:
-    """softmax over the tokens of a token's own block and of those around it.
+    """softmax over the tokens of a token's own block, of those around it, and over keys that all have in common.
 
     Args:
         lengths_B: as of `RowsAttention.attend_rows`.
         size: S.
         before, after: blocks before and behind its own.
         reach: tokens on either side that are attended to at most; None: all of these blocks.
+        extra: what all blocks attend to, too.
 
     Returns:
-        (B, H, N, D); a token that does not count gets its own value.
+        (B, H, N, D); a token that does not count gets something finite.
     """
     if is_exporting():
-        return _by_index(q_BHND, k_BHND, v_BHND, lengths_B, size, before, after, reach)
+        return _by_index(q_BHND, k_BHND, v_BHND, lengths_B, size, before, after, reach, extra)
     B, H, N, _ = q_BHND.shape
     blocks = -(-N // size)
-    q = _cut(q_BHND, blocks, size, 0, 0)
-    k, v = (_cut(x, blocks, size, before, after) for x in (k_BHND, v_BHND))
-    allowed = _allowed(lengths_B, N, blocks, size, before, after, reach, q.device)
+    q = _cut(q_BHND, blocks, size, 0, 0, None)
+    k = _cut(k_BHND, blocks, size, before, after, None if extra is None else extra.k_BHGD)
+    v = _cut(v_BHND, blocks, size, before, after, None if extra is None else extra.v_BHGD)
+    allowed = _allowed(lengths_B, N, blocks, size, before, after, reach, extra, q.device)
     bias = torch.zeros(allowed.shape, dtype=q.dtype, device=q.device).masked_fill(~allowed, float("-inf"))
     bias = bias.expand(B, -1, -1, -1).flatten(0, 1)[:, None]
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
@@ -45,7 +62,15 @@ def attend_to_neighbours(
 
 
 def _by_index(
-    q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, size: int, before: int, after: int, reach: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths_B: Tensor | None,
+    size: int,
+    before: int,
+    after: int,
+    reach: int | None,
+    extra: Extra | None,
 ) -> Tensor:
     """The same by gathering, so that one exported program serves every length: no view asks for one that blocks divide,
     and behind the last block stands another.
@@ -55,25 +80,33 @@ def _by_index(
     starts_C1 = torch.arange(blocks, device=device)[:, None] * size
     queries_CS = starts_C1 + torch.arange(size, device=device)
     keys_CK = starts_C1 - before * size + torch.arange((before + 1 + after) * size, device=device)
-    allowed = _allowed(lengths_B, N, blocks, size, before, after, reach, device)
+    allowed = _allowed(lengths_B, N, blocks, size, before, after, reach, extra, device)
     k, v = (x[:, :, keys_CK.clamp(0, N - 1)] for x in (k, v))
+    if extra is not None:
+        k, v = (
+            torch.cat([x, common[:, :, None].expand(-1, -1, blocks, -1, -1)], 3)
+            for x, common in ((k, extra.k_BHGD), (v, extra.v_BHGD))
+        )
     out_BHCSD = F.scaled_dot_product_attention(q[:, :, queries_CS.clamp(max=N - 1)], k, v, attn_mask=allowed[:, None])
     tokens_N = torch.arange(N, device=device)
     return out_BHCSD[:, :, tokens_N // size, tokens_N % size]
 
 
-def _cut(x_BHND: Tensor, blocks: int, size: int, before: int, after: int) -> Tensor:
-    """(B·C, H, W·S, D): each block, with those around it and zeros beyond the first and the last token.
+def _cut(x_BHND: Tensor, blocks: int, size: int, before: int, after: int, common_BHGD: Tensor | None) -> Tensor:
+    """(B·C, H, K, D): each block, with those around it, zeros beyond the first and the last token, and what all have in
+    common.
 
     Padding and concatenation are of three sizes: of more, what PyTorch gives differs in its layout from what it expects
     when it compiles.
     """
     B, H, N, D = x_BHND.shape
     padded_BLX = F.pad(x_BHND.transpose(1, 2).flatten(2), (0, 0, before * size, (blocks + after) * size - N))
-    if before or after:
-        whole_BCX = padded_BLX.reshape(B, before + blocks + after, size * H * D)
-        padded_BLX = torch.cat([whole_BCX[:, shift : shift + blocks] for shift in range(before + 1 + after)], dim=2)
-    return padded_BLX.reshape(B * blocks, -1, H, D).transpose(1, 2)
+    whole_BCX = padded_BLX.reshape(B, before + blocks + after, size * H * D)
+    parts = [whole_BCX[:, shift : shift + blocks] for shift in range(before + 1 + after)]
+    if common_BHGD is not None:
+        parts.append(common_BHGD.transpose(1, 2).flatten(1)[:, None].expand(-1, blocks, -1))
+    cut_BCX = torch.cat(parts, dim=2) if len(parts) > 1 else whole_BCX
+    return cut_BCX.reshape(B * blocks, -1, H, D).transpose(1, 2)
 
 
 def _allowed(
@@ -84,14 +117,23 @@ def _allowed(
     before: int,
     after: int,
     reach: int | None,
+    extra: Extra | None,
     device: torch.device,
 ) -> Tensor:
-    """(B or 1, C, S, W·S) bool; each token at least itself."""
-    starts_C = torch.arange(blocks, device=device) * size
-    queries_CS = starts_C[:, None] + torch.arange(size, device=device)
-    keys_CK = (starts_C - before * size)[:, None] + torch.arange((before + 1 + after) * size, device=device)
+    """(B or 1, C, S, K) bool; each token at least itself, unless the keys that all have in common repeat it."""
+    keys_CK = (torch.arange(blocks, device=device)[:, None] - before) * size + torch.arange(
+        (before + 1 + after) * size, device=device
+    )
     ends_B = torch.tensor([length], device=device) if lengths_B is None else lengths_B
     there_BCK = (keys_CK >= 0) & (keys_CK < ends_B[:, None, None])
-    distance_CSK = (queries_CS[:, :, None] - keys_CK[:, None, :]).abs()
-    allowed = there_BCK[:, :, None, :] | (distance_CSK == 0)
-    return allowed if reach is None else allowed & (distance_CSK <= reach)
+    queries_S1 = torch.arange(size, device=device)[:, None] + before * size
+    distance_SK = (queries_S1 - torch.arange((before + 1 + after) * size, device=device)).abs()
+    allowed = there_BCK[:, :, None, :] | (distance_SK == 0)
+    if reach is not None:
+        allowed = allowed & (distance_SK <= reach)
+    if extra is None:
+        return allowed
+    repeated_BCK = extra.repeated_BN[:, keys_CK.clamp(0, length - 1)]
+    allowed = allowed & ~repeated_BCK[:, :, None, :]
+    common_BCSG = extra.there_BG[:, None, None, :].expand(-1, blocks, size, -1)
+    return torch.cat([allowed.expand(len(common_BCSG), -1, -1, -1), common_BCSG], 3)

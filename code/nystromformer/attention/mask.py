@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from nystromformer.attention.global_tokens import GlobalTokens
 from nystromformer.attention.landmarks import Ranges, Segments
 
 
@@ -27,7 +28,8 @@ class AttentionMask:
 
     Args:
         keep_BN: bool, True where the token counts; any pattern.
-        global_BN: bool, True where the token attends globally (for attentions that have global tokens).
+        global_BN: bool, True where the token is marked as global, for attentions that have global tokens. A mark at a
+            masked position does not count.
 
     Raises:
         ValueError: a mask that is not bool (B, N).
@@ -52,6 +54,7 @@ class AttentionMask:
         self._segments: dict[int, Segments] = {}
         self._ranges: dict[int, Ranges] = {}
         self._order: Order | Literal["unknown"] | None = "unknown"
+        self._global_tokens: dict[tuple[int, int], GlobalTokens] = {}
 
     @staticmethod
     def wrap(mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
@@ -102,9 +105,30 @@ class AttentionMask:
         is seen on a CPU alone, and not while a graph is traced: elsewhere it would have to be waited for.
         """
         if self._order == "unknown":
-            can_look = self.keep_BN.device.type == "cpu" and not torch.compiler.is_compiling()
-            self._order = None if can_look and not _has_holes(self.keep_BN) else _order(self.keep_BN)
+            self._order = None if self._can_look and not _has_holes(self.keep_BN) else _order(self.keep_BN)
         return self._order
+
+    def global_tokens(self, num_first: int, capacity: int) -> GlobalTokens:
+        """The first `num_first` valid tokens of each row and up to `capacity` others that are marked, by their places.
+
+        Raises:
+            ValueError: a row has more marked tokens; a RuntimeError where one would have to wait for their number.
+        """
+        key = num_first, capacity
+        if key not in self._global_tokens:
+            marked_BN = None
+            if self.global_BN is not None:
+                marked_BN = self.global_BN & self.keep_BN
+                marked_BN = marked_BN if self.order is None else marked_BN.gather(1, self.order.tokens_BN)
+            length = self.keep_BN.shape[1]
+            self._global_tokens[key] = GlobalTokens.of_rows(
+                self.lengths_B, marked_BN, length, num_first, capacity, self._can_look
+            )
+        return self._global_tokens[key]
+
+    @property
+    def _can_look(self) -> bool:
+        return self.keep_BN.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 _WHY_PER_TOKEN = (

@@ -7,11 +7,13 @@ Shapes: B batch, H heads, N tokens, D head dim.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from nystromformer.attention.base import Attention
+from nystromformer.attention.base import Attention, Needs
+from nystromformer.attention.global_tokens import GlobalTokens
 from nystromformer.attention.mask import AttentionMask
 
 
@@ -19,14 +21,7 @@ class RowsAttention(Attention):
     """An attention by the places of tokens among a row's valid ones."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        if mask is None:
-            return self.attend_rows(q, k, v, None)
-        order = mask.order
-        if order is None:
-            return self.attend_rows(q, k, v, mask.lengths_B)
-        q, k, v = (_taken(x, order.tokens_BN) for x in (q, k, v))
-        out = self.attend_rows(q, k, v, mask.lengths_B)
-        return _taken(out, order.places_BN)
+        return _in_rows(self.attend_rows, q, k, v, mask)
 
     @abstractmethod
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
@@ -41,11 +36,89 @@ class RowsAttention(Attention):
         """
 
 
+class GlobalRowsAttention(Attention):
+    """The same with tokens that are global: the first valid ones of each row, and those that the mask marks.
+
+    Args:
+        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention. With an ignored mask marks still
+            count, also those at masked positions.
+        num_global_tokens: a row's first valid tokens that are global.
+        global_capacity: tokens that may be marked beside them, at most, in a row.
+    """
+
+    needs = Needs(global_tokens=True)
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        num_global_tokens: int,
+        global_capacity: int,
+        conv_kernel_size: int | None = None,
+        ignore_mask: bool = False,
+    ) -> None:
+        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
+        for name, value in (("num_global_tokens", num_global_tokens), ("global_capacity", global_capacity)):
+            if value < 0:
+                raise ValueError(f"{name} must be at least 0, found {value}")
+        self.num_global_tokens = num_global_tokens
+        self.global_capacity = global_capacity
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        tokens = self._global_tokens(q, mask)
+
+        def attend_rows(q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
+            return self.attend_rows(q, k, v, lengths_B, tokens)
+
+        return _in_rows(attend_rows, q, k, v, mask)
+
+    @abstractmethod
+    def attend_rows(
+        self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, tokens: GlobalTokens | None
+    ) -> Tensor:
+        """As of `RowsAttention`; `tokens`: the global ones, None where there are none in any row."""
+
+    def extra_repr(self) -> str:
+        return (
+            f"{super().extra_repr()}, num_global_tokens={self.num_global_tokens}, "
+            f"global_capacity={self.global_capacity}"
+        )
+
+    def _applied(self, mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
+        wrapped = AttentionMask.wrap(mask, q)
+        if not self.ignore_mask or wrapped is None:
+            return wrapped
+        return None if wrapped.global_BN is None else AttentionMask(torch.ones_like(wrapped.keep_BN), wrapped.global_BN)
+
+    def _global_tokens(self, q: Tensor, mask: AttentionMask | None) -> GlobalTokens | None:
+        if mask is None:
+            tokens = GlobalTokens.of_length(q.shape[0], q.shape[2], self.num_global_tokens, q.device)
+        else:
+            tokens = mask.global_tokens(self.num_global_tokens, self.global_capacity)
+        return tokens if tokens.places_BG.shape[1] else None
+
+
 def valid(lengths_B: Tensor | None, size: int) -> Tensor | None:
     """(B, size) bool: which of the first `size` places have a token that counts; None where all have."""
     if lengths_B is None:
         return None
     return torch.arange(size, device=lengths_B.device) < lengths_B[:, None]
+
+
+def _in_rows(
+    method: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: AttentionMask | None,
+) -> Tensor:
+    if mask is None:
+        return method(q, k, v, None)
+    order = mask.order
+    if order is None:
+        return method(q, k, v, mask.lengths_B)
+    q, k, v = (_taken(x, order.tokens_BN) for x in (q, k, v))
+    return _taken(method(q, k, v, mask.lengths_B), order.places_BN)
 
 
 def _taken(x_BHND: Tensor, indices_BN: Tensor) -> Tensor:
