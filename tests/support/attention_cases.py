@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import Attention, NystromAttention, create_attention, reference
+from nystromformer.attention.bigbird import BigBirdAttention
 from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
@@ -98,6 +99,19 @@ def _sparse(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | N
     return reference.pattern_attention(q, k, v, keep, allowed=allowed)
 
 
+def bigbird(
+    module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, is_global: Tensor | None = None
+) -> Tensor:
+    """The oracle of BigBird; `is_global`: tokens of the rows that are marked, all of equally many valid ones, (n,)."""
+    assert isinstance(module, BigBirdAttention)
+    sizes = module.block_size, module.num_window_blocks, module.num_global_blocks
+
+    def allowed(count: int, head: int) -> Tensor:
+        return reference.bigbird_pattern(count, module.salts_HR[head].tolist(), *sizes, is_global)
+
+    return reference.bigbird_attention(q, k, v, keep, allowed=allowed, extra=module.extra)
+
+
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
@@ -134,6 +148,25 @@ CASES = [
         "sparse",
         _sparse,
         {"pattern": "fixed", "stride": 6, "summary": 3, "heads": "separate"},
+    ),
+    Case("bigbird", "bigbird", bigbird, {"block_size": 4, "num_random_blocks": 2}),
+    Case(
+        "bigbird+conv",
+        "bigbird",
+        bigbird,
+        {
+            "block_size": 3,
+            "num_window_blocks": 5,
+            "num_random_blocks": 1,
+            "num_global_blocks": 0,
+            "conv_kernel_size": 3,
+        },
+    ),
+    Case(
+        "bigbird-extra",
+        "bigbird",
+        bigbird,
+        {"block_size": 4, "num_window_blocks": 1, "num_global_blocks": 1, "extra_global_tokens": 3},
     ),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
