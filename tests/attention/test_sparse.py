@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, suffix_mask
+from largest import Largest
 from small import small_config
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nystromformer.attention import create_attention, reference
 from nystromformer.config.attention import attention_config
@@ -15,26 +15,13 @@ from nystromformer.errors import UserError
 EVERY = [{"pattern": pattern, "heads": heads} for pattern in ("strided", "fixed") for heads in ("merged", "separate")]
 
 
-class _Largest(TorchDispatchMode):
-    """The elements of the largest tensor that an operation gives."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else [out]:
-            if isinstance(tensor, torch.Tensor):
-                self.elements = max(self.elements, tensor.untyped_storage().nbytes() // tensor.element_size())
-        return out
-
-
 @pytest.mark.parametrize("parameters", EVERY, ids=lambda each: "-".join(each.values()))
 def test_no_tensor_grows_with_the_square_of_the_length(parameters: dict[str, str]) -> None:
     largest = []
     for root in (16, 32):
         module = create_attention("sparse", num_heads=HEADS, head_dim=DIM, stride=root, summary=2, **parameters)
         x = qkv(1, root * root)
-        with _Largest() as seen:
+        with Largest() as seen:
             torch.autograd.grad(module(*x, suffix_mask(root * root, root * root - 3)).sum(), x)
         largest.append(seen.elements)
     # A length four times as large: N√N grows eightfold, N² would sixteenfold.

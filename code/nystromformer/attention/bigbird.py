@@ -134,7 +134,7 @@ class BigBirdAttention(GlobalRowsAttention):
         (B or 1, H, C, W·S) bool: a global one as that alone.
         """
         ends_B, around, size = grid.ends_B, self.num_window_blocks // 2, self.block_size
-        B, H, C = len(ends_B), self.num_heads, len(numbers_C)
+        B, H, C = ends_B.shape[0], self.num_heads, numbers_C.shape[0]
         places_AS = grid.places()
         usable_BAS = places_AS < ends_B[:, None, None]
         if is_global_BN is not None:
@@ -172,8 +172,8 @@ class BigBirdAttention(GlobalRowsAttention):
 
 def _learned(extra: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Common:
     """The learned global tokens as those of a row meet them."""
-    q_BHED, k_BHED, v_BHED = extra.to(k.dtype)[:, None].expand(-1, len(k), -1, -1, -1)
-    there_BE = torch.ones(len(k), k_BHED.shape[2], dtype=torch.bool, device=k.device)
+    q_BHED, k_BHED, v_BHED = extra.to(k.dtype)[:, None].expand(-1, k.shape[0], -1, -1, -1)
+    there_BE = torch.ones(k.shape[0], k_BHED.shape[2], dtype=torch.bool, device=k.device)
     read_BHED = _attend_to_all(q_BHED, k, v, lengths_B, Common(k_BHED, v_BHED, there_BE))
     return Common(k_BHED, read_BHED, there_BE)
 

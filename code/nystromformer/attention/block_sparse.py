@@ -57,17 +57,24 @@ def attend_to_blocks(
         bias_BHCX = bias_BX[:, None, None].expand(-1, H, bias_BHCK.shape[2], -1)
         bias_BHCK = torch.cat([bias_BHCK, bias_BHCX], 3)
     blocks_BHCW = blocks_BHCW.expand(B, -1, -1, -1)
-    out = F.scaled_dot_product_attention(
-        queries.of(q_BHQD).flatten(0, 1),
-        _gathered(k_BHND, None if common is None else common.k_BHXD, blocks_BHCW, size),
-        _gathered(v_BHND, None if common is None else common.v_BHXD, blocks_BHCW, size),
-        attn_mask=bias_BHCK.flatten(0, 1)[:, :, None],
+    keys_BHCKD, values_BHCKD = (
+        _gathered(x, own, blocks_BHCW, size)
+        for x, own in (
+            (k_BHND, None if common is None else common.k_BHXD),
+            (v_BHND, None if common is None else common.v_BHXD),
+        )
     )
-    return queries.flat(out.unflatten(0, (B, H)))
+    q_BHCSD, bias_BHC1K = queries.of(q_BHQD), bias_BHCK[:, :, :, None]
+    if is_exporting():
+        out = F.scaled_dot_product_attention(q_BHCSD, keys_BHCKD, values_BHCKD, attn_mask=bias_BHC1K)
+        return queries.flat(out)
+    # Of four sizes the fused kernels take it.
+    q, k, v, bias = (x.flatten(0, 1) for x in (q_BHCSD, keys_BHCKD, values_BHCKD, bias_BHC1K))
+    return queries.flat(F.scaled_dot_product_attention(q, k, v, attn_mask=bias).unflatten(0, (B, H)))
 
 
 def _gathered(x_BHND: Tensor, common_BHXD: Tensor | None, blocks_BHCW: Tensor, size: int) -> Tensor:
-    """(B·H, C, W·S + X, D): the listed blocks, and the common tokens behind them."""
+    """(B, H, C, W·S + X, D): the listed blocks, and the common tokens behind them."""
     B, H, N, D = x_BHND.shape
     if is_exporting():
         return _gathered_by_token(x_BHND, common_BHXD, blocks_BHCW, size)
@@ -81,7 +88,7 @@ def _gathered(x_BHND: Tensor, common_BHXD: Tensor | None, blocks_BHCW: Tensor, s
     # Rows of whole blocks: a gather by tokens would read and write in small pieces.
     starts_BH11 = torch.arange(B * H, device=x_BHND.device).view(B, H, 1, 1) * (first_common + count)
     x_YZ = x_XLD.reshape(-1, size * D).index_select(0, (blocks_BHCW + starts_BH11).flatten())
-    return x_YZ.view(B * H, blocks_BHCW.shape[2], -1, D)
+    return x_YZ.view(B, H, blocks_BHCW.shape[2], -1, D)
 
 
 def _gathered_by_token(x_BHND: Tensor, common_BHXD: Tensor | None, blocks_BHCW: Tensor, size: int) -> Tensor:
@@ -93,4 +100,4 @@ def _gathered_by_token(x_BHND: Tensor, common_BHXD: Tensor | None, blocks_BHCW: 
     if common_BHXD is not None:
         common = common_BHXD[:, :, None].expand(-1, -1, blocks_BHCW.shape[2], -1, -1)
         x_BHCKD = torch.cat([x_BHCKD, common], 3)
-    return x_BHCKD.flatten(0, 1)
+    return x_BHCKD
