@@ -37,7 +37,7 @@ class BigBirdAttention(GlobalRowsAttention):
         block_size: S, counted among a row's valid tokens.
         num_window_blocks: odd.
         num_random_blocks: R.
-        num_global_blocks: blocks at a row's begin whose tokens are global.
+        num_global_blocks: blocks at a row's start whose tokens are global.
         global_capacity: as of `GlobalRowsAttention`.
         extra_global_tokens: E.
 
