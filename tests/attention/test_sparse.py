@@ -76,5 +76,8 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="separate heads must be at least 2"):
         create_attention("sparse", num_heads=1, head_dim=DIM, heads="separate")
     attention = {"name": "sparse", "stride": 33}
+    separate = {"name": "sparse", "stride": 8, "heads": "separate"}
+    with pytest.raises(UserError, match='heads: expected "merged" where num_head is 1'):
+        small_config(model__attn_type=separate, model__num_landmarks=None, model__num_head=1, model__head_dim=16)
     with pytest.raises(UserError, match="stride: expected at most max_seq_len = 32, found 33"):
         small_config(model__attn_type=attention, model__num_landmarks=None)

@@ -12,6 +12,7 @@ from nystromformer.attention.bigbird import BigBirdAttention
 from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
+from nystromformer.attention.longformer import LongformerAttention
 from nystromformer.attention.performer import PerformerAttention
 from nystromformer.attention.sparse import SparseAttention
 
@@ -112,6 +113,13 @@ def bigbird(
     return reference.bigbird_attention(q, k, v, keep, allowed=allowed, extra=module.extra)
 
 
+def _longformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, LongformerAttention)
+    steps = [module.dilation] * HEADS if isinstance(module.dilation, int) else module.dilation
+    sizes = {"window": module.window, "steps": steps, "num_first": module.num_global_tokens}
+    return reference.longformer_attention(q, k, v, keep, **sizes, changes_2HDD=module.global_changes_2HDD)
+
+
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
     sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
@@ -168,6 +176,20 @@ CASES = [
         bigbird,
         {"block_size": 4, "num_window_blocks": 1, "num_global_blocks": 1, "extra_global_tokens": 3},
     ),
+    Case("longformer", "longformer", _longformer, {"window": 6, "num_global_tokens": 2}),
+    Case(
+        "longformer+conv",
+        "longformer",
+        _longformer,
+        {"window": 40, "global_projections": True, "conv_kernel_size": 3},
+    ),
+    Case(
+        "longformer-dilated",
+        "longformer",
+        _longformer,
+        {"window": 4, "dilation": [1, 3], "num_global_tokens": 3, "global_projections": True},
+    ),
+    Case("longformer-windows", "longformer", _longformer, {"window": 8, "dilation": 2, "num_global_tokens": 0}),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),

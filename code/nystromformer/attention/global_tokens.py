@@ -53,7 +53,7 @@ class GlobalTokens(NamedTuple):
             ValueError: a row has more marked tokens; a RuntimeError where one cannot look.
         """
         device = lengths_B.device
-        places_BG, _, first_BN = GlobalTokens.of_length(len(lengths_B), length, num_first, device)
+        places_BG, _, first_BN = GlobalTokens.of_length(lengths_B.shape[0], length, num_first, device)
         there_BG = torch.arange(num_first, device=device) < lengths_B[:, None]
         is_global_BN = first_BN & (torch.arange(length, device=device) < lengths_B[:, None])
         if marked_BN is None:
@@ -98,7 +98,7 @@ def attend_from_global(q_BHGD: Tensor, k_BHND: Tensor, v_BHND: Tensor, lengths_B
 
 def _slots(marked_BN: Tensor, num_first: int, capacity: int, can_look: bool) -> tuple[Tensor, Tensor]:
     """Places and `there` of marked tokens, (B, M) each."""
-    length = marked_BN.shape[1]
+    batch, length = marked_BN.shape
     counts_BN = marked_BN.cumsum(1)
     remedy = f"global_capacity = {capacity}: raise it, or mark less"
     if can_look:
@@ -112,8 +112,9 @@ def _slots(marked_BN: Tensor, num_first: int, capacity: int, can_look: bool) -> 
     else:
         fits = (counts_BN[:, -1] <= capacity).all()
         torch._assert_async(fits, f"a row has more tokens that are marked as global than {remedy}")
-        slots = capacity
+        # A row has no more; a program for all lengths cannot tell which is less.
+        slots = capacity if torch.compiler.is_exporting() else min(capacity, length)
     # The n-th marked token stands where the count first reaches n.
     numbers_M = torch.arange(slots, device=marked_BN.device)
-    places_BM = torch.searchsorted(counts_BN, (numbers_M + 1).expand(len(marked_BN), -1).contiguous())
+    places_BM = torch.searchsorted(counts_BN, (numbers_M + 1).expand(batch, -1).contiguous())
     return places_BM.clamp(max=length - 1), numbers_M < counts_BN[:, -1:]

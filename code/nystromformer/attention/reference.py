@@ -4,7 +4,7 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim, K taps.
 Differentiable, so that gradients have an oracle too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -61,6 +61,44 @@ def pattern_attention(
         return torch.softmax(scores.masked_fill(~allowed(len(qs), head), float("-inf")), dim=-1) @ vs
 
     return _per_row(attend, q, k, v, keep_BN, with_heads=True)
+
+
+def longformer_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep_BN: Tensor | None = None,
+    *,
+    window: int,
+    steps: Sequence[int],
+    num_first: int,
+    marked_BN: Tensor | None = None,
+    changes_2HDD: Tensor | None = None,
+) -> Tensor:
+    """Beltagy et al. 2020, section 3.1, with the N x N weights written out.
+
+    Args:
+        steps: the dilation of each head.
+        num_first: valid tokens at the beginning that are global.
+        marked_BN: others.
+        changes_2HDD: what the projections of global queries, and of the values that they attend to, have beside I.
+    """
+    everywhere = torch.arange(q.shape[2]).expand(q.shape[0], -1)
+    marks = everywhere.new_zeros(everywhere.shape) if marked_BN is None else marked_BN.long()
+    changes = None if changes_2HDD is None else changes_2HDD.double()
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor, head: int, row: Tensor) -> Tensor:
+        places = torch.arange(len(qs))
+        is_global = (places < num_first) | row.bool()
+        distance = (places[:, None] - places).abs()
+        is_near = (distance % steps[head] == 0) & (distance <= window // 2 * steps[head])
+        scores = qs @ ks.T / qs.shape[-1] ** 0.5
+        out = torch.softmax(scores.masked_fill(~(is_near | is_global), float("-inf")), dim=-1) @ vs
+        if changes is not None:
+            qs, vs = qs + qs @ changes[0, head], vs + vs @ changes[1, head]
+        return torch.where(is_global[:, None], softmax_matrix(qs, ks) @ vs, out)
+
+    return _per_row(attend, q, k, v, keep_BN, with_heads=True, of_tokens=marks)
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None) -> Tensor:
@@ -282,7 +320,7 @@ def depthwise_convolution(v: Tensor, weight_H1K1: Tensor, keep_BN: Tensor | None
     return torch.where(keep_B1N1, out, 0.0)
 
 
-def _per_row(attend, q, k, v, keep_BN, with_heads=False):  # type: ignore[no-untyped-def]
+def _per_row(attend, q, k, v, keep_BN, with_heads=False, of_tokens=None):  # type: ignore[no-untyped-def]
     q, k, v = q.double(), k.double(), v.double()
     rows = []
     for b in range(q.shape[0]):
@@ -292,6 +330,7 @@ def _per_row(attend, q, k, v, keep_BN, with_heads=False):  # type: ignore[no-unt
             out = torch.zeros_like(q[b, h])
             if valid.any():
                 own = (q[b, h][valid], k[b, h][valid], v[b, h][valid], *([h] if with_heads else []))
+                own += () if of_tokens is None else (of_tokens[b][valid],)
                 out = out.index_put((valid.nonzero()[:, 0],), attend(*own))
             heads.append(out)
         rows.append(torch.stack(heads))

@@ -127,10 +127,10 @@ def _resolve(node: Schema, root: Schema) -> Schema:
 
 
 def _tag(option: Schema) -> str:
-    """The tag under which network.py offers this form of ``attn_type``."""
+    """The tag under which network.py offers this form of ``attn_type``, or an attention this one of a parameter."""
     if "discriminator" in option:
         return "object"
-    return "list" if option.get("type") == "array" else "name"
+    return {"array": "list", "integer": "number"}.get(option.get("type", ""), "name")
 
 
 def _words(node: Schema, root: Schema) -> str:
@@ -154,7 +154,7 @@ def _type_words(node: Schema, root: Schema) -> str:
     if node["type"] == "array":
         once = ", none twice" if node.get("uniqueItems") else ""
         has = f", {quoted(node['contains']['const'])} among them" if "contains" in node else ""
-        items = "these" if "oneOf" in node["items"] else _words(node["items"], root)
+        items = "these" if "oneOf" in node["items"] else _words(node["items"], root).replace("an integer", "integers")
         most = f"at most {node['maxItems']:,} " if "maxItems" in node else ""
         return f"a list of {most}{items}{once}{has}"
     if node["type"] in ("integer", "number"):
@@ -164,7 +164,8 @@ def _type_words(node: Schema, root: Schema) -> str:
 
 
 def _number_words(node: Schema) -> str:
-    noun = "a number" if node["type"] == "number" else "an odd integer" if "not" in node else "an integer"
+    parity = "odd" if "not" in node else "even" if node.get("multipleOf") == 2 else ""
+    noun = "a number" if node["type"] == "number" else f"an {parity} integer" if parity else "an integer"
     if "minimum" in node and "maximum" in node:
         return f"{noun} from {_shown(node['minimum'])} to {_shown(node['maximum'])}"
     bounds = {

@@ -14,18 +14,10 @@ from .attention import (
     attention_config,
 )
 from .messages import ImpossibleError, Path, Problem
-from .ranges import MOST_DROPOUT, MOST_LAYERS, Layers, Size
+from .ranges import MOST_DROPOUT, MOST_LAYERS, Layers, Size, as_tuple
 
 MixedPrecision = Literal[True, False, "bf16", "fp16"]
 Compile = Literal[True, False, "auto"]
-
-
-def as_tuple(value: object) -> object:
-    if isinstance(value, list) and len(value) > MOST_LAYERS:
-        # Else each of any number of wrong items would be a mistake of its own.
-        raise ValueError("expected fewer items")
-    # Strict pydantic takes no list for a tuple, but JSON has only lists.
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _form(value: object) -> str | None:
@@ -226,7 +218,7 @@ class ModelConfig(BaseModel):
         problems = [
             Problem(self._place_of(index, key), text)
             for index, layer in enumerate(self._layers())
-            for key, text in layer.impossible_at(self.max_seq_len)
+            for key, text in (*layer.impossible_at(self.max_seq_len), *layer.impossible_with(self.num_head))
         ]
         return list(dict.fromkeys(problems))
 

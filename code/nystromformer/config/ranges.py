@@ -22,6 +22,14 @@ Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
 
 
+def as_tuple(value: object) -> object:
+    """A list as a tuple: strict pydantic takes none for the other, but JSON has only lists."""
+    if isinstance(value, list) and len(value) > MOST_LAYERS:
+        # Else each of any number of wrong items would be a mistake of its own.
+        raise ValueError("expected fewer items")
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _possible_path(text: str) -> str:
     if reason := wrong_path(text):
         raise ImpossibleError([Problem((), f"expected {reason}, found {quoted(text)}")])

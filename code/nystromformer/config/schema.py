@@ -6,8 +6,8 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from .attention import STRICT
 from .messages import ImpossibleError, Problem
-from .network import ModelConfig, as_tuple
-from .ranges import LEAST_RATE, MOST_RATE, Folder, Seed, Size
+from .network import ModelConfig
+from .ranges import LEAST_RATE, MOST_RATE, Folder, Seed, Size, as_tuple
 
 ObjectiveName = Literal[
     "mlm",

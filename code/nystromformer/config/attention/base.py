@@ -73,6 +73,10 @@ class AttentionConfig(BaseModel):
         """What cannot be in a model whose longest input has so many tokens: a parameter each, and what is wrong."""
         return []
 
+    def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
+        """What cannot be in a model with so many heads: a parameter each, and what is wrong."""
+        return []
+
     @property
     def longest_exact(self) -> float:
         """Tokens, without padding, of the longest row that gets exact softmax attention."""

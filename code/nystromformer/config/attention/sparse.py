@@ -50,6 +50,11 @@ class SparseConfig(AttentionConfig):
             return []
         return [("stride", f"expected at most max_seq_len = {max_seq_len}, found {self.stride}")]
 
+    def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
+        if self.heads == "merged" or num_heads > 1:
+            return []
+        return [("heads", 'expected "merged" where num_head is 1, found "separate": half of the heads are none')]
+
     @property
     def longest_exact(self) -> float:
         if self.pattern == "fixed" and self.summary == self.stride:

@@ -1,0 +1,111 @@
+"""Longformer's attention (Beltagy et al., "Longformer: The Long-Document Transformer", 2020).
+
+Shapes: B batch, H heads, N tokens, G slots for global tokens, D head dim.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.attention.base import is_exporting
+from nystromformer.attention.blocks import Extra, attend_to_neighbours
+from nystromformer.attention.global_tokens import GlobalTokens, attend_from_global
+from nystromformer.attention.rows import GlobalRowsAttention
+
+_LEAST_BLOCK = 16
+_LARGEST_REACH = 128
+"""Up to it a block is as large as half a window, beyond half as large: less is computed for nothing, more is copied."""
+
+
+class LongformerAttention(GlobalRowsAttention):
+    """Softmax over a sliding window and the global tokens (their section 3.1): time and memory O(N · window).
+
+    A token attends to itself, to `window` / 2 tokens on either side and, in the same softmax, to the global tokens of
+    its row, which attend to all of its tokens. Windows and their gaps are counted among a row's valid tokens.
+
+    The paper gives the global tokens' own attention other projections of the layer's input. Here, where that input is
+    not seen, maps of each head's queries and values stand in their place: I + Δ with a learned Δ, zero at first, so
+    that it starts from shared projections, as the paper's does from copies. A map of keys would add nothing to them,
+    since (q A)(k B)ᵀ = (q A Bᵀ) kᵀ. The paper's projections could also see what a token's query, key and value do not
+    hold of it; these cannot.
+
+    Args:
+        num_heads, head_dim, conv_kernel_size, ignore_mask, num_global_tokens, global_capacity: as for
+            `GlobalRowsAttention`.
+        window: tokens that one sees beside itself, half of them on either side; even.
+        dilation: steps from one token of a window to the next; a number, or one for each head.
+        global_projections: whether the global tokens' own attention has the maps above.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        window: int = 512,
+        dilation: int | Sequence[int] = 1,
+        num_global_tokens: int = 1,
+        global_capacity: int = 512,
+        global_projections: bool = False,
+        conv_kernel_size: int | None = None,
+        ignore_mask: bool = False,
+    ) -> None:
+        super().__init__(num_heads, head_dim, num_global_tokens, global_capacity, conv_kernel_size, ignore_mask)
+        if window < 2 or window % 2:
+            raise ValueError(f"window must be even and at least 2 (half of it is on either side), found {window}")
+        steps = [dilation] * num_heads if isinstance(dilation, int) else list(dilation)
+        if len(steps) != num_heads:
+            raise ValueError(f"dilation must have a number for each of {num_heads} heads, found {len(steps)}")
+        if min(steps) < 1:
+            raise ValueError(f"dilation must be at least 1, found {min(steps)}")
+        self.window = window
+        self.dilation = dilation
+        self.global_projections = global_projections
+        self.heads_of = {step: [h for h, own in enumerate(steps) if own == step] for step in sorted(set(steps))}
+        changes = nn.Parameter(torch.zeros(2, num_heads, head_dim, head_dim)) if global_projections else None
+        self.global_changes_2HDD = changes
+
+    def attend_rows(
+        self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, tokens: GlobalTokens | None
+    ) -> Tensor:
+        if tokens is None:
+            return self._in_windows(q, k, v, lengths_B, None)
+        extra = Extra(tokens.taken(k), tokens.taken(v), tokens.there_BG, tokens.is_global_BN)
+        out = self._in_windows(q, k, v, lengths_B, extra)
+        q_BHGD = tokens.taken(q)
+        if self.global_changes_2HDD is None:
+            return tokens.placed(attend_from_global(q_BHGD, k, v, lengths_B), out)
+        queries_HDD, values_HDD = self.global_changes_2HDD.to(q.dtype)
+        # The values' map comes after their mean: to the few global tokens, not to all.
+        own = attend_from_global(q_BHGD + q_BHGD @ queries_HDD, k, v, lengths_B)
+        return tokens.placed(own + own @ values_HDD, out)
+
+    def _in_windows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, extra: Extra | None) -> Tensor:
+        if len(self.heads_of) == 1:
+            return self._sliding(q, k, v, lengths_B, extra, next(iter(self.heads_of)))
+        parts: dict[int, Tensor] = {}
+        for step, heads in self.heads_of.items():
+            own = None
+            if extra is not None:
+                own = extra._replace(k_BHGD=extra.k_BHGD[:, heads], v_BHGD=extra.v_BHGD[:, heads])
+            out = self._sliding(q[:, heads], k[:, heads], v[:, heads], lengths_B, own, step)
+            parts |= zip(heads, out.unbind(1), strict=True)
+        return torch.stack([parts[head] for head in range(self.num_heads)], 1)
+
+    def _sliding(
+        self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, extra: Extra | None, step: int
+    ) -> Tensor:
+        """Windows of heads of one dilation."""
+        reach = self.window // 2
+        around = 1 if reach <= _LARGEST_REACH else 2
+        size = max(-(-reach // around), _LEAST_BLOCK)
+        if not is_exporting() and (2 * around + 1) * size >= -(-q.shape[2] // step):
+            # A short row is one block.
+            size, around = -(-q.shape[2] // step), 0
+        return attend_to_neighbours(q, k, v, lengths_B, size, around, around, reach, extra, step)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{super().extra_repr()}, window={self.window}, dilation={self.dilation}, "
+            f"global_projections={self.global_projections}"
+        )

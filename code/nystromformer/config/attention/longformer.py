@@ -1,0 +1,90 @@
+"""Longformer's attention."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from ..ranges import MOST, MOST_LAYERS, as_tuple
+from .base import Arithmetic, AttentionConfig, products
+
+
+def _form(value: object) -> str | None:
+    """Which of the two forms a `dilation` has; messages.py knows these tags."""
+    if isinstance(value, (list, tuple)):
+        return "list"
+    return "number" if isinstance(value, int) else None
+
+
+Step = Annotated[int, Field(ge=1, le=MOST)]
+Steps = Annotated[tuple[Step, ...], Field(max_length=MOST_LAYERS), BeforeValidator(as_tuple)]
+
+
+class LongformerConfig(AttentionConfig):
+    """Longformer's attention (Beltagy et al. 2020), linear in the length."""
+
+    name: Literal["longformer"] = Field(
+        default="longformer",
+        description="Longformer's attention: softmax over a sliding window and global tokens (Beltagy et al. 2020).",
+    )
+    window: Annotated[int, Field(ge=2, le=MOST, multiple_of=2)] = Field(
+        default=512, description="Tokens that a token attends to beside itself, half of them on either side; even."
+    )
+    dilation: Annotated[Annotated[Step, Tag("number")] | Annotated[Steps, Tag("list")], Discriminator(_form)] = Field(
+        default=1,
+        description="Steps from one token of a window to the next; 1 for a window without gaps. A number for all "
+        "heads, or a list with one for each.",
+    )
+    num_global_tokens: Annotated[int, Field(ge=0, le=MOST)] = Field(
+        default=1,
+        description="First tokens of a row that are global: they attend to all tokens, and all attend to them. Those "
+        "that a task marks, such as WikiHop's question and candidates, are global beside them.",
+    )
+    global_capacity: Annotated[int, Field(ge=0, le=MOST)] = Field(
+        default=512,
+        description="Tokens that a task may mark in a row, at most. On a GPU room is kept for so many if any may be.",
+    )
+    global_projections: bool = Field(
+        default=False,
+        description="Whether global tokens have projections of their own for what they attend to: learned maps of each "
+        "head's queries and values, which start as the identity.",
+    )
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        most = {
+            "window": self.window,
+            "dilation": self.dilation if isinstance(self.dilation, int) else max(self.dilation, default=1),
+            "num_global_tokens": self.num_global_tokens,
+        }
+        expected = f"expected at most max_seq_len = {max_seq_len}, found"
+        return [(key, f"{expected} {value}") for key, value in most.items() if value > max_seq_len]
+
+    def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
+        if isinstance(self.dilation, int) or len(self.dilation) == num_heads:
+            return []
+        text = f"expected a number, or {num_heads} of them, one for each of the num_head, found {len(self.dilation)}"
+        return [("dilation", text)]
+
+    @property
+    def longest_exact(self) -> float:
+        if self.global_projections:
+            return 0 if self.num_global_tokens else self._longest_window
+        return self.num_global_tokens + self._longest_window
+
+    @property
+    def _longest_window(self) -> int:
+        """Tokens of which each sees all others, global ones left out."""
+        is_whole = self.dilation == 1 or (not isinstance(self.dilation, int) and set(self.dilation) == {1})
+        return self.window // 2 + 1 if is_whole else 1
+
+    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
+        own = 2 * num_heads * head_dim * head_dim if self.global_projections else 0
+        return super().num_weights(num_heads, head_dim, max_seq_len) + own
+
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """QKᵀ of windows and global tokens, and its product with V; the same of global tokens with all. What blocks
+        compute beyond the windows, and what marked tokens do, is left out.
+        """
+        first = min(self.num_global_tokens, length)
+        pairs = length * (min(self.window + 1, length) + first) + first * length
+        maps = 4.0 * first * head_dim * head_dim if self.global_projections else 0.0
+        return products((4.0 * pairs * head_dim + maps) * num_heads)

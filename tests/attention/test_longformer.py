@@ -1,0 +1,257 @@
+"""Longformer's attention: transformers' own module beside it, marked tokens, what it costs, and what is refused."""
+
+import pytest
+import torch
+from attention_cases import DIM, HEADS, qkv, random_mask
+from small import small_config
+from torch import Tensor
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nystromformer.attention import AttentionMask, create_attention, reference
+from nystromformer.attention.longformer import LongformerAttention
+from nystromformer.errors import UserError
+from nystromformer.model import count_parameters
+from nystromformer.model.encoder import Encoder
+from nystromformer.model.finetuning import CandidateModel
+
+WIDTH = HEADS * DIM
+WITHOUT = {"model__num_landmarks": None, "model__conv_kernel_size": None}
+
+
+def longformer(dtype: torch.dtype = torch.float32, **parameters: object) -> LongformerAttention:
+    """With maps that are no identity, where it has them."""
+    torch.manual_seed(1)
+    module = create_attention("longformer", num_heads=HEADS, head_dim=DIM, **parameters).to(dtype)
+    assert isinstance(module, LongformerAttention)
+    for changes in module.parameters():
+        torch.nn.init.normal_(changes, std=0.3)
+    return module
+
+
+def peer_of(window: int) -> torch.nn.Module:
+    modeling = pytest.importorskip("transformers.models.longformer.modeling_longformer")
+    sizes = {"hidden_size": WIDTH, "num_attention_heads": HEADS, "attention_window": [window]}
+    torch.manual_seed(2)
+    peer: torch.nn.Module = modeling.LongformerSelfAttention(modeling.LongformerConfig(**sizes), 0)
+    for weight in peer.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    return peer.eval()
+
+
+def global_weights(peer: torch.nn.Module, module: LongformerAttention) -> dict[str, Tensor]:
+    """The peer's other projections as our maps behind its first ones."""
+    assert module.global_changes_2HDD is not None
+    queries, values = module.global_changes_2HDD + torch.eye(DIM)
+    weights = {}
+    for name, maps_HDD in (("query", queries), ("key", torch.eye(DIM).expand(HEADS, -1, -1)), ("value", values)):
+        layer = getattr(peer, name)
+        per_head = torch.cat([layer.weight, layer.bias[:, None]], 1).unflatten(0, (HEADS, DIM))
+        composed = (maps_HDD.mT @ per_head).flatten(0, 1)
+        weights |= {f"{name}_global.weight": composed[:, :-1], f"{name}_global.bias": composed[:, -1]}
+    return weights
+
+
+@pytest.mark.parametrize("marks", [(), (0,), (0, 1, 40), (37,)], ids=str)
+@pytest.mark.parametrize(
+    ("length", "window", "padded_to"), [(64, 16, 64), (63, 8, 64), (500, 50, 500), (500, 64, 512), (1024, 128, 1024)]
+)
+def test_transformers_module_agrees(length: int, window: int, padded_to: int, marks: tuple[int, ...]) -> None:
+    """On rows of which one is padded; it wants lengths that its window divides."""
+    peer = peer_of(window)
+    module = longformer(window=window, num_global_tokens=0, global_projections=True)
+    x = torch.randn(2, padded_to, WIDTH, generator=torch.Generator().manual_seed(3), requires_grad=True)
+    keep = torch.arange(padded_to) < torch.tensor([[length], [length - 11]])
+    is_global = torch.zeros_like(keep)
+    is_global[:, list(marks)] = True
+    is_global[1, 5] = bool(marks)
+    codes = torch.where(keep, torch.where(is_global, 1e4, 0.0), -1e4)
+    arguments = (x, codes, ~keep, is_global, bool(marks))
+    expected = functional_call(peer, global_weights(peer, module), arguments)[0][:, :length]
+    q, k, v = (
+        layer(x[:, :length]).unflatten(2, (HEADS, DIM)).transpose(1, 2) for layer in (peer.query, peer.key, peer.value)
+    )
+    out = module(q, k, v, AttentionMask(keep[:, :length], is_global[:, :length])).transpose(1, 2).flatten(2)
+    there = keep[:, :length, None]
+    torch.testing.assert_close(out, expected.where(there, 0.0), rtol=1e-4, atol=1e-4)
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(4)) * there
+    inputs = [x, peer.query.weight, peer.key.weight, peer.value.weight, peer.value.bias, *module.parameters()]
+    gradients = torch.autograd.grad(out, inputs, upstream, materialize_grads=True)
+    wanted = torch.autograd.grad(expected, inputs, upstream, materialize_grads=True)
+    for a, b in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4 * b.abs().max().item() + 1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 9, 63, 150])
+@pytest.mark.parametrize("dilation", [1, 3, [2, 1]], ids=str)
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
+def test_marked_tokens_are_the_oracles(length: int, dilation: int | list[int], own: bool) -> None:
+    sizes = {"window": 6, "num_global_tokens": 2}
+    module = longformer(torch.float64, **sizes, dilation=dilation, global_projections=own)
+    x = qkv(3, length, seed=length, dtype=torch.float64)
+    keep, marks = random_mask(3, length), random_mask(3, length, seed=5, share=0.15)
+    keep[2] = length < 5
+    out = module(*x, AttentionMask(keep, marks))
+    steps = [dilation] * HEADS if isinstance(dilation, int) else dilation
+    changes = {"marked_BN": marks, "changes_2HDD": module.global_changes_2HDD}
+    expected = reference.longformer_attention(*x, keep, window=6, steps=steps, num_first=2, **changes)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-11)
+    inputs = [*x, *module.parameters()]
+    gradients = torch.autograd.grad(out.square().sum(), inputs, materialize_grads=True)
+    wanted = torch.autograd.grad(expected.square().sum(), inputs, materialize_grads=True)
+    for a, b in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+
+
+def test_marks_count_where_the_mask_is_ignored() -> None:
+    module = longformer(window=4, ignore_mask=True, num_global_tokens=0)
+    x = qkv(2, 30)
+    keep, marks = random_mask(2, 30), random_mask(2, 30, seed=5, share=0.2)
+    all_kept = longformer(window=4, num_global_tokens=0)(*x, AttentionMask(torch.ones_like(keep), marks))
+    assert torch.equal(module(*x, AttentionMask(keep, marks)), all_kept)
+    assert not torch.allclose(module(*x, AttentionMask(keep)), all_kept)
+
+
+@pytest.mark.parametrize("dilation", [1, [1, 3]], ids=str)
+def test_nothing_is_quadratic(dilation: int | list[int]) -> None:
+    """Neither forward nor backward makes a tensor that is larger than a few of its inputs."""
+    largest = 0
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            found = [each.numel() for each in (out if isinstance(out, tuple) else (out,)) if isinstance(each, Tensor)]
+            largest = max([largest, *found])
+            return out
+
+    length = 8192
+    module = longformer(window=32, dilation=dilation, num_global_tokens=2, global_projections=True)
+    x = qkv(1, length)
+    marks = torch.arange(length)[None] % 1000 == 0
+    with Largest():
+        out = module(*x, AttentionMask(torch.ones(1, length, dtype=torch.bool), marks))
+        torch.autograd.grad(out.sum(), x)
+    assert largest < 10 * x[0].numel()
+
+
+@pytest.mark.slow
+def test_marks_in_compiled_and_exported_programs() -> None:
+    class Marked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = longformer(window=4, dilation=2, global_capacity=24, global_projections=True)
+
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor, marks: Tensor) -> Tensor:
+            out: Tensor = self.attention(q, k, v, AttentionMask(keep, marks))
+            return out
+
+    def inputs(batch: int, length: int) -> tuple[Tensor, ...]:
+        marks = random_mask(batch, length, seed=5, share=0.2 if length < 90 else 0.02)
+        return *(a.detach() for a in qkv(batch, length)), random_mask(batch, length), marks
+
+    module = Marked().eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    rows, tokens = torch.export.Dim("rows", min=1, max=64), torch.export.Dim("tokens", min=2, max=8192)
+    shape, mask = {0: rows, 2: tokens}, {0: rows, 1: tokens}
+    shapes = (shape, shape, shape, mask, mask)
+    program = torch.export.export(module, inputs(2, 50), dynamic_shapes=shapes).module()
+    for batch, length in [(2, 33), (2, 50), (1, 2), (3, 9), (1, 501)]:
+        x = inputs(batch, length)
+        expected = module(*x)
+        torch.testing.assert_close(program(*x), expected, rtol=1e-4, atol=1e-5)
+        if batch == 2:
+            torch.testing.assert_close(compiled(*x), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(RuntimeError, match="global_capacity = 24"):
+        compiled(*inputs(2, 50)[:4], torch.ones(2, 50, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"window": 3}, "window: expected an even integer from 2 to .*, found 3"),
+        ({"dilation": [1, 0]}, r"dilation\[1\]: expected an integer from 1 to .*, found 0"),
+        (
+            {"dilation": "2"},
+            'dilation: expected an integer from 1 .* or a list of at most .* integers from 1 .*, found "2"',
+        ),
+        ({"num_global_tokens": -1}, "num_global_tokens: expected an integer from 0 to .*, found -1"),
+        ({"global_capacity": -1}, "global_capacity: expected an integer from 0 to .*, found -1"),
+        ({"dilation": [1, 2, 3]}, f"dilation must have a number for each of {HEADS} heads, found 3"),
+    ],
+    ids=str,
+)
+def test_impossible_parameters_are_refused(parameters: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        longformer(**parameters)
+
+
+def test_the_class_itself_refuses_them() -> None:
+    for parameters, words in [
+        ({"window": 5}, "window must be even and at least 2 .*, found 5"),
+        ({"dilation": 0}, "dilation must be at least 1, found 0"),
+        ({"num_global_tokens": -1}, "num_global_tokens must be at least 0, found -1"),
+        ({"global_capacity": -1}, "global_capacity must be at least 0, found -1"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            LongformerAttention(HEADS, DIM, **parameters)  # type: ignore[arg-type]
+
+
+def test_too_many_marks_name_the_setting() -> None:
+    module = longformer(window=4, global_capacity=3)
+    mask = AttentionMask(torch.ones(2, 20, dtype=torch.bool), torch.arange(20).expand(2, -1) < 5)
+    with pytest.raises(ValueError, match=r"4 tokens that are marked .* expected at most global_capacity = 3: raise it"):
+        module(*qkv(2, 20), mask)
+
+
+def test_a_model_says_where_it_cannot_be() -> None:
+    attention = {"name": "longformer", "window": 64, "dilation": [1, 2, 3], "num_global_tokens": 33}
+    with pytest.raises(UserError, match="3 problems") as caught:
+        small_config(model__attn_type=attention, model__num_landmarks=None)
+    text = str(caught.value)
+    for words in [
+        "model.attn_type.window: expected at most max_seq_len = 32, found 64",
+        "model.attn_type.num_global_tokens: expected at most max_seq_len = 32, found 33",
+        "model.attn_type.dilation: expected a number, or 2 of them, one for each of the num_head, found 3",
+    ]:
+        assert words in text
+
+
+def test_each_layer_may_have_its_own_window() -> None:
+    layers = [{"name": "longformer", "window": 4}, {"name": "longformer", "window": 8, "dilation": [1, 2]}]
+    encoder = Encoder(small_config(model__attn_type=layers, model__num_landmarks=None).model)
+    cores = [layer.attention.core for layer in encoder.layers]
+    assert [(core.window, core.dilation) for core in cores] == [(4, 1), (8, (1, 2))]
+    assert encoder(torch.randint(5, 300, (2, 32))).shape == (2, 32, 16)
+
+
+def test_projections_of_their_own_are_counted() -> None:
+    models = [
+        small_config(model__attn_type={"name": "longformer", "window": 4, "global_projections": own}, **WITHOUT).model
+        for own in (False, True)
+    ]
+    counts = [count_parameters(Encoder(model)) for model in models]
+    assert counts[1] - counts[0] == 2 * 2 * HEADS * DIM * DIM
+    assert models[1].attentions[0].num_weights(HEADS, DIM, 32) == 2 * HEADS * DIM * DIM
+
+
+@pytest.mark.parametrize("marked", [False, True], ids=["unmarked", "marked"])
+def test_a_candidate_sees_a_token_beyond_its_window_if_it_is_marked(marked: bool) -> None:
+    attention = {"name": "longformer", "window": 4, "num_global_tokens": 0}
+    torch.manual_seed(0)
+    model = CandidateModel(small_config(model__attn_type=attention, model__num_layers=1, **WITHOUT).model).eval()
+    tokens = torch.randint(5, 300, (1, 32), generator=torch.Generator().manual_seed(0))
+    other = tokens.clone()
+    other[0, 25] = 5 + (int(tokens[0, 25]) - 4) % 295
+    marks = torch.zeros(1, 32, dtype=torch.bool)
+    marks[0, 25] = marked
+    candidates = {
+        "positions_BC": torch.tensor([[3, 9]]),
+        "candidates_BC": torch.tensor([[0, 1]]),
+        "instance_B": torch.tensor([0]),
+        "present_IA": torch.ones(1, 2, dtype=torch.bool),
+    }
+    with torch.no_grad():
+        first, second = (model(x, torch.ones_like(marks), marks, **candidates) for x in (tokens, other))
+    assert torch.equal(first, second) is not marked
