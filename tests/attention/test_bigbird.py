@@ -185,7 +185,9 @@ def test_what_cannot_be_is_refused(key: str, value: int, words: str) -> None:
 def test_what_no_input_would_fill_is_refused() -> None:
     for parameters, words in (
         ({"block_size": 33}, "block_size: expected at most max_seq_len = 32, found 33"),
-        ({"block_size": 5}, "expected at most the 7 blocks of max_seq_len = 32, found 8 of window"),
+        ({"block_size": 8, "num_random_blocks": 5}, r"num_random_blocks: expected at most 4, .* is 4 blocks, found 5"),
+        ({"block_size": 8, "num_global_blocks": 5}, "num_global_blocks: expected at most 4, .* found 5"),
+        ({"block_size": 8, "num_window_blocks": 9}, "num_window_blocks: expected at most 7, .* found 9"),
     ):
         with pytest.raises(UserError, match=words):
             small_config(model__attn_type={"name": "bigbird", **parameters}, model__num_landmarks=None)

@@ -41,14 +41,14 @@ class BigBirdConfig(AttentionConfig):
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         if self.block_size > max_seq_len:
             return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
-        blocks, most = self._listed, -(-max_seq_len // self.block_size)
-        if blocks <= most:
-            return []
-        text = (
-            f"expected at most the {most} blocks of max_seq_len = {max_seq_len}, found {blocks} of window, random and "
-            'global blocks together; lower one of them or block_size, or use "softmax"'
-        )
-        return [("num_random_blocks", text)]
+        blocks = -(-max_seq_len // self.block_size)
+        most = {"num_window_blocks": 2 * blocks - 1, "num_random_blocks": blocks, "num_global_blocks": blocks}
+        there = f"as max_seq_len = {max_seq_len} is {blocks} block{'s' if blocks > 1 else ''}"
+        return [
+            (key, f"expected at most {limit}, {there}, found {value}")
+            for key, limit in most.items()
+            if (value := getattr(self, key)) > limit
+        ]
 
     @property
     def longest_exact(self) -> float:
