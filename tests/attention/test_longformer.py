@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nystromformer.attention import AttentionMask, create_attention, reference
 from nystromformer.attention.longformer import LongformerAttention
+from nystromformer.config.attention import attention_config
 from nystromformer.errors import UserError
 from nystromformer.model import count_parameters
 from nystromformer.model.encoder import Encoder
@@ -54,7 +55,7 @@ def global_weights(peer: torch.nn.Module, module: LongformerAttention) -> dict[s
 
 @pytest.mark.parametrize("marks", [(), (0,), (0, 1, 40), (37,)], ids=str)
 @pytest.mark.parametrize(
-    ("length", "window", "padded_to"), [(64, 16, 64), (63, 8, 64), (500, 50, 500), (500, 64, 512), (1024, 128, 1024)]
+    ("length", "window", "padded_to"), [(64, 16, 64), (63, 8, 64), (500, 50, 500), (500, 64, 512), (1024, 512, 1024)]
 )
 def test_transformers_module_agrees(length: int, window: int, padded_to: int, marks: tuple[int, ...]) -> None:
     """On rows of which one is padded; it wants lengths that its window divides."""
@@ -255,3 +256,15 @@ def test_a_candidate_sees_a_token_beyond_its_window_if_it_is_marked(marked: bool
     with torch.no_grad():
         first, second = (model(x, torch.ones_like(marks), marks, **candidates) for x in (tokens, other))
     assert torch.equal(first, second) is not marked
+
+
+@pytest.mark.parametrize(
+    "settings", [{"window": 8}, {"window": 6, "num_global_tokens": 3}, {"dilation": [1, 2]}], ids=str
+)
+def test_rows_up_to_the_longest_exact_one_get_softmax_attention(settings: dict[str, object]) -> None:
+    longest = int(attention_config("longformer", **settings).longest_exact)
+    module = longformer(**settings)
+    for length, is_exact in [(longest - 1, True), (longest, True), (longest + 1, False)]:
+        x = qkv(2, length)
+        difference = (module(*x).double() - reference.softmax_attention(*x)).abs().max().item()
+        assert (difference < 1e-5) is is_exact

@@ -48,7 +48,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     probability = st.floats(0, MOST_DROPOUT)
     model = {
         "vocab_size": draw(SIZES),
-        "max_seq_len": draw(st.integers(257, 5000)),
+        "max_seq_len": draw(st.integers(512, 5000)),
         "embedding_dim": draw(SIZES),
         "transformer_dim": heads * head_dim,
         "transformer_hidden_dim": draw(SIZES),

@@ -181,7 +181,7 @@ CASES = [
         "longformer+conv",
         "longformer",
         _longformer,
-        {"window": 40, "global_projections": True, "conv_kernel_size": 3},
+        {"window": 24, "global_projections": True, "conv_kernel_size": 3},
     ),
     Case(
         "longformer-dilated",

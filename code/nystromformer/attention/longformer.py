@@ -4,6 +4,7 @@ Shapes: B batch, H heads, N tokens, G slots for global tokens, D head dim.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +62,7 @@ class LongformerAttention(GlobalRowsAttention):
         self.window = window
         self.dilation = dilation
         self.global_projections = global_projections
-        self.heads_of = {step: [h for h, own in enumerate(steps) if own == step] for step in sorted(set(steps))}
+        self._runs = [(step, len(list(heads))) for step, heads in groupby(steps)]
         changes = nn.Parameter(torch.zeros(2, num_heads, head_dim, head_dim)) if global_projections else None
         self.global_changes_2HDD = changes
 
@@ -81,16 +82,19 @@ class LongformerAttention(GlobalRowsAttention):
         return tokens.placed(own + own @ values_HDD, out)
 
     def _in_windows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, extra: Extra | None) -> Tensor:
-        if len(self.heads_of) == 1:
-            return self._sliding(q, k, v, lengths_B, extra, next(iter(self.heads_of)))
-        parts: dict[int, Tensor] = {}
-        for step, heads in self.heads_of.items():
+        if len(self._runs) == 1:
+            return self._sliding(q, k, v, lengths_B, extra, self._runs[0][0])
+        parts, first = [], 0
+        for step, count in self._runs:
             own = None
             if extra is not None:
-                own = extra._replace(k_BHGD=extra.k_BHGD[:, heads], v_BHGD=extra.v_BHGD[:, heads])
-            out = self._sliding(q[:, heads], k[:, heads], v[:, heads], lengths_B, own, step)
-            parts |= zip(heads, out.unbind(1), strict=True)
-        return torch.stack([parts[head] for head in range(self.num_heads)], 1)
+                own = extra._replace(
+                    k_BHGD=extra.k_BHGD.narrow(1, first, count), v_BHGD=extra.v_BHGD.narrow(1, first, count)
+                )
+            qs, ks, vs = (x.narrow(1, first, count) for x in (q, k, v))
+            parts.append(self._sliding(qs, ks, vs, lengths_B, own, step).transpose(1, 2).flatten(2))
+            first += count
+        return torch.cat(parts, 2).unflatten(2, (self.num_heads, self.head_dim)).transpose(1, 2)
 
     def _sliding(
         self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, extra: Extra | None, step: int

@@ -67,14 +67,9 @@ class LongformerConfig(AttentionConfig):
     @property
     def longest_exact(self) -> float:
         if self.global_projections:
-            return 0 if self.num_global_tokens else self._longest_window
-        return self.num_global_tokens + self._longest_window
-
-    @property
-    def _longest_window(self) -> int:
-        """Tokens of which each sees all others, global ones left out."""
-        is_whole = self.dilation == 1 or (not isinstance(self.dilation, int) and set(self.dilation) == {1})
-        return self.window // 2 + 1 if is_whole else 1
+            return 0
+        steps = [self.dilation] if isinstance(self.dilation, int) else self.dilation
+        return self.num_global_tokens + 1 + (self.window // 2 if max(steps, default=1) == 1 else 0)
 
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         own = 2 * num_heads * head_dim * head_dim if self.global_projections else 0
