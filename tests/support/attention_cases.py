@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention, reference
 from nystromformer.attention.base import Holds
+from nystromformer.attention.bigbird import BigBirdAttention
 from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
@@ -17,6 +18,7 @@ from nystromformer.attention.longformer import LongformerAttention
 from nystromformer.attention.performer import PerformerAttention
 from nystromformer.attention.reformer import ReformerAttention
 from nystromformer.attention.sinkhorn import SinkhornAttention
+from nystromformer.attention.sparse import SparseAttention
 from nystromformer.attention.synthesizer import SynthesizerAttention
 
 HEADS, DIM = 2, 8
@@ -147,6 +149,37 @@ def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | No
     return reference.pattern_attention(q, k, v, keep, allowed=allowed)
 
 
+def _sparse(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, SparseAttention)
+    stride, summary = module.stride, module.summary
+
+    def allowed(count: int, head: int) -> Tensor:
+        i, j = torch.arange(count)[:, None], torch.arange(count)
+        if module.pattern == "strided":
+            first, second = (i - j).abs() <= stride, (i - j) % stride == 0
+        else:
+            ends = ((j // stride + 1) * stride).clamp(max=count)
+            first, second = i // stride == j // stride, (j >= ends - summary).expand(count, -1)
+        if module.heads == "merged":
+            return first | second
+        return first if head < (module.num_heads + 1) // 2 else second
+
+    return reference.pattern_attention(q, k, v, keep, allowed=allowed)
+
+
+def bigbird(
+    module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, is_global: Tensor | None = None
+) -> Tensor:
+    """The oracle of BigBird; `is_global`: tokens of the rows that are marked, all of equally many valid ones, (n,)."""
+    assert isinstance(module, BigBirdAttention)
+    sizes = module.block_size, module.num_window_blocks, module.num_global_blocks
+
+    def allowed(count: int, head: int) -> Tensor:
+        return reference.bigbird_pattern(count, module.salts_HR[head].tolist(), *sizes, is_global)
+
+    return reference.bigbird_attention(q, k, v, keep, allowed=allowed, extra=module.extra)
+
+
 def _longformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, LongformerAttention)
     steps = [module.dilation] * HEADS if isinstance(module.dilation, int) else module.dilation
@@ -195,6 +228,34 @@ CASES = [
     Case("local", "local", _local, {"block_size": 6}),
     Case("local+conv", "local", _local, {"block_size": 5, "conv_kernel_size": 3}),
     Case("local-alone", "local", _local, {"block_size": 8, "neighbours": 0}),
+    Case("sparse", "sparse", _sparse, {"stride": 6}),
+    Case("sparse+conv", "sparse", _sparse, {"stride": 5, "heads": "separate", "conv_kernel_size": 3}),
+    Case("sparse-fixed", "sparse", _sparse, {"pattern": "fixed", "stride": 7, "summary": 2}),
+    Case(
+        "sparse-fixed-separate",
+        "sparse",
+        _sparse,
+        {"pattern": "fixed", "stride": 6, "summary": 3, "heads": "separate"},
+    ),
+    Case("bigbird", "bigbird", bigbird, {"block_size": 4, "num_random_blocks": 2}),
+    Case(
+        "bigbird+conv",
+        "bigbird",
+        bigbird,
+        {
+            "block_size": 3,
+            "num_window_blocks": 5,
+            "num_random_blocks": 1,
+            "num_global_blocks": 0,
+            "conv_kernel_size": 3,
+        },
+    ),
+    Case(
+        "bigbird-extra",
+        "bigbird",
+        bigbird,
+        {"block_size": 4, "num_window_blocks": 1, "num_global_blocks": 1, "extra_global_tokens": 3},
+    ),
     Case("longformer", "longformer", _longformer, {"window": 6, "num_global_tokens": 2}),
     Case(
         "longformer+conv",

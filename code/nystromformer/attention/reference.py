@@ -178,6 +178,74 @@ def piecewise_attention(
     return _per_row(attend, q, k, v, keep_BN, with_heads=True)
 
 
+def bigbird_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keep_BN: Tensor | None = None,
+    *,
+    allowed: Callable[[int, int], Tensor],
+    extra: Tensor | None = None,
+) -> Tensor:
+    """Zaheer et al. 2020, section 2, over a pattern of a row's tokens and learned ones beside them.
+
+    Args:
+        allowed: as of `pattern_attention`.
+        extra: queries, keys and values of learned global tokens, (3, H, E, D). They attend to all tokens and to each
+            other; all tokens attend to their keys, and get what they got.
+    """
+    if extra is None:
+        return pattern_attention(q, k, v, keep_BN, allowed=allowed)
+    learned = extra.double()
+
+    def attend(qs: Tensor, ks: Tensor, vs: Tensor, head: int) -> Tensor:
+        queries, keys, values = learned[:, head]
+        all_keys = torch.cat([ks, keys])
+        read = softmax_matrix(queries, all_keys) @ torch.cat([vs, values])
+        pattern = torch.cat([allowed(len(qs), head), torch.ones(len(qs), len(keys), dtype=torch.bool)], 1)
+        scores = qs @ all_keys.T / qs.shape[-1] ** 0.5
+        return torch.softmax(scores.masked_fill(~pattern, float("-inf")), dim=-1) @ torch.cat([vs, read])
+
+    return _per_row(attend, q, k, v, keep_BN, with_heads=True)
+
+
+def bigbird_pattern(
+    count: int, salts: list[int], block_size: int, num_window: int, num_first: int, is_global: Tensor | None = None
+) -> Tensor:
+    """Which tokens each attends to, (n, n) bool, of one head.
+
+    Args:
+        count: n.
+        salts: one for each random block.
+        is_global: further tokens that are global, (n,) bool.
+    """
+    blocks = -(-count // block_size)
+    around = num_window // 2
+    seen = torch.zeros(blocks, blocks, dtype=torch.bool)
+    for block in range(blocks):
+        window = set(range(max(0, block - around), min(blocks, block + around + 1)))
+        others = [other for other in range(num_first, blocks) if other not in window]
+        chosen: list[int] = []  # Floyd's sampling
+        taken = min(len(salts), len(others))
+        for turn, salt in enumerate(salts[:taken]):
+            last = len(others) - taken + turn
+            number = _hash(salt, block) % (last + 1)
+            chosen.append(last if number in chosen else number)
+        seen[block, sorted(window | {others[each] for each in chosen})] = True
+    of_token = torch.arange(count) // block_size
+    everywhere = of_token < num_first
+    if is_global is not None:
+        everywhere = everywhere | is_global
+    return seen[of_token][:, of_token] | everywhere | everywhere[:, None]
+
+
+def _hash(salt: int, block: int) -> int:
+    number = (block * 0x9E3779B1 % 2**32) ^ salt
+    for _ in range(2):
+        number = (number ^ number >> 16) * 0x45D9F3B % 2**32
+    return number ^ number >> 16
+
+
 def strided_tokens(x: Tensor, num_landmarks: int) -> Tensor:
     """The first token of each near-equal segment: (n, D) -> (M, D)."""
     return torch.stack([x[first] for first, _ in segment_bounds(len(x), num_landmarks)])

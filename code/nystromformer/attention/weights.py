@@ -1,8 +1,8 @@
 """Weights of chosen tokens: some rows or columns of a method's attention matrix, which is never formed.
 
-Whatever the method, its output is A V with an A that depends on Q and K alone. So a row of A is the gradient of one
-token's output with respect to V, and a column is the output for a V that is one at a single token: each channel of the
-head carries one token's. That takes the method's own time and memory.
+Whatever the method, its output is A V with an A that depends on Q and K alone, and what learned values add. So a row of A
+is the gradient of one token's output with respect to V, and a column is the output for a V that is one at a single token:
+each channel of the head carries one token's. That takes the method's own time and memory.
 
 Shapes: B batch, H heads, N tokens, D head dim, Q and K chosen queries and keys.
 """
@@ -55,10 +55,12 @@ def rows_of(mix: Mix, v_like: Tensor, queries: list[int]) -> Tensor:
 def columns_of(mix: Mix, v_like: Tensor, keys: list[int]) -> Tensor:
     """Columns of A, (B, H, N, K); arguments as of `rows_of`."""
     D = v_like.shape[3]
+    # What is there without any token's value is of learned ones.
+    of_none = mix(torch.zeros_like(v_like))
     parts = []
     for first in range(0, len(keys), D):
         part = keys[first : first + D]
         v = torch.zeros_like(v_like)
         v[:, :, part, range(len(part))] = 1
-        parts.append(mix(v)[..., : len(part)])
+        parts.append((mix(v) - of_none)[..., : len(part)])
     return torch.cat(parts, dim=3)

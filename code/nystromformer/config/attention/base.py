@@ -16,7 +16,7 @@ def _name_is_required(schema: dict[str, Any]) -> None:
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, serialize_by_alias=True)
 
 
-def _odd(value: int) -> int:
+def odd(value: int) -> int:
     if value % 2 == 0:
         raise ValueError("expected an odd number")
     return value
@@ -24,7 +24,7 @@ def _odd(value: int) -> int:
 
 NumLandmarks = Annotated[int, Field(ge=1, le=MOST)]
 ConvKernelSize = Annotated[
-    int, Field(ge=1, le=999_999, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(_odd)
+    int, Field(ge=1, le=999_999, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(odd)
 ]
 
 

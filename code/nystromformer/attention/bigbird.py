@@ -1,0 +1,190 @@
+"""BigBird's attention (Zaheer et al., "Big Bird: Transformers for Longer Sequences", 2020): window, random, global.
+
+Shapes: B batch, H heads, N tokens, S tokens of a block, A blocks, C of them that attend, R random blocks, W blocks that
+each attends to, E learned global tokens, K keys, D head dim.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.attention.base import is_exporting
+from nystromformer.attention.block_sparse import Common, attend_to_blocks
+from nystromformer.attention.global_tokens import GlobalTokens, attend_from_global
+from nystromformer.attention.grid import Grid
+from nystromformer.attention.random_blocks import random_blocks
+from nystromformer.attention.randomness import generator_of, own_seed
+from nystromformer.attention.rows import GlobalRowsAttention
+
+
+class BigBirdAttention(GlobalRowsAttention):
+    """Softmax attention of blocks of valid tokens to the blocks around them, to random ones and to global tokens: O(N).
+
+    The tokens of a block attend to those of `num_window_blocks` blocks, its own in their middle, of
+    `num_random_blocks` others, and to the global tokens, each once. The global tokens attend to all, and all attend to
+    them (their section 2): the first `num_global_blocks` blocks of a row, those that the mask marks (both BIGBIRD-ITC),
+    and `extra_global_tokens` learned ones, which are no tokens of the row (BIGBIRD-ETC).
+
+    Random blocks are others than the window's and the global ones, and each another: at most as many as there are. They
+    go by a block's number, the head, the number of blocks of its row, and salts, which are drawn once and saved with
+    the weights. A row of few blocks gets exact softmax attention: no block is left out.
+
+    A learned global token has a query, a key and a value for each head. Its query attends to all tokens of the row and
+    to the keys of the learned ones; what it gets is its value for the tokens of the row, which attend to its key. So it
+    hands on what it read within the layer; it has no output of its own, and the next layer has others.
+
+    Args:
+        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
+        block_size: S, counted among a row's valid tokens.
+        num_window_blocks: odd.
+        num_random_blocks: R.
+        num_global_blocks: blocks at a row's start whose tokens are global.
+        global_capacity: as of `GlobalRowsAttention`.
+        extra_global_tokens: E.
+
+    Raises:
+        ValueError: a count that cannot be.
+    """
+
+    salts_HR: Tensor
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        block_size: int = 64,
+        num_window_blocks: int = 3,
+        num_random_blocks: int = 3,
+        num_global_blocks: int = 2,
+        global_capacity: int = 512,
+        extra_global_tokens: int = 0,
+        conv_kernel_size: int | None = None,
+        ignore_mask: bool = False,
+    ) -> None:
+        first = num_global_blocks * block_size
+        super().__init__(num_heads, head_dim, first, global_capacity, conv_kernel_size, ignore_mask)
+        if block_size < 1:
+            raise ValueError(f"block_size must be at least 1, found {block_size}")
+        if num_window_blocks < 1 or num_window_blocks % 2 == 0:
+            raise ValueError(f"num_window_blocks must be odd and at least 1, found {num_window_blocks}")
+        for name, value in (("num_random_blocks", num_random_blocks), ("extra_global_tokens", extra_global_tokens)):
+            if value < 0:
+                raise ValueError(f"{name} must be at least 0, found {value}")
+        self.block_size = block_size
+        self.num_window_blocks = num_window_blocks
+        self.num_random_blocks = num_random_blocks
+        self.num_global_blocks = num_global_blocks
+        self.extra_global_tokens = extra_global_tokens
+        salts = torch.randint(2**32, (num_heads, num_random_blocks), generator=generator_of(own_seed()), device="cpu")
+        self.register_buffer("salts_HR", salts)
+        # So small that they attend to all almost evenly at first.
+        shape = (3, num_heads, extra_global_tokens, head_dim)
+        self.extra = nn.Parameter(torch.randn(shape) * head_dim**-0.5) if extra_global_tokens else None
+
+    def attend_rows(
+        self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, tokens: GlobalTokens | None
+    ) -> Tensor:
+        learned = None if self.extra is None else _learned(self.extra, k, v, lengths_B)
+        if not is_exporting() and q.shape[2] <= self._longest_whole:
+            return _attend_to_all(q, k, v, lengths_B, learned)
+        if tokens is None:
+            return self._attend_by_blocks(q, k, v, lengths_B, None, learned)
+        own = _attend_to_all(tokens.taken(q), k, v, lengths_B, learned)
+        if is_exporting():
+            return tokens.placed(own, self._attend_by_blocks(q, k, v, lengths_B, tokens, learned))
+        # A row's first blocks have their output by now, and N is more than they are.
+        first = self.num_global_tokens
+        others = self._attend_by_blocks(q[:, :, first:], k, v, lengths_B, tokens, learned)
+        out = torch.cat([own[:, :, :first], others], 2) if first else others
+        return out if tokens.places_BG.shape[1] == first else tokens.placed(own, out)
+
+    @property
+    def _longest_whole(self) -> int:
+        """Tokens of the longest row of which no block attends to less than all."""
+        blocks = self.num_global_blocks + self.num_window_blocks // 2 + 1 + self.num_random_blocks
+        return blocks * self.block_size
+
+    def _attend_by_blocks(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        lengths_B: Tensor | None,
+        tokens: GlobalTokens | None,
+        learned: Common | None,
+    ) -> Tensor:
+        """What the last tokens of a row get, as many as q has."""
+        queries, grid = Grid(q, None, self.block_size), Grid(k, lengths_B, self.block_size)
+        numbers_C = torch.arange(grid.num_blocks - queries.num_blocks, grid.num_blocks, device=q.device)
+        blocks, allowed = self._listed(grid, numbers_C, None if tokens is None else tokens.is_global_BN)
+        common = learned
+        if tokens is not None and tokens.places_BG.shape[1] > self.num_global_tokens:
+            slots = slice(self.num_global_tokens, None)
+            marked = tokens._replace(places_BG=tokens.places_BG[:, slots], there_BG=tokens.there_BG[:, slots])
+            common = Common(marked.taken(k), marked.taken(v), marked.there_BG)
+            if learned is not None:
+                common = Common(
+                    torch.cat([common.k_BHXD, learned.k_BHXD], 2),
+                    torch.cat([common.v_BHXD, learned.v_BHXD], 2),
+                    torch.cat([common.there_BX, learned.there_BX], 1),
+                )
+        return attend_to_blocks(q, k, v, blocks, allowed, self.block_size, common)
+
+    def _listed(self, grid: Grid, numbers_C: Tensor, is_global_BN: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Each block's window, random and global blocks, (B or 1, H, C, W), and which of their tokens it attends to,
+        (B or 1, H, C, W·S) bool: a global one as that alone.
+        """
+        ends_B, around, size = grid.ends_B, self.num_window_blocks // 2, self.block_size
+        B, H, C = ends_B.shape[0], self.num_heads, numbers_C.shape[0]
+        places_AS = grid.places()
+        usable_BAS = places_AS < ends_B[:, None, None]
+        if is_global_BN is not None:
+            usable_BAS = usable_BAS & ~is_global_BN[:B, places_AS.clamp(max=grid.length - 1)]
+        offsets_W = torch.arange(-around, around + 1, device=grid.device)
+        window_CW = numbers_C[:, None] + offsets_W
+        inside_CW = (window_CW >= 0) & (window_CW < grid.num_blocks)
+        window_CW = window_CW.clamp(0, grid.num_blocks - 1)
+        # What stands behind a row's end attends to itself, since a softmax over nothing is no number.
+        beyond_BC = numbers_C * size >= ends_B[:, None]
+        itself_BCW = beyond_BC[..., None] & (offsets_W == 0)
+        window_BCWS = (usable_BAS[:, window_CW] & inside_CW[..., None]) | itself_BCW[..., None]
+        blocks, allowed = [window_CW[None, None]], [window_BCWS[:, None].flatten(3)]
+        if self.num_random_blocks:
+            counts_B = (ends_B + size - 1) // size
+            random_BHCR, there = random_blocks(self.salts_HR, numbers_C, counts_B, self.num_global_blocks, around)
+            random_BHCR = random_BHCR.clamp(0, grid.num_blocks - 1)
+            rows_B111 = torch.arange(B, device=grid.device)[:, None, None, None]
+            blocks.append(random_BHCR)
+            allowed.append((usable_BAS[rows_B111, random_BHCR] & there[..., None]).flatten(3))
+        if self.num_global_blocks:
+            first_G = torch.arange(self.num_global_blocks, device=grid.device)
+            blocks.append(first_G.clamp(max=grid.num_blocks - 1)[None, None, None])
+            first_K = torch.arange(self.num_global_tokens, device=grid.device)
+            allowed.append((first_K < ends_B[:, None])[:, None, None])
+        return _joined(blocks, B, H, C), _joined(allowed, B, H, C)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{super().extra_repr()}, block_size={self.block_size}, num_window_blocks={self.num_window_blocks}, "
+            f"num_random_blocks={self.num_random_blocks}, num_global_blocks={self.num_global_blocks}, "
+            f"extra_global_tokens={self.extra_global_tokens}"
+        )
+
+
+def _learned(extra: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Common:
+    """The learned global tokens as those of a row meet them."""
+    q_BHED, k_BHED, v_BHED = extra.to(k.dtype)[:, None].expand(-1, k.shape[0], -1, -1, -1)
+    there_BE = torch.ones(k.shape[0], k_BHED.shape[2], dtype=torch.bool, device=k.device)
+    read_BHED = _attend_to_all(q_BHED, k, v, lengths_B, Common(k_BHED, v_BHED, there_BE))
+    return Common(k_BHED, read_BHED, there_BE)
+
+
+def _attend_to_all(q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, learned: Common | None) -> Tensor:
+    """softmax over all tokens of a row, and the learned ones."""
+    if learned is None:
+        return attend_from_global(q, k, v, lengths_B)
+    k, v = torch.cat([learned.k_BHXD, k], 2), torch.cat([learned.v_BHXD, v], 2)
+    return attend_from_global(q, k, v, None if lengths_B is None else lengths_B + learned.there_BX.shape[1])
+
+
+def _joined(parts: list[Tensor], *sizes: int) -> Tensor:
+    return torch.cat([part.expand(*sizes, -1) for part in parts], -1)

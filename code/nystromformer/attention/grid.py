@@ -1,0 +1,62 @@
+"""A row's tokens in blocks of one size, for methods that compute their scores themselves.
+
+Shapes: B batch, H heads, N tokens, S tokens of a block, C blocks, D head dim. A grid is (B, H, C, S, ·).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nystromformer.attention.base import is_exporting
+
+
+class Grid:
+    """The blocks of rows of N tokens of which the first `lengths_B` count.
+
+    While a program is exported that is to serve every length, one block stands behind the last, and tokens are taken by
+    their index: no view asks for a length that blocks divide.
+
+    Args:
+        x_BHND: any tensor of the rows, for sizes and device.
+        lengths_B: as of `RowsAttention.attend_rows`.
+        size: S.
+    """
+
+    def __init__(self, x_BHND: Tensor, lengths_B: Tensor | None, size: int) -> None:
+        self.length = x_BHND.shape[2]
+        self.size = size
+        self.device = x_BHND.device
+        self.num_blocks = (self.length + size - 1) // size + (1 if is_exporting() else 0)
+        self.ends_B = torch.tensor([self.length], device=self.device) if lengths_B is None else lengths_B
+        """Tokens that count, of each row, or of all."""
+
+    def places(self, around: int = 0) -> Tensor:
+        """(C, W·S): the places of the tokens of each block and of so many on either side; some are beyond the row."""
+        starts_C = (torch.arange(self.num_blocks, device=self.device) - around) * self.size
+        return starts_C[:, None] + torch.arange((2 * around + 1) * self.size, device=self.device)
+
+    def of(self, x_BHND: Tensor, around: int = 0) -> Tensor:
+        """(B, H, C, W·S, D): each block with so many on either side; what stands beyond the row has no meaning."""
+        B, H, N, D = x_BHND.shape
+        if is_exporting():
+            return x_BHND[:, :, self.places(around).clamp(0, N - 1)]
+        blocks, size = self.num_blocks, self.size
+        # Padding and concatenation are of three sizes: of more, what PyTorch gives differs in its layout from what it
+        # expects when it compiles.
+        padded_XLD = F.pad(x_BHND.flatten(0, 1), (0, 0, around * size, (blocks + around) * size - N))
+        if around:
+            whole_XCY = padded_XLD.reshape(B * H, blocks + 2 * around, size * D)
+            padded_XLD = torch.cat([whole_XCY[:, shift : shift + blocks] for shift in range(2 * around + 1)], dim=2)
+        return padded_XLD.reshape(B, H, blocks, -1, D)
+
+    def flat(self, grid_BHCSD: Tensor) -> Tensor:
+        """(B, H, N, D), the reverse of `of`."""
+        if is_exporting():
+            tokens_N = torch.arange(self.length, device=self.device)
+            return grid_BHCSD[:, :, tokens_N // self.size, tokens_N % self.size]
+        return grid_BHCSD.flatten(2, 3)[:, :, : self.length]
+
+
+def bias_of(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to scores: zero where allowed, else -inf."""
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~allowed, float("-inf"))

@@ -1,0 +1,74 @@
+"""BigBird's block-sparse attention."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from ..ranges import MOST
+from .base import Arithmetic, AttentionConfig, odd, products
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
+
+
+class BigBirdConfig(AttentionConfig):
+    """Block-sparse attention of BigBird (Zaheer et al. 2020), linear in the length."""
+
+    name: Literal["bigbird"] = Field(
+        default="bigbird",
+        description="BigBird: blocks of tokens attend to the blocks around them, to random ones and to global tokens "
+        "(Zaheer et al. 2020).",
+    )
+    block_size: Annotated[int, Field(ge=1, le=MOST)] = Field(default=64, description="Tokens of a block.")
+    num_window_blocks: Annotated[
+        int, Field(ge=1, le=MOST, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(odd)
+    ] = Field(default=3, description="Blocks of a block's window, an odd number: its own and as many on either side.")
+    num_random_blocks: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=3,
+        description="Other blocks that each block of each head attends to, drawn once, from the run's seed.",
+    )
+    num_global_blocks: Count = Field(
+        default=2, description="First blocks of a row, whose tokens attend to all tokens and are attended to by all."
+    )
+    global_capacity: Count = Field(
+        default=512, description="Tokens beside those that a task may mark as global in a row, at most."
+    )
+    extra_global_tokens: Count = Field(
+        default=0,
+        description="Learned global tokens, which are no tokens of the row: they read all of it and all of it reads "
+        "them, within each layer.",
+    )
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        if self.block_size > max_seq_len:
+            return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
+        blocks = -(-max_seq_len // self.block_size)
+        most = {"num_window_blocks": 2 * blocks - 1, "num_random_blocks": blocks, "num_global_blocks": blocks}
+        there = f"as max_seq_len = {max_seq_len} is {blocks} block{'s' if blocks > 1 else ''}"
+        return [
+            (key, f"expected at most {limit}, {there}, found {value}")
+            for key, limit in most.items()
+            if (value := getattr(self, key)) > limit
+        ]
+
+    @property
+    def longest_exact(self) -> float:
+        if self.extra_global_tokens:
+            return 0
+        return self.block_size * (self._listed - self.num_window_blocks // 2)
+
+    def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
+        learned = 3 * num_heads * self.extra_global_tokens * head_dim
+        return super().num_weights(num_heads, head_dim, max_seq_len) + learned
+
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """QKᵀ and the product with V: of each block with those that it attends to, of the global tokens with all."""
+        blocks = -(-length // self.block_size)
+        keys = min(self._listed * self.block_size, length) + self.extra_global_tokens
+        first = min(self.num_global_blocks, blocks)
+        pairs = (blocks - first) * self.block_size * keys
+        pairs += (first * self.block_size + self.extra_global_tokens) * (length + self.extra_global_tokens)
+        return products(4.0 * pairs * head_dim * num_heads)
+
+    @property
+    def _listed(self) -> int:
+        return self.num_window_blocks + self.num_random_blocks + self.num_global_blocks

@@ -1,0 +1,78 @@
+"""Sparse attention, by strides or by fixed blocks."""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ..messages import ImpossibleError, Problem
+from ..ranges import MOST
+from .base import Arithmetic, AttentionConfig, products
+
+
+class SparseConfig(AttentionConfig):
+    """Factorised attention of Sparse Transformers (Child et al. 2019), in both directions."""
+
+    name: Literal["sparse"] = Field(
+        default="sparse",
+        description="Factorised attention of Sparse Transformers, in both directions: nearby tokens, and a few from "
+        "everywhere (Child et al. 2019).",
+    )
+    pattern: Literal["strided", "fixed"] = Field(
+        default="strided",
+        description="What a token attends to. strided: the tokens at most a stride away, and those a multiple of the "
+        "stride away; fixed: the tokens of its own block of stride tokens, and the last ones of every block.",
+    )
+    stride: Annotated[int, Field(ge=1, le=MOST)] = Field(
+        default=64,
+        description="l in the paper. Time is lowest for a stride near the square root of the length.",
+    )
+    summary: Annotated[int, Field(ge=1, le=MOST)] = Field(
+        default=8,
+        description="Tokens at the end of each block that all others attend to, c in the paper; of the fixed pattern "
+        "alone.",
+    )
+    heads: Literal["merged", "separate"] = Field(
+        default="merged",
+        description="merged: each head attends to both parts of the pattern; separate: half of the heads to the "
+        "first part, the others to the second.",
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.pattern == "fixed" and self.summary > self.stride:
+            text = f"expected at most stride = {self.stride}, the tokens of a block, found {self.summary}"
+            raise ImpossibleError([Problem(("summary",), text)])
+        return self
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        if self.stride <= max_seq_len:
+            return []
+        return [("stride", f"expected at most max_seq_len = {max_seq_len}, found {self.stride}")]
+
+    def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
+        if self.heads == "merged" or num_heads > 1:
+            return []
+        return [("heads", 'expected "merged" where num_head is 1, found "separate": half of the heads are none')]
+
+    @property
+    def longest_exact(self) -> float:
+        if self.pattern == "fixed" and self.summary == self.stride:
+            everything, nearby, remote = math.inf, self.stride, math.inf
+        elif self.pattern == "fixed":
+            everything, nearby, remote = self.stride, self.stride, self.summary
+        elif self.stride == 1:
+            everything, nearby, remote = math.inf, 2, math.inf
+        else:
+            everything, nearby, remote = self.stride + 1, self.stride + 1, 1
+        return everything if self.heads == "merged" else min(nearby, remote)
+
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """QKᵀ of either part and its product with V."""
+        blocks = -(-length // self.stride)
+        if self.pattern == "strided":
+            nearby, remote = 3 * self.stride, blocks
+        else:
+            nearby, remote = self.stride, blocks * self.summary
+        keys = nearby + remote if self.heads == "merged" else (nearby + remote) / 2
+        return products(4.0 * blocks * self.stride * keys * head_dim * num_heads)
