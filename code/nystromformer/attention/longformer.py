@@ -10,7 +10,7 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
-from nystromformer.attention.base import Holds, is_exporting
+from nystromformer.attention.base import Holds
 from nystromformer.attention.blocks import Extra, attend_to_neighbours
 from nystromformer.attention.global_tokens import GlobalTokens, attend_from_global
 from nystromformer.attention.rows import GlobalRowsAttention
@@ -108,8 +108,8 @@ class LongformerAttention(GlobalRowsAttention):
         reach = self.window // 2
         around = 1 if reach <= _LARGEST_REACH else 2
         size = max(-(-reach // around), _LEAST_BLOCK)
-        if not is_exporting() and (2 * around + 1) * size >= -(-q.shape[2] // step):
-            # A short row is one block.
+        if not torch.compiler.is_compiling() and (2 * around + 1) * size >= -(-q.shape[2] // step):
+            # A short row is one block; a graph for many lengths is better off with a size that is none of them.
             size, around = -(-q.shape[2] // step), 0
         return attend_to_neighbours(q, k, v, lengths_B, size, around, around, reach, extra, step)
 

@@ -1,8 +1,8 @@
 """Weights of chosen tokens: some rows or columns of a method's attention matrix, which is never formed.
 
-Whatever the method, its output is A V with an A that depends on Q and K alone, and what learned values add. So a row of A
-is the gradient of one token's output with respect to V, and a column is the output for a V that is one at a single token:
-each channel of the head carries one token's. That takes the method's own time and memory.
+Whatever the method, its output is A V with an A that depends on Q and K alone, and what learned values add. So a row
+of A is the gradient of one token's output with respect to V, and a column is the output for a V that is one at a single
+token: each channel of the head carries one token's. That takes the method's own time and memory.
 
 Shapes: B batch, H heads, N tokens, D head dim, Q and K chosen queries and keys.
 """
