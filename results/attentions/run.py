@@ -42,6 +42,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "linformer": {"name": "linformer", "projected_length": 32},
     "conv_linformer": {"name": "conv_linformer", "stride": 8},
     "local": {"name": "local", "block_size": 32},
+    "longformer": {"name": "longformer", "window": 32},
+    "bigbird": {"name": "bigbird", "block_size": 8, "num_global_blocks": 1},
+    "sparse, strided": {"name": "sparse", "stride": 16},
+    "sparse, fixed": {"name": "sparse", "pattern": "fixed", "stride": 16},
+    "reformer": {"name": "reformer", "chunk_length": 32},
+    "sinkhorn": {"name": "sinkhorn", "block_size": 32},
+    "synthesizer, dense": {"name": "synthesizer"},
+    "synthesizer, random": {"name": "synthesizer", "kind": "random"},
 }
 """What is compared: where a method has a width that may be chosen, 32 of the 256 tokens."""
 

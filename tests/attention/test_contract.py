@@ -20,14 +20,14 @@ from nystromformer.config import ATTENTIONS
 LENGTHS = [1, 2, 7, 8, 9, 24, 63, 100]
 HUGE = 1e30
 
-CORE = ("nystrom", "softmax")
-"""Attentions of which every case is quick; of the others one is, and the rest runs in `make test-all`."""
-QUICK = {case.id for case in reversed({case.name: case for case in reversed(CASES)}.values())}
+FIRST = {case.id for case in {case.name: case for case in reversed(CASES)}.values()}
+TRACED = {"nystrom+conv", "softmax+conv"}
+QUICK = FIRST | TRACED | {"nystrom-3-iterations", "softmax+conv-unmasked"}
+"""Each attention's first case, and all of the paper's two; the others run in `make test-all`."""
 
 
 def parameter(case: Case) -> Any:
-    is_quick = case.name in CORE or case.id in QUICK
-    return pytest.param(case, id=case.id, marks=[] if is_quick else pytest.mark.slow)
+    return pytest.param(case, id=case.id, marks=[] if case.id in QUICK else pytest.mark.slow)
 
 
 every_case = pytest.mark.parametrize("case", [parameter(case) for case in CASES])
@@ -39,21 +39,21 @@ def holding(name: str, *without: str) -> pytest.MarkDecorator:
 
 
 def tracing(name: str, *without: str) -> pytest.MarkDecorator:
-    """Cases with and without a mask. Tracing takes long: all are slow but a masked one of the core attentions, with a
-    convolution where it has such a case."""
+    """Cases with a mask, and the first of each attention without one. Tracing takes long: all are slow but one of each
+    of the paper's two attentions.
+    """
     cases = [case for case in CASES if getattr(case.build().holds, name) and case.id not in without]
-    with_convolution_last = sorted(cases, key=lambda case: "conv_kernel_size" in case.parameters)
-    quick = {case.name: case for case in with_convolution_last if case.name in CORE}
     return pytest.mark.parametrize(
         ("case", "masked"),
         [
             pytest.param(
                 *(case, masked),
                 id=f"{'masked' if masked else 'unmasked'}-{case.id}",
-                marks=[] if masked and case is quick.get(case.name) else pytest.mark.slow,
+                marks=[] if masked and case.id in TRACED else pytest.mark.slow,
             )
             for case in cases
             for masked in (False, True)
+            if masked or case.id in FIRST
         ],
     )
 
@@ -109,7 +109,14 @@ def test_it_looks_at_what_it_asks_for(case: Case) -> None:
 @holding("padding")
 @pytest.mark.parametrize("extra", [1, 7, 100])
 @pytest.mark.parametrize("length", [1, 6, 8, 9, 40])
-@pytest.mark.parametrize("content", [0.0, HUGE, -HUGE], ids=["zeros", "huge", "negative"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(0.0, marks=pytest.mark.slow, id="zeros"),
+        pytest.param(HUGE, id="huge"),
+        pytest.param(-HUGE, marks=pytest.mark.slow, id="negative"),
+    ],
+)
 def test_padding_changes_nothing(case: Case, extra: int, length: int, content: float) -> None:
     module = case.build()
     short = qkv(2, length, seed=3)

@@ -32,9 +32,8 @@ def rows(data: dict[str, Any], section: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.skipif(ON_GPU, reason="the interpreter takes tensors on a CPU")
-@pytest.mark.parametrize(
-    "flags", [("--sections", "kernels,ceilings"), pytest.param((), marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [("--sections", "kernels,ceilings"), ()], ids=str)
 def test_a_dry_run_goes_through_everything(
     flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -87,6 +86,7 @@ def test_without_the_interpreter_tensor_operations_stand_in(
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_ends_with_status_1_after_measuring(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

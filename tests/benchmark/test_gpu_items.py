@@ -76,6 +76,7 @@ def test_what_fails_or_is_refused_is_told_and_the_rest_goes_on() -> None:
     assert outcomes[3].rows == [f"works in {os.getpid()}"]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_costs_its_item_alone() -> None:
     items = [FakeItem(title) for title in ("first", "dies", "raises", "last")]
     outcomes = list(run_in_processes(items, SETTINGS, refuses_nothing, lambda section: 60.0, 1))

@@ -60,6 +60,7 @@ def test_the_page_shows_every_file_and_command() -> None:
     assert set(json.loads(line)) == {"date", "title", "paragraphs", "scan"}
 
 
+@pytest.mark.slow
 def test_a_corpus_is_added_as_the_page_says(tmp_path: Path) -> None:
     project = copy_of_project(tmp_path / "project")
     examples = example_blocks()

@@ -159,6 +159,7 @@ def test_what_a_length_takes_is_expected_from_those_before() -> None:
     assert cost_module._expected_seconds([], OURS, 512) == 0
 
 
+@pytest.mark.slow
 def test_long_input_and_slow_machines_repeat_less() -> None:
     settings = CostSettings()
     assert [cost_module._repeats(settings, length) for length in settings.lengths] == [9, 9, 4, 3, 3]

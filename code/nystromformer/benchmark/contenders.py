@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -149,11 +150,83 @@ def _lsh(config: Any, sizes: Sizes) -> nn.Module:
     return _Function(lambda q, k, v: core(q.flatten(0, 1), v.flatten(0, 1))[0].view(q.shape))
 
 
+def _longformer(config: Any, sizes: Sizes) -> nn.Module:
+    module = importlib.import_module("transformers.models.longformer.modeling_longformer")
+    core = module.LongformerSelfAttention(
+        importlib.import_module("transformers").LongformerConfig(
+            hidden_size=sizes.width,
+            num_attention_heads=sizes.num_heads,
+            attention_window=[config.window],
+            attention_probs_dropout_prob=0.0,
+        ),
+        layer_id=0,
+    )
+    for unused in (core.query_global, core.key_global, core.value_global):
+        unused.requires_grad_(False)
+
+    def call(core: Any, x: Tensor) -> Tensor:
+        # It projects with the tokens in front, and divides the queries in place.
+        for given in (core.query, core.key, core.value):
+            given.value = given.value.transpose(0, 1)
+        core.query.value = core.query.value.clone()
+        # No token is hidden, and none global: for these it has other projections.
+        zeros_BN, none_BN = x.new_zeros(x.shape[:2]), torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+        masks = {"attention_mask": zeros_BN, "is_index_masked": none_BN, "is_index_global_attn": none_BN}
+        out: Tensor = core(x, **masks, is_global_attn=False)[0]
+        return out
+
+    return _Flat(core, ("query", "key", "value"), call)
+
+
+def _bigbird(config: Any, sizes: Sizes) -> nn.Module:
+    module = importlib.import_module("transformers.models.big_bird.modeling_big_bird")
+    core = module.BigBirdBlockSparseAttention(
+        importlib.import_module("transformers").BigBirdConfig(
+            hidden_size=sizes.width,
+            num_attention_heads=sizes.num_heads,
+            block_size=config.block_size,
+            num_random_blocks=config.num_random_blocks,
+            max_position_embeddings=sizes.length,
+        )
+    )
+
+    def call(core: Any, x: Tensor) -> Tensor:
+        ones_BN = x.new_ones(x.shape[:2])
+        blocked_BCS = ones_BN.unflatten(1, (-1, config.block_size))
+        around_BCK = torch.cat([blocked_BCS[:, first : first - 4 or None] for first in (1, 2, 3)], dim=2)
+        masks = {
+            "band_mask": (blocked_BCS[:, 2:-2, :, None] * around_BCK[:, :, None])[:, None],
+            "from_mask": ones_BN[:, None, :, None],
+            "to_mask": ones_BN[:, None, None],
+            "from_blocked_mask": blocked_BCS,
+            "to_blocked_mask": blocked_BCS,
+        }
+        out: Tensor = core(x, **masks)[0]
+        return out
+
+    return _Flat(core, ("query", "key", "value"), call)
+
+
+def _sinkhorn(config: Any, sizes: Sizes) -> nn.Module:
+    module = importlib.import_module("sinkhorn_transformer.sinkhorn_transformer")
+    settings = {
+        "temperature": config.temperature,
+        "sinkhorn_iter": config.iterations,
+        "non_permutative": False,
+    }
+    return module.SinkhornAttention(  # type: ignore[no-any-return]
+        config.block_size, sizes.width, sizes.head_dim, sizes.num_heads, sizes.length, **settings
+    )
+
+
 CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
     "linear": (Contender("performer-pytorch, linear_attention", "performer_pytorch", _linear),),
     "performer": (Contender("performer-pytorch, FastAttention", "performer_pytorch", _performer),),
     "linformer": (Contender("linformer", "linformer", _linformer),),
     "local": (Contender("local-attention", "local_attention", _local),),
+    "longformer": (Contender("transformers, LongformerSelfAttention", "transformers", _longformer),),
+    "bigbird": (Contender("transformers, BigBird block sparse", "transformers", _bigbird),),
+    "sinkhorn": (Contender("sinkhorn-transformer", "sinkhorn_transformer", _sinkhorn),),
     "reformer": (
         Contender("transformers, LSHSelfAttention", "transformers", _lsh_of_transformers),
         Contender("reformer-pytorch, LSHAttention", "reformer_pytorch", _lsh),

@@ -19,9 +19,8 @@ HEADS = pytest.mark.parametrize("H", [1, pytest.param(2, marks=pytest.mark.slow)
 
 
 @HEADS
-@pytest.mark.parametrize(
-    "masked", [pytest.param(False, marks=pytest.mark.slow, id="all"), pytest.param(True, id="masked")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 def test_the_operator_keeps_what_pytorch_asks_of_one(masked: bool, H: int) -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, H, 40, 32, generator=generator).to(DEVICE).requires_grad_() for _ in range(3))
@@ -52,7 +51,7 @@ def test_torch_compile_sees_one_operator(H: int) -> None:
 @pytest.mark.parametrize(
     ("capability", "case", "room", "kernels"),
     [
-        ("90", "bfloat16,32,64,33", plan.LARGE_ROOM, 1),
+        pytest.param("90", "bfloat16,32,64,33", plan.LARGE_ROOM, 1, marks=pytest.mark.slow),
         pytest.param("90", "bfloat16,32,64,33", plan.LARGE_ROOM, 11, marks=pytest.mark.slow),
         pytest.param("86", "bfloat16,32,128,129", plan.SMALL_ROOM, 11, marks=pytest.mark.slow),
     ],

@@ -44,6 +44,8 @@ def shrunken(name: str) -> ExperimentConfig:
     }
     if data["model"].get("num_landmarks") is not None:
         data["model"]["num_landmarks"] = 8
+    if data["model"]["attn_type"] == "linformer":
+        data["model"]["attn_type"] = {"name": "linformer", "projected_length": 8}
     data["pretraining_setting"] |= {
         "batch_size": 4,
         "batches_per_epoch": 2,
