@@ -192,7 +192,7 @@ def _bigbird(config: Any, sizes: Sizes) -> nn.Module:
 
     def call(core: Any, x: Tensor) -> Tensor:
         ones_BN = x.new_ones(x.shape[:2])
-        blocked_BCS = ones_BN.unflatten(1, (-1, config.block_size))
+        blocked_BCS = ones_BN.view(len(x), -1, config.block_size)
         around_BCK = torch.cat([blocked_BCS[:, first : first - 4 or None] for first in (1, 2, 3)], dim=2)
         masks = {
             "band_mask": (blocked_BCS[:, 2:-2, :, None] * around_BCK[:, :, None])[:, None],

@@ -268,6 +268,22 @@ def test_the_prefix_is_global_in_every_layer(experiment: Experiment, data: Path)
     assert 0 < batch["global_BN"].sum() < batch["mask_BN"].sum()
 
 
+@pytest.mark.parametrize("name", ["longformer", "bigbird"])
+def test_attentions_with_global_tokens_take_the_prefix(
+    name: str, source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"longformer": {"window": 4}, "bigbird": {"block_size": 2, "num_random_blocks": 1, "num_global_blocks": 1}}
+    setting = f"model.attn_type={json.dumps({'name': name, **small[name]})}"
+    experiment = copy_of(source, tmp_path / "fits", setting, "model.num_landmarks=null", "model.conv_kernel_size=null")
+    assert run(experiment, data, epochs=1).epochs[-1].metrics["accuracy"] >= 0
+    few = setting.replace("}", ', "global_capacity": 2}')
+    copy_of(source, tmp_path / "few")
+    flags = ("--model", tmp_path / "few", "--wikihop", data, "--set", few, "--set", "model.num_landmarks=null")
+    more = ("--set", "model.conv_kernel_size=null", "--epoch", 1, "--device", "cpu")
+    assert run_here(monkeypatch, SCRIPT, *flags, *more) == 2
+    assert not any((tmp_path / "few").rglob("result.json"))
+
+
 def test_a_part_of_train_is_held_out(experiment: Experiment, data: Path) -> None:
     result = run(experiment, data, validation=0.3)
     assert result.rows == {"train": 6, "validation": 3}

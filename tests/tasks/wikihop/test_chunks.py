@@ -141,14 +141,14 @@ def test_number_of_groups(made: tuple[int, list[int], list[int], int]) -> None:
 def test_an_example() -> None:
     # A prefix of 12 tokens leaves 18: </s> 4 tokens </s> 3 tokens </s> 7 of 20 tokens </s>
     assert cut("WH_7", 2, [1, 2], [4, 3, 20, 1], 30) == [
-        (range(2), [(0, 0, 4), (1, 0, 3), (2, 0, 7)], 30),
-        (range(2), [(2, 7, 20), (3, 0, 1)], 29),
+        (range(2), [(0, 0, 4), (1, 0, 3), (2, 0, 7)], 30, 12),
+        (range(2), [(2, 7, 20), (3, 0, 1)], 29, 12),
     ]
     assert cut("WH_7", 2, [1, 2], [15, 16, 17], 30) == [
-        (range(2), [(0, 0, 15)], 29),
-        (range(2), [(1, 0, 16)], 30),
-        (range(2), [(2, 0, 16)], 30),
-        (range(2), [(2, 16, 17)], 12 + 3),
+        (range(2), [(0, 0, 15)], 29, 12),
+        (range(2), [(1, 0, 16)], 30, 12),
+        (range(2), [(2, 0, 16)], 30, 12),
+        (range(2), [(2, 16, 17)], 12 + 3, 12),
     ]
 
 

@@ -123,6 +123,15 @@ def test_too_short_rows(cache: TokenCache, tokenizer: Tokenizer) -> None:
         WikiHopExamples("x", cache, tokenizer, 8)
 
 
+def test_a_prefix_that_the_attention_does_not_take_as_global(cache: TokenCache, tokenizer: Tokenizer) -> None:
+    batch = WikiHopExamples("x", cache, tokenizer, LENGTH).batch(np.arange(len(cache)))
+    longest = int(batch["global_BN"].sum(1).max())
+    assert len(WikiHopExamples("x", cache, tokenizer, LENGTH, longest)) == len(cache)
+    words = f"are {longest} tokens, and the attention takes {longest - 1} as global: raise its global_capacity by 1 or"
+    with pytest.raises(UserError, match=words):
+        WikiHopExamples("x", cache, tokenizer, LENGTH, longest - 1)
+
+
 def test_predictions(examples: WikiHopExamples, tmp_path: Path) -> None:
     scores = torch.full((9, 3), -torch.inf)
     scores[:, 0], scores[4:, 1] = -5.0, -4.0

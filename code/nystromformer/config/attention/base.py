@@ -87,6 +87,11 @@ class AttentionConfig(BaseModel):
         """Tokens, without padding, of the longest row that gets exact softmax attention."""
         return 0
 
+    @property
+    def most_global(self) -> int | None:
+        """Tokens of a row that may be global, those that a task marks among them; None where marks have no effect."""
+        return None
+
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         """Numbers that a layer's attention learns beside the projections of queries, keys and values."""
         return num_heads * (self.conv_kernel_size or 0)

@@ -56,6 +56,10 @@ class BigBirdConfig(AttentionConfig):
             return 0
         return self.block_size * (self._listed - self.num_window_blocks // 2)
 
+    @property
+    def most_global(self) -> int:
+        return self.num_global_blocks * self.block_size + self.global_capacity
+
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         learned = 3 * num_heads * self.extra_global_tokens * head_dim
         return super().num_weights(num_heads, head_dim, max_seq_len) + learned

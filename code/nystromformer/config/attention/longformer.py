@@ -73,6 +73,10 @@ class LongformerConfig(AttentionConfig):
         steps = [self.dilation] if isinstance(self.dilation, int) else self.dilation
         return self.num_global_tokens + 1 + (self.window // 2 if max(steps, default=1) == 1 else 0)
 
+    @property
+    def most_global(self) -> int:
+        return self.num_global_tokens + self.global_capacity
+
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         own = 2 * num_heads * head_dim * head_dim if self.global_projections else 0
         return super().num_weights(num_heads, head_dim, max_seq_len) + own

@@ -26,6 +26,8 @@ class Loading:
     """Train on so many examples; None: on all."""
     cache: Path
     """A folder for what takes long to make."""
+    most_global: int | None = None
+    """First tokens of a row that may be marked as global; None: any number."""
 
 
 @dataclass

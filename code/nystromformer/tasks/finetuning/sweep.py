@@ -106,6 +106,9 @@ def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -
         sentence_types=config.model.num_sen_type > 1,
         train_rows=sweep.train_rows,
         cache=experiment.checkpoints / definition.name / "cache",
+        most_global=min(
+            (most for layer in config.model.attentions if (most := layer.most_global) is not None), default=None
+        ),
     )
     return Setup(opened, config, definition, loading, sweep)
 

@@ -47,11 +47,12 @@ class Piece(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A row's content: candidates by number, pieces of supports, and the row's tokens in all."""
+    """A row's content: candidates by number, pieces of supports, the row's tokens in all, and those of its prefix."""
 
     candidates: range
     pieces: Sequence[Piece]
     length: int
+    prefix: int
 
 
 class ChunkRow(NamedTuple):
@@ -80,7 +81,7 @@ def cut(name: str, question: int, candidates: Sequence[int], supports: Sequence[
     chunks: list[Chunk] = []
     for group in _groups(name, question, candidates, length, room=3 if any(supports) else 1):
         prefix = _HEAD + question + sum(candidates[group.start : group.stop]) + _AROUND * len(group)
-        chunks += [Chunk(group, pieces, length - free) for pieces, free in _pack(supports, length - prefix)]
+        chunks += [Chunk(group, pieces, length - free, prefix) for pieces, free in _pack(supports, length - prefix)]
     return chunks
 
 

@@ -16,6 +16,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.wikihop.chunks import cut, row_of
 from nystromformer.tasks.wikihop.markers import markers
@@ -32,12 +33,16 @@ class WikiHopExamples:
         cache: its tokens.
         tokenizer: the one that made them, with WikiHop's special tokens added.
         length: tokens of the longest row.
+        most_global: tokens that a row's prefix may have, since the attention takes no more as global; None: any number.
 
     Raises:
-        UserError: an instance's question and candidates leave no room in a row, or the tokenizer lacks a special token.
+        UserError: an instance's question and candidates leave no room in a row or are too many to be global, or the
+            tokenizer lacks a special token.
     """
 
-    def __init__(self, name: str, cache: TokenCache, tokenizer: Tokenizer, length: int) -> None:
+    def __init__(
+        self, name: str, cache: TokenCache, tokenizer: Tokenizer, length: int, most_global: int | None = None
+    ) -> None:
         self.name = name
         self.ids: Sequence[str] = cache.ids
         self.labels = cache.answers
@@ -47,7 +52,14 @@ class WikiHopExamples:
         self._markers = markers(tokenizer)
         counts = np.empty((len(cache), 3), dtype=np.int64)
         for number in range(len(cache)):
-            sizes = [chunk.length for chunk in cut(cache.ids[number], *cache.lengths(number), length)]
+            chunks = cut(cache.ids[number], *cache.lengths(number), length)
+            sizes = [chunk.length for chunk in chunks]
+            longest = max(chunk.prefix for chunk in chunks)
+            if most_global is not None and longest > most_global:
+                raise UserError(
+                    f"{cache.ids[number]}: its question and candidates are {longest} tokens, and the attention takes "
+                    f"{most_global} as global: raise its global_capacity by {longest - most_global} or more"
+                )
             counts[number] = max(sizes), len(sizes), sum(sizes)
         self.lengths, self.rows, self.tokens = np.ascontiguousarray(counts.T)
         identity = [cache.fingerprint, length, *astuple(self._markers)]

@@ -121,7 +121,7 @@ class WikiHop:
 
     def _examples(self, split: str, loading: Loading) -> WikiHopExamples:
         cache = self._tokens(self.source / f"{split}.json", loading)
-        return WikiHopExamples(split, cache, loading.tokenizer, loading.length)
+        return WikiHopExamples(split, cache, loading.tokenizer, loading.length, loading.most_global)
 
     def _divided(self, train: WikiHopExamples, share: float) -> tuple[WikiHopExamples, WikiHopExamples]:
         count = round(share * len(train))
