@@ -10,7 +10,7 @@ import torch
 from documents import README, TEXTS
 from small import ROOT, run_command
 
-from nystromformer.config import NystromConfig, load_config
+from nystromformer.config import ATTENTIONS, NystromConfig, load_config
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.report.exceptions import exceptions_table
 
@@ -62,7 +62,7 @@ def test_the_disk_that_checkpoints_take() -> None:
 
 
 def test_the_shipped_experiments_are_counted() -> None:
-    shipped = [path for name in ("nystrom", "softmax") for path in ROOT.glob(f"{name}-*/config.json")]
+    shipped = [path for name in ATTENTIONS for path in ROOT.glob(f"{name}-*/config.json")]
     assert f"{len(shipped)} shipped experiments" in README
 
 
