@@ -53,6 +53,7 @@ def failure(status: int) -> Callable[[], NoReturn]:
 def test_the_first_signal_counts(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     ended = []
 
     def main() -> None:

@@ -21,7 +21,7 @@ class LinearAttention(Attention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         dtype = q.dtype if q.dtype == torch.float64 else torch.float32
         with torch.autocast(q.device.type, enabled=False):
-            queries_BHND, keys_BHND = (F.elu(x.to(dtype)) + 1 for x in (q, k))
+            queries_BHND, keys_BHND = (F.elu(x.to(dtype)).add_(1) for x in (q, k))
             if mask is not None:
                 # φ(0) is 1: a masked key has a weight unless it is taken away.
                 keys_BHND = keys_BHND * mask.multiplier(dtype)
@@ -31,7 +31,8 @@ class LinearAttention(Attention):
 def kernelised(queries_BHNF: Tensor, keys_BHNF: Tensor, v_BHND: Tensor) -> Tensor:
     """φ(Q) (φ(K)ᵀ V) / φ(Q) (φ(K)ᵀ 1) of F positive features, evaluated right to left; (B, H, N, D)."""
     values_BHFD = keys_BHNF.mT @ v_BHND
-    sums_BHF1 = keys_BHNF.sum(2).unsqueeze(-1)
     # Zero where a row has no valid token, or where every feature has underflown.
-    total_BHN1 = (queries_BHNF @ sums_BHF1).clamp_min(torch.finfo(v_BHND.dtype).tiny)
-    return queries_BHNF @ values_BHFD / total_BHN1
+    total_BHN = torch.einsum("bhnf,bhf->bhn", queries_BHNF, keys_BHNF.sum(2)).clamp_min(torch.finfo(v_BHND.dtype).tiny)
+    out_BHND = queries_BHNF @ values_BHFD
+    # In place where no gradient asks for what stood there: at long inputs a further tensor costs as much as a product.
+    return out_BHND / total_BHN[..., None] if torch.is_grad_enabled() else out_BHND.div_(total_BHN[..., None])
