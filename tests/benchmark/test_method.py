@@ -41,6 +41,8 @@ def test_ratios_are_ours_over_theirs_and_growth_is_per_token() -> None:
 
 def test_the_contenders_are_of_attentions_that_there_are() -> None:
     assert set(CONTENDERS) <= set(ATTENTIONS)
+    names = [one.name for ones in CONTENDERS.values() for one in ones]
+    assert len({*names, *ATTENTIONS}) == len(names) + len(ATTENTIONS), "each row has a name of its own"
 
 
 INSTALLED = [(name, one) for name, ones in CONTENDERS.items() for one in ones if one.is_installed]

@@ -222,7 +222,7 @@ def _sinkhorn(config: Any, sizes: Sizes) -> nn.Module:
 CONTENDERS: Mapping[str, tuple[Contender, ...]] = {
     "linear": (Contender("performer-pytorch, linear_attention", "performer_pytorch", _linear),),
     "performer": (Contender("performer-pytorch, FastAttention", "performer_pytorch", _performer),),
-    "linformer": (Contender("linformer", "linformer", _linformer),),
+    "linformer": (Contender("linformer, LinformerSelfAttention", "linformer", _linformer),),
     "local": (Contender("local-attention", "local_attention", _local),),
     "longformer": (Contender("transformers, LongformerSelfAttention", "transformers", _longformer),),
     "bigbird": (Contender("transformers, BigBird block sparse", "transformers", _bigbird),),
