@@ -10,6 +10,7 @@ import torch
 from documents import README, TEXTS
 from small import ROOT, run_command
 
+from nystromformer.benchmark.method_summary import summary
 from nystromformer.config import ATTENTIONS, NystromConfig, load_config
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.report.exceptions import exceptions_table
@@ -111,3 +112,7 @@ def test_the_picture_is_drawn_from_the_results(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert (ROOT / "docs" / "attention-time.png").is_file()
+
+
+def test_the_table_of_the_other_attentions_is_of_the_measurements() -> None:
+    assert summary(ROOT / "results" / "attention-cpu") in docs("results.md")
