@@ -318,6 +318,7 @@ def test_compiles_as_one_graph(case: Case, masked: bool) -> None:
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="inductor calls a C++ compiler")
 def test_inductor_compiles_nystrom() -> None:
     torch._dynamo.reset()

@@ -244,7 +244,7 @@ def test_a_compiler_that_fails_or_is_wrong_ends_no_run(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("auto", True),
+        pytest.param("auto", True, marks=pytest.mark.slow),
         pytest.param(False, "auto", marks=pytest.mark.slow),
         pytest.param(True, "auto", marks=pytest.mark.slow),
         pytest.param("auto", False, marks=pytest.mark.slow),

@@ -34,6 +34,7 @@ def test_the_operator_keeps_what_pytorch_asks_of_one(masked: bool, H: int) -> No
     torch.library.opcheck(nystrom_attention, (q, k, v, *rows, weight, 32, 6), test_utils=checks, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 @HEADS
 def test_torch_compile_sees_one_operator(H: int) -> None:
     module = create_attention("nystrom", num_heads=H, head_dim=32, num_landmarks=32, implementation="triton").to(DEVICE)

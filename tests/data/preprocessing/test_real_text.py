@@ -66,6 +66,7 @@ def test_articles_have_no_marks_of_their_formats(corpora: Path) -> None:
     assert all(document.words >= 300 for document in news)
 
 
+@pytest.mark.slow
 def test_the_mixture_at_4096_tokens(corpora: Path, tmp_path: Path) -> None:
     mixture = ("wiki", "bookcorpus", "realnews=1/3", "stories=1/3")
     settings = DatasetSettings(4096, mixture, str(DATA / "roberta-base"), tokenizer_limit=4096)

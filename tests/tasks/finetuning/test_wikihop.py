@@ -172,6 +172,7 @@ def test_two_processes_are_one(source: Path, tmp_path: Path, data: Path, monkeyp
             assert predictions(second, split) == predictions(first, split)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_ends_in_the_same_numbers(
     source: Path, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
