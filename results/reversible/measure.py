@@ -19,7 +19,7 @@ from nystromformer.tables import markdown
 
 HERE = Path(__file__).resolve().parent
 LAYERS = (2, 4, 8, 16)
-ROWS, LENGTH, WIDTH = 4, 1024, 256
+ROWS, LENGTH, WIDTH = 2, 1024, 256
 ATTENTIONS: dict[str, dict[str, Any]] = {
     "nystrom": {"attn_type": "nystrom", "num_landmarks": 64},
     "reformer": {"attn_type": "reformer"},
