@@ -106,6 +106,24 @@ def test_it_looks_at_what_it_asks_for(case: Case) -> None:
     assert unused == [module.needs.no_query, module.needs.no_key, False]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+@pytest.mark.parametrize("length", [64, 500, 1024])
+def test_long_rows_are_the_oracles(case: Case, length: int) -> None:
+    if length > case.longest:
+        pytest.skip(f"it has learned places for {case.longest} tokens")
+    module = case.build(torch.float64)
+    q, k, v = qkv(2, length, seed=length, dtype=torch.float64)
+    for keep in (None, random_mask(2, length)):
+        out, expected = module(q, k, v, keep), case.expected(module, q, k, v, keep)
+        assert relative_error(out, expected) < 1e-11
+        upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+        gradients, wanted = (gradients_of(x, [q, k, v], upstream) for x in (out, expected))
+        scale = max(b.abs().max().item() for b in wanted)
+        for a, b in zip(gradients, wanted, strict=True):
+            assert (a - b).abs().max().item() < 1e-11 * scale
+
+
 @holding("padding")
 @pytest.mark.parametrize("extra", [1, 7, 100])
 @pytest.mark.parametrize("length", [1, 6, 8, 9, 40])
