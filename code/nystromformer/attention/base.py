@@ -119,13 +119,8 @@ class Attention(nn.Module, ABC):
         if mask is None:
             out = self.attend(q, k, v, None)
             return out if self.skip is None else self.skip(v, out)
-        # Zeros, not only weights of zero: a masked key of 1e30 would make its score inf, and inf - inf is NaN.
         keep_B1N1 = mask.multiplier(q.dtype)
-        v = v * keep_B1N1
-        if self.needs.shared_query_key:
-            q = k = q * keep_B1N1
-        elif self.zeroes_masked_query_key:
-            q, k = q * keep_B1N1, k * keep_B1N1
+        q, k, v = self._zeroed(q, k, v, keep_B1N1)
         out = self.attend(q, k, v, mask)
         return out * keep_B1N1 if self.skip is None else self.skip(v, out, keep_B1N1)
 
@@ -196,9 +191,16 @@ class Attention(nn.Module, ABC):
         if mask is None:
             return self.attend(q, k, v, None)
         keep_B1N1 = mask.multiplier(q.dtype)
-        if self.zeroes_masked_query_key:
+        return self.attend(*self._zeroed(q, k, v, keep_B1N1), mask) * keep_B1N1
+
+    def _zeroed(self, q: Tensor, k: Tensor, v: Tensor, keep_B1N1: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Zeros, not only weights of zero: a masked key of 1e30 would make its score inf, and inf - inf is NaN."""
+        v = v * keep_B1N1
+        if self.needs.shared_query_key:
+            q = k = q * keep_B1N1
+        elif self.zeroes_masked_query_key:
             q, k = q * keep_B1N1, k * keep_B1N1
-        return self.attend(q, k, v * keep_B1N1, mask) * keep_B1N1
+        return q, k, v
 
     def _applied(self, mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
         """The mask that this module goes by: none where it ignores it, which it does after the check."""

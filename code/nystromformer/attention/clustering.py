@@ -43,7 +43,8 @@ def _nearest(x_BHND: Tensor, centres_BHMD: Tensor, keep_BN: Tensor | None) -> Te
 
 
 def _means(x_BHND: Tensor, cluster_BHN: Tensor, otherwise_BHMD: Tensor) -> Tensor:
-    members_BHMN = F.one_hot(cluster_BHN, otherwise_BHMD.shape[2] + 1)[..., :-1].mT.to(x_BHND.dtype)
+    centres_M1 = torch.arange(otherwise_BHMD.shape[2], device=x_BHND.device)[:, None]
+    members_BHMN = (cluster_BHN[:, :, None] == centres_M1).to(x_BHND.dtype)
     sums_BHMD: Tensor = _ClusterSums.apply(x_BHND, cluster_BHN, members_BHMN)
     counts_BHM1 = members_BHMN.sum(-1, keepdim=True)
     return torch.where(counts_BHM1 > 0, sums_BHMD / counts_BHM1.clamp(min=1), otherwise_BHMD)

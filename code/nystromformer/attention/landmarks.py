@@ -183,13 +183,18 @@ def strided_landmarks(x_BHND: Tensor, mask: AttentionMask | None, num_landmarks:
     n/M-th of n.
     """
     B, _, N, _ = x_BHND.shape
-    dtype = accumulation_dtype(x_BHND)
     if mask is None:
-        starts_BM = _starts(torch.full((1,), N, device=x_BHND.device), num_landmarks)[:, :-1].expand(B, -1)
-        return tokens_at(x_BHND, starts_BM).to(dtype)
-    ranks_BM = _starts(mask.lengths_B, num_landmarks)[:, :-1].clamp(max=N - 1)
-    positions_BN = _first_positions(mask.keep_BN, mask.keep_BN.cumsum(1) - 1, N)
-    return tokens_at(x_BHND, positions_BN.gather(1, ranks_BM)).to(dtype)
+        firsts_BM = _starts(torch.full((1,), N, device=x_BHND.device), num_landmarks)[:, :-1].expand(B, -1)
+    else:
+        firsts_BM = mask.first_of_segments(num_landmarks)
+    return tokens_at(x_BHND, firsts_BM).to(accumulation_dtype(x_BHND))
+
+
+def first_of_segments(keep_BN: Tensor, lengths_B: Tensor, num_landmarks: int) -> Tensor:
+    """(B, M) int64: the position of each segment's first valid token; any where a segment has none."""
+    N = keep_BN.shape[1]
+    ranks_BM = _starts(lengths_B, num_landmarks)[:, :-1].clamp(max=N - 1)
+    return _first_positions(keep_BN, keep_BN.cumsum(1) - 1, N).gather(1, ranks_BM)
 
 
 def tokens_at(x_BHND: Tensor, positions_BM: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention.global_tokens import GlobalTokens
-from nystromformer.attention.landmarks import Ranges, Segments
+from nystromformer.attention.landmarks import Ranges, Segments, first_of_segments
 
 
 class Order(NamedTuple):
@@ -53,6 +53,7 @@ class AttentionMask:
         self._biases: dict[torch.dtype, Tensor] = {}
         self._segments: dict[int, Segments] = {}
         self._ranges: dict[int, Ranges] = {}
+        self._firsts: dict[int, Tensor] = {}
         self._order: Order | Literal["unknown"] | None = "unknown"
         self._global_tokens: dict[tuple[int, int], GlobalTokens] = {}
 
@@ -98,6 +99,12 @@ class AttentionMask:
         if num_landmarks not in self._ranges:
             self._ranges[num_landmarks] = Ranges.of_mask(self.keep_BN, self.lengths_B, num_landmarks)
         return self._ranges[num_landmarks]
+
+    def first_of_segments(self, num_landmarks: int) -> Tensor:
+        """(B, M): the position of each segment's first token."""
+        if num_landmarks not in self._firsts:
+            self._firsts[num_landmarks] = first_of_segments(self.keep_BN, self.lengths_B, num_landmarks)
+        return self._firsts[num_landmarks]
 
     @property
     def order(self) -> Order | None:

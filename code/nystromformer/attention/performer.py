@@ -7,12 +7,12 @@ import math
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nystromformer.attention.base import Attention, Needs
 from nystromformer.attention.linear import kernelised
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.randomness import generator_of, own_seed
+from nystromformer.attention.randomness import generator_of
+from nystromformer.attention.redrawn import RedrawnAttention
 
 Kernel = Literal["softmax", "relu"]
 
@@ -20,12 +20,10 @@ _RELU_LEAST = 1e-3
 """What is added to each ReLU feature, as in the authors' code: a token that none of them sees still has a weight."""
 
 
-class PerformerAttention(Attention):
+class PerformerAttention(RedrawnAttention):
     """φ(Q) (φ(K)ᵀ V) / φ(Q) (φ(K)ᵀ 1), where E[φ(q)ᵀφ(k)] = exp(qᵀk/√D) (their eq. 5 and Lemma 1): O(N M D).
 
-    The features are orthogonal within blocks of D (their section 2.4) and shared by the heads. They are drawn from a
-    seed of the module's own and the number of the training step, so that a run that goes on draws as one that never
-    stopped; those in use are saved with the weights.
+    The features are orthogonal within blocks of D (their section 2.4) and shared by the heads.
 
     Args:
         num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
@@ -35,10 +33,7 @@ class PerformerAttention(Attention):
         redraw_steps: training steps after which new features are drawn; None: the first ones stay.
     """
 
-    needs = Needs(random_numbers=True)
     features_MD: Tensor
-    seed: Tensor
-    draw: Tensor
 
     def __init__(
         self,
@@ -50,26 +45,16 @@ class PerformerAttention(Attention):
         conv_kernel_size: int | None = None,
         ignore_mask: bool = False,
     ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
+        super().__init__(num_heads, head_dim, redraw_steps, conv_kernel_size, ignore_mask)
         if num_features < 1:
             raise ValueError(f"num_features must be at least 1, found {num_features}")
         self.num_features = num_features
         self.kernel = kernel
-        self.redraw_steps = redraw_steps
-        seed = own_seed()
-        self.register_buffer("seed", torch.tensor(seed, device="cpu"))
-        self.register_buffer("draw", torch.tensor(0, device="cpu"))
-        self.register_buffer("features_MD", orthogonal_features(num_features, head_dim, seed, 0))
-        self._drawn: int | None = None
-        self.register_load_state_dict_post_hook(_forget_what_was_drawn)
+        self.start_drawing("features_MD")
 
-    def at_step(self, step: int) -> None:
-        if self.redraw_steps is None or (draw := step // self.redraw_steps) == self._drawn:
-            return
-        if draw != int(self.draw):
-            self.draw.fill_(draw)
-            self.features_MD.copy_(orthogonal_features(self.num_features, self.head_dim, int(self.seed), draw))
-        self._drawn = draw  # what the buffer says, without asking a GPU in each step
+    def drawn(self, seed: int, draw: int) -> Tensor:
+        """Random features, float32."""
+        return orthogonal_features(self.num_features, self.head_dim, seed, draw)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         dtype = q.dtype if q.dtype == torch.float64 else torch.float32
@@ -100,11 +85,6 @@ class PerformerAttention(Attention):
             f"{super().extra_repr()}, num_features={self.num_features}, kernel={self.kernel!r}, "
             f"redraw_steps={self.redraw_steps}"
         )
-
-
-def _forget_what_was_drawn(module: nn.Module, keys: object) -> None:
-    assert isinstance(module, PerformerAttention)
-    module._drawn = None
 
 
 def orthogonal_features(count: int, dim: int, seed: int, draw: int) -> Tensor:

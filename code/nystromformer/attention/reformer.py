@@ -6,18 +6,19 @@ Shapes: B batch, H heads, N tokens, D head dim, R rounds of hashing, S tokens of
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nystromformer.attention.base import Attention, Holds, Needs, default_scale
+from nystromformer.attention.base import Holds, Needs, default_scale
 from nystromformer.attention.chunks import attend_in_chunks
 from nystromformer.attention.decisions import decided
 from nystromformer.attention.hashing import MOST_COLUMNS, buckets_of, chunk_count, chunks_of, sort_by_buckets
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.randomness import generator_of, own_seed
+from nystromformer.attention.randomness import generator_of
+from nystromformer.attention.redrawn import RedrawnAttention
 from nystromformer.config.attention.reformer import MOST_BUCKETS
 
 
-class ReformerAttention(Attention):
+class ReformerAttention(RedrawnAttention):
     """softmax(QK̂ᵀ/√D) V among the tokens of a token's bucket, K̂ = Q/‖Q‖: O(N · S · R) (section 2, Appendix A).
 
     Queries and keys are one tensor: `k` must be `q`. In each round a row's valid tokens are sorted by their bucket,
@@ -28,9 +29,6 @@ class ReformerAttention(Attention):
 
     The paper divides a weight by the number of rounds in which the two tokens have one bucket (N of eq. 8), which
     counts rounds in which chunks part them, too; here the first round in which they meet counts, and no other.
-
-    The rotations are drawn from a seed of the module's own and the number of the training step, so that a run that goes
-    on draws as one that never stopped; those in use are saved with the weights.
 
     `holds.export` is False: how many chunks, columns of rotations and hashes are computed is chosen by the length,
     which one exported program for every length cannot do.
@@ -47,8 +45,6 @@ class ReformerAttention(Attention):
 
     needs = Needs(shared_query_key=True, random_numbers=True)
     rotations_RDK: Tensor
-    seed: Tensor
-    draw: Tensor
 
     def __init__(
         self,
@@ -62,7 +58,7 @@ class ReformerAttention(Attention):
         conv_kernel_size: int | None = None,
         ignore_mask: bool = False,
     ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
+        super().__init__(num_heads, head_dim, redraw_steps, conv_kernel_size, ignore_mask)
         if not 1 <= num_hashes <= 8:
             raise ValueError(f"num_hashes must be from 1 to 8, found {num_hashes}")
         if chunk_length < 1:
@@ -73,29 +69,11 @@ class ReformerAttention(Attention):
         self.chunk_length = chunk_length
         self.num_buckets = num_buckets
         self.across_buckets = across_buckets
-        self.redraw_steps = redraw_steps
-        seed = own_seed()
-        self.register_buffer("seed", torch.tensor(seed, device="cpu"))
-        self.register_buffer("draw", torch.tensor(0, device="cpu"))
-        self.register_buffer("rotations_RDK", self._rotations(seed, 0))
-        self._drawn: tuple[int, int] | None = None
-        self.register_load_state_dict_post_hook(_forget_what_was_drawn)
+        self.start_drawing("rotations_RDK")
 
     @property
     def holds(self) -> Holds:
         return replace(super().holds, export=False)
-
-    def at_step(self, step: int) -> None:
-        if self.redraw_steps is None:
-            return
-        draw = step // self.redraw_steps
-        if self._drawn is None:  # asked once: on a GPU the answer has to be waited for
-            self._drawn = int(self.seed), int(self.draw)
-        seed, drawn = self._drawn
-        if draw != drawn:
-            self.draw.fill_(draw)
-            self.rotations_RDK.copy_(self._rotations(seed, draw))
-            self._drawn = seed, draw
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         B, _, N, _ = q.shape
@@ -119,7 +97,7 @@ class ReformerAttention(Attention):
             return torch.zeros((self.num_hashes, B, N, H), dtype=torch.int64, device=q_BNHD.device)
         return buckets_of(q_BNHD, self.rotations_RDK.to(q_BNHD.dtype), own_B, chunks, self.num_buckets)
 
-    def _rotations(self, seed: int, draw: int) -> Tensor:
+    def drawn(self, seed: int, draw: int) -> Tensor:
         """R (section 2, "Locality sensitive hashing") of each round, float32."""
         columns = 2 * MOST_COLUMNS if self.num_buckets is None else self.num_buckets // 2
         shape = (self.num_hashes, self.head_dim, columns)
@@ -130,8 +108,3 @@ class ReformerAttention(Attention):
             f"{super().extra_repr()}, num_hashes={self.num_hashes}, chunk_length={self.chunk_length}, "
             f"num_buckets={self.num_buckets}, across_buckets={self.across_buckets}, redraw_steps={self.redraw_steps}"
         )
-
-
-def _forget_what_was_drawn(module: nn.Module, keys: object) -> None:
-    assert isinstance(module, ReformerAttention)
-    module._drawn = None

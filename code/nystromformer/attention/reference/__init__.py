@@ -1,0 +1,70 @@
+"""Slow, plain oracles in float64, written from the papers' equations; nothing here is shared with the modules.
+
+Differentiable, so that gradients have an oracle too.
+"""
+
+from nystromformer.attention.reference.mixtures import (
+    linear_attention,
+    linformer_attention,
+    pairwise_products,
+    performer_attention,
+    piecewise_attention,
+    positive_features,
+    synthesizer_attention,
+)
+from nystromformer.attention.reference.nystrom import (
+    fixed_segment_attention,
+    lloyd_centres,
+    nystrom_attention,
+    pseudo_inverse_steps,
+    segment_bounds,
+    segment_means,
+    start_norm,
+    strided_tokens,
+)
+from nystromformer.attention.reference.patterns import (
+    bigbird_attention,
+    bigbird_pattern,
+    block_scores,
+    hash_buckets,
+    longformer_attention,
+    reformer_attention,
+    sinkhorn_attention,
+    sinkhorn_balanced,
+)
+from nystromformer.attention.reference.rows import (
+    depthwise_convolution,
+    pattern_attention,
+    softmax_attention,
+    softmax_matrix,
+)
+
+__all__ = [
+    "bigbird_attention",
+    "bigbird_pattern",
+    "block_scores",
+    "depthwise_convolution",
+    "fixed_segment_attention",
+    "hash_buckets",
+    "linear_attention",
+    "linformer_attention",
+    "lloyd_centres",
+    "longformer_attention",
+    "nystrom_attention",
+    "pairwise_products",
+    "pattern_attention",
+    "performer_attention",
+    "piecewise_attention",
+    "positive_features",
+    "pseudo_inverse_steps",
+    "reformer_attention",
+    "segment_bounds",
+    "segment_means",
+    "sinkhorn_attention",
+    "sinkhorn_balanced",
+    "softmax_attention",
+    "softmax_matrix",
+    "start_norm",
+    "strided_tokens",
+    "synthesizer_attention",
+]
