@@ -8,40 +8,45 @@ import typer
 
 from nystromformer import cli
 from nystromformer.benchmark import flags
-from nystromformer.errors import UserError
 from nystromformer.flags import command_line
 
 FOLDER = Path("results/tmp")
 
 
-def attention(
-    attention: flags.AttentionFlag = "nystrom",
-    parameters: flags.ParametersFlag = (),
+def efficiency(
+    context: typer.Context,
+    attention: flags.AttentionsFlag = (),
+    peers: flags.PeersFlag = False,
     lengths: flags.LengthsFlag = "512,1024,2048,4096,8192,16384",
     batch: flags.SequencesFlag = 1,
-    num_landmarks: flags.LandmarksFlag = None,
-    repeats: flags.AttentionRepeatsFlag = 15,
+    heads: flags.HeadsFlag = 12,
+    head_dim: flags.HeadDimFlag = 64,
+    repeats: flags.AttentionRepeatsFlag = 9,
     threads: flags.ThreadsFlag = 2,
+    parts: flags.PartsFlag = "attention,encoder",
+    encoder_lengths: flags.EncoderLengthsFlag = "1024,2048,3072,4096",
+    encoder_batch: flags.EncoderBatchFlag = 8,
+    encoder_layers: flags.EncoderLayersFlag = 2,
+    encoder_heads: flags.EncoderHeadsFlag = 2,
+    encoder_width: flags.EncoderWidthFlag = 64,
+    budget: flags.BudgetFlag = 1800.0,
     out: flags.OutFlag = FOLDER,
 ) -> None:
-    """Time and memory of the attention alone, by length: Nyström, or another, beside other implementations of it and
-    softmax.
-    """
-    from nystromformer.benchmark.attention import AttentionBenchmark, parse_lengths
-    from nystromformer.benchmark.attention_report import measure_attention
-    from nystromformer.benchmark.method import MethodBenchmark, measure_method, method_config
+    """Time and memory of every attention over the length, alone and in a small encoder, beside softmax."""
+    from nystromformer.benchmark.attention import parse_lengths
+    from nystromformer.benchmark.efficiency.command import ALONE, measure_efficiency, settings_of
+    from nystromformer.benchmark.peers_command import measure_beside_peers
 
-    if attention == "nystrom" and not parameters:
-        settings = AttentionBenchmark(
-            parse_lengths(lengths), batch, num_landmarks=num_landmarks or 64, repeats=repeats, threads=threads
-        )
-        typer.echo(measure_attention(settings, out, command_line()))
+    sizes = {"batch": batch, "heads": heads, "head_dim": head_dim, "repeats": repeats, "threads": threads}
+    if peers:
+        flags.refuse_given(context, ALONE, "--peers: the attention alone is measured, at every length")
+        told = measure_beside_peers(attention, parse_lengths(lengths), **sizes, folder=out, command=command_line())
+        typer.echo(told)
         return
-    if num_landmarks is not None:
-        raise UserError("--num_landmarks: expected --set num_landmarks=N beside --attention or --set")
-    config = method_config(attention, parameters)
-    method = MethodBenchmark(config, parse_lengths(lengths), batch, repeats=repeats, threads=threads)
-    typer.echo(measure_method(method, out, command_line()))
+    sizes |= {"encoder_batch": encoder_batch, "encoder_layers": encoder_layers}
+    sizes |= {"encoder_heads": encoder_heads, "encoder_width": encoder_width}
+    settings = settings_of(attention, parts, lengths, encoder_lengths, **sizes, budget=budget)
+    typer.echo(measure_efficiency(settings, out, command_line()))
 
 
 def pretrain(
@@ -122,4 +127,4 @@ def gpu(
 
 
 if __name__ == "__main__":
-    cli.run_one_of(attention, pretrain, finetune, preprocess, gpu)
+    cli.run_one_of(efficiency, pretrain, finetune, preprocess, gpu)

@@ -82,8 +82,8 @@ def test_the_text_says_the_same() -> None:
 def test_the_command_writes_its_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    flags = ["--lengths", "32,48", "--num_landmarks", 16, "--repeats", 1, "--threads", 1, "--out", tmp_path]
-    assert run_here(monkeypatch, "code/run_benchmark.py", "attention", *flags) == 0
+    flags = ["--attention", "nystrom,num_landmarks=16", "--lengths", "32,48", "--repeats", 1, "--threads", 1]
+    assert run_here(monkeypatch, "code/run_benchmark.py", "efficiency", "--peers", *flags, "--out", tmp_path) == 0
     shown = capsys.readouterr().out
     assert "authors' formulation" in shown
     assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
@@ -93,6 +93,6 @@ def test_the_command_writes_its_results(
     assert {attention.MASKED, attention.MASKED_SOFTMAX} < methods
     text = (tmp_path / "attention.md").read_text()
     assert {method for _, method in cells(text)} == methods - {attention.CONTROL}
-    assert f"--lengths 32,48 --num_landmarks 16 --repeats 1 --threads 1 --out {tmp_path}`" in text
-    assert run_here(monkeypatch, "code/run_benchmark.py", "attention", "--lengths", "100") == 2
-    assert "multiples of --num_landmarks = 64" in capsys.readouterr().err
+    assert f"num_landmarks=16 --lengths 32,48 --repeats 1 --threads 1 --out {tmp_path}`" in text
+    assert run_here(monkeypatch, "code/run_benchmark.py", "efficiency", "--peers", "--lengths", "100") == 2
+    assert "multiples of num_landmarks = 64" in capsys.readouterr().err

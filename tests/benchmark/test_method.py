@@ -11,9 +11,9 @@ from nystromformer.attention import create_attention
 from nystromformer.benchmark import attention
 from nystromformer.benchmark.attention import AttentionRow
 from nystromformer.benchmark.contenders import CONTENDERS, Contender, Sizes
-from nystromformer.benchmark.method import MethodBenchmark, method_config, method_table
+from nystromformer.benchmark.method import MethodBenchmark, method_table
 from nystromformer.benchmark.timing import Timing
-from nystromformer.config import ATTENTIONS
+from nystromformer.config import ATTENTIONS, attention_config
 from nystromformer.errors import UserError
 
 
@@ -29,7 +29,7 @@ def test_ratios_are_ours_over_theirs_and_growth_is_per_token() -> None:
         row(16384, "linear", 44, 132, 32),
         row(16384, attention.CONTROL, 4, 8, 16),
     ]
-    settings = MethodBenchmark(method_config("linear", ()), lengths=(4096, 16384))
+    settings = MethodBenchmark(attention_config("linear"), lengths=(4096, 16384))
     table, _, growth = method_table(settings, rows).partition("per token")
     [theirs] = [line for line in table.splitlines() if "another's" in line]
     numbers = [part for part in theirs.split()[2:] if not part.startswith("(")]
@@ -61,7 +61,7 @@ SAME = ("linear", "local", "longformer")
 
 @pytest.mark.parametrize(("name", "contender"), INSTALLED, ids=[one.name for _, one in INSTALLED])
 def test_a_contender_takes_what_ours_takes(name: str, contender: Contender) -> None:
-    config = method_config(name, [f"{key}={json.dumps(value)}" for key, value in SMALL.get(name, {}).items()])
+    config = attention_config(name, **SMALL.get(name, {}))
     x = [torch.randn(2, 64, 4, 16).transpose(1, 2) for _ in range(3)]
     out = contender.build(config, Sizes(4, 16, 64))(*x)
     assert out.shape in ((2, 4, 64, 16), (2, 64, 64))
@@ -74,10 +74,8 @@ def test_the_command_measures_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ("--lengths", "16,32", "--repeats", 1, "--threads", 1, "--out", tmp_path)
-    status = run_here(
-        monkeypatch, "code/run_benchmark.py", "attention", "--attention", "local", "--set", "block_size=4", *flags
-    )
-    assert status == 0
+    local = ("--peers", "--attention", "local,block_size=4")
+    assert run_here(monkeypatch, "code/run_benchmark.py", "efficiency", *local, *flags) == 0
     said = capsys.readouterr().out
     assert "local" in said
     written = json.loads((tmp_path / "attention-local.json").read_text())
@@ -90,18 +88,22 @@ def test_the_command_measures_and_writes(
     ("flags", "words"),
     [
         (["--attention", "locl"], 'unknown attention "locl"; valid names: .*did you mean "local"'),
-        (["--attention", "local", "--set", "window=3"], "window: unknown key"),
-        (["--attention", "local", "--set", "block_size"], "expected KEY=VALUE"),
-        (["--attention", "local", "--num_landmarks", "8"], "--num_landmarks: expected --set"),
-        (["--attention", "local", "--lengths", "64"], "--set block_size: expected at most the longest of --lengths"),
-        (["--attention", "nystrom", "--set", "segments=padded", "--lengths", "100"], "takes no input of 100 tokens"),
+        (["--attention", "local,window=3"], "window: unknown key"),
+        (["--attention", "local,block_size"], "expected NAME,KEY=VALUE"),
+        (["--attention", '{"nam": "local"}'], 'expected {"name": …} .* or NAME,KEY=VALUE'),
+        (["--attention", "local", "--attention", "linear"], "--peers: expected one --attention, found 2"),
+        (["--attention", "local", "--budget", "9"], "--peers: .*: expected no --budget"),
+        (["--attention", "local", "--lengths", "64"], "block_size: expected at most the longest of --lengths"),
+        (["--attention", "nystrom,segments=padded", "--lengths", "100"], "takes no input of 100 tokens"),
         (["--attention", "local", "--lengths", "0,512"], r"--lengths: expected numbers from 1 to .*, found \[0\]"),
     ],
 )
 def test_mistakes(
     flags: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_here(monkeypatch, "code/run_benchmark.py", "attention", *flags, "--out", tmp_path / "out") == 2
+    assert (
+        run_here(monkeypatch, "code/run_benchmark.py", "efficiency", "--peers", *flags, "--out", tmp_path / "out") == 2
+    )
     with pytest.raises(UserError, match=words):
         raise UserError(" ".join(capsys.readouterr().err.split()))
     assert not (tmp_path / "out").exists()

@@ -13,7 +13,7 @@ from nystromformer.errors import UserError
 
 MISTAKES: dict[str, Callable[[], object]] = {
     "--lengths: expected numbers separated by commas, found '512,many'": lambda: parse_lengths("512,many"),
-    "--lengths: expected multiples of --num_landmarks = 64, larger than it, .* found [64, 100]": lambda: (
+    "--lengths: expected multiples of num_landmarks = 64, larger than it, .* found [64, 100]": lambda: (
         AttentionBenchmark((64, 100, 512))
     ),
     "--sizes: expected TOKENSxROWS .* found '512x8,4096'": lambda: parse_sizes("512x8,4096"),

@@ -21,7 +21,7 @@ from nystromformer.benchmark.peers import (
     fused_softmax,
     installed,
 )
-from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
+from nystromformer.benchmark.timing import Timing, Work, forward_and_backward, peak_memory, time_side_by_side
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.resources import check_room, free_memory
@@ -73,7 +73,7 @@ class AttentionBenchmark:
         wrong = [n for n in self.lengths if n <= self.num_landmarks or n % self.num_landmarks or n > MOST]
         if wrong:
             raise UserError(
-                f"--lengths: expected multiples of --num_landmarks = {self.num_landmarks}, larger than it, because the "
+                f"--lengths: expected multiples of num_landmarks = {self.num_landmarks}, larger than it, because the "
                 f"peers accept no others, and at most {MOST:,}; found {wrong}"
             )
 
@@ -91,8 +91,8 @@ class AttentionRow:
     """MiB at the peak of forward and backward."""
 
 
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """Of `--lengths`, such as 512,1024.
+def parse_lengths(text: str, flag: str = "--lengths") -> tuple[int, ...]:
+    """Of a flag, such as 512,1024.
 
     Raises:
         UserError: no numbers.
@@ -100,7 +100,7 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UserError(f"--lengths: expected numbers separated by commas, found {text[:60]!r}") from None
+        raise UserError(f"{flag}: expected numbers separated by commas, found {text[:60]!r}") from None
 
 
 def run_attention(settings: AttentionBenchmark) -> list[AttentionRow]:
@@ -146,7 +146,7 @@ def measure_at(settings: Sized, length: int, methods: Mapping[str, nn.Module | C
         module = call.to(device) if isinstance(call, nn.Module) else nn.Module()
         wanted = [q, k, v, *(p for p in module.parameters() if p.requires_grad)]
         forwards[name] = _forward(call, (q, k, v))
-        boths[name] = _forward_and_backward(call, (q, k, v), wanted, upstream)
+        boths[name] = forward_and_backward(call, (q, k, v), wanted, upstream)
     repeats = max(min(3, settings.repeats), settings.repeats * 2048 // max(length, 2048))
     with torch.no_grad():
         forward = time_side_by_side(forwards, repeats)
@@ -198,19 +198,3 @@ class _Masked(nn.Module):
 
 def _forward(call: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Work:
     return lambda: call(*inputs)
-
-
-def _forward_and_backward(
-    call: Callable[..., Tensor], inputs: Sequence[Tensor], wanted: Sequence[Tensor], upstream: Tensor
-) -> Work:
-    def work() -> object:
-        out = call(*inputs)
-        upstream_of_out = upstream.reshape(out.shape) if out.ndim == 4 else _flat(upstream)
-        # What makes its keys of the queries has no use for k.
-        return torch.autograd.grad(out, wanted, upstream_of_out, allow_unused=True)
-
-    return work
-
-
-def _flat(x_BHND: Tensor) -> Tensor:
-    return x_BHND.transpose(1, 2).flatten(2)

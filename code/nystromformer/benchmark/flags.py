@@ -1,5 +1,6 @@
 """The benchmarks' flags, and what each says for itself."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 
 from nystromformer.config.ranges import MOST, MOST_LAYERS
 from nystromformer.data.preprocessing.packing import MAX_LENGTH
+from nystromformer.errors import UserError
 from nystromformer.resources import most_processes
 
 _MOST_REPEATS = 10**6
@@ -17,6 +19,18 @@ def _flag(name: str, text: str, least: float | None = None, most: float | None =
     return typer.Option(name, min=least, max=most, help=text)
 
 
+def refuse_given(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Refuse flags that have no use beside another one.
+
+    Raises:
+        UserError: one of them was given.
+    """
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(f"{why}: expected no --{name}")
+
+
 OutFlag = Annotated[
     Path, _flag("--out", "Folder for the results: figures as JSON, tables, and pictures if there are any.")
 ]
@@ -25,12 +39,27 @@ ThreadsFlag = Annotated[int, _flag("--threads", "CPU threads that PyTorch comput
 # Of the attention alone
 LengthsFlag = Annotated[str, _flag("--lengths", "Sequence lengths in tokens, separated by commas.")]
 SequencesFlag = Annotated[int, _flag("--batch", "Sequences that are computed together.", 1, MOST)]
-AttentionFlag = Annotated[str, _flag("--attention", "Which attention: a name that attn_type takes.")]
-ParametersFlag = Annotated[
-    list[str], _flag("--set", "A parameter of the attention, KEY=VALUE; may be given several times.")
+AttentionsFlag = Annotated[
+    list[str],
+    _flag(
+        "--attention",
+        "An attention, its parameters behind commas, such as nystrom,num_landmarks=32; may be given several times. "
+        "Default: all.",
+    ),
 ]
-LandmarksFlag = Annotated[
-    int | None, _flag("--num_landmarks", "Landmarks of the Nyström method; default: 64.", 1, MOST)
+PeersFlag = Annotated[
+    bool, _flag("--peers", "Measure one attention beside public implementations of it that are installed instead.")
+]
+PartsFlag = Annotated[str, _flag("--parts", "What to measure: attention, encoder or both, separated by commas.")]
+HeadsFlag = Annotated[int, _flag("--heads", "Heads of the attention alone.", 1, MOST)]
+HeadDimFlag = Annotated[int, _flag("--head_dim", "Width of each of these heads.", 1, MOST)]
+EncoderLengthsFlag = Annotated[str, _flag("--encoder_lengths", "Sequence lengths of the encoder.")]
+EncoderBatchFlag = Annotated[int, _flag("--encoder_batch", "Rows of a step of the encoder.", 1, MOST)]
+EncoderLayersFlag = Annotated[int, _flag("--encoder_layers", "Layers of the encoder.", 1, MOST_LAYERS)]
+EncoderHeadsFlag = Annotated[int, _flag("--encoder_heads", "Heads of the encoder.", 1, MOST)]
+EncoderWidthFlag = Annotated[int, _flag("--encoder_width", "Width of the encoder, which its heads divide.", 1, MOST)]
+BudgetFlag = Annotated[
+    float, _flag("--budget", "Seconds that all may take; what they do not allow is left out, and named.", 0)
 ]
 AttentionRepeatsFlag = Annotated[
     int, _flag("--repeats", "Measurements of each method at up to 2048 tokens; fewer above.", 1, _MOST_REPEATS)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nystromformer.attention import create_attention
 from nystromformer.benchmark.attention import (
@@ -22,10 +22,9 @@ from nystromformer.benchmark.attention import (
     measure_at,
 )
 from nystromformer.benchmark.contenders import CONTENDERS, Sizes
-from nystromformer.benchmark.peers import fused_softmax
+from nystromformer.benchmark.peers import SharedQueryKey, fused_softmax
 from nystromformer.benchmark.results import told, write_figures
-from nystromformer.config import AttentionConfig, attention_config
-from nystromformer.config.overrides import overridden
+from nystromformer.config import AttentionConfig
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
@@ -58,30 +57,12 @@ class MethodBenchmark:
             if reason := self.config.why_not_length(length):
                 raise UserError(f"--lengths: {self.config.name} takes no input of {length} tokens: {reason}")
         for key, text in self.config.impossible_at(max(self.lengths)):
-            raise UserError(f"--set {key}: {text.replace('max_seq_len', 'the longest of --lengths')}")
+            raise UserError(f"--attention: {key}: {text.replace('max_seq_len', 'the longest of --lengths')}")
 
     @property
     def ours(self) -> str:
         """What the method's row is called."""
         return self.config.name
-
-
-def method_config(name: str, settings: Sequence[str]) -> AttentionConfig:
-    """The attention called `name`, without a convolution unless `settings` has one.
-
-    Args:
-        settings: of its parameters, key=value each.
-
-    Raises:
-        UserError: an unknown name, or parameters that the method does not take.
-    """
-    for setting in settings:
-        if "=" not in setting:
-            raise UserError(f"--set {setting!r}: expected KEY=VALUE, a parameter of the attention")
-    try:
-        return attention_config(name, **overridden(settings))
-    except ValueError as error:
-        raise UserError(f"--attention {name}: {error}") from None
 
 
 def run_method(settings: MethodBenchmark) -> list[AttentionRow]:
@@ -95,23 +76,11 @@ def run_method(settings: MethodBenchmark) -> list[AttentionRow]:
     return rows
 
 
-class _SharedQueryKey(nn.Module):
-    """An attention that makes its keys of the queries, given other ones."""
-
-    def __init__(self, core: nn.Module) -> None:
-        super().__init__()
-        self.core = core
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out: Tensor = self.core(q, q, v)
-        return out
-
-
 def _modules(settings: MethodBenchmark, length: int) -> dict[str, nn.Module | Call]:
     config, sizes = settings.config, Sizes(settings.num_heads, settings.head_dim, length)
     heads = {"num_heads": settings.num_heads, "head_dim": settings.head_dim, "max_length": max(settings.lengths)}
     ours = create_attention(config, **heads)
-    shared = _SharedQueryKey(ours) if ours.needs.shared_query_key else ours
+    shared = SharedQueryKey(ours) if ours.needs.shared_query_key else ours
     modules: dict[str, nn.Module | Call] = {settings.ours: shared}
     modules |= {one.name: one.build(config, sizes) for one in CONTENDERS.get(config.name, ()) if one.is_installed}
     if length <= FUSED_LIMIT:

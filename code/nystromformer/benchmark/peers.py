@@ -66,6 +66,18 @@ class MaterialisedNystrom(nn.Module):
         return z
 
 
+class SharedQueryKey(nn.Module):
+    """An attention that makes its keys of the queries, given other ones."""
+
+    def __init__(self, core: nn.Module) -> None:
+        super().__init__()
+        self.core = core
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out: Tensor = self.core(q, q, v)
+        return out
+
+
 class Given(nn.Module):
     """Stands where a peer's module has a projection and returns what it was given."""
 

@@ -3,10 +3,11 @@
 import gc
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 Work = Callable[[], object]
 
@@ -44,6 +45,20 @@ def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) 
     finally:
         gc.enable()
     return {name: summarise(values) for name, values in samples.items()}
+
+
+def forward_and_backward(
+    call: Callable[..., Tensor], inputs: Sequence[Tensor], wanted: Sequence[Tensor], upstream_BHND: Tensor
+) -> Work:
+    """The gradients of what is wanted, for an output of (B, H, N, D), or of (B, N, H·D)."""
+
+    def work() -> object:
+        out = call(*inputs)
+        upstream = upstream_BHND.reshape(out.shape) if out.ndim == 4 else upstream_BHND.transpose(1, 2).flatten(2)
+        # What makes its keys of the queries has no use for k.
+        return torch.autograd.grad(out, wanted, upstream, allow_unused=True)
+
+    return work
 
 
 def peak_memory(work: Work) -> float:

@@ -1,0 +1,246 @@
+"""The comparison of all attentions: what it measures, leaves out, computes of the figures, and refuses."""
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small import run_here
+
+from nystromformer.benchmark.efficiency import measure as measuring
+from nystromformer.benchmark.efficiency.forecast import Cost, Forecast
+from nystromformer.benchmark.efficiency.measure import Cell, Found, LeftOut, measure
+from nystromformer.benchmark.efficiency.methods import CONTROL, SDPA, WRITTEN_OUT, Method, chosen_methods, parse_method
+from nystromformer.benchmark.efficiency.parts import AttentionPart, EncoderPart, Part, Works
+from nystromformer.benchmark.efficiency.report import as_data, csv_text, left_out, to_read
+from nystromformer.benchmark.efficiency.scaling import crossover, exponent, told
+from nystromformer.benchmark.timing import Timing
+from nystromformer.config import ATTENTIONS
+from nystromformer.errors import UserError
+from nystromformer.training.device import choose_device
+
+CPU = choose_device("cpu", mixed_precision=False)
+lengths = st.lists(st.integers(2048, 10**6), min_size=2, max_size=6, unique=True)
+
+
+@given(lengths, st.floats(0.1, 3), st.floats(1e-3, 1e3))
+def test_the_exponent_of_a_power_is_found(lengths: list[int], power: float, scale: float) -> None:
+    found = exponent({length: scale * length**power for length in lengths})
+    assert found == pytest.approx(power, rel=1e-6)
+
+
+def test_short_lengths_have_no_part_in_the_exponent() -> None:
+    assert exponent({512: 900.0, 2048: 2.0, 4096: 4.0}) == pytest.approx(1)
+    assert exponent({512: 1.0, 4096: 4.0}) is None
+
+
+@given(st.floats(600, 8000), st.floats(1.2, 3))
+def test_lines_cross_where_they_are_equal(crossing: float, power: float) -> None:
+    lengths = (512, 1024, 2048, 4096, 8192)
+    others = {length: (length / crossing) ** power for length in lengths}
+    assert crossover({length: length / crossing for length in lengths}, others) == pytest.approx(crossing, rel=1e-6)
+
+
+def test_what_stays_below_or_above_does_not_cross() -> None:
+    flat = {512: 1.0, 1024: 1.0, 2048: 1.0}
+    below, above = (dict.fromkeys(flat, factor) for factor in (0.5, 2.0))
+    assert crossover(below, flat) == 512
+    assert crossover(above, flat) is None
+    assert crossover({512: 0.5, 1024: 2.0, 2048: 0.5}, flat) == pytest.approx(math.sqrt(1024 * 2048))
+    assert [told(each, sorted(flat)) for each in (512.0, None, 700.4)] == [
+        "from 512 or less",
+        "not up to 2048",
+        "from 700",
+    ]
+
+
+def test_costs_are_carried_on() -> None:
+    forecast = Forecast()
+    assert forecast.at(512) is None
+    forecast.learn(512, Cost(1.0, 10.0))
+    assert forecast.at(1024) == Cost(pytest.approx(4.0), pytest.approx(40.0)), "with the square, from one"
+    forecast.learn(1024, Cost(1.1, 30.0))
+    later = forecast.at(4096)
+    assert later == Cost(pytest.approx(4.4), pytest.approx(30 * 3**2)), "proportional at least, then as it grew"
+
+
+def test_all_attentions_are_compared_unless_some_are_asked_for() -> None:
+    names = [method.name for method in chosen_methods(())]
+    assert names[:2] == [SDPA, WRITTEN_OUT]
+    assert set(ATTENTIONS) - {"softmax"} < set(names)
+    assert "nystrom (num_landmarks 32)" in names
+    assert [method.name for method in chosen_methods(["softmax", "linear", "linear"])] == [SDPA, WRITTEN_OUT, "linear"]
+    with_object = parse_method('{"name": "longformer", "window": 8, "dilation": [1, 2]}')
+    assert with_object.config is not None
+    assert with_object.config.model_dump()["window"] == 8
+
+
+def test_all_methods_of_a_part_compute_the_same_shapes() -> None:
+    methods = [
+        *chosen_methods(["linear", "reformer,chunk_length=8", "linformer,projected_length=8"]),
+        Method(CONTROL, None),
+    ]
+    alone = AttentionPart(2, 2, 8, torch.device("cpu"))
+    works = alone.works(methods, 16, 2)
+    assert list(works) == [method.name for method in methods]
+    torch.testing.assert_close(works[SDPA].forward(), works[WRITTEN_OUT].forward())
+    for each in works.values():
+        out = each.forward()
+        assert isinstance(out, torch.Tensor)
+        assert out.shape == (2, 2, 16, 8)
+    encoder = EncoderPart(2, 1, 2, 16, CPU).works(methods, 16, 2)
+    assert CONTROL not in encoder
+    torch.testing.assert_close(encoder[SDPA].forward(), encoder[WRITTEN_OUT].forward())
+    before = encoder["linear"].forward()
+    encoder["linear"].both()
+    assert not torch.equal(torch.as_tensor(before), torch.as_tensor(encoder["linear"].forward())), "a step was taken"
+
+
+class Slow(Part):
+    """A part whose methods take, in clocks that do not run, what their names say."""
+
+    name = "attention"
+    batch = 1
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[str, int]] = []
+
+    def works(self, methods: list[Method], length: int, batch: int) -> dict[str, Works]:
+        def work(name: str) -> Works:
+            return Works(lambda: None, lambda: self.ran.append((name, length)))
+
+        return {method.name: work(method.name) for method in methods}
+
+
+def timings(monkeypatch: pytest.MonkeyPatch, milliseconds: float, memory: float) -> None:
+    """Every pass takes so long and so much a token."""
+
+    def side_by_side(works: dict[str, object], repeats: int, warmup: int = 2) -> dict[str, Timing]:
+        for work in works.values():
+            work()  # type: ignore[operator]
+        last = slow.ran[-1][1] if slow.ran else 1
+        return {name: Timing(*[milliseconds * last] * 3) for name in works}
+
+    def peak(work: Callable[[], object]) -> float:
+        work()
+        return memory * slow.ran[-1][1]
+
+    slow.ran.clear()
+    monkeypatch.setattr(measuring, "time_side_by_side", side_by_side)
+    monkeypatch.setattr(measuring, "peak_memory", peak)
+
+
+slow = Slow()
+METHODS = [Method("one", None), Method("two", None)]
+
+
+def test_what_the_budget_does_not_allow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    timings(monkeypatch, milliseconds=1.0, memory=0.1)
+    found = list(measure(slow, METHODS, (1000, 100_000), 3, seconds=60, free=1e9))
+    assert [len(each.cells) for each in found] == [2, 0]
+    assert {one.method for one in found[1].left_out} == {"one", "two"}
+    assert all(one.why.startswith("budget: some ") for one in found[1].left_out)
+
+
+def test_what_would_not_fit_is_never_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    timings(monkeypatch, milliseconds=0.001, memory=1.0)
+    found = list(measure(slow, METHODS, (1000, 2000), 3, seconds=60, free=3000))
+    assert [one.why for one in found[1].left_out] == ["memory: about 3.9 GiB, of 2.9 that were free"] * 2
+    assert 2000 not in {length for _, length in slow.ran}
+    timings(monkeypatch, milliseconds=0.001, memory=1.0)
+    with pytest.raises(UserError, match=r"nothing of the part 'attention' could be measured.*raise --budget"):
+        list(measure(slow, METHODS, (8192,), 3, seconds=60, free=3000))
+    assert {length for _, length in slow.ran} == {1024, 2048}, "tried on shorter input alone"
+
+
+def test_a_method_that_runs_out_of_memory_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    timings(monkeypatch, milliseconds=0.001, memory=0.001)
+
+    def fails() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    works = slow.works(METHODS, 512, 1)
+    monkeypatch.setattr(slow, "works", lambda methods, length, batch: works | {"two": Works(fails, fails)})
+    (found,) = measure(slow, METHODS, (512,), 3, seconds=60, free=3000)
+    assert [cell.method for cell in found.cells] == ["one"]
+    assert [(one.method, one.why) for one in found.left_out] == [
+        ("two", "memory: it was tried, and there was too little")
+    ]
+
+
+def cell(length: int, method: str, cost: float) -> Cell:
+    return Cell("attention", length, method, *[Timing(cost, cost, cost)] * 2, cost)
+
+
+FOUND = Found(
+    [
+        *(cell(length, SDPA, length**2 / 1e4) for length in (512, 2048, 4096)),
+        *(cell(length, "linear", length / 10) for length in (512, 2048, 4096)),
+        cell(512, WRITTEN_OUT, 52.4288),
+    ],
+    [LeftOut("attention", 2048, WRITTEN_OUT, "memory: about 9.0 GiB, of 1.0 that were free")],
+)
+
+
+def test_tables_say_the_ratios_the_growth_and_what_is_missing() -> None:
+    text = to_read(FOUND, ["# Title"])
+    (row, *_) = [line for line in text.splitlines() if line.startswith("| linear")]
+    cells = [part.strip() for part in row.strip("|").split("|")]
+    assert cells == ["linear", "51.2 (1.95, 0.98)", "205 (0.49, –)", "410 (0.24, –)", "1.00", "from 1,000"]
+    (row, *_) = [line for line in text.splitlines() if line.startswith("| softmax, written out")]
+    assert row.count("left out") == 2
+    assert left_out(FOUND)[1] == f"- attention, {WRITTEN_OUT}: 2048 (memory: about 9.0 GiB, of 1.0 that were free)"
+    lines = list(csv.DictReader(csv_text(FOUND).splitlines()))
+    assert [line["both_over_sdpa"] for line in lines if line["method"] == "linear"] == ["1.9531", "0.4883", "0.2441"]
+    assert [line["left_out"] for line in lines if line["tokens"] == "2048"][-1].startswith("memory")
+    (scaling,) = [each for each in as_data(FOUND)["scaling"] if each["method"] == "linear"]
+    assert scaling["both_crossover"] == pytest.approx(1000)
+    assert scaling["memory_exponent"] == pytest.approx(1)
+
+
+def test_the_command_measures_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ("--attention", "linear", "--attention", "nystrom,num_landmarks=8", "--repeats", 1, "--threads", 1)
+    sizes = ("--heads", 2, "--head_dim", 8, "--lengths", "16,32", "--encoder_lengths", "16", "--encoder_batch", 2)
+    assert run_here(monkeypatch, "code/run_benchmark.py", "efficiency", *chosen, *sizes, "--out", tmp_path) == 0
+    assert "nystrom (num_landmarks 8)" in capsys.readouterr().out
+    data = json.loads((tmp_path / "efficiency.json").read_text())
+    measured = {(each["part"], each["length"], each["method"]) for each in data["cells"]}
+    names = {SDPA, WRITTEN_OUT, "linear", "nystrom (num_landmarks 8)"}
+    assert measured == {
+        *(("attention", length, name) for length in (16, 32) for name in (*names, CONTROL)),
+        *(("encoder", 16, name) for name in names),
+    }
+    assert "commit" in data["machine"]
+    for part in ("attention", "encoder"):
+        assert (tmp_path / f"efficiency-{part}.png").read_bytes().startswith(b"\x89PNG")
+    assert "run_benchmark.py efficiency --attention linear" in (tmp_path / "efficiency.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--attention", "locl"], "did you mean"),
+        (["--parts", "attention,layer"], "--parts: expected some of attention,encoder, found 'layer'"),
+        (["--encoder_lengths", "1k"], "--encoder_lengths: expected numbers separated by commas"),
+        (["--lengths", "0"], "--lengths: expected numbers from 1"),
+        (["--encoder_width", 65], "--encoder_width: expected a multiple of --encoder_heads = 2, found 65"),
+        (
+            ["--lengths", "64", "--parts", "attention", "--budget", 0],
+            "nothing of the part 'attention' could be measured",
+        ),
+    ],
+)
+def test_mistakes(
+    flags: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = () if "locl" in flags else ("--attention", "linear")
+    assert run_here(monkeypatch, "code/run_benchmark.py", "efficiency", *small, *flags, "--out", tmp_path / "out") == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out" / "efficiency.json").exists()
