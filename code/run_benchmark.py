@@ -8,7 +8,7 @@ import typer
 
 from nystromformer import cli
 from nystromformer.benchmark import flags
-from nystromformer.flags import command_line
+from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, command_line
 
 FOLDER = Path("results/tmp")
 
@@ -47,6 +47,47 @@ def efficiency(
     sizes |= {"encoder_heads": encoder_heads, "encoder_width": encoder_width}
     settings = settings_of(attention, parts, lengths, encoder_lengths, **sizes, budget=budget)
     typer.echo(measure_efficiency(settings, out, command_line()))
+
+
+def approximation(
+    model: ModelFolder = Path("/model"),
+    dataset: DatasetFolder = None,
+    checkpoint: flags.CheckpointFlag = "last",
+    attention: flags.AttentionsFlag = (),
+    parts: flags.ApproximationPartsFlag = "errors,maps,loss",
+    rows: flags.RowsFlag = 8,
+    landmarks: flags.LandmarkCountsFlag = "8,16,32,64,128,256",
+    iterations: flags.IterationCountsFlag = "1,2,3,4,5,6,7,8,9,10,11,12",
+    score_rows: flags.ScoreRowsFlag = 256,
+    adapt: flags.AdaptFlag = 200,
+    repeats: flags.AttentionRepeatsFlag = 9,
+    threads: flags.ThreadsFlag = 2,
+    device: DeviceName = "auto",
+    overrides: Overrides = None,
+    out: flags.OutFlag = FOLDER,
+) -> None:
+    """How far attentions are from softmax on a checkpoint's queries and keys, and what that costs its loss."""
+    from nystromformer.tasks.experiment.folder import open_experiment
+
+    experiment = open_experiment(model, overrides or [])
+
+    from nystromformer.benchmark.approximation.command import Approximation, measure_approximation
+    from nystromformer.tasks.experiment.door import run_device
+    from nystromformer.training import Group
+
+    settings = Approximation(
+        tuple(attention),
+        tuple(parts.split(",")),
+        rows,
+        flags.numbers(landmarks, "--landmarks"),
+        flags.numbers(iterations, "--iterations"),
+        score_rows,
+        adapt,
+        repeats,
+        threads,
+    )
+    chosen = run_device(experiment, device, Group())
+    typer.echo(measure_approximation(experiment, dataset, chosen, checkpoint, settings, out, command_line()))
 
 
 def pretrain(
@@ -127,4 +168,4 @@ def gpu(
 
 
 if __name__ == "__main__":
-    cli.run_one_of(efficiency, pretrain, finetune, preprocess, gpu)
+    cli.run_one_of(efficiency, approximation, pretrain, finetune, preprocess, gpu)

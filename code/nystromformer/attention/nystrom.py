@@ -194,12 +194,16 @@ class NystromAttention(Attention):
             landmark_bias = short.bias_B11M.to(q.dtype)
         return F.scaled_dot_product_attention(q, landmarks.k_BHMD.to(q.dtype), values_BHMD, attn_mask=landmark_bias)
 
-    def factors(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Factors:
+    def factors(
+        self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None, exact_inverse: bool = False
+    ) -> Factors:
         """The factors of eq. 15, materialised, for people who want to look at them.
 
         Args:
             q, k: (B, H, N, D).
             mask: as in `forward`.
+            exact_inverse: take the pseudo-inverse itself (eq. 13) instead of the iterations of eq. 14, to see what
+                these change.
 
         Raises:
             ValueError: as `forward`.
@@ -214,7 +218,7 @@ class NystromAttention(Attention):
             if self.segments != "valid" and self._every_row_is_exact(q.shape[2]):
                 return self._exact_factors(q, k, mask)
             landmarks = self._landmarks(q, k, mask)
-            _, inverse_BHMM = self._inverse(landmarks)
+            _, inverse_BHMM = self._inverse(landmarks, exact_inverse)
             keys_BHMN = self._softmax(landmarks.q_BHMD, k, mask.bias(q.dtype)) * keep_B1N1.mT
             segments = landmarks.segments
             landmark_bias = None
@@ -239,18 +243,20 @@ class NystromAttention(Attention):
         inverse_BHMM = identity_MM.expand(*q.shape[:2], -1, -1)
         return Factors(queries_BHNM, inverse_BHMM, inverse_BHMM * keep_B1N1.mT)
 
-    def residual(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
+    def residual(
+        self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None, exact_inverse: bool = False
+    ) -> Tensor:
         """‖A Z A − A‖ / ‖A‖ of the landmarks' matrix, (B, H): how far eq. 14 is from the pseudo-inverse.
 
         Args:
-            q, k, mask: as in `factors`.
+            q, k, mask, exact_inverse: as in `factors`.
         """
         self._check(q, k, q, is_causal=False)
         mask = self._applied(mask, q) or _all_tokens(q)
         if self.zeroes_masked_query_key:
             q, k = (x * mask.multiplier(x.dtype) for x in (q, k))
         with torch.autocast(q.device.type, enabled=False):
-            return pinv_residual(*self._inverse(self._landmarks(q, k, mask)))
+            return pinv_residual(*self._inverse(self._landmarks(q, k, mask), exact_inverse))
 
     def _every_row_is_exact(self, length: int) -> bool:
         if self.segments != "valid":
@@ -290,11 +296,13 @@ class NystromAttention(Attention):
         # Tokens that are equal up to rounding would become one.
         return centres if short is None else torch.where(short.rows_B[:, None, None, None], means, centres)
 
-    def _inverse(self, landmarks: _Landmarks) -> tuple[Tensor, Tensor]:
-        """A = softmax(Q̃K̃ᵀ/√D) and its iterative inverse, both (B, H, M, M)."""
+    def _inverse(self, landmarks: _Landmarks, exact: bool = False) -> tuple[Tensor, Tensor]:
+        """A = softmax(Q̃K̃ᵀ/√D) and its iterative inverse, or the exact one, both (B, H, M, M)."""
         short = None if landmarks.segments is None else landmarks.segments.short
         bias = None if short is None else short.bias_B11M
         a_BHMM = self._softmax(landmarks.q_BHMD, landmarks.k_BHMD, bias)
+        if exact:
+            return a_BHMM, torch.linalg.pinv(a_BHMM.double()).to(a_BHMM.dtype)
         return a_BHMM, iterative_pinv(a_BHMM, self.pinv_iterations, self.pinv_start)
 
     def _softmax(self, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:

@@ -31,6 +31,18 @@ def refuse_given(context: typer.Context, names: Sequence[str], why: str) -> None
             raise UserError(f"{why}: expected no --{name}")
 
 
+def numbers(text: str, flag: str) -> tuple[int, ...]:
+    """Of a flag, such as 8,16: each once, in order.
+
+    Raises:
+        UserError: no numbers.
+    """
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise UserError(f"{flag}: expected numbers separated by commas, found {text[:60]!r}") from None
+
+
 OutFlag = Annotated[
     Path, _flag("--out", "Folder for the results: figures as JSON, tables, and pictures if there are any.")
 ]
@@ -63,6 +75,19 @@ BudgetFlag = Annotated[
 ]
 AttentionRepeatsFlag = Annotated[
     int, _flag("--repeats", "Measurements of each method at up to 2048 tokens; fewer above.", 1, _MOST_REPEATS)
+]
+
+# Of a checkpoint's attention
+CheckpointFlag = Annotated[str, _flag("--checkpoint", "Which weights: last, or an epoch's number.")]
+ApproximationPartsFlag = Annotated[str, _flag("--parts", "What to look at: errors, maps, loss, separated by commas.")]
+RowsFlag = Annotated[int, _flag("--rows", "Validation rows whose queries and keys are looked at.", 1, MOST)]
+LandmarkCountsFlag = Annotated[str, _flag("--landmarks", "Numbers of landmarks, separated by commas.")]
+IterationCountsFlag = Annotated[
+    str, _flag("--iterations", "Numbers of iterations of eq. 14, beside the exact pseudo-inverse.")
+]
+ScoreRowsFlag = Annotated[int, _flag("--score_rows", "Validation rows that losses are means over.", 1, MOST)]
+AdaptFlag = Annotated[
+    int, _flag("--adapt", "Steps of pretraining with each attention in softmax's place; 0: none.", 0, MOST)
 ]
 
 # Of training steps

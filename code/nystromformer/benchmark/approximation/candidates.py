@@ -1,0 +1,98 @@
+"""Which attentions can stand in softmax's place without training, and with which settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nystromformer.attention import create_attention
+from nystromformer.benchmark.efficiency.methods import parse_method
+from nystromformer.config import ATTENTIONS, AttentionConfig, attention_config
+from nystromformer.errors import UserError
+
+WIDTHS: Mapping[str, tuple[str, Sequence[int], dict[str, Any]]] = {
+    "bigbird": ("block_size", (16, 32, 64), {"num_global_blocks": 1}),
+    "local": ("block_size", (16, 32, 64, 128), {}),
+    "longformer": ("window", (16, 32, 64, 128, 256), {}),
+    "performer": ("num_features", (32, 64, 128, 256), {}),
+    "sinkhorn": ("block_size", (16, 32, 64, 128), {}),
+    "sparse": ("stride", (8, 16, 32), {}),
+}
+"""By attention: the setting that trades time for exactness, its values, and others beside it. One that is not here is
+tried with its defaults; Nyström's is `--landmarks`.
+"""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An attention with its settings."""
+
+    config: AttentionConfig
+    width: int | None
+    """Of its setting in WIDTHS, or the number of its landmarks."""
+
+    @property
+    def name(self) -> str:
+        """Of the method, without the width: what one line of a picture is called."""
+        rule = getattr(self.config, "landmarks", "segment_means")
+        return self.config.name if rule == "segment_means" else f"{self.config.name}, {rule}"
+
+    @property
+    def label(self) -> str:
+        return self.name if self.width is None else f"{self.name} {self.width}"
+
+
+def why_not(config: AttentionConfig) -> str | None:
+    """Why an attention cannot take softmax's place without training; None where it can."""
+    core = create_attention(config, num_heads=2, head_dim=8, max_length=64)
+    if core.needs.shared_query_key:
+        return "its queries and keys are tied"
+    if core.needs.no_query or core.needs.no_key or any(True for _ in core.parameters()):
+        return "it has learned parts of its own"
+    return None
+
+
+def candidates(asked: Sequence[str], landmarks: Sequence[int], length: int) -> tuple[list[Candidate], dict[str, str]]:
+    """All that can be tried at a length, and of the attentions that cannot, why.
+
+    Args:
+        asked: attentions, as `--attention` takes them; none: all.
+
+    Raises:
+        UserError: an unknown attention; one that is asked for and cannot be tried.
+    """
+    found: list[Candidate] = []
+    missing: dict[str, str] = {}
+    for text in asked or [name for name in ATTENTIONS if name != "softmax"]:
+        config = parse_method(text).config
+        assert config is not None
+        if (reason := why_not(config)) is not None:
+            if asked:
+                raise UserError(f"--attention {text}: it cannot stand in softmax's place without training: {reason}")
+            missing[config.name] = reason
+            continue
+        of_name = [Candidate(config, None)] if text != config.name else _with_widths(config, landmarks)
+        able = [one for one in of_name if _fits(one.config, length)]
+        found += able
+        if not able:
+            missing[config.name] = f"none of its settings fits {length} tokens"
+    if not found:
+        raise UserError(f"no attention can be tried at {length} tokens")
+    return found, missing
+
+
+def _with_widths(config: AttentionConfig, landmarks: Sequence[int]) -> list[Candidate]:
+    name = config.name
+    if name == "nystrom":
+        return [
+            Candidate(attention_config(name, num_landmarks=count, landmarks=rule), count)
+            for rule in ("segment_means", "strided", "kmeans")
+            for count in landmarks
+        ]
+    if name not in WIDTHS:
+        return [Candidate(config, None)]
+    key, widths, others = WIDTHS[name]
+    return [Candidate(attention_config(name, **{key: width}, **others), width) for width in widths]
+
+
+def _fits(config: AttentionConfig, length: int) -> bool:
+    return config.why_not_length(length) is None and not config.impossible_at(length)

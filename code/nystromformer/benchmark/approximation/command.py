@@ -1,0 +1,162 @@
+"""The command: settings, what is computed, files."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from nystromformer.benchmark.approximation.candidates import Candidate, candidates
+from nystromformer.benchmark.approximation.errors import forward_times, nystrom_errors, output_errors
+from nystromformer.benchmark.approximation.inputs import Inputs, captured, random_like
+from nystromformer.benchmark.approximation.losses import adapted, check_is_softmax, untrained
+from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
+from nystromformer.benchmark.approximation.report import Found, to_read
+from nystromformer.config.ranges import MOST_ITERATIONS
+from nystromformer.errors import UserError
+from nystromformer.files import write_json, write_text
+from nystromformer.machine import machine_facts
+from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.pretraining.validation import load_checkpoint
+from nystromformer.training.device import Device
+
+logger = logging.getLogger(__name__)
+
+PARTS = ("errors", "maps", "loss")
+_USUAL = 64
+"""The width that is trained with, or that nearest to it."""
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """What is computed.
+
+    Raises:
+        UserError: unknown parts, landmarks or iterations that cannot be.
+    """
+
+    attentions: tuple[str, ...] = ()
+    parts: tuple[str, ...] = PARTS
+    rows: int = 8
+    landmarks: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
+    iterations: tuple[int, ...] = tuple(range(1, 13))
+    score_rows: int = 256
+    adapt: int = 200
+    repeats: int = 9
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part not in PARTS:
+                raise UserError(f"--parts: expected some of {','.join(PARTS)}, found {part!r}")
+        if wrong := [count for count in self.landmarks if count < 1]:
+            raise UserError(f"--landmarks: expected numbers from 1 on, found {wrong}")
+        if wrong := [count for count in self.iterations if not 1 <= count <= MOST_ITERATIONS]:
+            raise UserError(f"--iterations: expected numbers from 1 to {MOST_ITERATIONS}, found {wrong}")
+
+
+def measure_approximation(
+    experiment: Experiment,
+    dataset: Path | None,
+    device: Device,
+    wanted: str,
+    settings: Approximation,
+    folder: Path,
+    command: str,
+) -> str:
+    """Compute all, write `approximation.json`, `.md` and pictures, and return what to print.
+
+    Args:
+        dataset: the rows; None: config.json's `data_folder`.
+        wanted: "last", or an epoch's number.
+        command: what repeats it.
+
+    Raises:
+        UserError: no such checkpoint, attention or rows; landmarks that the rows are too short for.
+    """
+    if wanted == "all":
+        raise UserError("--checkpoint: expected last or an epoch's number, found 'all'")
+    torch.set_num_threads(settings.threads)
+    opened = open_scoring(experiment, dataset, device, wanted)
+    length = opened.dataset.length
+    if wrong := [count for count in settings.landmarks if count >= length]:
+        raise UserError(f"--landmarks: expected fewer than the {length} tokens of a row, found {wrong}")
+    if "loss" in settings.parts:
+        check_is_softmax(opened.config.model, experiment.config_file)
+    chosen, missing = candidates(settings.attentions, settings.landmarks, length)
+    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of computing
+    facts = machine_facts()
+    header = ", ".join(f"{key} {value}" for key, value in facts.items())
+    found = Found(missing=missing)
+    said = asdict(settings) | {
+        "model": str(experiment.folder),
+        "checkpoint": opened.checkpoints[0].name,
+        "dataset": opened.dataset.fingerprint,
+        "length": length,
+        "command": command,
+    }
+
+    def write() -> None:
+        write_json(folder / "approximation.json", {"machine": facts, "settings": said} | found.as_data())
+        write_text(folder / "approximation.md", to_read(found, _header(opened, settings, header, command)))
+
+    if {"errors", "maps"} & set(settings.parts):
+        model, _ = load_checkpoint(experiment, opened.checkpoints[0], device)
+        layers = captured(opened, model, settings.rows)
+        layers.append(random_like(layers[0]))
+        if "maps" in settings.parts:
+            _maps(layers, settings.landmarks, folder, header)
+        if "errors" in settings.parts:
+            _errors(found, chosen, layers, settings)
+            write()
+            draw_methods(found, folder / "methods.png", header)
+            if found.nystrom:
+                draw_nystrom(found.nystrom, folder / "nystrom.png", header)
+    if "loss" in settings.parts:
+        for loss in untrained(opened, chosen, settings.score_rows):
+            found.losses.append(loss)
+        write()
+        if settings.adapt:
+            usual = _usual(chosen)
+            for loss in adapted(opened, usual, settings.score_rows, settings.adapt, folder / "adapted"):
+                found.losses.append(loss)
+                write()
+    text = to_read(found, []).strip()
+    return f"{text}\n\nresults: {folder}" if text else f"results: {folder}"
+
+
+def _errors(found: Found, chosen: Sequence[Candidate], layers: Sequence[Inputs], settings: Approximation) -> None:
+    found.times = forward_times(chosen, layers[0], settings.repeats)
+    logger.info("%d settings timed", len(found.times))
+    for output in output_errors(chosen, layers):
+        found.outputs.append(output)
+    if any(one.config.name == "nystrom" for one in chosen):
+        for inputs in layers:
+            found.nystrom += nystrom_errors([inputs], settings.landmarks, settings.iterations)
+            logger.info("%s: landmarks and iterations compared", inputs.name)
+
+
+def _maps(layers: Sequence[Inputs], landmarks: Sequence[int], folder: Path, header: str) -> None:
+    count = max((each for each in landmarks if each <= _USUAL), default=min(landmarks))
+    draw_maps(layers, count, folder / "maps.png", header)
+    draw_factors(layers[0], count, folder / "factors.png", header)
+
+
+def _usual(chosen: Sequence[Candidate]) -> list[Candidate]:
+    """Of each method the setting that is trained: the one of the usual width, or the nearest."""
+    by_name: dict[str, list[Candidate]] = {}
+    for one in chosen:
+        by_name.setdefault(one.name, []).append(one)
+    return [min(ones, key=lambda one: abs((one.width or _USUAL) - _USUAL)) for ones in by_name.values()]
+
+
+def _header(opened: OpenedScoring, settings: Approximation, on: str, command: str) -> list[str]:
+    return [
+        "# How far from softmax",
+        f"Queries, keys and values of `{opened.experiment.folder.name}`, {opened.checkpoints[0].stem}, over "
+        f"{settings.rows} validation rows of {opened.dataset.length} tokens, and random (standard normal) ones of that "
+        f"shape; losses on {settings.score_rows} validation rows. {on}.",
+        f"`{command}`",
+    ]

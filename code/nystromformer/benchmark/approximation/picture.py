@@ -1,0 +1,157 @@
+"""Pictures: errors over time, landmarks and iterations; true and approximated maps; the three factors."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nystromformer.attention import NystromAttention, create_attention
+from nystromformer.benchmark.approximation.errors import EXACT, RULES, NystromError, exact_weights
+from nystromformer.benchmark.approximation.inputs import RANDOM, Inputs
+from nystromformer.benchmark.approximation.report import PAPERS_ITERATIONS, Found, label, mean_errors
+from nystromformer.files import write_figure
+
+_MOST_LAYERS = 4
+"""That are shown beside each other."""
+_MOST_TOKENS = 160
+"""Of a map, so that each weight is seen."""
+_COLOURS = 1e3
+"""The largest weight that has a colour of its own over the smallest."""
+
+
+def draw_methods(found: Found, path: Path, header: str) -> None:
+    """Errors over the time of a forward pass, on the checkpoint's input and on random input."""
+    figure, axes = _figure(2, (13, 5))
+    for axis, is_random in zip(axes, (False, True), strict=True):
+        means = mean_errors(found.outputs, is_random)
+        for method in dict.fromkeys(method for method, _ in means):
+            widths = sorted((width for name, width in means if name == method), key=lambda width: width or 0)
+            points = [(found.times[label(method, width)].median, means[method, width]) for width in widths]
+            style: dict[str, Any] = {"linewidth": 2.4} if method == "nystrom" else {"linewidth": 1.2}
+            axis.plot(*zip(*points, strict=True), "o-", markersize=4, label=method, **style)
+        axis.axvline(found.times["softmax"].median, color="black", linestyle="--", linewidth=1, label="softmax's time")
+        axis.set(xscale="log", yscale="log", xlabel="forward, ms")
+        axis.set_title("random input" if is_random else "the checkpoint's input, mean over layers")
+    axes[0].set_ylabel("‖out − softmax's‖ / ‖softmax's‖")
+    axes[1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
+    figure.suptitle(header, fontsize=8)
+    write_figure(path, figure, dpi=110)
+
+
+def draw_nystrom(errors: Sequence[NystromError], path: Path, header: str) -> None:
+    """The output's error over the number of landmarks, and over the iterations."""
+    figure, (left, right) = _figure(2, (13, 5))
+    real = [each for each in errors if each.layer != RANDOM]
+    for rule in RULES:
+        for iterations, line in ((PAPERS_ITERATIONS, "o-"), (EXACT, "x:")):
+            counts = sorted({e.landmarks for e in real if (e.rule, e.iterations) == (rule, iterations)})
+            heights = [_mean(real, count, rule, iterations) for count in counts]
+            name = f"{rule}, {iterations} iterations" if iterations != EXACT else f"{rule}, exact pseudo-inverse"
+            left.plot(counts, heights, line, label=name, color=f"C{RULES.index(rule)}")
+    left.set(xscale="log", yscale="log", xlabel="landmarks", ylabel="‖out − softmax's‖ / ‖softmax's‖")
+    counts = sorted({each.landmarks for each in real})
+    left.set_xticks(counts, [str(count) for count in counts])
+    left.minorticks_off()
+    left.legend(fontsize=8, frameon=False)
+    numbers = sorted({each.iterations for each in real if not isinstance(each.iterations, str)})
+    for number, count in enumerate(counts):
+        heights = [_mean(real, count, RULES[0], iterations) for iterations in numbers]
+        right.plot(numbers, heights, "o-", color=f"C{number}", label=f"{count} landmarks")
+        right.axhline(_mean(real, count, RULES[0], EXACT), color=f"C{number}", linestyle=":", linewidth=1)
+    right.set(yscale="log", xlabel="iterations of eq. 14 (dotted: the exact pseudo-inverse)")
+    right.legend(fontsize=8, frameon=False)
+    figure.suptitle(header, fontsize=8)
+    write_figure(path, figure, dpi=110)
+
+
+def _mean(errors: Sequence[NystromError], landmarks: int, rule: str, iterations: int | str) -> float:
+    wanted = landmarks, rule, iterations
+    return fmean(each.output_error for each in errors if (each.landmarks, each.rule, each.iterations) == wanted)
+
+
+def draw_maps(layers: Sequence[Inputs], landmarks: int, path: Path, header: str) -> None:
+    """True and approximated attention of the first head of some layers, over one row (the paper's Figure 3)."""
+    chosen = [inputs for inputs in layers if inputs.name != RANDOM][:_MOST_LAYERS]
+    figure, axes = _figure((2, len(chosen)), (3.3 * len(chosen), 7))
+    for column, inputs in enumerate(chosen):
+        row = inputs.rows()[0]
+        true, approximated = (each[0, 0] for each in (exact_weights(row), _approximated(row, landmarks)))
+        most = _most(true)
+        for axis, weights in zip(axes[:, column], (true, approximated), strict=True):
+            _show(axis, weights[:_MOST_TOKENS, :_MOST_TOKENS], most)
+        axes[0, column].set_title(f"{inputs.name}, head 0")
+    axes[0, 0].set_ylabel("softmax, eq. 2")
+    axes[1, 0].set_ylabel(f"Nyström, {landmarks} landmarks")
+    length = chosen[0].q.shape[2]
+    figure.suptitle(
+        f"Weights between the first {min(length, _MOST_TOKENS)} of {length} tokens; colours are logarithmic, black is "
+        f"a thousandth of the largest, and less\n{header}",
+        fontsize=8,
+    )
+    write_figure(path, figure, dpi=110)
+
+
+def draw_factors(inputs: Inputs, landmarks: int, path: Path, header: str) -> None:
+    """A map and the three matrices whose product approximates it (the paper's Figure 2)."""
+    row = inputs.rows()[0]
+    queries, inverse, keys = _core(row, landmarks).factors(row.q, row.k, row.mask)
+    length = row.q.shape[2]
+    figure, axes = _figure(4, (15, 6.4), widths=(length, landmarks, landmarks, length))
+    titles = (
+        "S = softmax(QKᵀ/√D)",
+        "≈  softmax(QK̃ᵀ/√D)",
+        "·  Z*",
+        "·  softmax(Q̃Kᵀ/√D)",
+    )
+    for axis, title, matrix in zip(axes, titles, (exact_weights(row), queries, inverse, keys), strict=True):
+        if "Z*" in title:
+            most = float(matrix[0, 0].abs().max())
+            axis.imshow(matrix[0, 0].cpu().numpy(), cmap="coolwarm", vmin=-most, vmax=most)
+            axis.set(xticks=[], yticks=[])
+        else:
+            _show(axis, matrix[0, 0], _most(matrix[0, 0]))
+        axis.set_anchor("N")
+        axis.set_title(f"{title}\n{matrix.shape[2]} x {matrix.shape[3]}", fontsize=8, loc="left")
+    figure.suptitle(f"{inputs.name}, head 0; {header}", fontsize=8)
+    write_figure(path, figure, dpi=110)
+
+
+def _core(inputs: Inputs, landmarks: int) -> NystromAttention:
+    _, H, _, D = inputs.q.shape
+    core = create_attention("nystrom", num_heads=H, head_dim=D, num_landmarks=landmarks)
+    assert isinstance(core, NystromAttention)
+    return core
+
+
+@torch.no_grad()
+def _approximated(inputs: Inputs, landmarks: int) -> Tensor:
+    factors = _core(inputs, landmarks).factors(inputs.q, inputs.k, inputs.mask)
+    return factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN
+
+
+def _most(weights: Tensor) -> float:
+    """The weight with the brightest colour: of the largest thousandth the smallest."""
+    return float(weights.flatten().quantile(0.999))
+
+
+def _show(axis: Any, weights: Tensor, most: float) -> None:
+    from matplotlib.colors import LogNorm
+
+    norm = LogNorm(most / _COLOURS, most, clip=True)
+    axis.imshow(weights.clamp(min=most / _COLOURS).cpu().numpy(), norm=norm, cmap="magma", interpolation="nearest")
+    axis.set(xticks=[], yticks=[])
+
+
+def _figure(grid: int | tuple[int, int], size: tuple[float, float], widths: Sequence[float] | None = None) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    rows, columns = grid if isinstance(grid, tuple) else (1, grid)
+    ratios = None if widths is None else {"width_ratios": widths}
+    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw=ratios)
+    return figure, axes if isinstance(grid, tuple) else axes[0]

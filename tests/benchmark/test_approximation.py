@@ -1,0 +1,168 @@
+"""How far attentions are from softmax: the figures, what is left out, the command and its mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from small import run_here, small_data
+
+from nystromformer.attention import AttentionMask, NystromAttention, create_attention, reference
+from nystromformer.benchmark.approximation.candidates import candidates, why_not
+from nystromformer.benchmark.approximation.errors import EXACT, exact_weights, nystrom_errors, output_errors
+from nystromformer.benchmark.approximation.inputs import Inputs
+from nystromformer.config import ATTENTIONS, attention_config
+from nystromformer.errors import UserError
+
+
+def inputs(length: int = 24, masked: int = 3) -> Inputs:
+    q, k, v = (torch.randn(2, 2, length, 8, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    keep = torch.arange(length).expand(2, -1) < length - masked
+    return Inputs("layer 0", q, k, v, AttentionMask(keep) if masked else None)
+
+
+def test_exact_weights_are_softmaxs() -> None:
+    seen = inputs()
+    assert seen.mask is not None
+    wanted = reference.softmax_attention(seen.q, seen.k, seen.v, seen.mask.keep_BN)
+    keep = seen.mask.multiplier(seen.v.dtype)
+    torch.testing.assert_close((exact_weights(seen) @ (seen.v * keep)).double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_an_attention_that_is_exact_has_no_error() -> None:
+    found, missing = candidates(["nystrom,num_landmarks=8", "local,block_size=24"], (), 25)
+    assert not missing
+    errors = {each.method: each.output_error for each in output_errors(found, [inputs()])}
+    assert errors["local"] < 1e-6, "one block of all tokens and its neighbour"
+    assert errors["nystrom"] > 0.05
+
+
+@pytest.mark.parametrize("rule", ["segment_means", "strided", "kmeans"])
+def test_nystroms_errors_are_those_of_the_oracle(rule: str) -> None:
+    rules = {"segment_means": reference.segment_means, "strided": reference.strided_tokens}
+    seen = inputs(masked=0)
+    exact = reference.softmax_attention(seen.q, seen.k, seen.v)
+    for error in nystrom_errors([seen], (6,), (2, 6)):
+        if error.rule != rule or rule not in rules:
+            continue
+        iterations = None if isinstance(error.iterations, str) else error.iterations
+        settings = {"num_landmarks": 6, "iterations": iterations, "landmarks": rules[rule]}
+        out = reference.nystrom_attention(seen.q, seen.k, seen.v, **settings)
+        assert error.output_error == pytest.approx(float((out - exact).norm() / exact.norm()), rel=1e-6)
+        assert 0 <= error.negative < 0.5
+        assert error.matrix_error > 0
+        assert (error.residual < 1e-9) == (error.iterations == EXACT)
+
+
+def test_the_exact_inverse_inverts() -> None:
+    seen = inputs(masked=0).double()
+    core = create_attention("nystrom", num_heads=2, head_dim=8, num_landmarks=6)
+    assert isinstance(core, NystromAttention)
+    queries, inverse, keys = core.factors(seen.q, seen.k, exact_inverse=True)
+    wanted = reference.nystrom_attention(seen.q, seen.k, seen.v, num_landmarks=6, iterations=None)
+    torch.testing.assert_close(queries @ inverse @ keys @ seen.v, wanted)
+    assert float(core.residual(seen.q, seen.k, exact_inverse=True).max()) < 1e-10
+    assert float(core.residual(seen.q, seen.k).max()) > 1e-6
+
+
+def test_what_has_learned_parts_cannot_stand_in() -> None:
+    found, missing = candidates((), (8, 16), 512)
+    names = {one.config.name for one in found}
+    assert names | set(missing) | {"softmax"} == set(ATTENTIONS)
+    assert {"linformer", "conv_linformer", "synthesizer", "reformer"} <= set(missing)
+    assert len({one.label for one in found}) == len(found)
+    assert "tied" in missing["reformer"]
+    assert "learned" in str(why_not(attention_config("longformer", global_projections=True)))
+    with pytest.raises(UserError, match="--attention reformer: it cannot stand in softmax's place"):
+        candidates(["reformer"], (8,), 512)
+    with pytest.raises(UserError, match="no attention can be tried at 8 tokens"):
+        candidates(["local"], (8,), 8)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """An experiment folder of a softmax model that was trained for two steps."""
+    from nystromformer.tasks.experiment.folder import open_experiment
+    from nystromformer.tasks.pretraining.pretrain import pretrain
+    from nystromformer.training import choose_device
+
+    folder = tmp_path_factory.mktemp("approximation") / "softmax"
+    folder.mkdir()
+    changes = {"model__attn_type": "softmax", "model__num_landmarks": None}
+    (folder / "config.json").write_text(json.dumps(small_data(**changes)))
+    pretrain(open_experiment(folder), dataset_folder, choose_device("cpu", mixed_precision=False))
+    return folder
+
+
+FEW = ("--rows", 2, "--landmarks", "4,8", "--iterations", "1,6", "--score_rows", 4, "--repeats", 1, "--threads", 1)
+SOME = ("--attention", "nystrom", "--attention", "linear")
+
+
+def test_the_command_computes_and_writes(
+    trained: Path,
+    dataset_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path)
+    words = ("code/run_benchmark.py", "approximation", *place, *FEW, *SOME, "--adapt", 2)
+    assert run_here(monkeypatch, *words) == 0
+    shown = capsys.readouterr().out
+    assert "| strided | exact |" in shown
+    for picture in ("maps", "factors", "methods", "nystrom"):
+        assert (tmp_path / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
+    data = json.loads((tmp_path / "approximation.json").read_text())
+    layers = {each["layer"] for each in data["output_errors"]}
+    assert {"layer 0", "random"} <= layers
+    assert len(data["nystrom_errors"]) == len(layers) * 3 * 2 * 3, "three rules, two numbers, 1, 6 and exact"
+    losses = {(each["method"], each["width"], each["steps"]): each for each in data["losses"]}
+    assert {("softmax", None, 0), ("softmax", None, 2), ("linear", None, 0), ("linear", None, 2)} <= set(losses)
+    assert losses["softmax", None, 0]["mlm_loss"] != losses["softmax", None, 2]["mlm_loss"], "it was trained"
+    # Run again, the trained ones are there.
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("adapted/**/*.model")}
+    assert len(before) == 5
+    assert run_here(monkeypatch, *words) == 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("adapted/**/*.model")} == before
+
+
+def test_softmax_in_its_own_place_changes_nothing(
+    trained: Path, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ("--model", trained, "--dataset", dataset_folder)
+    assert run_here(monkeypatch, "code/run_validation.py", *place, "--rows", 4) == 0
+    scored = json.loads((trained / "model" / "validation.json").read_text())["scores"][-1]
+    flags = (*FEW, "--attention", "linear", "--parts", "loss", "--adapt", 0, "--out", tmp_path)
+    assert run_here(monkeypatch, "code/run_benchmark.py", "approximation", *place, *flags) == 0
+    softmax, linear = json.loads((tmp_path / "approximation.json").read_text())["losses"]
+    assert softmax["mlm_loss"] == pytest.approx(scored.get("mlm_loss", scored["loss"]), rel=1e-6)
+    assert linear["mlm_loss"] != softmax["mlm_loss"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--attention", "reformer"], "it cannot stand in softmax's place without training"),
+        (["--parts", "error"], "--parts: expected some of errors,maps,loss, found 'error'"),
+        (["--landmarks", "8,x"], "--landmarks: expected numbers separated by commas"),
+        (["--landmarks", "8,100000"], "--landmarks: expected fewer than the"),
+        (["--iterations", "0"], "--iterations: expected numbers from 1 to 1000, found [0]"),
+        (["--set", "model.attn_type=linear", "--parts", "loss"], "expected a model with softmax in all layers"),
+        (["--checkpoint", "7"], "expected --checkpoint last"),
+        (["--checkpoint", "all"], "--checkpoint: expected last or an epoch's number"),
+    ],
+)
+def test_mistakes(
+    flags: list[str],
+    words: str,
+    trained: Path,
+    dataset_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path / "out")
+    small = () if "--landmarks" in flags else ("--landmarks", "4")
+    assert run_here(monkeypatch, "code/run_benchmark.py", "approximation", *place, *small, *flags) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
