@@ -90,6 +90,27 @@ def approximation(
     typer.echo(measure_approximation(experiment, dataset, chosen, checkpoint, settings, out, command_line()))
 
 
+def span(
+    model: flags.ModelsFlag = (),
+    run: flags.RunsFlag = (),
+    dataset: DatasetFolder = None,
+    glue: flags.TaskGlueFlag = None,
+    imdb: flags.TaskImdbFlag = None,
+    wikihop: flags.TaskWikihopFlag = None,
+    checkpoint: flags.CheckpointFlag = "last",
+    rows: flags.SpanRowsFlag = 1000,
+    device: DeviceName = "auto",
+    out: flags.OutFlag = FOLDER,
+) -> None:
+    """How far trained models attend: the mean distance to attended tokens, pretrained and fine-tuned."""
+    from nystromformer.benchmark.span.command import measure_spans
+    from nystromformer.training import choose_device
+
+    data = {"glue": glue, "imdb": imdb, "wikihop": wikihop}
+    chosen = choose_device(device, mixed_precision=False)
+    typer.echo(measure_spans(model, run, dataset, checkpoint, data, rows, chosen, out, command_line()))
+
+
 def pretrain(
     sizes: flags.SizesFlag = "512x8,4096x1",
     repeats: flags.StepRepeatsFlag = 7,
@@ -168,4 +189,4 @@ def gpu(
 
 
 if __name__ == "__main__":
-    cli.run_one_of(efficiency, approximation, pretrain, finetune, preprocess, gpu)
+    cli.run_one_of(efficiency, approximation, span, pretrain, finetune, preprocess, gpu)

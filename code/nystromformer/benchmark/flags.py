@@ -90,6 +90,20 @@ AdaptFlag = Annotated[
     int, _flag("--adapt", "Steps of pretraining with each attention in softmax's place; 0: none.", 0, MOST)
 ]
 
+# Of trained models
+ModelsFlag = Annotated[
+    list[Path],
+    _flag("--model", "Folder of a pretrained experiment, looked at on --dataset; may be given several times."),
+]
+RunsFlag = Annotated[
+    list[Path],
+    _flag("--run", "Folder of a finished fine-tuning run, with result.json and weights; may be given several times."),
+]
+TaskGlueFlag = Annotated[Path | None, _flag("--glue", "GLUE's folder, for runs on its tasks.")]
+TaskImdbFlag = Annotated[Path | None, _flag("--imdb", "Folder or archive of IMDB reviews, for runs on them.")]
+TaskWikihopFlag = Annotated[Path | None, _flag("--wikihop", "WikiHop's folder, for runs on it.")]
+SpanRowsFlag = Annotated[int, _flag("--rows", "Rows of validation data, drawn once and for all.", 1, MOST)]
+
 # Of training steps
 SizesFlag = Annotated[str, _flag("--sizes", "Batches to measure, as TOKENSxROWS, separated by commas.")]
 StepRepeatsFlag = Annotated[int, _flag("--repeats", "Measured steps of each model.", 1, _MOST_REPEATS)]

@@ -1,0 +1,168 @@
+"""The command: what is asked for, what was found, files."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from nystromformer.benchmark.span.reach import RowSpan, watched
+from nystromformer.benchmark.span.sources import Source, all_sources, compute
+from nystromformer.errors import UserError
+from nystromformer.files import write_figure, write_json, write_text
+from nystromformer.machine import machine_facts
+from nystromformer.tables import markdown
+from nystromformer.training import Device
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Of one model: means over the rows, each row the mean over heads and queries."""
+
+    name: str
+    attention: str
+    trained: str
+    rows: int
+    tokens: float
+    """Of a row, on average."""
+    span: float
+    span_error: float
+    """Standard error over the rows."""
+    softmax: float
+    negative: float
+    even: float
+    """Where each token attends to all alike."""
+    layers: list[dict[str, float]]
+    """Of each layer span, softmax and negative."""
+
+
+def summarised(source: Source, found: Sequence[RowSpan]) -> Spans:
+    """What a source's rows amount to."""
+    layers = sorted({each.layer for each in found})
+    rows = [each for each in found if each.layer == layers[0]]
+    by_layer = [[each for each in found if each.layer == layer] for layer in layers]
+    # A row's layers follow each other in batches, alike in each layer: so the same row is at the same place.
+    of_rows = [fmean(layer.span for layer in row) for row in zip(*by_layer, strict=True)]
+    return Spans(
+        source.name,
+        source.attention,
+        source.trained,
+        len(rows),
+        fmean(row.tokens for row in rows),
+        fmean(of_rows),
+        stdev(of_rows) / len(of_rows) ** 0.5 if len(of_rows) > 1 else float("nan"),
+        fmean(each.softmax for each in found),
+        fmean(each.negative for each in found),
+        fmean(row.even for row in rows),
+        [{key: fmean(getattr(each, key) for each in layer) for key in _OF_LAYERS} for layer in by_layer],
+    )
+
+
+_OF_LAYERS = ("span", "softmax", "negative")
+
+
+def measure_spans(
+    models: Sequence[Path],
+    runs: Sequence[Path],
+    dataset: Path | None,
+    checkpoint: str,
+    data: Mapping[str, Path | None],
+    rows: int,
+    device: Device,
+    folder: Path,
+    command: str,
+) -> str:
+    """Measure, write `span.json`, `span.md` and `span.png`, and return what to print.
+
+    Args:
+        models: experiment folders, whose checkpoints are looked at on rows of `dataset`.
+        runs: folders of finished fine-tuning runs.
+        checkpoint: of the models: "last", or an epoch's number.
+        data: of each kind of task where its files are.
+        rows: of validation data.
+        command: what repeats it.
+
+    Raises:
+        UserError: nothing was asked for; no such checkpoint, run or data; an attention that has no weights.
+    """
+    if not models and not runs:
+        raise UserError("expected at least one --model or --run, trained models to look at")
+    if checkpoint == "all":
+        raise UserError("--checkpoint: expected last or an epoch's number, found 'all'")
+    facts = machine_facts()
+    found: list[Spans] = []
+    for source in all_sources(list(models), list(runs), dataset, checkpoint, data, device):
+        with watched(source.encoder) as seen:
+            try:
+                compute(source, rows, device)
+            except ValueError as error:
+                raise UserError(f"{source.name}: {error}") from None
+        found.append(summarised(source, seen))
+        logger.info("%s: %d rows", source.name, found[-1].rows)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(found, folder, facts, command)
+    return f"{table(found)}\n\nresults: {folder} (span.json, span.md, span.png)"
+
+
+def table(found: Iterable[Spans]) -> str:
+    """Markdown, a row for each model."""
+    header = ["model", "trained on", "attention", "rows", "tokens of a row", "span", "softmax's, same Q and K"]
+    header += ["of all alike", "negative weight, %"]
+    return markdown(
+        header,
+        (
+            [
+                each.name,
+                each.trained,
+                each.attention,
+                str(each.rows),
+                f"{each.tokens:.0f}",
+                f"{each.span:.1f} ± {each.span_error:.1f}",
+                f"{each.softmax:.1f}",
+                f"{each.even:.1f}",
+                f"{100 * each.negative:.1f}",
+            ]
+            for each in found
+        ),
+    )
+
+
+def _write(found: Sequence[Spans], folder: Path, facts: Mapping[str, Any], command: str) -> None:
+    write_json(folder / "span.json", {"machine": facts, "command": command, "spans": [asdict(each) for each in found]})
+    on = ", ".join(f"{key} {value}" for key, value in facts.items())
+    text = (
+        "# How far attention reaches\n\nThe mean distance, in tokens, between a token and those that it attends to, "
+        "weighted by the absolute values of the weights, each query's divided by their sum; means over queries, heads, "
+        "layers and rows of validation data, ± the standard error over rows. Of all alike: the span where each token "
+        f"attends to all of its row alike. The convolution is left out. {on}.\n\n{table(found)}\n\n`{command}`\n"
+    )
+    write_text(folder / "span.md", text)
+    _draw(found, folder / "span.png", on)
+
+
+def _draw(found: Sequence[Spans], path: Path, header: str) -> None:
+    """Of each model the span of its layers, as a share of that of attention to all alike."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    for number, each in enumerate(found):
+        places = range(1, len(each.layers) + 1)
+        for key, style in (("span", "o-"), ("softmax", "x:")):
+            heights = [layer[key] / each.even for layer in each.layers]
+            label = f"{each.name}, {each.trained}" if key == "span" else None
+            axis.plot(places, heights, style, color=f"C{number}", label=label)
+    highest = max(
+        1.0, *(layer[key] / each.even for each in found for layer in each.layers for key in ("span", "softmax"))
+    )
+    axis.axhline(1, color="gray", linewidth=1)
+    axis.set_xticks(range(1, 1 + max(len(each.layers) for each in found)))
+    axis.set(xlabel="layer", ylabel="span over that of attention to all alike", ylim=(0, 1.1 * highest))
+    axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    figure.suptitle(f"dotted: exact softmax with the same queries and keys\n{header}", fontsize=8)
+    write_figure(path, figure, dpi=110)

@@ -1,0 +1,155 @@
+"""Trained models with the rows of their validation data: pretrained ones, and runs of fine-tuning."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from nystromformer.config import ModelConfig
+from nystromformer.data.dataset import TOKENIZER_FOLDER
+from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.model import Encoder
+from nystromformer.tasks.experiment.door import open_scoring
+from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.finetuning.definition import Definition, Loading
+from nystromformer.tasks.finetuning.plan import fit_to_budget
+from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.tasks.glue.catalog import TASKS
+from nystromformer.tasks.glue.task import Glue
+from nystromformer.tasks.imdb.task import Imdb
+from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
+from nystromformer.tasks.pretraining.validation import load_checkpoint
+from nystromformer.tasks.wikihop.task import WikiHop
+from nystromformer.training import Device
+from nystromformer.training.archive import read_checkpoint
+
+_TOKENS_AT_A_TIME = 4096
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model, and what computes it on so many rows of its validation data."""
+
+    name: str
+    attention: str
+    """Of its layers."""
+    trained: str
+    """On what."""
+    encoder: Encoder
+    run: Callable[[int], None]
+
+
+def pretrained(folder: Path, dataset: Path | None, checkpoint: str, device: Device) -> Source:
+    """An experiment's checkpoint, on masked validation rows.
+
+    Raises:
+        UserError: no such checkpoint or rows.
+    """
+    experiment = read_experiment(folder)
+    opened = open_scoring(experiment, dataset, device, checkpoint)
+    model, _ = load_checkpoint(experiment, opened.checkpoints[0], device)
+
+    def run(rows: int) -> None:
+        preparation = RowPreparation(opened.dataset, opened.config)
+        for batch in ValidationBatches(opened.dataset.validation, preparation, rows):
+            moved = {name: tensor.to(device.device) for name, tensor in batch.items()}
+            model.encoder(moved["tokens_BN"], moved.get("mask_BN"), moved.get("types_BN"))
+
+    return Source(folder.name, _attentions(experiment.config.model), "pretraining", model.encoder, run)
+
+
+def finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> Source:
+    """A finished run's tested weights, on its task's validation data.
+
+    Args:
+        folder: with result.json.
+        data: of each kind of task, by its flag's name, where its files are.
+
+    Raises:
+        UserError: no finished run there, its weights were discarded, or its data is not named.
+    """
+    result = read_result(folder)
+    if result is None:
+        raise UserError(f"--run {folder}: expected the folder of a finished fine-tuning run, with result.json")
+    path = folder / f"cp-{result.tested_epoch:04d}.model"
+    if not path.exists():
+        raise UserError(
+            f"--run {folder}: its weights {path.name} are not there: fine-tune it again without --discard_weights"
+        )
+    task = _task(result, data)
+    content = read_checkpoint(path)
+    config = ModelConfig.model_validate(content["config"]["model"])
+    model = task.target.build(config)
+    model.load_state_dict(content["model"])
+    model.to(device.device).eval()
+    encoder = model.encoder
+    assert isinstance(encoder, Encoder)
+
+    def run(rows: int) -> None:
+        tokenizer = task.tokenizer(load_tokenizer(_tokenizer_folder(folder)))
+        cache = folder.parent / "cache"
+        loading = Loading(tokenizer, result.length, config.num_sen_type > 1, None, cache, _most_global(config))
+        task.prepare(loading)
+        examples = task.load(loading).validation[""]
+        # Drawn, because neighbours come from one document or of one class.
+        chosen = np.sort(np.random.default_rng(0).permutation(len(examples))[:rows])
+        for part in fit_to_budget(chosen, examples.lengths, examples.rows, _TOKENS_AT_A_TIME, 1, None):
+            batch = {name: tensor.to(device.device) for name, tensor in examples.batch(part).items()}
+            task.target.scores(model, batch)
+
+    return Source(result.experiment, _attentions(config), result.task, encoder, run)
+
+
+def _task(result: RunResult, data: Mapping[str, Path | None]) -> Definition:
+    kind, _, name = result.task.partition("/")
+    flag = "imdb" if kind.startswith("imdb") else kind
+    source = data.get(flag)
+    if source is None:
+        raise UserError(f"--run {result.folder}: it was trained on {result.task}: expected --{flag} DIR with its data")
+    if flag == "glue":
+        (task,) = (task for task in TASKS if task.name == name)
+        return Glue(task, source)
+    if flag == "imdb":
+        _, _, least = kind.partition("-from-")
+        return Imdb(source, 0.1, 0, int(least) if least else None)
+    return WikiHop(source, skip_unanswerable=True, validation=None, split_seed=0)
+
+
+def _tokenizer_folder(run: Path) -> Path:
+    for folder in run.resolve().parents:
+        if (folder / TOKENIZER_FOLDER).is_dir():
+            return folder / TOKENIZER_FOLDER
+    raise UserError(f"--run {run}: no folder above it has the tokenizer of its pretraining")
+
+
+def _attentions(config: ModelConfig) -> str:
+    return ", ".join(dict.fromkeys(each.name for each in config.attentions))
+
+
+def _most_global(config: ModelConfig) -> int | None:
+    return min((most for each in config.attentions if (most := each.most_global) is not None), default=None)
+
+
+@torch.no_grad()
+def compute(source: Source, rows: int, device: Device) -> None:
+    """Run a source over its rows."""
+    with device.autocast():
+        source.run(rows)
+
+
+def all_sources(
+    models: list[Path],
+    runs: list[Path],
+    dataset: Path | None,
+    checkpoint: str,
+    data: Mapping[str, Path | None],
+    device: Device,
+) -> Iterator[Source]:
+    """One after the other, so that one model is held at a time."""
+    for folder in models:
+        yield pretrained(folder, dataset, checkpoint, device)
+    for folder in runs:
+        yield finetuned(folder, data, device)

@@ -1,0 +1,167 @@
+"""How far attention reaches: the span, of which rows, the command and its mistakes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from small import run_here, small_data
+
+from nystromformer.attention import AttentionMask, create_attention
+from nystromformer.benchmark.span.reach import RowSpan, span, spans_of_rows, watched
+from nystromformer.config import ModelConfig
+from nystromformer.model import Encoder
+
+
+def test_the_span_is_the_mean_distance_by_weight() -> None:
+    weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.0, -0.5], [0.0, 0.0, 3.0]]])
+    assert span(weights) == pytest.approx((0 + 1 + 0) / 3)
+    assert span(torch.eye(5)[None]) == 0
+    assert span(torch.ones(2, 7, 7)) == pytest.approx(RowSpan(0, 7, 0, 0, 0).even)
+
+
+def attended(name: str, mask: AttentionMask | None, **settings: object) -> list[RowSpan]:
+    core = create_attention(name, num_heads=2, head_dim=8, max_length=32, **settings)
+    q, k = (torch.randn(2, 2, 32, 8, generator=torch.Generator().manual_seed(i)) for i in range(2))
+    return list(spans_of_rows(core, q, q if core.needs.shared_query_key else k, mask, 0))
+
+
+@pytest.mark.parametrize("settings", [{"name": "softmax"}, {"name": "nystrom", "num_landmarks": 32}])
+def test_exact_attention_has_softmaxs_span(settings: dict[str, object]) -> None:
+    for row in attended(mask=None, **settings):  # type: ignore[arg-type]
+        assert row.span == pytest.approx(row.softmax, rel=1e-5)
+        assert row.negative == 0
+
+
+def test_only_valid_tokens_count() -> None:
+    keep = torch.arange(32).expand(2, -1) < torch.tensor([[32], [20]])
+    full, short = attended("nystrom", AttentionMask(keep), num_landmarks=4)
+    assert (full.tokens, short.tokens) == (32, 20)
+    core = create_attention("nystrom", num_heads=2, head_dim=8, num_landmarks=4)
+    q, k = (torch.randn(2, 2, 32, 8, generator=torch.Generator().manual_seed(i))[1:, :, :20] for i in range(2))
+    (alone,) = spans_of_rows(core, q, k, None, 0)
+    assert short == alone
+    assert short.negative > 0
+
+
+def test_windows_reach_no_further_than_they_are() -> None:
+    for row in attended("longformer", None, window=4, num_global_tokens=0):
+        assert 0 < row.span <= 2
+        assert row.softmax > 5
+    for row in attended("reformer", None, chunk_length=8):
+        assert row.span > 0
+
+
+def test_an_encoder_is_watched_layer_by_layer() -> None:
+    config = small_data()["model"] | {"num_layers": 2}
+    encoder = Encoder(ModelConfig.model_validate(config)).eval()
+    tokens = torch.randint(5, 50, (3, 12))
+    with watched(encoder) as found, torch.no_grad():
+        encoder(tokens)
+    assert [each.layer for each in found] == [0, 0, 0, 1, 1, 1]
+    with torch.no_grad():
+        encoder(tokens)
+    assert len(found) == 6, "no longer"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """An experiment folder of a model that was trained for two steps."""
+    from nystromformer.tasks.experiment.folder import open_experiment
+    from nystromformer.tasks.pretraining.pretrain import pretrain
+    from nystromformer.training import choose_device
+
+    folder = tmp_path_factory.mktemp("span") / "nystrom"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(small_data()))
+    pretrain(open_experiment(folder), dataset_folder, choose_device("cpu", mixed_precision=False))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reviews as IMDB's folder has them."""
+    folder = tmp_path_factory.mktemp("imdb")
+    for split in ("train", "test"):
+        for label in ("pos", "neg"):
+            (folder / split / label).mkdir(parents=True)
+            for number in range(6):
+                text = f"a {'fine' if label == 'pos' else 'dull'} film {number} " * (3 + number)
+                (folder / split / label / f"{number}_7.txt").write_text(text)
+    return folder
+
+
+def test_the_command_looks_at_pretrained_and_fine_tuned_models(
+    trained: Path,
+    reviews: Path,
+    dataset_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ("--epoch", 1, "--batch_size", 4, "--length", 16, "--validation", 0.4)
+    assert run_here(monkeypatch, "code/run_imdb.py", "--model", trained, "--imdb", reviews, *flags) == 0
+    (result,) = trained.glob("model/imdb/*/result.json")
+    words = ["--model", trained, "--dataset", dataset_folder, "--run", result.parent, "--rows", 4, "--out", tmp_path]
+    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *words, "--imdb", reviews) == 0
+    capsys.readouterr()
+    found = json.loads((tmp_path / "span.json").read_text())["spans"]
+    assert [each["trained"] for each in found] == ["pretraining", "imdb"]
+    for each in found:
+        assert 0 < each["span"] < each["tokens"]
+        assert len(each["layers"]) == small_data()["model"]["num_layers"]
+    assert found[0]["rows"] == 4
+    assert (tmp_path / "span.png").read_bytes().startswith(b"\x89PNG")
+    assert "run_benchmark.py span" in (tmp_path / "span.md").read_text()
+
+    # What is missing is said.
+    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *words) == 2
+    assert "it was trained on imdb: expected --imdb DIR" in " ".join(capsys.readouterr().err.split())
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copyfile(result, bare / "result.json")
+    assert run_here(monkeypatch, "code/run_benchmark.py", "span", "--run", bare, "--imdb", reviews) == 2
+    assert "fine-tune it again without --discard_weights" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ((), "expected at least one --model or --run"),
+        (("--run", "."), "expected the folder of a finished fine-tuning run"),
+        (("--model", "MODEL", "--checkpoint", "all"), "--checkpoint: expected last or an epoch's number"),
+        (("--model", "MODEL", "--checkpoint", "9"), "expected --checkpoint last"),
+    ],
+)
+def test_mistakes(
+    flags: tuple[str, ...],
+    words: str,
+    trained: Path,
+    dataset_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = ("--dataset", dataset_folder, "--out", tmp_path / "out")
+    given = [trained if flag == "MODEL" else flag for flag in flags]
+    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *place, *given) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_attention_without_weights_is_refused(
+    dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from nystromformer.tasks.experiment.folder import open_experiment
+    from nystromformer.tasks.pretraining.pretrain import pretrain
+    from nystromformer.training import choose_device
+
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    changes = {"model__attn_type": "conv_linformer", "model__num_landmarks": None}
+    (folder / "config.json").write_text(json.dumps(small_data(**changes)))
+    pretrain(open_experiment(folder), dataset_folder, choose_device("cpu", mixed_precision=False))
+    place = ("--dataset", dataset_folder, "--out", tmp_path / "out")
+    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *place, "--model", folder) == 2
+    assert "has no weights of one token for another" in " ".join(capsys.readouterr().err.split())
