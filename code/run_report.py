@@ -37,5 +37,20 @@ def table2(
     typer.echo(f"\ntable, settings and commands: {out}, {out.with_suffix('.json')}")
 
 
+def paper(
+    results: Annotated[
+        Path, typer.Option("--results", help="Folder with all results, laid out as this project's results/.")
+    ] = Path("results"),
+    out: Annotated[
+        Path, typer.Option("--out", help="File of the page, ending in .html; a .md of the same name stands beside it.")
+    ] = Path("paper.html"),
+) -> None:
+    """Put the paper's tables and figures beside what was measured here, on one page, with what is missing named."""
+    from nystromformer.report.paper import write_paper
+
+    beside = write_paper(results, out)
+    typer.echo(f"page: {out}, {beside}")
+
+
 if __name__ == "__main__":
-    cli.run_one_of(pretraining, table2)
+    cli.run_one_of(pretraining, table2, paper)

@@ -174,7 +174,7 @@ def test_a_method_that_runs_out_of_memory_costs_itself_alone(monkeypatch: pytest
 
 
 def cell(length: int, method: str, cost: float) -> Cell:
-    return Cell("attention", length, method, *[Timing(cost, cost, cost)] * 2, cost)
+    return Cell("attention", length, method, *[Timing(cost, cost, cost)] * 2, cost, cost)
 
 
 FOUND = Found(

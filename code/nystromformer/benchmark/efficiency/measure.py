@@ -35,6 +35,8 @@ class Cell:
     """Forward and backward; of an encoder, a step of training."""
     memory: float
     """MiB at the peak of forward and backward."""
+    forward_memory: float
+    """At that of forward alone, without gradients."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,11 @@ def _measure_at(
     both = time_side_by_side({name: each.both for name, each in works.items()}, repeats, warmup=0)
     for name, each in works.items():
         memory = peak_memory(each.both) + each.standing
+        with torch.no_grad():
+            forward_memory = peak_memory(each.forward) + each.standing_forward
         forecasts[name].learn(length, Cost(both[name].median / 1e3, memory))
-        found.cells.append(Cell(part.name, length, name, forward[name], both[name], memory))
+        cell = Cell(part.name, length, name, forward[name], both[name], memory, forward_memory)
+        found.cells.append(cell)
 
 
 def _second_time(works: Works) -> float:

@@ -12,7 +12,7 @@ from nystromformer.errors import UserError
 SDPA, WRITTEN_OUT, CONTROL = "softmax (SDPA)", "softmax, written out", "elementwise control"
 BASELINES = (SDPA, WRITTEN_OUT)
 """What times and memory are divided by."""
-_PAPERS = {"nystrom": ("nystrom,num_landmarks=32",)}
+_PAPERS = {"nystrom": ("nystrom,num_landmarks=32",), "longformer": ("longformer,window=256",)}
 """Behind an attention with its defaults, others of the paper's Table 1."""
 
 

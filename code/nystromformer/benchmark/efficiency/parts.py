@@ -29,6 +29,8 @@ class Works:
     both: Work
     standing: float = 0.0
     """MiB that stand beside what `both` takes at its peak."""
+    standing_forward: float = 0.0
+    """Beside what `forward` takes."""
 
 
 class Part(ABC):
@@ -116,7 +118,8 @@ class EncoderPart(Part):
                 logits: Tensor = model(tokens_BN)
             return logits
 
-        return Works(forward, step, standing_memory(model))
+        standing = standing_memory(model)
+        return Works(forward, step, standing, standing / 3)  # weights alone, without Adam's two moments
 
     def _model(self, method: Method, length: int) -> ClassificationModel:
         torch.manual_seed(0)

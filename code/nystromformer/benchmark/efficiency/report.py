@@ -16,6 +16,7 @@ MEASURES: dict[str, tuple[tuple[str, str, Value], ...]] = {
     "attention": (
         ("forward", "Forward, ms", lambda cell: cell.forward.median),
         ("both", "Forward and backward, ms", lambda cell: cell.both.median),
+        ("forward_memory", "Peak memory of forward, MiB", lambda cell: cell.forward_memory),
         ("memory", "Peak memory of forward and backward, MiB", lambda cell: cell.memory),
     ),
     "encoder": (
@@ -31,10 +32,10 @@ TITLES = {"attention": "The attention alone", "encoder": "A small encoder"}
 def csv_text(found: Found) -> str:
     """A line for each cell, what was left out included, with ratios to both softmaxes."""
     text = io.StringIO()
-    ratios = [f"{name}_over_{short}" for name in ("forward", "both", "memory") for short in ("sdpa", "written_out")]
+    ratios = [f"{name}_over_{short}" for name, _, _ in MEASURES["attention"] for short in ("sdpa", "written_out")]
     timing = [f"{name}_ms{suffix}" for name in ("forward", "both") for suffix in ("", "_low", "_high")]
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["part", "tokens", "method", *timing, "memory_mib", *ratios, "left_out"])
+    writer.writerow(["part", "tokens", "method", *timing, "forward_memory_mib", "memory_mib", *ratios, "left_out"])
     measured = {(cell.part, cell.method, cell.length): cell for cell in found.cells}
     for cell in found.cells:
         times = [getattr(each, key) for each in (cell.forward, cell.both) for key in ("median", "low", "high")]
@@ -43,10 +44,10 @@ def csv_text(found: Found) -> str:
             for baseline in BASELINES:
                 other = measured.get((cell.part, baseline, cell.length))
                 shares.append("" if other is None else f"{value(cell) / value(other):.4f}")
-        figures = [f"{each:.4f}" for each in (*times, cell.memory)]
+        figures = [f"{each:.4f}" for each in (*times, cell.forward_memory, cell.memory)]
         writer.writerow([cell.part, cell.length, cell.method, *figures, *shares, ""])
     for one in found.left_out:
-        writer.writerow([one.part, one.length, one.method, *[""] * 13, one.why])
+        writer.writerow([one.part, one.length, one.method, *[""] * (len(timing) + 2 + len(ratios)), one.why])
     return text.getvalue()
 
 

@@ -1,0 +1,106 @@
+"""The page of the paper's tables and figures: what it takes from results, what it says is missing, its two forms."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from small import run_here
+
+from nystromformer.errors import UserError
+from nystromformer.report.paper import OURS, PAPER_TABLE_1, Table, table1, tables_of, write_paper
+from nystromformer.tables import markdown
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def results(folder: Path) -> Path:
+    """Of everything a little."""
+    cells = [
+        {"part": "attention", "method": method, "length": length, "forward_memory": memory, "forward": {"median": time}}
+        for method, memory, time in (("softmax, written out", 200.0, 10.0), ("nystrom", 50.0, 2.5))
+        for length in (512, 1024)
+    ]
+    left_out = [{"part": "attention", "method": "softmax, written out", "length": 8192, "why": "memory: about 9 GiB"}]
+    data = {"machine": {"processor": "a processor"}, "cells": cells, "left_out": left_out}
+    for name in ("efficiency", "approximation", "tiny"):
+        (folder / name).mkdir(parents=True)
+    (folder / "efficiency" / "efficiency.json").write_text(json.dumps(data))
+    for picture in ("efficiency/efficiency-attention", "approximation/maps", "approximation/factors", "tiny/curves"):
+        (folder / f"{picture}.png").write_bytes(PNG)
+    (folder / "tiny" / "finetune.md").write_text(f"Text.\n\n{markdown(['a | b', 'c'], [['1', '2 <b>']])}\n\nMore.\n")
+    row = {"kind": "nystrom-tiny-conv", "seed": 0, "mlm_loss": 5.0, "mlm_accuracy": 0.2, "sop_accuracy": 0.5}
+    (folder / "tiny" / "pretraining.json").write_text(json.dumps({"rows": [row]}))
+    losses = markdown(["attention in softmax's place", "loss, untrained"], [["softmax", "5.1"], ["nystrom 64", "5.2"]])
+    (folder / "approximation" / "approximation.md").write_text(f"{markdown(['else'], [['x']])}\n\n{losses}\n")
+    return folder
+
+
+def test_ratios_stand_beside_the_papers(tmp_path: Path) -> None:
+    section = table1(results(tmp_path))
+    *_, ratios, _ = section.blocks
+    assert isinstance(ratios, Table)
+    rows = {row[0]: row[1:] for row in ratios.rows}
+    theirs = PAPER_TABLE_1["Nyströmformer-64"][0][0] / PAPER_TABLE_1["Transformer"][0][0]
+    assert rows["Nyströmformer-64"][0] == f"{theirs:.2f} / 0.87; here 0.25 / 0.25"
+    assert rows["Nyströmformer-64"][2].endswith("here –")
+    assert section.missing == ["left out, softmax, written out at 8192 tokens: memory: about 9 GiB"]
+
+
+def test_what_the_tables_call_them_is_measured() -> None:
+    from nystromformer.benchmark.efficiency.methods import chosen_methods
+
+    assert set(OURS.values()) <= {method.name for method in chosen_methods(())}
+    assert set(OURS) == set(PAPER_TABLE_1)
+
+
+def test_a_table_of_markdown_is_read_as_it_was_written(tmp_path: Path) -> None:
+    header, rows = ["a | b", "c"], [["1", ""], ["x | y", "z"]]
+    (tmp_path / "file.md").write_text(f"Before.\n\n{markdown(header, rows)}\n")
+    (found,) = tables_of(tmp_path / "file.md")
+    assert (found.header, found.rows) == (header, rows)
+    assert tables_of(tmp_path / "missing.md") == []
+
+
+def test_everything_is_on_both_pages(tmp_path: Path) -> None:
+    out = tmp_path / "page" / "paper.html"
+    out.parent.mkdir()
+    beside = write_paper(results(tmp_path / "results"), out)
+    html, text = out.read_text(), beside.read_text()
+    for title in ("Table 1", "Table 2", "Table 3", "Figure 2", "Figure 3", "Figure 5", "Figure 6"):
+        assert f"<h2>{title}:" in html
+        assert f"## {title}:" in text
+    assert html.count("data:image/png;base64,") == 4
+    links = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert len(links) == 4
+    assert all((beside.parent / link).is_file() for link in links)
+    assert "<td>2 &lt;b&gt;</td>" in html, "cells are escaped"
+    assert "nystrom 64" in html
+    assert "<td>x</td>" not in html, "the other table of that file"
+
+
+def test_what_is_missing_is_named_with_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results").mkdir()
+    flags = ("--results", tmp_path / "results", "--out", tmp_path / "paper.html")
+    assert run_here(monkeypatch, "code/run_report.py", "paper", *flags) == 0
+    assert "paper.md" in capsys.readouterr().out
+    text = (tmp_path / "paper.md").read_text()
+    assert text.count("\nMissing:\n") == 7
+    for command in ("run_benchmark.py efficiency", "run_benchmark.py approximation", "results/tiny/run.py"):
+        assert command in text
+    assert "| Nyströmformer-64 | 35 / 0.7 |" in text, "the paper's own figures are there"
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        write_paper(tmp_path / "results", tmp_path / "paper.html")
+    with pytest.raises(UserError, match=r"expected a file ending in \.html"):
+        write_paper(tmp_path, tmp_path / "paper.md")
+    (tmp_path / "efficiency").mkdir()
+    for content in ("{", "[]"):
+        (tmp_path / "efficiency" / "efficiency.json").write_text(content)
+        with pytest.raises(UserError, match=r"efficiency\.json: expected"):
+            write_paper(tmp_path, tmp_path / "paper.html")
+    assert not (tmp_path / "paper.html").exists()
