@@ -1,4 +1,4 @@
-"""The demo's report in a real browser, where one is installed: `.ci/browser` installs one."""
+"""The demo's report, and the paper's page, in a real browser, where one is installed: `.ci/browser` installs one."""
 
 import os
 from collections.abc import Iterator
@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from browser import BROWSER, Browser, open_browser
 from costs import made_up_cost
+from papers import made_up_results
 from small import ROOT
 
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.page import PageFigures, write_page
+from nystromformer.report.paper import write_paper
 from nystromformer.tasks.pretraining.guess import Guess
 
 CHECKS = (ROOT / "tests" / "support" / "page_checks.js").read_text(encoding="utf-8")
@@ -59,6 +61,13 @@ def problems(browser: Browser, page: Path, width: int, dark: bool) -> list[str]:
 @either_scheme
 def test_a_page_is_legible_and_fits(browser: Browser, page: Path, width: int, dark: bool) -> None:
     assert problems(browser, page, width, dark) == []
+
+
+@either_window
+@either_scheme
+def test_the_papers_page_is_legible_and_fits(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
+    write_paper(made_up_results(tmp_path / "results"), tmp_path / "paper.html")
+    assert problems(browser, tmp_path / "paper.html", width, dark) == []
 
 
 @pytest.mark.skipif(PAGE is None, reason="NYSTROM_REPORT names no report")

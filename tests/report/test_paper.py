@@ -1,43 +1,19 @@
 """The page of the paper's tables and figures: what it takes from results, what it says is missing, its two forms."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
+from papers import made_up_results
 from small import run_here
 
 from nystromformer.errors import UserError
 from nystromformer.report.paper import OURS, PAPER_TABLE_1, Table, table1, tables_of, write_paper
 from nystromformer.tables import markdown
 
-PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def results(folder: Path) -> Path:
-    """Of everything a little."""
-    cells = [
-        {"part": "attention", "method": method, "length": length, "forward_memory": memory, "forward": {"median": time}}
-        for method, memory, time in (("softmax, written out", 200.0, 10.0), ("nystrom", 50.0, 2.5))
-        for length in (512, 1024)
-    ]
-    left_out = [{"part": "attention", "method": "softmax, written out", "length": 8192, "why": "memory: about 9 GiB"}]
-    data = {"machine": {"processor": "a processor"}, "cells": cells, "left_out": left_out}
-    for name in ("efficiency", "approximation", "tiny"):
-        (folder / name).mkdir(parents=True)
-    (folder / "efficiency" / "efficiency.json").write_text(json.dumps(data))
-    for picture in ("efficiency/efficiency-attention", "approximation/maps", "approximation/factors", "tiny/curves"):
-        (folder / f"{picture}.png").write_bytes(PNG)
-    (folder / "tiny" / "finetune.md").write_text(f"Text.\n\n{markdown(['a | b', 'c'], [['1', '2 <b>']])}\n\nMore.\n")
-    row = {"kind": "nystrom-tiny-conv", "seed": 0, "mlm_loss": 5.0, "mlm_accuracy": 0.2, "sop_accuracy": 0.5}
-    (folder / "tiny" / "pretraining.json").write_text(json.dumps({"rows": [row]}))
-    losses = markdown(["attention in softmax's place", "loss, untrained"], [["softmax", "5.1"], ["nystrom 64", "5.2"]])
-    (folder / "approximation" / "approximation.md").write_text(f"{markdown(['else'], [['x']])}\n\n{losses}\n")
-    return folder
-
 
 def test_ratios_stand_beside_the_papers(tmp_path: Path) -> None:
-    section = table1(results(tmp_path))
+    section = table1(made_up_results(tmp_path))
     *_, ratios, _ = section.blocks
     assert isinstance(ratios, Table)
     rows = {row[0]: row[1:] for row in ratios.rows}
@@ -65,7 +41,7 @@ def test_a_table_of_markdown_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_everything_is_on_both_pages(tmp_path: Path) -> None:
     out = tmp_path / "page" / "paper.html"
     out.parent.mkdir()
-    beside = write_paper(results(tmp_path / "results"), out)
+    beside = write_paper(made_up_results(tmp_path / "results"), out)
     html, text = out.read_text(), beside.read_text()
     for title in ("Table 1", "Table 2", "Table 3", "Figure 2", "Figure 3", "Figure 5", "Figure 6"):
         assert f"<h2>{title}:" in html
