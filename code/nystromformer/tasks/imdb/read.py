@@ -33,12 +33,13 @@ _HOW_TO_GET = (
 )
 
 
-def read_imdb(source: Path) -> dict[str, Texts]:
-    """Read the reviews; `unsup` is left out. Line breaks (`<br />`) become a space.
+def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
+    """Read the reviews; `unsup` is left out.
 
     Args:
         source: the folder with train/ and test/, one that contains it as aclImdb/ or contains aclImdb_v1.tar.gz, or
             that archive, which is read without being unpacked.
+        keep_breaks: leave line breaks (`<br />`) as they are; else each becomes a space.
 
     Returns:
         "train" and "test", the same from a folder and an archive: reviews sorted by label and then by the number in
@@ -53,7 +54,7 @@ def read_imdb(source: Path) -> dict[str, Texts]:
     reviews: dict[tuple[str, str], dict[tuple[int, int], str]] = {(s, label): {} for s in SPLITS for label in LABELS}
     for where, parts, content in files:
         split, label, name = parts
-        reviews[split, label][_number(where, name)] = _text(where, content)
+        reviews[split, label][_number(where, name)] = _text(where, content, keep_breaks)
     return {split: _texts(place, split, reviews) for split in SPLITS}
 
 
@@ -133,9 +134,10 @@ def _number(where: str, name: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _text(where: str, content: bytes) -> str:
+def _text(where: str, content: bytes, keep_breaks: bool) -> str:
     try:
-        return _BREAKS.sub(" ", content.decode("utf-8"))
+        text = content.decode("utf-8")
+        return text if keep_breaks else _BREAKS.sub(" ", text)
     except UnicodeDecodeError as error:
         raise UserError(
             f"{where}: expected UTF-8, found the byte 0x{content[error.start]:02x} at offset {error.start}: the file "

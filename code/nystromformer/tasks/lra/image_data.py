@@ -1,0 +1,90 @@
+"""CIFAR-10 in grey: the 1,024 pixels of a picture, row by row, each a token from 0 to 255.
+
+A black pixel is a value like any other: nothing here stands for padding.
+"""
+
+import io
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nystromformer.bounded import read_bytes
+from nystromformer.errors import UserError
+from nystromformer.tasks.lra.stored import Example
+
+KINDS, CLASSES, SIDE = 256, 10, 32
+BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST = "test_batch"
+OFFICIAL = {"train": 50_000, "test": 10_000}
+_MOST_BYTES = 64 << 20
+_CHANNELS = np.array([0.2989, 0.5870, 0.1140])
+"""Of red, green and blue, as TensorFlow's rgb_to_grayscale weighs them, which the Long Range Arena calls."""
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+"""What a pickle of arrays names, and nothing that runs code."""
+
+
+class _Restricted(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _ALLOWED:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which no file of CIFAR-10 does")
+
+
+def batches(folder: Path, partial: bool) -> tuple[list[Path], Path | None]:
+    """The training files, and the one for testing, None where it is not there.
+
+    Args:
+        partial: whether some may be missing.
+
+    Raises:
+        UserError: one is missing that may not be; lists which were looked for.
+    """
+    train = [folder / name for name in BATCHES if (folder / name).is_file()]
+    test = folder / TEST if (folder / TEST).is_file() else None
+    missing = [name for name in (*BATCHES, TEST) if not (folder / name).is_file()]
+    if missing and (not partial or not train):
+        advice = " With --partial splits are cut from what is there, and every result says so." if train else ""
+        raise UserError(f"{folder}: expected CIFAR-10's files, found no {', '.join(missing)}.{advice}")
+    return train, test
+
+
+def read_pictures(path: Path) -> Iterator[Example]:
+    """The grey pictures of one of CIFAR-10's files and their classes.
+
+    Raises:
+        UserError: a pickle with anything but arrays and plain values, or pictures of another size.
+    """
+    content = read_bytes(path, _MOST_BYTES, "a file of CIFAR-10")
+    try:
+        data = _Restricted(io.BytesIO(content), encoding="latin1").load()
+    except Exception as error:  # a damaged pickle raises whatever its opcodes run into
+        raise UserError(f"{path}: expected a file of CIFAR-10, found something else: {error}") from None
+    values = {key.decode() if isinstance(key, bytes) else key: value for key, value in dict(data).items()}
+    pixels, labels = np.asarray(values.get("data")), np.asarray(values.get("labels"))
+    if pixels.dtype != np.uint8 or pixels.shape != (len(pixels) if pixels.ndim else 0, 3 * SIDE * SIDE):
+        raise UserError(
+            f"{path}: expected pictures as rows of {3 * SIDE * SIDE} bytes, found {pixels.dtype} {pixels.shape}"
+        )
+    if labels.shape != (len(pixels),) or labels.dtype.kind != "i" or not ((labels >= 0) & (labels < CLASSES)).all():
+        raise UserError(f"{path}: expected a class from 0 to {CLASSES - 1} for each of {len(pixels)} pictures")
+    for grey, label in zip(in_grey(pixels), labels.tolist(), strict=True):
+        yield [grey.tobytes()], int(label)
+
+
+def in_grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(pictures, 3 x 1024), the channels one after another, to (pictures, 1024): scaled to 1, weighed, scaled back to
+    bytes as TensorFlow scales, by 255.5 and rounding down.
+    """
+    channels = pixels.reshape(-1, 3, SIDE * SIDE).astype(np.float32) / np.float32(255)
+    grey = np.tensordot(channels, _CHANNELS.astype(np.float32), axes=(1, 0))
+    return (grey * np.float32(255.5)).astype(np.uint8)

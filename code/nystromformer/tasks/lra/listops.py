@@ -1,0 +1,160 @@
+"""ListOps: nested lists of digits under operators, each the result of which is a digit (Nangia and Bowman 2018), drawn
+with the Long Range Arena's distribution (Tay et al. 2021).
+
+An expression is a row of tokens: `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9. The Long Range Arena writes each also with brackets
+that group an operator with its values one by one, and its loader leaves these out; so 15 kinds of token are left.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
+"""Smallest, largest, the median rounded down, the sum modulo ten."""
+END = "]"
+TOKENS = (*"0123456789", *OPERATORS, END)
+"""By number."""
+BRACKETS = ("(", ")")
+"""Beside TOKENS, where brackets are kept."""
+CLASSES = 10
+
+_FIRST_OPERATOR, _END = 10, 14
+_OPEN, _CLOSE = 15, 16
+_NUMBERS = {token: number for number, token in enumerate((*TOKENS, *BRACKETS))}
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """What is drawn; the defaults are the Long Range Arena's.
+
+    longer_than, shorter_than: bounds of an expression's tokens, brackets of grouping not counted.
+    depth: of the deepest operator, the outermost being 1, is one less.
+    most_values: that an operator has; 2 at least.
+    operator_share: the probability that what stands above that depth is an operator.
+    brackets: whether the brackets that group are tokens, too.
+    """
+
+    longer_than: int = 500
+    shorter_than: int = 2000
+    depth: int = 10
+    most_values: int = 10
+    operator_share: float = 0.25
+    brackets: bool = False
+
+
+class _TooLong(Exception):
+    """An expression has more tokens than wanted."""
+
+
+def draw(generator: random.Random, wanted: Expressions) -> tuple[bytes, int]:
+    """An expression whose length is wanted: its tokens, and its value. Others are thrown away."""
+    while True:
+        tokens = bytearray()
+        try:
+            value = _grow(generator, wanted, 1, tokens)
+        except _TooLong:
+            continue
+        if wanted.longer_than < _counted(tokens) < wanted.shorter_than:
+            return bytes(tokens), value
+
+
+def _counted(tokens: bytearray) -> int:
+    return len(tokens) - tokens.count(_OPEN) - tokens.count(_CLOSE)
+
+
+def _grow(generator: random.Random, wanted: Expressions, depth: int, tokens: bytearray) -> int:
+    """Add a digit or a list to the tokens; its value."""
+    if depth >= wanted.depth or generator.random() > wanted.operator_share:
+        digit = generator.randrange(10)
+        tokens.append(digit)
+        return digit
+    count = generator.randint(2, wanted.most_values)
+    operator = generator.randrange(len(OPERATORS))
+    if wanted.brackets:
+        tokens.extend([_OPEN] * (count + 1))
+    tokens.append(_FIRST_OPERATOR + operator)
+    # With brackets there are fewer than three tokens for each that counts.
+    if len(tokens) >= (3 if wanted.brackets else 1) * wanted.shorter_than:
+        raise _TooLong
+    values = []
+    for _ in range(count):
+        values.append(_grow(generator, wanted, depth + 1, tokens))
+        if wanted.brackets:
+            tokens.append(_CLOSE)
+    tokens.append(_END)
+    if wanted.brackets:
+        tokens.append(_CLOSE)
+    return apply(operator, values)
+
+
+def apply(operator: int, values: Sequence[int]) -> int:
+    """The digit that an operator, by its place in OPERATORS, makes of digits."""
+    if operator == 0:
+        return min(values)
+    if operator == 1:
+        return max(values)
+    if operator == 2:
+        ordered, middle = sorted(values), len(values) // 2
+        return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
+    return sum(values) % 10
+
+
+def parse(text: str, brackets: bool = False) -> bytes:
+    """The tokens of an expression as the Long Range Arena's files write it.
+
+    Args:
+        brackets: whether the brackets that group are kept.
+
+    Raises:
+        ValueError: a token that there is not.
+    """
+    words = text.split()
+    if not brackets:
+        words = [word for word in words if word not in BRACKETS]
+    try:
+        return bytes(_NUMBERS[word] for word in words)
+    except KeyError as error:
+        raise ValueError(f"expected digits, {', '.join(OPERATORS)} and {END}, found {error.args[0]!r:.40}") from None
+
+
+def evaluate(tokens: bytes) -> int:
+    """The value of an expression, with brackets that group or without.
+
+    Raises:
+        ValueError: it is none: an operator without values, a list that does not end, or more than one expression.
+    """
+    open_lists: list[tuple[int, list[int]]] = []
+    results: list[int] = []
+    for place, token in enumerate(tokens):
+        if token in (_OPEN, _CLOSE):
+            continue
+        values = open_lists[-1][1] if open_lists else results
+        if token < _FIRST_OPERATOR:
+            values.append(token)
+        elif token < _END:
+            open_lists.append((token - _FIRST_OPERATOR, []))
+        else:
+            if not open_lists or not open_lists[-1][1]:
+                what = "an operator without values" if open_lists else "a list that never began"
+                raise ValueError(f"token {place + 1}: {what} ends")
+            operator, its_values = open_lists.pop()
+            (open_lists[-1][1] if open_lists else results).append(apply(operator, its_values))
+    if open_lists:
+        raise ValueError(f"{len(open_lists)} lists do not end")
+    if len(results) != 1:
+        raise ValueError(f"expected one expression, found {len(results)}")
+    return results[0]
+
+
+def written(tokens: bytes) -> str:
+    """An expression as text."""
+    return " ".join((*TOKENS, *BRACKETS)[token] for token in tokens)
+
+
+def depth_of(tokens: bytes) -> int:
+    """How many lists are open at most."""
+    depth = deepest = 0
+    for token in tokens:
+        depth += (_FIRST_OPERATOR <= token < _END) - (token == _END)
+        deepest = max(deepest, depth)
+    return deepest

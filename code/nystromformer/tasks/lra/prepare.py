@@ -1,0 +1,332 @@
+"""Preparing a task's data into a folder."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial as partial_of
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.lra import image_data, listops_data, pathfinder_data, retrieval_data, text_data
+from nystromformer.tasks.lra.listops import CLASSES, Expressions
+from nystromformer.tasks.lra.made import make_splits
+from nystromformer.tasks.lra.pathfinder import styled
+from nystromformer.tasks.lra.sources import carve
+from nystromformer.tasks.lra.stored import (
+    SPLITS,
+    Example,
+    Manifest,
+    SplitFacts,
+    StoredSplit,
+    read_manifest,
+    write_manifest,
+    write_split,
+)
+from nystromformer.wording import number_of
+
+logger = logging.getLogger(__name__)
+
+RELEASE = "lra_release"
+Reader = Callable[[], Iterator[Example]]
+
+
+def check_empty(folder: Path, task: str) -> None:
+    """Check that nothing finished would be written over.
+
+    Raises:
+        UserError: the folder holds prepared data.
+    """
+    manifest = read_manifest(folder)
+    if manifest is not None:
+        raise UserError(f"{folder}: holds prepared data of {manifest.task} already: choose another --out, or remove it")
+
+
+def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
+    """Draw ListOps.
+
+    Args:
+        sizes: examples of each split.
+
+    Raises:
+        UserError: the folder holds prepared data; impossible sizes.
+    """
+    check_empty(folder, "listops")
+    if wanted.longer_than + 1 >= wanted.shorter_than:
+        raise UserError(
+            f"--shorter_than: expected more than {wanted.longer_than + 1}, for expressions of more than "
+            f"--longer_than = {wanted.longer_than} tokens, found {wanted.shorter_than}"
+        )
+    _check_can_grow(wanted)
+    generator = listops_data.DrawnListOps(wanted, seed)
+    splits, again = make_splits(folder, generator, sizes, workers)
+    if again:
+        logger.info("%s drawn anew, because there was the same already", number_of(again, "expression"))
+    is_official = wanted == Expressions() and dict(sizes) == listops_data.SIZES
+    warnings = [] if is_official else ["not the Long Range Arena's ListOps: other lengths, sizes or tokens"]
+    settings = dict(generator.settings()) | {"sizes": dict(sizes)}
+    return _finished(folder, "listops", generator.kinds, CLASSES, 1, "drawn", settings, splits, warnings)
+
+
+def _check_can_grow(wanted: Expressions) -> None:
+    """Refuse lengths that no expression, or almost none, has."""
+    longest = 1.0
+    for _ in range(wanted.depth - 1):
+        longest = min(2.0 + wanted.most_values * longest, 1e12)
+    if longest <= wanted.longer_than:
+        raise UserError(
+            f"--longer_than {wanted.longer_than}: expressions of --depth {wanted.depth} and --most_values "
+            f"{wanted.most_values} have at most {longest:,.0f} tokens"
+        )
+
+
+def read_listops(folder: Path, release: Path, brackets: bool, partial: bool, seed: int) -> Manifest:
+    """Take ListOps from the release.
+
+    Raises:
+        UserError: the folder holds prepared data; files are missing, or one is malformed or has a wrong label.
+    """
+    check_empty(folder, "listops")
+    source = _inside(release, "listops-1000", listops_data.RELEASE_FILES["train"])
+    files = listops_data.released(source, partial)
+    kinds = listops_data.kinds_of(brackets)
+    readers = {split: partial_of(listops_data.read_released, path, brackets) for split, path in files.items()}
+    return _carved(folder, "listops", kinds, CLASSES, 1, "release", readers, listops_data.SIZES, seed,
+                   {"brackets": brackets})  # fmt: skip
+
+
+def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, seed: int) -> Manifest:
+    """Take IMDB's reviews as bytes.
+
+    Args:
+        length: bytes that a review keeps.
+
+    Raises:
+        UserError: the folder holds prepared data, or as `read_imdb`.
+    """
+    check_empty(folder, "text")
+    examples, warnings = text_data.read_reviews(imdb, validate_on_test, seed)
+    splits = {
+        split: write_split(folder, split, examples[split], text_data.KINDS, text_data.CLASSES, 1, length)
+        for split in SPLITS
+    }
+    settings = {"length": length, "validate_on_test": validate_on_test, "seed": seed}
+    return _finished(
+        folder, "text", text_data.KINDS, text_data.CLASSES, 1, "IMDB's reviews", settings, splits, warnings
+    )
+
+
+def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed: int) -> Manifest:
+    """Take the pairs of papers.
+
+    Args:
+        length: bytes that a paper keeps.
+
+    Raises:
+        UserError: the folder holds prepared data; files are missing or malformed.
+    """
+    check_empty(folder, "retrieval")
+    source = _inside(release, "tsv_data", retrieval_data.RELEASE_FILES["train"])
+    files = retrieval_data.released(source, partial)
+    readers = {split: partial_of(retrieval_data.read_pairs, path) for split, path in files.items()}
+    return _carved(
+        folder, "retrieval", retrieval_data.KINDS, retrieval_data.CLASSES, 2, "release", readers,
+        retrieval_data.SIZES, seed, {}, length,
+    )  # fmt: skip
+
+
+def read_image(folder: Path, cifar: Path, partial: bool, seed: int) -> Manifest:
+    """Take CIFAR-10 in grey.
+
+    Raises:
+        UserError: the folder holds prepared data; files are missing or malformed.
+    """
+    check_empty(folder, "image")
+    source = _inside(cifar, "cifar-10-batches-py", "data_batch_1")
+    train, test = image_data.batches(source, partial)
+    readers: dict[str, Reader] = {"train": partial_of(_all_pictures, train)}
+    if test is not None:
+        readers["test"] = partial_of(image_data.read_pictures, test)
+    official = image_data.OFFICIAL
+    validation = round(_VALIDATION_SHARE * official["train"])
+    sizes = {"train": official["train"] - validation, "validation": validation, "test": official["test"]}
+    return _carved(
+        folder, "image", image_data.KINDS, image_data.CLASSES, 1, "CIFAR-10", readers, sizes, seed,
+        {"validation_share": _VALIDATION_SHARE},
+    )  # fmt: skip
+
+
+def draw_pathfinder(
+    folder: Path, size: int, contour: int, distractors: bool, sizes: Mapping[str, int], seed: int, workers: int
+) -> Manifest:
+    """Draw Pathfinder.
+
+    Args:
+        size: pixels of a side.
+        contour: dashes of a long path.
+        distractors: whether there are short ones beside them.
+        sizes: examples of each split.
+
+    Raises:
+        UserError: the folder holds prepared data.
+    """
+    check_empty(folder, "pathfinder")
+    generator = pathfinder_data.DrawnPathfinder(styled(size, contour, distractors), seed)
+    splits, _ = make_splits(folder, generator, sizes, workers)
+    warnings = ["drawn here with the Long Range Arena's parameters: its own pictures are others"]
+    settings = dict(generator.settings()) | {"sizes": dict(sizes)}
+    manifest = _finished(
+        folder, "pathfinder", generator.kinds, generator.classes, 1, "drawn", settings, splits, warnings
+    )
+    pathfinder_data.draw_samples(StoredSplit(folder, "train", manifest), size, folder / "samples.png")
+    return manifest
+
+
+def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partial: bool, seed: int) -> Manifest:
+    """Take Pathfinder from the release: four fifths of the pictures are training data, a tenth each the others.
+
+    Args:
+        partial: take fewer pictures than the release has.
+
+    Raises:
+        UserError: the folder holds prepared data; metadata or pictures are missing or malformed.
+    """
+    check_empty(folder, "pathfinder")
+    pictures = pathfinder_data.listed_pictures(pathfinder_data.release_folder(release, size, contour))
+    official = pathfinder_data.SIZES
+    if len(pictures) != sum(official.values()) and not partial:
+        raise UserError(
+            f"{release}: expected {sum(official.values()):,} pictures, found {len(pictures):,}. With --partial they "
+            "are taken, and every result says so."
+        )
+    numbers = carve(len(pictures), [_VALIDATION_SHARE, _TEST_SHARE], seed, 3)
+    chosen = {split: [pictures[n] for n in part.tolist()] for split, part in zip(SPLITS, numbers, strict=True)}
+    for part in chosen.values():  # before anything is written
+        for _ in pathfinder_data.read_pictures(part, size):
+            pass
+    splits = {
+        split: write_split(
+            folder,
+            split,
+            pathfinder_data.read_pictures(part, size),
+            pathfinder_data.KINDS,
+            pathfinder_data.CLASSES,
+        )
+        for split, part in chosen.items()
+    }
+    warnings = _sizes_beside(splits, official)
+    settings = {"size": size, "contour": contour, "seed": seed}
+    kinds, classes = pathfinder_data.KINDS, pathfinder_data.CLASSES
+    manifest = _finished(folder, "pathfinder", kinds, classes, 1, "release", settings, splits, warnings)
+    pathfinder_data.draw_samples(StoredSplit(folder, "train", manifest), size, folder / "samples.png")
+    return manifest
+
+
+def _all_pictures(paths: Sequence[Path]) -> Iterator[Example]:
+    return chain.from_iterable(image_data.read_pictures(path) for path in paths)
+
+
+_VALIDATION_SHARE = _TEST_SHARE = 0.1
+"""Of the training examples, where a source has no such split of its own."""
+
+
+def _carved(
+    folder: Path,
+    task: str,
+    kinds: int,
+    classes: int,
+    sequences: int,
+    source: str,
+    readers: Mapping[str, Reader],
+    official: Mapping[str, int],
+    seed: int,
+    settings: Mapping[str, Any],
+    longest: int | None = None,
+) -> Manifest:
+    """Write the splits that there are, and cut those that are missing from the training examples.
+
+    Everything is read once before anything is written, so that a malformed line leaves nothing behind.
+
+    Args:
+        readers: of each split that there is; called more than once.
+        official: examples that each split has where the source is whole.
+    """
+    counts = {split: sum(1 for _ in read()) for split, read in readers.items()}
+    missing = [split for split in ("validation", "test") if split not in readers]
+    shares = {"validation": _VALIDATION_SHARE, "test": _TEST_SHARE}
+    numbers = [np.arange(counts["train"])]
+    if missing:
+        numbers = carve(counts["train"], [shares[split] for split in missing], seed, 2)
+    parts = dict(zip(("train", *missing), numbers, strict=True))
+    splits = {}
+    for split in SPLITS:
+        examples = _chosen(readers["train"](), parts[split]) if split in parts else readers[split]()
+        splits[split] = write_split(folder, split, examples, kinds, classes, sequences, longest)
+    warnings = _sizes_beside(splits, official)
+    said = dict(settings) | {"seed": seed, "length": longest, "carved": missing}
+    return _finished(folder, task, kinds, classes, sequences, source, said, splits, warnings)
+
+
+def _sizes_beside(splits: Mapping[str, SplitFacts], official: Mapping[str, int]) -> list[str]:
+    """A sentence for each split of another size than the official one."""
+    return [
+        f"{split} has {number_of(facts.examples, 'example')}, the official one has {official[split]:,}: figures on it "
+        "do not compare with published ones"
+        for split, facts in splits.items()
+        if facts.examples != official[split]
+    ]
+
+
+def _chosen(examples: Iterable[Example], numbers: NDArray[np.int64]) -> Iterator[Example]:
+    """Those of these numbers, which ascend."""
+    wanted = iter(numbers.tolist())
+    number = next(wanted, None)
+    for place, example in enumerate(examples):
+        if place == number:
+            yield example
+            number = next(wanted, None)
+
+
+def _inside(folder: Path, name: str, file: str) -> Path:
+    """The folder of a task's files: the given one, or the one of this name in it, or in a release in it."""
+    for place in (folder, folder / name, folder / RELEASE / name):
+        if (place / file).is_file():
+            return place
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; expected one with {name}/{file}")
+    return folder / name if (folder / name).is_dir() else folder
+
+
+def _finished(
+    folder: Path,
+    task: str,
+    kinds: int,
+    classes: int,
+    sequences: int,
+    source: str,
+    settings: Mapping[str, Any],
+    splits: Mapping[str, SplitFacts],
+    warnings: Sequence[str],
+) -> Manifest:
+    manifest = Manifest(task, kinds, classes, sequences, source, dict(settings), dict(splits), list(warnings))
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def told(folder: Path, manifest: Manifest) -> str:
+    """What a command says at its end: of each split how many, how long, what was cut, and the labels."""
+    lines = []
+    for split, facts in manifest.splits.items():
+        labels = ", ".join(f"{100 * count / max(facts.examples, 1):.1f} %" for count in facts.labels)
+        sequences = facts.examples * manifest.sequences
+        mean = facts.tokens / max(sequences, 1)
+        cut = f", {facts.cut:,} cut ({100 * facts.cut / max(sequences, 1):.1f} %)" if facts.cut else ""
+        lines.append(
+            f"{split}: {number_of(facts.examples, 'example')}, {facts.shortest:,} to {facts.longest:,} tokens, "
+            f"{mean:,.0f} on average{cut}; classes {labels}"
+        )
+    lines += [f"warning: {text}" for text in manifest.warnings]
+    return "\n".join([*lines, f"data: {folder}"])

@@ -1,0 +1,54 @@
+"""Where the Long Range Arena's data come from: its release, or the data sets that its tasks are made of."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nystromformer.data.counter import permute
+from nystromformer.errors import UserError
+
+_STREAM = 40
+
+
+def missing_files(folder: Path, names: Mapping[str, str], partial: bool, what: str) -> dict[str, Path]:
+    """The files of each split that are in a folder.
+
+    Args:
+        names: of the files, by split.
+        partial: whether files other than training's may be missing.
+
+    Raises:
+        UserError: one is missing that may not be; lists which were looked for.
+    """
+    found = {split: folder / name for split, name in names.items() if (folder / name).is_file()}
+    missing = [folder / name for split, name in names.items() if split not in found]
+    if missing and (not partial or "train" not in found):
+        advice = (
+            ""
+            if "train" not in found
+            else " With --partial splits are cut from what is there, and every result says so."
+        )
+        raise UserError(
+            f"{folder}: expected {what}, found no {', '.join(path.name for path in missing)}; looked for "
+            f"{', '.join(names.values())}.{advice}"
+        )
+    return found
+
+
+def carve(count: int, shares: Sequence[float], seed: int, *key: int) -> list[NDArray[np.int64]]:
+    """Numbers 0 … count-1 divided at random: the first part is what is left, each other one has its share of them.
+
+    Args:
+        seed, key: what decides which go where.
+    """
+    order = permute(np.arange(count), count, seed, _STREAM, *key) if count > 1 else np.arange(count)
+    sizes = [max(1, round(share * count)) for share in shares]
+    if sum(sizes) >= count:
+        raise UserError(f"{count} examples are too few to be divided into training, validation and test")
+    parts, begin = [], count
+    for size in sizes:
+        begin -= size
+        parts.append(np.sort(order[begin : begin + size]))
+    return [np.sort(order[:begin]), *parts]

@@ -1,0 +1,177 @@
+"""Prepare the data of a task of the Long Range Arena: from its release, from the data it is made of, or drawn."""
+
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer import cli
+from nystromformer.errors import UserError
+
+HERE = Path(__file__).resolve().parent
+
+OutFlag = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder for the prepared data. Default: data, beside the task's config.json."),
+]
+SeedFlag = Annotated[
+    int, typer.Option("--seed", min=0, help="What is drawn, and how splits are divided, follow from it.")
+]
+PartialFlag = Annotated[
+    bool,
+    typer.Option(
+        "--partial",
+        help="Take a source that lacks files; splits are then cut from its training examples, as every result says.",
+    ),
+]
+ReleaseFlag = Annotated[
+    Path | None,
+    typer.Option(
+        "--release", help="The Long Range Arena's release, lra_release, or the folder in it with the task's files."
+    ),
+]
+WorkersFlag = Annotated[
+    int, typer.Option("--workers", min=1, max=256, help="Processes; the result is the same for any number.")
+]
+CountFlag = Annotated[int, typer.Option(min=1, max=10**8)]
+
+
+def listops(
+    release: ReleaseFlag = None,
+    partial: PartialFlag = False,
+    train: CountFlag = 96_000,
+    validation: CountFlag = 2_000,
+    test: CountFlag = 2_000,
+    longer_than: Annotated[
+        int,
+        typer.Option("--longer_than", min=0, help="Expressions have more tokens, brackets of grouping not counted."),
+    ] = 500,
+    shorter_than: Annotated[
+        int, typer.Option("--shorter_than", min=2, max=10**6, help="And fewer than so many.")
+    ] = 2000,
+    depth: Annotated[int, typer.Option("--depth", min=2, max=50, help="Levels of nesting, digits included.")] = 10,
+    most_values: Annotated[int, typer.Option("--most_values", min=2, max=1000, help="Values of a list at most.")] = 10,
+    brackets: Annotated[
+        bool,
+        typer.Option(
+            "--brackets",
+            help="Keep the brackets that group, which the Long Range Arena's loader leaves out: 17 kinds of token.",
+        ),
+    ] = False,
+    seed: SeedFlag = 0,
+    workers: WorkersFlag = 2,
+    out: OutFlag = None,
+) -> None:
+    """Nested lists of digits under operators: drawn with LRA's distribution, or from its release."""
+    from nystromformer.tasks.lra.listops import Expressions
+    from nystromformer.tasks.lra.prepare import draw_listops, read_listops, told
+
+    folder = out or HERE / "listops" / "data"
+    if release is not None:
+        manifest = read_listops(folder, release, brackets, partial, seed)
+    else:
+        if partial:
+            raise UserError("--partial: expected --release beside it; what is drawn is whole")
+        wanted = Expressions(longer_than, shorter_than, depth, most_values, brackets=brackets)
+        manifest = draw_listops(folder, wanted, {"train": train, "validation": validation, "test": test}, seed, workers)
+    typer.echo(told(folder, manifest))
+
+
+def text(
+    imdb: Annotated[
+        Path, typer.Option("--imdb", help="aclImdb_v1.tar.gz, or the folder with it or with its files.")
+    ] = Path("imdb"),
+    length: Annotated[
+        int,
+        typer.Option(
+            "--length", min=1, max=1 << 20, help="Bytes that a review keeps; the authors' released data have 1,000."
+        ),
+    ] = 4096,
+    validate_on_test: Annotated[
+        bool,
+        typer.Option(
+            "--validate_on_test",
+            help="As the authors did: the test reviews are the validation data, too; its results are no test's.",
+        ),
+    ] = False,
+    seed: SeedFlag = 0,
+    out: OutFlag = None,
+) -> None:
+    """IMDB's reviews as bytes: whether one is positive; a tenth of train is validation data."""
+    from nystromformer.tasks.lra.prepare import read_text, told
+
+    folder = out or HERE / "text" / "data"
+    typer.echo(told(folder, read_text(folder, imdb, length, validate_on_test, seed)))
+
+
+def retrieval(
+    release: Annotated[
+        Path, typer.Option("--release", help="The Long Range Arena's release, lra_release, or tsv_data in it.")
+    ] = HERE / "lra_release",
+    partial: PartialFlag = False,
+    length: Annotated[int, typer.Option("--length", min=1, max=1 << 20, help="Bytes that a paper keeps.")] = 4000,
+    seed: SeedFlag = 0,
+    out: OutFlag = None,
+) -> None:
+    """Pairs of papers as bytes: whether one cites the other."""
+    from nystromformer.tasks.lra.prepare import read_retrieval, told
+
+    folder = out or HERE / "retrieval" / "data"
+    typer.echo(told(folder, read_retrieval(folder, release, length, partial, seed)))
+
+
+def image(
+    cifar: Annotated[
+        Path, typer.Option("--cifar", help="CIFAR-10's folder cifar-10-batches-py, or the one with it.")
+    ] = HERE,
+    partial: PartialFlag = False,
+    seed: SeedFlag = 0,
+    out: OutFlag = None,
+) -> None:
+    """CIFAR-10 in grey, pixel by pixel; a tenth of train is validation data."""
+    from nystromformer.tasks.lra.prepare import read_image, told
+
+    folder = out or HERE / "image" / "data"
+    typer.echo(told(folder, read_image(folder, cifar, partial, seed)))
+
+
+def pathfinder(
+    release: ReleaseFlag = None,
+    partial: PartialFlag = False,
+    size: Annotated[int, typer.Option("--size", help="Pixels of a side: 32, 64, 128 (Path-X) or 256.")] = 32,
+    contour: Annotated[
+        int, typer.Option("--contour", min=2, max=100, help="Dashes of a long path; the release has 6, 9 and 14.")
+    ] = 14,
+    distractors: Annotated[
+        bool, typer.Option("--distractors/--no_distractors", help="Whether short paths are drawn beside the two.")
+    ] = True,
+    train: CountFlag = 160_000,
+    validation: CountFlag = 20_000,
+    test: CountFlag = 20_000,
+    seed: SeedFlag = 0,
+    workers: WorkersFlag = 2,
+    out: OutFlag = None,
+) -> None:
+    """Dashed paths: whether both marks are on one; drawn with LRA's parameters, or LRA's own pictures."""
+    from nystromformer.tasks.lra.pathfinder import STYLES
+    from nystromformer.tasks.lra.prepare import draw_pathfinder, read_pathfinder, told
+
+    if size not in STYLES:
+        raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {size}")
+    folder = out or HERE / "pathfinder" / f"data-{size}"
+    if release is not None:
+        manifest = read_pathfinder(folder, release, size, contour, partial, seed)
+    else:
+        if partial:
+            raise UserError("--partial: expected --release beside it; what is drawn is whole")
+        sizes = {"train": train, "validation": validation, "test": test}
+        manifest = draw_pathfinder(folder, size, contour, distractors, sizes, seed, workers)
+    typer.echo(told(folder, manifest))
+
+
+if __name__ == "__main__":
+    logging.getLogger("nystromformer").setLevel(logging.INFO)
+    cli.run_one_of(listops, text, retrieval, image, pathfinder)

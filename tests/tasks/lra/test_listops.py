@@ -1,0 +1,83 @@
+"""ListOps: expressions, their values, and what is drawn."""
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nystromformer.tasks.lra.listops import BRACKETS, TOKENS, Expressions, depth_of, draw, evaluate, parse, written
+
+seeds = st.integers(0, 2**31)
+
+
+def by_rewriting(text: str) -> int:
+    """The value of an expression without brackets that group: the innermost lists give way to theirs, until one digit
+    is left.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        ordered = sorted(map(int, found[2].split()))
+        if found[1] == "MED":
+            return str(int((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2))
+        return str({"MIN": ordered[0], "MAX": ordered[-1], "SM": sum(ordered) % 10}[found[1]])
+
+    while "[" in text:
+        text = re.sub(r"\[(MIN|MAX|MED|SM)((?: \d)+) \]", value, text)
+    return int(text)
+
+
+@given(seeds, st.booleans())
+def test_an_expression_is_drawn_with_its_value(seed: int, brackets: bool) -> None:
+    wanted = Expressions(longer_than=10, shorter_than=80, depth=6, most_values=5, brackets=brackets)
+    tokens, value = draw(random.Random(seed), wanted)
+    bare = bytes(token for token in tokens if token < len(TOKENS))
+    assert value == evaluate(tokens) == evaluate(bare) == by_rewriting(written(bare))
+    assert 10 < len(bare) < 80
+    assert depth_of(tokens) < 6
+    assert parse(written(tokens), brackets) == tokens
+    assert parse(written(tokens)) == bare
+    if brackets:
+        opened, closed = (tokens.count(len(TOKENS) + number) for number in range(len(BRACKETS)))
+        values = sum(token < 10 for token in bare) + bare.count(14) - 1
+        assert opened == closed == values + bare.count(14), "one for each value of a list, and one for each list"
+
+
+def test_the_long_range_arenas_distribution() -> None:
+    drawn = [draw(random.Random(seed), Expressions()) for seed in range(150)]
+    lengths = sorted(len(tokens) for tokens, _ in drawn)
+    assert 500 < lengths[0] <= lengths[-1] < 2000
+    assert 850 < lengths[75] < 1150, "a median of 1,012 elsewhere"
+    assert max(depth_of(tokens) for tokens, _ in drawn) <= 9
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("[MED 1 2 ]", 1),
+        ("[MED 1 4 2 9 ]", 3),
+        ("[MED 9 1 5 ]", 5),
+        ("[SM 9 9 ]", 8),
+        ("( ( ( [MAX 2 ) ( ( ( [MIN 6 ) 9 ) ] ) ) ] )", 6),
+    ],
+)
+def test_values(text: str, value: int) -> None:
+    assert evaluate(parse(text)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[MAX ]", "an operator without values ends"),
+        ("[MAX 1", "1 lists do not end"),
+        ("1 ]", "a list that never began ends"),
+        ("1 2", "expected one expression, found 2"),
+        ("", "expected one expression, found 0"),
+        ("[FIRST 1 ]", r"found '\[FIRST'"),
+    ],
+)
+def test_what_is_no_expression_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        evaluate(parse(text))
