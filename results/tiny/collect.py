@@ -132,10 +132,11 @@ def landmarks(runs: Path) -> None:
 
 
 def _draw_landmarks(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    figure = Figure(figsize=(8.4, 4.4), layout="constrained")
+    ends = [end for end in ("conv", "noconv") if any(row["kind"].endswith(f"-{end}") for row in rows)]
+    figure = Figure(figsize=(0.6 + 4.2 * len(ends), 4.4), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, 2, sharey=True)
-    for axis, end in zip(axes, ("conv", "noconv"), strict=True):
+    axes = figure.subplots(1, len(ends), sharey=True, squeeze=False)[0]
+    for axis, end in zip(axes, ends, strict=True):
         for kind, trained, colour, label in (
             (f"nystrom-tiny-{end}", True, "C0", "Nyström, trained so"),
             (f"softmax-tiny-{end}", False, "C1", "softmax, tested with Nyström"),

@@ -110,27 +110,29 @@ class Stages:
         ])  # fmt: skip
 
     def landmarks(self) -> None:
-        """The Nyström encoders with other numbers of landmarks on reviews that none of these is exact for, and softmax
-        on the same ones.
+        """The Nyström encoder with other numbers of landmarks on reviews that none of these is exact for, and softmax
+        on the same ones; both with the convolution.
         """
+        self._landmarks("conv")
+
+    def landmarks_noconv(self) -> None:
+        """The same without the convolution."""
+        self._landmarks("noconv")
+
+    def _landmarks(self, end: str) -> None:
         flags = IMDB + f" --min_tokens {max(LANDMARKS) + 1}"
+        softmax, nystrom = f"softmax-tiny-{end}", f"nystrom-tiny-{end}"
+        variants = [(softmax, "--baselines", ""), *(
+            (nystrom, f"--set model.num_landmarks={count} --discard_weights", f"-{count}") for count in LANDMARKS
+        )]  # fmt: skip
         self.run([
             self._imdb(kind, "landmarks", flags, self._best_rate(kind, "imdb"), SEEDS, more, name=name)
-            for end in ("conv", "noconv")
-            for kind, more, name in (
-                (f"softmax-tiny-{end}", "--baselines", ""),
-                *((f"nystrom-tiny-{end}", f"--set model.num_landmarks={count} --discard_weights", f"-{count}")
-                  for count in LANDMARKS),
-            )
+            for kind, more, name in variants
         ])  # fmt: skip
-
-    def swap(self) -> None:
-        """Softmax encoders of the stage landmarks, tested with Nyström attention in softmax's place."""
-        folders = [self.out / "landmarks" / f"softmax-tiny-{end}" for end in ("conv", "noconv")]
+        # Softmax encoders, tested with Nyström attention in softmax's place.
         self.run([
-            job(f"swap-{folder.name}", "results/tiny/swap.py", folder, "--imdb", self.data / "imdb",
-                "--out", self.out / f"swap-{folder.name}.json")
-            for folder in folders
+            job(f"swap-{softmax}", "results/tiny/swap.py", self.out / "landmarks" / softmax,
+                "--imdb", self.data / "imdb", "--out", self.out / f"swap-{softmax}.json")
         ])  # fmt: skip
 
     def lengths(self) -> None:
@@ -201,7 +203,9 @@ def hold_out(source: Path, target: Path, count: int) -> None:
         (target / name).write_bytes(b"".join(line + b"\n" for line in [header, *part]))
 
 
-STAGES = ("rows_of_text", "pretrain", "tune", "finetune", "landmarks", "swap", "lengths", "seeds", "more")
+STAGES = (
+    "rows_of_text", "pretrain", "tune", "finetune", "landmarks", "lengths", "landmarks_noconv", "seeds", "more",
+)  # fmt: skip
 
 
 def main() -> None:
