@@ -147,7 +147,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
         return f"{spread.mean:.2f}" + ("" if spread.deviation is None else f" ± {spread.deviation:.2f}")
 
     header = ["attention", "loss", "loss, convolution", "masked tokens right, %", "right, convolution, %"]
-    columns = [(c, key, factor) for key, factor in (("mlm_loss", 1), ("mlm_accuracy", 100)) for c in (False, True)]
+    columns = [(c, key, factor) for key, factor in (("loss", 1), ("mlm_accuracy", 100)) for c in (False, True)]
     lines = [[kind, *(cell(kind, *column) for column in columns)] for kind in KINDS]
     baselines = ", ".join(f"{name} {100 * value:.2f} %" for name, value in rows[0]["baselines"].items())
     note = f"{EPOCHS * STEPS} steps of 8 rows of 256 tokens, the validation rows; mean ± standard deviation over seeds."
@@ -167,7 +167,7 @@ def _draw(runs: list[Trained], path: Path) -> None:
             ]
             points: dict[int, list[float]] = {}
             for record in (record for log in own for record in log if record["type"] == "validation"):
-                points.setdefault(record["step"], []).append(record["mlm_loss"])
+                points.setdefault(record["step"], []).append(record["loss"])
             means = [sum(values) / len(values) for values in points.values()]
             look = {"color": f"C{place % 10}", "linestyle": "-" if place < 10 else "--", "linewidth": 1.2}
             axis.plot(list(points), means, marker="o", markersize=3, label=kind, **look)
@@ -197,10 +197,11 @@ def main() -> None:
         file.write(json.dumps(machine_facts()) + "\n")
     run = Runner(out, flags.jobs)
     rows = rows_of_text(flags.data.resolve(), out, run)
-    runs = list(all_of(out))
-    run([one.training(rows, flags.steps) for one in runs])
-    run([one.scoring(rows) for one in runs])
-    collect(out)
+    for seed in SEEDS:
+        runs = [one for one in all_of(out) if one.seed == seed]
+        run([one.training(rows, flags.steps) for one in runs])
+        run([one.scoring(rows) for one in runs])
+        collect(out)
 
 
 if __name__ == "__main__":
