@@ -184,6 +184,24 @@ def test_a_row_does_not_depend_on_its_neighbours(case: Case, masked: bool) -> No
 
 
 @every_case
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_a_batch_without_rows_is_taken(case: Case, masked: bool) -> None:
+    q, k, v = (x[:0].detach().requires_grad_() for x in qkv(1, 20))
+    k = q if case.build().needs.shared_query_key else k
+    out = case.build()(q, k, v, torch.ones(0, 20, dtype=torch.bool) if masked else None)
+    assert out.shape == v.shape
+    assert gradients_of(out.sum(), [v])[0].shape == v.shape
+
+
+@every_case
+def test_the_outputs_precision_does_not_depend_on_the_mask(case: Case) -> None:
+    module = case.build()
+    q, k, v = qkv(2, 40)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert module(q, k, v).dtype == module(q, k, v, suffix_mask(40, 40, 20)).dtype
+
+
+@every_case
 def test_memory_layout_does_not_matter(case: Case) -> None:
     module = case.build()
     q, k, v = (x.detach() for x in qkv(2, 33))

@@ -146,7 +146,7 @@ def test_softmax_in_its_own_place_changes_nothing(
         (["--parts", "error"], "--parts: expected some of errors,maps,loss, found 'error'"),
         (["--landmarks", "8,x"], "--landmarks: expected numbers separated by commas"),
         (["--landmarks", "8,100000"], "--landmarks: expected fewer than the"),
-        (["--iterations", "0"], "--iterations: expected numbers from 1 to 1000, found [0]"),
+        (["--iterations", "0"], "--iterations: expected numbers from 1 to 24, found [0]"),
         (["--set", "model.attn_type=linear", "--parts", "loss"], "expected a model with softmax in all layers"),
         (["--checkpoint", "7"], "expected --checkpoint last"),
         (["--checkpoint", "all"], "--checkpoint: expected last or an epoch's number"),

@@ -54,7 +54,7 @@ def test_bad_parameters_are_all_listed() -> None:
         attention_config("nystrom", num_landmark=3, pinv_iterations="2", conv_kernel_size=4, segments="valdi")
     assert str(caught.value).splitlines()[1:] == [
         "  conv_kernel_size: expected an odd integer from 1 to 999,999 or null, found 4",
-        '  pinv_iterations: expected an integer from 1 to 1,000, found "2"',
+        '  pinv_iterations: expected an integer from 1 to 24, found "2"',
         '  segments: expected "valid", "padded" or "padded_unmasked", found "valdi"; did you mean "valid"?',
         "  num_landmark: unknown key; did you mean num_landmarks?",
     ]
@@ -81,10 +81,21 @@ def test_what_cannot_stand_beside_other_landmarks_is_listed() -> None:
     assert str(caught.value).splitlines()[1:] == [
         '  landmarks: expected "segment_means" beside segments = "padded", found "strided": the others are of each '
         "row's own valid tokens",
+        '  implementation: expected "torch" or "auto" beside segments = "padded", found "triton": the kernels have '
+        '"valid" alone',
         f'  implementation: expected "torch" or "auto" {beside} "triton": the kernels have segment means alone',
         f'  kmeans_iterations: expected no iterations {beside} 2: only "kmeans" has them',
     ]
     assert attention_config("nystrom", landmarks="kmeans", kmeans_iterations=2).landmarks == "kmeans"  # type: ignore[attr-defined]
+
+
+def test_neighbours_are_no_more_than_there_are_blocks() -> None:
+    local = attention_config("local", block_size=128, neighbours=4)
+    assert local.impossible_at(5 * 128) == []
+    assert local.impossible_at(4 * 128) == [
+        ("neighbours", "expected at most 3, as max_seq_len = 512 is 4 blocks, found 4")
+    ]
+    assert attention_config("local", block_size=128).impossible_at(128) == []
 
 
 def test_clustering_has_its_arithmetic() -> None:

@@ -208,7 +208,7 @@ class TestPerLayer:
             "kmeans_iterations, pinv_start, implementation"
         )
         assert problems(write_config(valid)) == [
-            "model.attn_type[0].pinv_iterations: expected an integer from 1 to 1,000, found 0",
+            "model.attn_type[0].pinv_iterations: expected an integer from 1 to 24, found 0",
             "model.attn_type[0].num_landmark: unknown key; did you mean num_landmarks?",
             f"model.attn_type[0].nystrom: unknown key; valid ones: {valid_keys}",
             f'model.attn_type[1].name: {names}, found "Nystrom"; did you mean "nystrom"?',

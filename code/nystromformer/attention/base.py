@@ -116,13 +116,15 @@ class Attention(nn.Module, ABC):
         """
         self._check(q, k, v, is_causal)
         mask = self._applied(mask, q)
+        if q.shape[0] == 0:
+            return v * 1  # no row to attend in
         if mask is None:
             out = self.attend(q, k, v, None)
             return out if self.skip is None else self.skip(v, out)
         keep_B1N1 = mask.multiplier(q.dtype)
         q, k, v = self._zeroed(q, k, v, keep_B1N1)
         out = self.attend(q, k, v, mask)
-        return out * keep_B1N1 if self.skip is None else self.skip(v, out, keep_B1N1)
+        return out * mask.multiplier(out.dtype) if self.skip is None else self.skip(v, out, keep_B1N1)
 
     @torch.no_grad()
     def weights(
@@ -147,7 +149,7 @@ class Attention(nn.Module, ABC):
 
         Returns:
             Of `queries` (B, H, queries, N), of `keys` (B, H, N, keys), without a graph, in float32 or wider; zero
-            where a token is masked.
+            where a token is masked, unless `ignore_mask`.
 
         Raises:
             ValueError: as `forward`; both or neither of `queries` and `keys`, or positions beyond the input; a method

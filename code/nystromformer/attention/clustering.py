@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nystromformer.attention.decisions import decided
 from nystromformer.attention.landmarks import accumulation_dtype
 
 
@@ -30,7 +31,8 @@ def lloyd_centres(x_BHND: Tensor, means_BHMD: Tensor, keep_BN: Tensor | None, it
         centres = means_BHMD
         for _ in range(iterations - 1):
             centres = _means(x, _nearest(x, centres, keep_BN), means_BHMD)
-        nearest_BHN = _nearest(x, centres, keep_BN)
+        # Which of two centres is nearer, the last digit may decide.
+        nearest_BHN = decided(lambda: _nearest(x, centres, keep_BN).int()).long()
     return _means(x, nearest_BHN, means_BHMD)
 
 

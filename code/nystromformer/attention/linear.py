@@ -4,7 +4,6 @@ Shapes: B batch, H heads, N tokens, D head dim, F features.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention.base import Attention
@@ -21,7 +20,7 @@ class LinearAttention(Attention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         dtype = q.dtype if q.dtype == torch.float64 else torch.float32
         with torch.autocast(q.device.type, enabled=False):
-            queries_BHND, keys_BHND = (F.elu(x.to(dtype)).add_(1) for x in (q, k))
+            queries_BHND, keys_BHND = (_elu_plus_one(x.to(dtype)) for x in (q, k))
             if mask is not None:
                 # φ(0) is 1: a masked key has a weight unless it is taken away.
                 keys_BHND = keys_BHND * mask.multiplier(dtype)
@@ -31,8 +30,20 @@ class LinearAttention(Attention):
 def kernelised(queries_BHNF: Tensor, keys_BHNF: Tensor, v_BHND: Tensor) -> Tensor:
     """φ(Q) (φ(K)ᵀ V) / φ(Q) (φ(K)ᵀ 1) of F positive features, evaluated right to left; (B, H, N, D)."""
     values_BHFD = keys_BHNF.mT @ v_BHND
-    # Zero where a row has no valid token, or where every feature has underflown.
-    total_BHN = torch.einsum("bhnf,bhf->bhn", queries_BHNF, keys_BHNF.sum(2)).clamp_min(torch.finfo(v_BHND.dtype).tiny)
+    total_BHN1 = unless_nothing(torch.einsum("bhnf,bhf->bhn", queries_BHNF, keys_BHNF.sum(2))[..., None])
     out_BHND = queries_BHNF @ values_BHFD
     # In place where no gradient asks for what stood there: at long inputs a further tensor costs as much as a product.
-    return out_BHND / total_BHN[..., None] if torch.is_grad_enabled() else out_BHND.div_(total_BHN[..., None])
+    return out_BHND / total_BHN1 if torch.is_grad_enabled() else out_BHND.div_(total_BHN1)
+
+
+def unless_nothing(total: Tensor) -> Tensor:
+    """A sum of weights to divide by: infinity where there is nothing to divide, in a row without valid tokens or where
+    all has underflown. Zero is given there then, and no gradient, where a quotient of zeros would be NaN, and one of
+    all but nothing could have no finite derivative.
+    """
+    return total.masked_fill(total < torch.finfo(total.dtype).tiny ** 0.8, float("inf"))
+
+
+def _elu_plus_one(x: Tensor) -> Tensor:
+    """elu(x) + 1, in which the 1 that elu takes away does not swallow the small values of exp(x)."""
+    return torch.add(x.clamp(max=0).exp_(), x.relu())

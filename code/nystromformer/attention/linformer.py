@@ -72,8 +72,8 @@ class LinformerAttention(RowsAttention):
         length = q.shape[2]
         if length > self.max_length:
             raise ValueError(
-                f"linformer has learned projections of {self.max_length} tokens (max_seq_len), found {length}: cut the "
-                "input, or train with a larger max_seq_len"
+                f"linformer has learned projections of {self.max_length} tokens (max_length; max_seq_len of a model), "
+                f"found {length}: cut the input, or train with more"
             )
         # Tokens that do not count are zero, and add nothing to a sum.
         keys_BHKD = _projected(self.key_projection_GKL, k)

@@ -3,8 +3,10 @@
 The Long Range Arena's "local attention" (Tay et al. 2021) is that of the own block alone.
 """
 
+import torch
 from torch import Tensor
 
+from nystromformer.attention.base import is_exporting
 from nystromformer.attention.blocks import attend_to_neighbours
 from nystromformer.attention.rows import RowsAttention
 
@@ -38,7 +40,11 @@ class LocalAttention(RowsAttention):
         self.neighbours = neighbours
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
-        return attend_to_neighbours(q, k, v, lengths_B, self.block_size, self.neighbours, self.neighbours)
+        around = self.neighbours
+        # A graph may serve other lengths than the one that it is made with.
+        if not (is_exporting() or torch.compiler.is_compiling()):
+            around = min(around, (q.shape[2] - 1) // self.block_size)
+        return attend_to_neighbours(q, k, v, lengths_B, self.block_size, around, around)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, block_size={self.block_size}, neighbours={self.neighbours}"

@@ -54,6 +54,7 @@ class AttentionMask:
         self._segments: dict[int, Segments] = {}
         self._ranges: dict[int, Ranges] = {}
         self._firsts: dict[int, Tensor] = {}
+        self._all_kept: AttentionMask | None = None
         self._order: Order | Literal["unknown"] | None = "unknown"
         self._global_tokens: dict[tuple[int, int], GlobalTokens] = {}
 
@@ -105,6 +106,13 @@ class AttentionMask:
         if num_landmarks not in self._firsts:
             self._firsts[num_landmarks] = first_of_segments(self.keep_BN, self.lengths_B, num_landmarks)
         return self._firsts[num_landmarks]
+
+    @property
+    def with_all_tokens(self) -> AttentionMask:
+        """The same marks on a mask that keeps all tokens."""
+        if self._all_kept is None:
+            self._all_kept = AttentionMask(torch.ones_like(self.keep_BN), self.global_BN)
+        return self._all_kept
 
     @property
     def order(self) -> Order | None:

@@ -24,8 +24,9 @@ from nystromformer.attention.landmarks import (
     tokens_at,
 )
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.pinv import PinvStart, iterative_pinv, pinv_residual
+from nystromformer.attention.pinv import STABLE_ITERATIONS, PinvStart, iterative_pinv, pinv_residual
 from nystromformer.config.attention.nystrom import DEFAULT_LLOYD_ITERATIONS
+from nystromformer.config.ranges import MOST_PINV_ITERATIONS
 
 LandmarkRule = Literal["segment_means", "strided", "kmeans"]
 SegmentRule = Literal["valid", "padded", "padded_unmasked"]
@@ -63,7 +64,7 @@ class NystromAttention(Attention):
         num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention. With segments="padded",
             pinv_start="batch" and `ignore_mask` it is the authors' classification, which passes no mask on.
         num_landmarks: M.
-        pinv_iterations: how often eq. 14 is applied; the paper's 6.
+        pinv_iterations: how often eq. 14 is applied; the paper's 6, at most 24.
         segments: "valid": landmarks are means over near-equal segments of each row's own valid tokens. "padded": the
             authors' code: fixed segments over the padded length, masked tokens count as zeros. "padded_unmasked":
             transformers' module: fixed segments, masked tokens included; they are no keys and, unlike there, not
@@ -93,9 +94,10 @@ class NystromAttention(Attention):
         kmeans_iterations: int | None = None,
     ) -> None:
         super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
-        for name, value in (("num_landmarks", num_landmarks), ("pinv_iterations", pinv_iterations)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, found {value}")
+        if num_landmarks < 1:
+            raise ValueError(f"num_landmarks must be at least 1, found {num_landmarks}")
+        if not 1 <= pinv_iterations <= MOST_PINV_ITERATIONS:
+            raise ValueError(f"pinv_iterations must be from 1 to {MOST_PINV_ITERATIONS}, found {pinv_iterations}")
         if landmarks != "segment_means" and segments != "valid":
             raise ValueError(f'landmarks="{landmarks}" are of a row\'s own tokens: expected segments="valid"')
         if kmeans_iterations is not None and (landmarks != "kmeans" or kmeans_iterations < 1):
@@ -137,7 +139,7 @@ class NystromAttention(Attention):
         Raises:
             ValueError: as every attention, and where `implementation` is "triton" and the kernels cannot compute this.
         """
-        if q.ndim != 4 or not self._is_fused(q, mask is not None):
+        if q.ndim != 4 or q.shape[0] == 0 or not self._is_fused(q, mask is not None):
             return super().forward(q, k, v, mask, is_causal)
         self._check(q, k, v, is_causal)
         weight = None if self.skip is None else self.skip.weight
@@ -169,6 +171,10 @@ class NystromAttention(Attention):
             )
         if self.landmarks != "segment_means":
             return f'the kernels have landmarks="segment_means" alone, not {self.landmarks!r}'
+        if self.pinv_iterations > STABLE_ITERATIONS:
+            return (
+                f"the kernels iterate in float32, of which {STABLE_ITERATIONS} are stable, not {self.pinv_iterations}"
+            )
         if self.ignore_mask:
             return "ignore_mask is true, and the kernels take their mask"
         return why_not(q, self.num_landmarks, None if self.skip is None else self.skip.weight.shape[2])
@@ -301,6 +307,10 @@ class NystromAttention(Attention):
         short = None if landmarks.segments is None else landmarks.segments.short
         bias = None if short is None else short.bias_B11M
         a_BHMM = self._softmax(landmarks.q_BHMD, landmarks.k_BHMD, bias)
+        if short is not None and self.pinv_start == "matrix":
+            # Their inverse is not used, and need not be one that can be had: a gradient through it might be none.
+            identity_MM = torch.eye(self.num_landmarks, dtype=a_BHMM.dtype, device=a_BHMM.device)
+            a_BHMM = torch.where(short.rows_B[:, None, None, None], identity_MM, a_BHMM)
         if exact:
             return a_BHMM, torch.linalg.pinv(a_BHMM.double()).to(a_BHMM.dtype)
         return a_BHMM, iterative_pinv(a_BHMM, self.pinv_iterations, self.pinv_start)

@@ -53,7 +53,7 @@ def create_attention(
     if build.needs.max_length:
         if max_length is None:
             raise ValueError(
-                f"{config.name} learns something for each place: expected max_length, tokens of the longest"
+                f"{config.name} learns something for each place: expected max_length, tokens of the longest input"
             )
         given["max_length"] = max_length
     return build(num_heads=num_heads, head_dim=head_dim, **given)

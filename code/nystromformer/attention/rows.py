@@ -88,7 +88,7 @@ class GlobalRowsAttention(Attention):
         wrapped = AttentionMask.wrap(mask, q)
         if not self.ignore_mask or wrapped is None:
             return wrapped
-        return None if wrapped.global_BN is None else AttentionMask(torch.ones_like(wrapped.keep_BN), wrapped.global_BN)
+        return None if wrapped.global_BN is None else wrapped.with_all_tokens
 
     def _global_tokens(self, q: Tensor, mask: AttentionMask | None) -> GlobalTokens | None:
         if mask is None:

@@ -63,7 +63,7 @@ def add_convolution(v_BHND: Tensor, weight_H1K1: Tensor, out_BHND: Tensor, keep_
         return total
     convolved = F.conv2d(v_BHND, weight_H1K1, padding=(weight_H1K1.shape[2] // 2, 0), groups=v_BHND.shape[1])
     total = convolved + out_BHND
-    return total if keep_B1N1 is None else total * keep_B1N1
+    return total if keep_B1N1 is None else total * keep_B1N1.to(total.dtype)
 
 
 class _CpuConvolution(torch.autograd.Function):

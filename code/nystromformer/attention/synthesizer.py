@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.attention.base import Holds, Needs, is_exporting
+from nystromformer.attention.linear import unless_nothing
 from nystromformer.attention.rows import RowsAttention, valid
 from nystromformer.config.attention.synthesizer import factor_of, rank_of
 
@@ -86,8 +87,8 @@ class SynthesizerAttention(RowsAttention):
         length = v.shape[2]
         if length > self.max_length:
             raise ValueError(
-                f"synthesizer has learned scores of {self.max_length} places (max_seq_len), found {length}: cut the "
-                "input, or train with a larger max_seq_len"
+                f"synthesizer has learned scores of {self.max_length} places (max_length; max_seq_len of a model), "
+                f"found {length}: cut the input, or train with more"
             )
         if self.kind == "dense":
             keys_BHND = _first(self.weight_HLD, 1, length).to(q.dtype).expand(q.shape[0], -1, -1, -1)
@@ -137,7 +138,7 @@ def _weighed(scores_HNN: Tensor, v_BHND: Tensor, lengths_B: Tensor | None) -> Te
         there_HNB = there_BN.T.to(dtype).expand(values_HNX.shape[0], -1, -1)
         sums_HNX = weights_HNN @ torch.cat([values_HNX, there_HNB], dim=2)
         sums_HNBD, total_HNB = sums_HNX[..., : B * D].unflatten(2, (B, D)), sums_HNX[..., B * D :]
-        out_HNBD = sums_HNBD / total_HNB[..., None].clamp_min(torch.finfo(dtype).tiny)
+        out_HNBD = sums_HNBD / unless_nothing(total_HNB)[..., None]
     return out_HNBD.permute(2, 0, 1, 3).to(v_BHND.dtype)
 
 

@@ -11,6 +11,8 @@ MOST = 10**9
 """Of a size or a number of steps: products of two of them fit 64 bits."""
 MOST_LAYERS = 10_000
 MOST_ITERATIONS = 1000
+MOST_PINV_ITERATIONS = 24
+"""More enlarge what float32 rounds off in the factors beside the inverse."""
 MOST_DROPOUT = 0.95
 """Past it hardly anything is left."""
 LEAST_RATE, MOST_RATE = 1e-12, 10.0

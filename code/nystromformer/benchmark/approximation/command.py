@@ -13,7 +13,7 @@ from nystromformer.benchmark.approximation.inputs import Inputs, captured, rando
 from nystromformer.benchmark.approximation.losses import adapted, check_is_softmax, untrained
 from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
 from nystromformer.benchmark.approximation.report import Found, to_read
-from nystromformer.config.ranges import MOST_ITERATIONS
+from nystromformer.config.ranges import MOST_PINV_ITERATIONS
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
@@ -53,8 +53,8 @@ class Approximation:
                 raise UserError(f"--parts: expected some of {','.join(PARTS)}, found {part!r}")
         if wrong := [count for count in self.landmarks if count < 1]:
             raise UserError(f"--landmarks: expected numbers from 1 on, found {wrong}")
-        if wrong := [count for count in self.iterations if not 1 <= count <= MOST_ITERATIONS]:
-            raise UserError(f"--iterations: expected numbers from 1 to {MOST_ITERATIONS}, found {wrong}")
+        if wrong := [count for count in self.iterations if not 1 <= count <= MOST_PINV_ITERATIONS]:
+            raise UserError(f"--iterations: expected numbers from 1 to {MOST_PINV_ITERATIONS}, found {wrong}")
 
 
 def measure_approximation(

@@ -22,9 +22,13 @@ class LocalConfig(AttentionConfig):
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if self.block_size <= max_seq_len:
-            return []
-        return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
+        if self.block_size > max_seq_len:
+            return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
+        blocks = -(-max_seq_len // self.block_size)
+        if self.neighbours > max(1, blocks - 1):
+            text = f"expected at most {max(1, blocks - 1)}, as max_seq_len = {max_seq_len} is {blocks} blocks"
+            return [("neighbours", f"{text}, found {self.neighbours}")]
+        return []
 
     @property
     def longest_exact(self) -> float:
@@ -33,5 +37,5 @@ class LocalConfig(AttentionConfig):
     def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
         """QKᵀ of each block with those around it, and the product with V."""
         blocks = -(-length // self.block_size)
-        around = (2 * self.neighbours + 1) * self.block_size
+        around = (2 * min(self.neighbours, blocks - 1) + 1) * self.block_size
         return products(4.0 * blocks * self.block_size * around * head_dim * num_heads)

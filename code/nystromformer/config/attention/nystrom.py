@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from ..messages import ImpossibleError, Problem, quoted
-from ..ranges import MOST_ITERATIONS
+from ..ranges import MOST_ITERATIONS, MOST_PINV_ITERATIONS
 from .base import Arithmetic, AttentionConfig, NumLandmarks, products
 
 DEFAULT_LLOYD_ITERATIONS = 3
@@ -30,9 +30,9 @@ class NystromConfig(AttentionConfig):
     pinv_iterations: int = Field(
         default=6,
         ge=1,
-        le=MOST_ITERATIONS,
+        le=MOST_PINV_ITERATIONS,
         description="Iterations of eq. 14 that approximate the pseudo-inverse; more come closer to it, few also act as "
-        "a regulariser.",
+        "a regulariser. More than 12 are computed in float64.",
     )
     segments: Literal["valid", "padded", "padded_unmasked"] = Field(
         default="valid",
@@ -73,6 +73,10 @@ class NystromConfig(AttentionConfig):
         if self.landmarks != "segment_means" and self.segments != "valid":
             text = f'expected "segment_means" beside segments = {quoted(self.segments)}, found {quoted(self.landmarks)}'
             problems.append(Problem(("landmarks",), f"{text}: the others are of each row's own valid tokens"))
+        for key, value, kernels in (("segments", self.segments, "valid"), ("pinv_start", self.pinv_start, "matrix")):
+            if self.implementation == "triton" and value != kernels and not self.ignore_mask:
+                text = f'expected "torch" or "auto" beside {key} = {quoted(value)}, found "triton": the kernels have'
+                problems.append(Problem(("implementation",), f"{text} {quoted(kernels)} alone"))
         if self.landmarks != "segment_means" and self.implementation == "triton":
             text = (
                 f'expected "torch" or "auto" beside landmarks = {quoted(self.landmarks)}, found "triton": the kernels'
