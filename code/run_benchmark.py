@@ -8,7 +8,7 @@ import typer
 
 from nystromformer import cli
 from nystromformer.benchmark import flags
-from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, command_line
+from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, command_line, refuse_given
 
 FOLDER = Path("results/tmp")
 
@@ -39,7 +39,7 @@ def efficiency(
 
     sizes = {"batch": batch, "heads": heads, "head_dim": head_dim, "repeats": repeats, "threads": threads}
     if peers:
-        flags.refuse_given(context, ALONE, "--peers: the attention alone is measured, at every length")
+        refuse_given(context, ALONE, "--peers: the attention alone is measured, at every length")
         told = measure_beside_peers(attention, parse_lengths(lengths), **sizes, folder=out, command=command_line())
         typer.echo(told)
         return

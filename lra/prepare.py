@@ -10,6 +10,7 @@ import typer
 
 from nystromformer import cli
 from nystromformer.errors import UserError
+from nystromformer.flags import refuse_given
 
 HERE = Path(__file__).resolve().parent
 
@@ -40,6 +41,7 @@ CountFlag = Annotated[int, typer.Option(min=1, max=10**8)]
 
 
 def listops(
+    context: typer.Context,
     release: ReleaseFlag = None,
     partial: PartialFlag = False,
     train: CountFlag = 96_000,
@@ -71,6 +73,8 @@ def listops(
 
     folder = out or HERE / "listops" / "data"
     if release is not None:
+        drawn = ("train", "validation", "test", "longer_than", "shorter_than", "depth", "most_values", "workers")
+        refuse_given(context, drawn, "--release: its expressions are taken as they are")
         manifest = read_listops(folder, release, brackets, partial, seed)
     else:
         if partial:
@@ -139,6 +143,7 @@ def image(
 
 
 def pathfinder(
+    context: typer.Context,
     release: ReleaseFlag = None,
     partial: PartialFlag = False,
     size: Annotated[int, typer.Option("--size", help="Pixels of a side: 32, 64, 128 (Path-X) or 256.")] = 32,
@@ -163,6 +168,11 @@ def pathfinder(
         raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {size}")
     folder = out or HERE / "pathfinder" / f"data-{size}"
     if release is not None:
+        refuse_given(
+            context, ("train", "validation", "test", "workers"), "--release: its pictures are taken as they are"
+        )
+        if not distractors:
+            raise UserError("--no_distractors: expected no --release beside it, whose pictures are taken as they are")
         manifest = read_pathfinder(folder, release, size, contour, partial, seed)
     else:
         if partial:

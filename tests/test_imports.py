@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "resources": ("errors",),
     "progress": (),
     "flag_groups": (),
-    "flags": ("flag_groups",),
+    "flags": ("errors", "flag_groups"),
     "torchrun": (),
     "side_by_side": (),
     "cli": (*PLAIN, "interrupt", "checked_command", "torchrun"),

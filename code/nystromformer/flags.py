@@ -2,10 +2,13 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from nystromformer.errors import UserError
 
 ModelFolder = Annotated[
     Path, typer.Option("--model", help="Folder of the experiment: its config.json, and its checkpoints in model/.")
@@ -34,3 +37,15 @@ Overrides = Annotated[
 def command_line() -> str:
     """How the command was called, for the record."""
     return shlex.join(["python", *sys.argv])
+
+
+def refuse_given(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Refuse flags that have no use beside another one.
+
+    Raises:
+        UserError: one of them was given.
+    """
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(f"{why}: expected no --{name}")

@@ -1,6 +1,7 @@
 """How far attentions are from softmax: the figures, what is left out, the command and its mistakes."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,19 +33,25 @@ def test_exact_weights_are_softmaxs() -> None:
 def test_an_attention_that_is_exact_has_no_error() -> None:
     found, missing = candidates(["nystrom,num_landmarks=8", "local,block_size=24"], (), 25)
     assert not missing
-    errors = {each.method: each.output_error for each in output_errors(found, [inputs()])}
-    assert errors["local"] < 1e-6, "one block of all tokens and its neighbour"
-    assert errors["nystrom"] > 0.05
+    nystrom, local = (each.output_error for each in output_errors(found, [inputs()]))
+    assert local < 1e-6, "one block of all tokens and its neighbour"
+    assert nystrom > 0.05
 
 
 @pytest.mark.parametrize("rule", ["segment_means", "strided", "kmeans"])
 def test_nystroms_errors_are_those_of_the_oracle(rule: str) -> None:
-    rules = {"segment_means": reference.segment_means, "strided": reference.strided_tokens}
+    rules = {
+        "segment_means": reference.segment_means,
+        "strided": reference.strided_tokens,
+        "kmeans": partial(reference.lloyd_centres, iterations=3),
+    }
     seen = inputs(masked=0)
     exact = reference.softmax_attention(seen.q, seen.k, seen.v)
+    checked = 0
     for error in nystrom_errors([seen], (6,), (2, 6)):
-        if error.rule != rule or rule not in rules:
+        if error.rule != rule:
             continue
+        checked += 1
         iterations = None if isinstance(error.iterations, str) else error.iterations
         settings = {"num_landmarks": 6, "iterations": iterations, "landmarks": rules[rule]}
         out = reference.nystrom_attention(seen.q, seen.k, seen.v, **settings)
@@ -52,6 +59,7 @@ def test_nystroms_errors_are_those_of_the_oracle(rule: str) -> None:
         assert 0 <= error.negative < 0.5
         assert error.matrix_error > 0
         assert (error.residual < 1e-9) == (error.iterations == EXACT)
+    assert checked == 3
 
 
 def test_the_exact_inverse_inverts() -> None:
@@ -137,6 +145,24 @@ def test_softmax_in_its_own_place_changes_nothing(
     softmax, linear = json.loads((tmp_path / "approximation.json").read_text())["losses"]
     assert softmax["mlm_loss"] == pytest.approx(scored.get("mlm_loss", scored["loss"]), rel=1e-6)
     assert linear["mlm_loss"] != softmax["mlm_loss"]
+
+
+def test_settings_that_are_asked_for_are_told_apart(
+    trained: Path, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("--attention", "nystrom,num_landmarks=4", "--attention", "nystrom,num_landmarks=8")
+    place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path, *FEW)
+    words = ("code/run_benchmark.py", "approximation", *place, *asked, "--parts", "errors,loss", "--adapt")
+    assert run_here(monkeypatch, *words, 0) == 0
+    data = json.loads((tmp_path / "approximation.json").read_text())
+    names = {"nystrom (num_landmarks 4)", "nystrom (num_landmarks 8)"}
+    assert {each["method"] for each in data["output_errors"]} == names
+    assert {each["method"] for each in data["losses"]} == {"softmax", *names}
+    # Another learning rate is another run.
+    for rate in (0.001, 0.01):
+        flags = ("--set", f"pretraining_setting.learning_rate={rate}")
+        assert run_here(monkeypatch, *words, 1, *flags) == 0
+    assert len(list(tmp_path.glob("adapted/*"))) == 2 * 3
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,8 @@ def test_the_command_measures_and_writes(
     ("flags", "words"),
     [
         (["--attention", "locl"], "did you mean"),
+        (["--attention", "linear,name=softmax"], "expected the attention's name once, in front"),
+        (["--parts", "encoder", "--encoder_batch", 10**8, "--encoder_lengths", "16"], "lower one of the two"),
         (["--parts", "attention,layer"], "--parts: expected some of attention,encoder, found 'layer'"),
         (["--encoder_lengths", "1k"], "--encoder_lengths: expected numbers separated by commas"),
         (["--lengths", "0"], "--lengths: expected numbers from 1"),

@@ -75,8 +75,8 @@ def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"expected a file ending in \.html"):
         write_paper(tmp_path, tmp_path / "paper.md")
     (tmp_path / "efficiency").mkdir()
-    for content in ("{", "[]"):
+    for content in ("{", "[]", "{}"):
         (tmp_path / "efficiency" / "efficiency.json").write_text(content)
-        with pytest.raises(UserError, match=r"efficiency\.json: expected"):
+        with pytest.raises(UserError, match="expected"):
             write_paper(tmp_path, tmp_path / "paper.html")
     assert not (tmp_path / "paper.html").exists()

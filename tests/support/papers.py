@@ -18,7 +18,12 @@ def made_up_results(folder: Path) -> Path:
         for length in (512, 1024)
     ]
     left_out = [{"part": "attention", "method": "softmax, written out", "length": 8192, "why": "memory: about 9 GiB"}]
-    data = {"machine": {"processor": "a processor"}, "cells": cells, "left_out": left_out}
+    data = {
+        "machine": {"processor": "a processor"},
+        "settings": {"batch": 1, "heads": 12, "head_dim": 64},
+        "cells": cells,
+        "left_out": left_out,
+    }
     for name in ("efficiency", "approximation", "tiny"):
         (folder / name).mkdir(parents=True)
     (folder / "efficiency" / "efficiency.json").write_text(json.dumps(data))

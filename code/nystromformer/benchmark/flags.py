@@ -1,6 +1,5 @@
 """The benchmarks' flags, and what each says for itself."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,18 +16,6 @@ _MOST_WIDTH = 64 * 10**5
 
 def _flag(name: str, text: str, least: float | None = None, most: float | None = None) -> Any:
     return typer.Option(name, min=least, max=most, help=text)
-
-
-def refuse_given(context: typer.Context, names: Sequence[str], why: str) -> None:
-    """Refuse flags that have no use beside another one.
-
-    Raises:
-        UserError: one of them was given.
-    """
-    for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise UserError(f"{why}: expected no --{name}")
 
 
 def numbers(text: str, flag: str) -> tuple[int, ...]:

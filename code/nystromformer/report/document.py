@@ -55,8 +55,14 @@ def picture(path: Path, what: str) -> str:
 
     Args:
         what: it shows, for those who do not see it.
+
+    Raises:
+        ValueError: no PNG.
     """
-    image = base64.b64encode(path.read_bytes()).decode("ascii")
+    content = path.read_bytes()
+    if not content.startswith(b"\x89PNG"):
+        raise ValueError(f"{path} is no PNG")
+    image = base64.b64encode(content).decode("ascii")
     return boxed(f'<img alt="{html.escape(what)}" src="data:image/png;base64,{image}">')
 
 

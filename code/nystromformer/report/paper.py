@@ -84,11 +84,25 @@ def write_paper(results: Path, out: Path) -> Path:
         raise UserError(f"--results {results}: no such folder")
     if out.suffix != ".html":
         raise UserError(f"--out {out}: expected a file ending in .html; a .md of the same name is put beside it")
-    sections = [make(results) for make in SECTIONS]
-    write_text(out, document.document(_TITLE, _as_html(sections)))
+    sections = [_made(make, results) for make in SECTIONS]
+    try:
+        page = document.document(_TITLE, _as_html(sections))
+    except (OSError, ValueError) as error:
+        raise UserError(f"--results {results}: a picture cannot be used: {error}") from None
+    write_text(out, page)
     beside = out.with_suffix(".md")
     write_text(beside, _as_markdown(sections, out.parent))
     return beside
+
+
+def _made(make: Callable[[Path], Section], results: Path) -> Section:
+    try:
+        return make(results)
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise UserError(
+            f"--results {results}: {make.__name__}: expected files as this version's commands write them, found "
+            f"something else ({type(error).__name__}: {error})"
+        ) from None
 
 
 _TITLE = "The paper's tables and figures"
@@ -120,7 +134,8 @@ def table1(results: Path) -> Section:
     ours = {name: [measured.get((method, length)) for length in LENGTHS] for name, method in OURS.items()}
     shown = [[name, *(_pair(cell) for cell in cells)] for name, cells in ours.items()]
     blocks += [
-        f"Here, peak memory in MiB / time in ms, both forward, {_on(data)}:",
+        f"Here, peak memory in MiB / time in ms, both forward, batch {data['settings']['batch']}, "
+        f"{data['settings']['heads']} heads of {data['settings']['head_dim']}, {_on(data)}:",
         Table(["module", *map(str, LENGTHS)], shown),
         "Both over the Transformer of their own table, memory / time, the paper's first: what the method saves, "
         "whatever the machine.",
@@ -262,7 +277,8 @@ def tables_of(path: Path) -> list[Table]:
         if line.startswith("|"):
             lines.append(_cells(line))
         elif lines:
-            header, _, *rows = lines
+            header, *rows = lines
+            rows = rows[1:]  # the line below the header
             found.append(Table(header, rows))
             lines = []
     return found

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nystromformer.errors import UserError
+from nystromformer.tasks.lra import listops
 from nystromformer.tasks.lra.listops import BRACKETS, TOKENS, Expressions, depth_of, draw, evaluate, parse, written
 
 seeds = st.integers(0, 2**31)
@@ -50,6 +52,12 @@ def test_the_long_range_arenas_distribution() -> None:
     assert 500 < lengths[0] <= lengths[-1] < 2000
     assert 850 < lengths[75] < 1150, "a median of 1,012 elsewhere"
     assert max(depth_of(tokens) for tokens, _ in drawn) <= 9
+
+
+def test_lengths_that_almost_no_expression_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listops, "_MOST_ATTEMPTS", 500)
+    with pytest.raises(UserError, match="of 500 expressions of --depth 3 and --most_values 10 none had more than 118"):
+        draw(random.Random(0), Expressions(longer_than=118, shorter_than=130, depth=3))
 
 
 @pytest.mark.parametrize(

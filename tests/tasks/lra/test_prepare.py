@@ -22,6 +22,7 @@ from nystromformer.tasks.lra.sources import carve
 from nystromformer.tasks.lra.stored import SPLITS, Stored, open_stored, read_manifest, write_split
 
 SCRIPT = "lra/prepare.py"
+Prepare = Callable[..., int]
 SHORT = Expressions(longer_than=4, shorter_than=40, depth=5, most_values=4)
 SIZES = {"train": 30, "validation": 5, "test": 5}
 
@@ -82,10 +83,38 @@ def test_what_was_drawn_before_a_kill_is_not_drawn_again(tmp_path: Path, monkeyp
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
+def test_what_fails_at_its_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: object, content: bytes) -> None:
+        raise UserError("no space left")
+
+    monkeypatch.setattr("nystromformer.files.NewFile.write", full)
+    with pytest.raises(UserError, match="no space left"):
+        write_split(tmp_path, "train", [([b"\x01"], 0)], kinds=2, classes=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_review_is_named(
+    reviews: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (reviews / "train" / "pos" / "3_7.txt").write_text("")
+    assert prepare("text", "--imdb", reviews, "--out", tmp_path / "out") == 2
+    assert "expected text in every review, found none in pos/3_7" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_pictures_without_content_are_left_out(release: Path, prepare: Prepare, tmp_path: Path) -> None:
+    (release / "pathfinder32" / "curv_contour_length_14" / "imgs" / "0" / "sample_3.png").write_bytes(b"")
+    assert prepare("pathfinder", "--release", release, "--partial", "--out", tmp_path / "out") == 0
+    manifest = open_stored(tmp_path / "out", "pathfinder").manifest
+    assert sum(facts.examples for facts in manifest.splits.values()) == 19
+    assert "1 picture of the release without content left out" in manifest.warnings
+
+
 def test_too_few_different_expressions_are_refused(tmp_path: Path) -> None:
     tiny = Expressions(longer_than=0, shorter_than=3, depth=2, most_values=2)
     with pytest.raises(UserError, match="there seem to be no other ones"):
-        draw_listops(tmp_path, tiny, {"train": 30, "validation": 1, "test": 1}, 0, 1)
+        draw_listops(tmp_path / "out", tiny, {"train": 30, "validation": 1, "test": 1}, 0, 1)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture
@@ -130,9 +159,6 @@ def reviews(tmp_path: Path) -> Path:
             for number in range(10):
                 (folder / f"{number}_7.txt").write_text(f"a {label} film<br /><br />é {number} " * 3)
     return tmp_path / "imdb"
-
-
-Prepare = Callable[..., int]
 
 
 @pytest.fixture
@@ -227,6 +253,13 @@ def test_what_is_missing_is_cut_from_training_with_partial_alone(
     assert stored.manifest.settings["carved"] == ["test"]
 
 
+class Forged:
+    """An array of pointers, as nothing of CIFAR-10 is."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return np.ndarray, ((1,), np.dtype("O"), b"AAAAAAAA")
+
+
 class Evil:
     def __reduce__(self) -> tuple[object, ...]:
         return (Path.touch, (Path("/tmp/never-made-by-a-pickle"),))
@@ -248,6 +281,10 @@ def damage(release: Path, what: str) -> None:
         pairs.write_text("2.0\tA\tB\tx\ty\n")
     elif what == "code":
         batch.write_bytes(pickle.dumps({"data": Evil(), "labels": []}))
+    elif what == "forged":
+        batch.write_bytes(pickle.dumps({"data": Forged(), "labels": [0]}))
+    elif what == "objects":
+        batch.write_bytes(pickle.dumps({"data": np.array([[None] * 3072]), "labels": [0]}))
     elif what == "cut":
         batch.write_bytes(batch.read_bytes()[:100])
     elif what == "pixels":
@@ -274,8 +311,10 @@ def damage(release: Path, what: str) -> None:
         ("retrieval", "pair label", "line 1: expected the label 0.0 or 1.0, found '2.0'"),
         ("retrieval", "no tsv", "new_aan_pairs.train.tsv"),
         ("image", "code", "which no file of CIFAR-10 does"),
+        ("image", "forged", "data_batch_3: expected a file of CIFAR-10, found something else"),
+        ("image", "objects", "data_batch_3: expected a file of CIFAR-10, found something else"),
         ("image", "cut", "data_batch_3: expected a file of CIFAR-10, found something else"),
-        ("image", "pixels", "expected pictures as rows of 3072 bytes, found uint8 (2, 100)"),
+        ("image", "pixels", "expected pictures as rows of 3072 bytes, found (2, 100)"),
         ("pathfinder", "picture", "sample_3.png: expected 32 x 32 pixels, found 31 x 32"),
         ("pathfinder", "no picture", "sample_3.png: no such picture, but the metadata name it"),
         ("pathfinder", "metadata", "0.npy, line 1: expected a folder, a file, a number and a label"),
@@ -305,6 +344,10 @@ def test_damaged_sources_are_refused_and_nothing_is_written(
         (("listops", "--longer_than", 500, "--shorter_than", 501), "--shorter_than: expected more than 501"),
         (("listops", "--depth", 2, "--most_values", 2), "have at most 4 tokens"),
         (("listops", "--partial"), "--partial: expected --release beside it"),
+        (("listops", "--release", ".", "--depth", 3), "--release: its expressions are taken as they are: expected no"),
+        (("pathfinder", "--release", ".", "--train", 3), "--release: its pictures are taken as they are: expected no"),
+        (("pathfinder", "--release", ".", "--no_distractors"), "--no_distractors: expected no --release beside it"),
+        (("pathfinder", "--contour", 90, "--train", 1, "--validation", 1, "--test", 1), "found no room"),
         (("pathfinder", "--size", 48), "--size: expected one of 32, 64, 128, 256, found 48"),
         (("text", "--imdb", "nowhere"), "nowhere"),
         (("image", "--cifar", "nowhere"), "nowhere: no such folder"),

@@ -27,14 +27,10 @@ class Candidate:
     """An attention with its settings."""
 
     config: AttentionConfig
-    width: int | None
-    """Of its setting in WIDTHS, or the number of its landmarks."""
-
-    @property
-    def name(self) -> str:
-        """Of the method, without the width: what one line of a picture is called."""
-        rule = getattr(self.config, "landmarks", "segment_means")
-        return self.config.name if rule == "segment_means" else f"{self.config.name}, {rule}"
+    name: str
+    """Of the method, without its width: what one line of a picture is called."""
+    width: int | None = None
+    """Of its setting in WIDTHS, or the number of its landmarks; None where the name says all."""
 
     @property
     def label(self) -> str:
@@ -63,15 +59,16 @@ def candidates(asked: Sequence[str], landmarks: Sequence[int], length: int) -> t
     found: list[Candidate] = []
     missing: dict[str, str] = {}
     for text in asked or [name for name in ATTENTIONS if name != "softmax"]:
-        config = parse_method(text).config
+        method = parse_method(text)
+        config = method.config
         assert config is not None
         if (reason := why_not(config)) is not None:
             if asked:
                 raise UserError(f"--attention {text}: it cannot stand in softmax's place without training: {reason}")
             missing[config.name] = reason
             continue
-        of_name = [Candidate(config, None)] if text != config.name else _with_widths(config, landmarks)
-        able = [one for one in of_name if _fits(one.config, length)]
+        of_name = [Candidate(config, method.name)] if text != config.name else _with_widths(config, landmarks)
+        able = [one for one in of_name if _fits(one.config, length) and one.label not in {each.label for each in found}]
         found += able
         if not able:
             missing[config.name] = f"none of its settings fits {length} tokens"
@@ -84,14 +81,18 @@ def _with_widths(config: AttentionConfig, landmarks: Sequence[int]) -> list[Cand
     name = config.name
     if name == "nystrom":
         return [
-            Candidate(attention_config(name, num_landmarks=count, landmarks=rule), count)
+            Candidate(
+                attention_config(name, num_landmarks=count, landmarks=rule),
+                name if rule == "segment_means" else f"{name}, {rule}",
+                count,
+            )
             for rule in ("segment_means", "strided", "kmeans")
             for count in landmarks
         ]
     if name not in WIDTHS:
-        return [Candidate(config, None)]
+        return [Candidate(config, name)]
     key, widths, others = WIDTHS[name]
-    return [Candidate(attention_config(name, **{key: width}, **others), width) for width in widths]
+    return [Candidate(attention_config(name, **{key: width}, **others), name, width) for width in widths]
 
 
 def _fits(config: AttentionConfig, length: int) -> bool:

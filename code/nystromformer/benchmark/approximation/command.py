@@ -88,7 +88,8 @@ def measure_approximation(
     chosen, missing = candidates(settings.attentions, settings.landmarks, length)
     folder.mkdir(parents=True, exist_ok=True)  # before the minutes of computing
     facts = machine_facts()
-    header = ", ".join(f"{key} {value}" for key, value in facts.items())
+    of = f"{experiment.folder.resolve().name}, {opened.checkpoints[0].stem}"
+    header = f"{of}; " + ", ".join(f"{key} {value}" for key, value in facts.items())
     found = Found(missing=missing)
     said = asdict(settings) | {
         "model": str(experiment.folder),

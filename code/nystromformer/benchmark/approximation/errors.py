@@ -139,6 +139,6 @@ def forward_times(candidates: Sequence[Candidate], inputs: Inputs, repeats: int)
     def work(core: nn.Module) -> Work:
         return lambda: core(inputs.q, inputs.k, inputs.v, inputs.mask)
 
-    softmax = Candidate(attention_config("softmax"), None)
+    softmax = Candidate(attention_config("softmax"), "softmax")
     works = {one.label: work(core_of(one, inputs)) for one in (softmax, *candidates)}
     return time_side_by_side(works, repeats)

@@ -66,11 +66,12 @@ def captured(opened: OpenedScoring, model: PretrainingModel, rows: int) -> list[
                 tokens_BN = batch["tokens_BN"]
                 keep_BN = batch.get("mask_BN", torch.ones_like(tokens_BN, dtype=torch.bool))
                 keeps.append(keep_BN)
-                model.encoder(tokens_BN, keep_BN, batch.get("types_BN"))
+                model.encoder(tokens_BN, batch.get("mask_BN"), batch.get("types_BN"))
     finally:
         for handle in handles:
             handle.remove()
-    mask = AttentionMask(torch.cat(keeps))
+    keep_BN = torch.cat(keeps)
+    mask = None if keep_BN.all() else AttentionMask(keep_BN)
     found = []
     for index, mine in enumerate(seen):
         q, k, v = (torch.cat(batches) for batches in zip(*mine, strict=True))

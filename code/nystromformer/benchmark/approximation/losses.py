@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from nystromformer import __version__
 from nystromformer.benchmark.approximation.candidates import Candidate
 from nystromformer.config import AttentionConfig, ModelConfig, attention_config
 from nystromformer.errors import UserError
@@ -23,7 +25,7 @@ from nystromformer.training.archive import read_checkpoint
 
 logger = logging.getLogger(__name__)
 
-SOFTMAX = Candidate(attention_config("softmax"), None)
+SOFTMAX = Candidate(attention_config("softmax"), "softmax")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ def check_is_softmax(config: ModelConfig, path: Path) -> None:
     Raises:
         UserError: an attention of the model is another.
     """
+    if len({attention.conv_kernel_size for attention in config.attentions}) > 1:
+        raise UserError(
+            f"{path}: expected the same convolution in all layers, which the others take over, found several"
+        )
     names = {attention.name for attention in config.attentions}
     if names != {"softmax"}:
         raise UserError(
@@ -107,15 +113,17 @@ def adapted(
 
 def _experiment(opened: OpenedScoring, candidate: Candidate, steps: int, folder: Path) -> Experiment:
     (checkpoint,) = opened.checkpoints
-    # Another checkpoint, and another number of steps, is another run.
-    digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()[:8]
-    place = folder / f"from-{digest}" / f"{candidate.label.replace(', ', '-').replace(' ', '-')}-{steps}"
-    place.mkdir(parents=True, exist_ok=True)
     data = opened.config.model_dump(mode="json", by_alias=True)
     data["model"] = swapped(opened.config.model, candidate.config)
-    data["from_cp"] = str(checkpoint.resolve())
     data["model_checkpoints"] = "model"
     data["pretraining_setting"] |= {"epoch": 1, "batches_per_epoch": steps, "validate_batches_per_epoch": 1}
+    # Whatever decides the weights is in the folder's name: of another one nothing is taken over.
+    decides = [hashlib.sha256(checkpoint.read_bytes()).hexdigest(), opened.dataset.fingerprint, data, __version__]
+    digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:12]
+    readable = re.sub(r"[^\w-]+", "-", candidate.label).strip("-")
+    place = folder / f"{readable}-{steps}-{digest}"
+    place.mkdir(parents=True, exist_ok=True)
+    data["from_cp"] = str(checkpoint.resolve())
     if not (place / "config.json").exists() or json.loads((place / "config.json").read_text()) != data:
         write_json(place / "config.json", data)
     return open_experiment(place)

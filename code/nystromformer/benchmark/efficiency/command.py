@@ -18,7 +18,7 @@ from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
-from nystromformer.resources import free_memory
+from nystromformer.resources import check_room, free_memory
 from nystromformer.training.device import choose_device
 
 logger = logging.getLogger(__name__)
@@ -100,6 +100,15 @@ def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
     torch.set_num_threads(settings.threads)
     if "attention" in settings.parts:
         check_memory(settings.batch, settings.lengths, settings.heads * settings.head_dim)
+    if "encoder" in settings.parts:
+        size = 4.0 * settings.encoder_batch * max(settings.encoder_lengths) * settings.encoder_width
+        check_room(
+            f"--encoder_batch {settings.encoder_batch} --encoder_lengths {max(settings.encoder_lengths)}: a step",
+            {"what each layer keeps": 8 * settings.encoder_layers * size},
+            _free() * 2**20,
+            "on the GPU" if torch.cuda.is_available() else "on this machine",
+            "lower one of the two",
+        )
     folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
     facts, found = machine_facts(), Found()
     for name in settings.parts:
@@ -124,6 +133,8 @@ def _part(settings: Efficiency, name: str) -> tuple[Part, tuple[int, ...]]:
 
 def _free() -> float:
     """MiB."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     device = torch.device("cuda") if torch.cuda.is_available() else None
     return free_memory(device) / 2**20
 

@@ -144,8 +144,12 @@ def _measure_at(
     found: Found,
 ) -> None:
     works = dict(part.works(methods, length, part.batch))
-    seconds = {}
+    seconds: dict[str, float] = {}
     for name, each in list(works.items()):
+        if seconds and time.monotonic() > until:
+            found.left_out.append(LeftOut(part.name, length, name, "budget: it was over"))
+            del works[name]
+            continue
         try:
             seconds[name] = _second_time(each)
         except RuntimeError as error:

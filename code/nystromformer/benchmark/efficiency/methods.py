@@ -55,6 +55,8 @@ def parse_method(text: str) -> Method:
         UserError: as `chosen_methods`.
     """
     name, parameters = _parts(text)
+    if "name" in parameters:
+        raise UserError(f"--attention {text[:200]!r}: expected the attention's name once, in front")
     try:
         config = attention_config(name, **parameters)
     except ValueError as error:

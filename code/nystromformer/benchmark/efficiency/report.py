@@ -90,8 +90,8 @@ def to_read(found: Found, header: Sequence[str]) -> str:
 def _how_to_read() -> str:
     return (
         f"In brackets: over softmax through PyTorch's fused kernels (SDPA), then over softmax written out; below 1 is "
-        f"less of it (of steps a second, of the time that they take). exponent: p of cost ~ N^p, fitted from {FROM} "
-        "tokens on. less than SDPA: from which length on."
+        f"less of it (of steps a second, of the time that they take). exponent: p of cost ~ N^p, over the lengths from "
+        f"{FROM} tokens on that were measured. less than SDPA: from which length on."
     )
 
 

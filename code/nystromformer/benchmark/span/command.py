@@ -29,8 +29,8 @@ class Spans:
     tokens: float
     """Of a row, on average."""
     span: float
-    span_error: float
-    """Standard error over the rows."""
+    span_error: float | None
+    """Standard error over the rows; None of one."""
     softmax: float
     negative: float
     even: float
@@ -53,7 +53,7 @@ def summarised(source: Source, found: Sequence[RowSpan]) -> Spans:
         len(rows),
         fmean(row.tokens for row in rows),
         fmean(of_rows),
-        stdev(of_rows) / len(of_rows) ** 0.5 if len(of_rows) > 1 else float("nan"),
+        stdev(of_rows) / len(of_rows) ** 0.5 if len(of_rows) > 1 else None,
         fmean(each.softmax for each in found),
         fmean(each.negative for each in found),
         fmean(row.even for row in rows),
@@ -120,7 +120,7 @@ def table(found: Iterable[Spans]) -> str:
                 each.attention,
                 str(each.rows),
                 f"{each.tokens:.0f}",
-                f"{each.span:.1f} ± {each.span_error:.1f}",
+                f"{each.span:.1f}" + ("" if each.span_error is None else f" ± {each.span_error:.1f}"),
                 f"{each.softmax:.1f}",
                 f"{each.even:.1f}",
                 f"{100 * each.negative:.1f}",
@@ -136,8 +136,9 @@ def _write(found: Sequence[Spans], folder: Path, facts: Mapping[str, Any], comma
     text = (
         "# How far attention reaches\n\nThe mean distance, in tokens, between a token and those that it attends to, "
         "weighted by the absolute values of the weights, each query's divided by their sum; means over queries, heads, "
-        "layers and rows of validation data, ± the standard error over rows. Of all alike: the span where each token "
-        f"attends to all of its row alike. The convolution is left out. {on}.\n\n{table(found)}\n\n`{command}`\n"
+        "layers and rows of validation data (of IMDB, of its test reviews), ± the standard error over rows. Of all "
+        "alike: the span where each token attends to all of its row alike. The convolution is left out. "
+        f"{on}.\n\n{table(found)}\n\n`{command}`\n"
     )
     write_text(folder / "span.md", text)
     _draw(found, folder / "span.png", on)

@@ -13,7 +13,7 @@ from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import Encoder
 from nystromformer.tasks.experiment.door import open_scoring
-from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.definition import Definition, Loading
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.finetuning.results import RunResult, read_result
@@ -48,9 +48,13 @@ def pretrained(folder: Path, dataset: Path | None, checkpoint: str, device: Devi
     Raises:
         UserError: no such checkpoint or rows.
     """
-    experiment = read_experiment(folder)
+    experiment = open_experiment(folder)
     opened = open_scoring(experiment, dataset, device, checkpoint)
-    model, _ = load_checkpoint(experiment, opened.checkpoints[0], device)
+    model, content = load_checkpoint(experiment, opened.checkpoints[0], device)
+    attention = _attentions(experiment.config.model)
+    then = _attentions(ModelConfig.model_validate(content["config"]["model"]))
+    if then != attention:
+        attention = f"{attention} (trained with {then})"
 
     def run(rows: int) -> None:
         preparation = RowPreparation(opened.dataset, opened.config)
@@ -58,7 +62,7 @@ def pretrained(folder: Path, dataset: Path | None, checkpoint: str, device: Devi
             moved = {name: tensor.to(device.device) for name, tensor in batch.items()}
             model.encoder(moved["tokens_BN"], moved.get("mask_BN"), moved.get("types_BN"))
 
-    return Source(folder.name, _attentions(experiment.config.model), "pretraining", model.encoder, run)
+    return Source(folder.resolve().name, attention, "pretraining", model.encoder, run)
 
 
 def finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> Source:
@@ -93,7 +97,8 @@ def finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> 
         cache = folder.parent / "cache"
         loading = Loading(tokenizer, result.length, config.num_sen_type > 1, None, cache, _most_global(config))
         task.prepare(loading)
-        examples = task.load(loading).validation[""]
+        # Which training reviews were held out is the run's affair: those of test never taught it anything.
+        examples = task.test(loading)["test"] if isinstance(task, Imdb) else task.load(loading).validation[""]
         # Drawn, because neighbours come from one document or of one class.
         chosen = np.sort(np.random.default_rng(0).permutation(len(examples))[:rows])
         for part in fit_to_budget(chosen, examples.lengths, examples.rows, _TOKENS_AT_A_TIME, 1, None):

@@ -9,6 +9,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nystromformer.errors import UserError
+
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 """Smallest, largest, the median rounded down, the sum modulo ten."""
 END = "]"
@@ -17,6 +19,7 @@ TOKENS = (*"0123456789", *OPERATORS, END)
 BRACKETS = ("(", ")")
 """Beside TOKENS, where brackets are kept."""
 CLASSES = 10
+_MOST_ATTEMPTS = 200_000
 
 _FIRST_OPERATOR, _END = 10, 14
 _OPEN, _CLOSE = 15, 16
@@ -47,8 +50,12 @@ class _TooLong(Exception):
 
 
 def draw(generator: random.Random, wanted: Expressions) -> tuple[bytes, int]:
-    """An expression whose length is wanted: its tokens, and its value. Others are thrown away."""
-    while True:
+    """An expression whose length is wanted: its tokens, and its value. Others are thrown away.
+
+    Raises:
+        UserError: almost none is of such a length.
+    """
+    for _ in range(_MOST_ATTEMPTS):
         tokens = bytearray()
         try:
             value = _grow(generator, wanted, 1, tokens)
@@ -56,6 +63,10 @@ def draw(generator: random.Random, wanted: Expressions) -> tuple[bytes, int]:
             continue
         if wanted.longer_than < _counted(tokens) < wanted.shorter_than:
             return bytes(tokens), value
+    raise UserError(
+        f"of {_MOST_ATTEMPTS:,} expressions of --depth {wanted.depth} and --most_values {wanted.most_values} none had "
+        f"more than {wanted.longer_than:,} and fewer than {wanted.shorter_than:,} tokens: ask for others"
+    )
 
 
 def _counted(tokens: bytearray) -> int:

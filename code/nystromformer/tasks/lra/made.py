@@ -102,19 +102,37 @@ def make_splits(
     ]
     facts = {chunk.name: kept for chunk in chunks if (kept := chunk.finished()) is not None}
     missing = [chunk for chunk in chunks if chunk.name not in facts]
-    with ReadingProgress("drawing", 0, counted="examples") as progress:
-        for index, result in run_works(missing, workers, progress):
-            facts[missing[index].name] = result
+    try:
+        with ReadingProgress("drawing", 0, counted="examples") as progress:
+            for index, result in run_works(missing, workers, progress):
+                facts[missing[index].name] = result
+    except UserError:
+        if not facts:
+            _remove(folder, parts)
+        raise
     seen: set[bytes] = set()
     again = 0
     found: dict[str, SplitFacts] = {}
     # What is tested on comes first: the training examples give way.
-    for split in reversed(list(sizes)):
-        merging = _Merging(generator, [chunk for chunk in chunks if chunk.split == split], facts, seen)
-        found[split] = write_split(folder, split, merging.examples(), generator.kinds, generator.classes)
-        again += merging.again
+    try:
+        for split in reversed(list(sizes)):
+            merging = _Merging(generator, [chunk for chunk in chunks if chunk.split == split], facts, seen)
+            found[split] = write_split(folder, split, merging.examples(), generator.kinds, generator.classes)
+            again += merging.again
+    except UserError:
+        _remove(folder, parts)
+        raise
     shutil.rmtree(parts, ignore_errors=True)
     return {split: found[split] for split in sizes}, again
+
+
+def _remove(folder: Path, parts: Path) -> None:
+    """What is of no use any more."""
+    shutil.rmtree(parts, ignore_errors=True)
+    for path in folder.glob("*.bin"):
+        path.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 class _Merging:

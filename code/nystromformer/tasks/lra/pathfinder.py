@@ -17,10 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nystromformer.errors import UserError
+
 Floats = NDArray[np.float64]
 
 _TURNS = np.radians(np.arange(-87.5, 90, 5))
 """Of one dash against the one before."""
+_MOST_ATTEMPTS = 1000
 _STARTS = 40
 """Places that are tried for the first dash of a path."""
 _SETBACK, _MOST_SETBACKS = 4, 25
@@ -36,7 +39,7 @@ class Style:
     """How pictures are drawn, in pixels.
 
     margins: of which each picture has one: two dashes that follow each other are twice as far apart.
-    contrasts: of the long paths, the distractors and the marks; the brightest of a picture becomes 255.
+    contrasts: of the long paths, the distractors and the marks; the brightest pixel of a picture becomes 255.
     continuity: the probability of a turn by an angle a falls with cos²(continuity · a).
     """
 
@@ -51,16 +54,22 @@ class Style:
     contrasts: tuple[float, float, float]
     contour: int = 14
     """Dashes of a long path."""
-    distractors: int = 0
+    distractor_dashes: int = 0
+    """Of all distractors together, at most."""
     distractor: int = 4
-    """Dashes of a distractor."""
+    """Dashes of one."""
+
+    @property
+    def distractors(self) -> int:
+        """How many there are, where they find room."""
+        return self.distractor_dashes // self.distractor
 
 
 STYLES = {
-    32: Style(32, 1, (1,), 2, 0.5, 1.5, 7, 1.0, (1.5, 2.0, 1.0), distractors=5),
-    64: Style(64, 1, (1,), 5, 1, 2.5, 12, 1.8, (0.8, 0.8, 1.0), distractors=5),
-    128: Style(128, 1, (2, 3), 5, 1.5, 3, 20, 1.8, (0.9, 0.9, 1.0), distractors=8),
-    256: Style(256, 22, (3,), 5, 2, 5, 27, 1.8, (1.0, 1.0, 1.0), distractors=7),
+    32: Style(32, 1, (1,), 2, 0.5, 1.5, 7, 1.0, (1.5, 2.0, 1.0), distractor_dashes=20),
+    64: Style(64, 1, (1,), 5, 1, 2.5, 12, 1.8, (0.8, 0.8, 1.0), distractor_dashes=22),
+    128: Style(128, 1, (2, 3), 5, 1.5, 3, 20, 1.8, (0.9, 0.9, 1.0), distractor_dashes=35),
+    256: Style(256, 22, (3,), 5, 2, 5, 27, 1.8, (1.0, 1.0, 1.0), distractor_dashes=30),
 }
 """By size: the parameters with which the Long Range Arena made its hard pictures. With 32 pixels its paths are drawn
 with three quarters of the distractors' contrast, and its marks with half of it."""
@@ -69,9 +78,8 @@ with three quarters of the distractors' contrast, and its marks with half of it.
 def styled(size: int, contour: int = 14, distractors: bool = True) -> Style:
     """The style of a size, with paths of another length, distractors a third of it, or none."""
     style = STYLES[size]
-    length = max(1, contour // 3)
-    count = style.distractors * style.distractor // length if distractors else 0
-    return replace(style, contour=contour, distractor=length, distractors=count)
+    dashes = style.distractor_dashes if distractors else 0
+    return replace(style, contour=contour, distractor=max(1, contour // 3), distractor_dashes=dashes)
 
 
 @dataclass
@@ -103,8 +111,12 @@ class Drawing:
 
 
 def draw(generator: random.Random, style: Style) -> Drawing:
-    """A picture's geometry; attempts that come to a dead end are thrown away."""
-    while True:
+    """A picture's geometry; attempts that come to a dead end are thrown away.
+
+    Raises:
+        UserError: all of them do, as the paths are too long for the picture.
+    """
+    for _ in range(_MOST_ATTEMPTS):
         margin = generator.choice(style.margins)
         drawing = Drawing(margin)
         paths = _two_paths(generator, style, margin)
@@ -122,6 +134,10 @@ def draw(generator: random.Random, style: Style) -> Drawing:
         is_positive = generator.randrange(2)
         drawing.marks = (origin, 0), (origin if is_positive else 1 - origin, -1)
         return drawing
+    raise UserError(
+        f"--contour {style.contour}: {_MOST_ATTEMPTS:,} attempts found no room for two such paths in {style.size} x "
+        f"{style.size} pixels: ask for fewer dashes"
+    )
 
 
 def _two_paths(generator: random.Random, style: Style, margin: int) -> list[list[Floats]] | None:
@@ -260,7 +276,7 @@ def _cross(a: Floats, b: Floats) -> NDArray[np.bool_]:
 
 
 def painted(drawing: Drawing, style: Style) -> NDArray[np.uint8]:
-    """The picture, (N, N): dashes and marks with smooth edges, the brightest one 255."""
+    """The picture, (N, N): dashes and marks with smooth edges, the brightest pixel 255."""
     image = np.zeros((style.size, style.size))
     of_paths, of_distractors, of_marks = style.contrasts
     for paths, contrast in ((drawing.paths, of_paths), (drawing.distractors, of_distractors)):
@@ -269,7 +285,7 @@ def painted(drawing: Drawing, style: Style) -> NDArray[np.uint8]:
                 _paint(image, dash, style.thickness / 2, contrast)
     for place in drawing.mark_places:
         _paint(image, np.stack([place, place]), style.mark_radius, of_marks)
-    levels: NDArray[np.uint8] = np.rint(255 * np.minimum(image / max(style.contrasts), 1)).astype(np.uint8)
+    levels: NDArray[np.uint8] = np.rint(255 * image / image.max()).astype(np.uint8)
     return levels
 
 

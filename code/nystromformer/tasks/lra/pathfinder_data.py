@@ -52,13 +52,17 @@ def release_folder(release: Path, size: int, contour: int) -> Path:
     )
 
 
-def listed_pictures(folder: Path) -> list[tuple[Path, int]]:
+def listed_pictures(folder: Path) -> tuple[list[tuple[Path, int]], int]:
     """The pictures that the metadata name, and their labels; the metadata are lines of text, for all their ending.
+
+    Returns:
+        Those that are not empty, and how many are, which the Long Range Arena leaves out, too.
 
     Raises:
         UserError: a line without folder, file, number and label; says where.
     """
     found = []
+    empty = 0
     for path in sorted((folder / "metadata").glob("*.npy"), key=lambda path: (len(path.stem), path.stem)):
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
             words = line[:_LONGEST_LINE].split()
@@ -69,8 +73,11 @@ def listed_pictures(folder: Path) -> list[tuple[Path, int]]:
             picture = folder / words[0] / words[1]
             if not picture.resolve().is_relative_to(folder.resolve()):
                 raise UserError(f"{path}, line {number}: names a file outside of {folder}: {words[0]}/{words[1]}")
+            if picture.is_file() and not picture.stat().st_size:
+                empty += 1
+                continue
             found.append((picture, int(words[3])))
-    return found
+    return found, empty
 
 
 def read_pictures(pictures: Sequence[tuple[Path, int]], size: int) -> Iterator[Example]:

@@ -66,7 +66,9 @@ def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], se
     if again:
         logger.info("%s drawn anew, because there was the same already", number_of(again, "expression"))
     is_official = wanted == Expressions() and dict(sizes) == listops_data.SIZES
-    warnings = [] if is_official else ["not the Long Range Arena's ListOps: other lengths, sizes or tokens"]
+    warnings = ["drawn here as the Long Range Arena draws: its own expressions are others"]
+    if not is_official:
+        warnings = ["not the Long Range Arena's ListOps: other lengths, sizes or tokens"]
     settings = dict(generator.settings()) | {"sizes": dict(sizes)}
     return _finished(folder, "listops", generator.kinds, CLASSES, 1, "drawn", settings, splits, warnings)
 
@@ -195,9 +197,9 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
         UserError: the folder holds prepared data; metadata or pictures are missing or malformed.
     """
     check_empty(folder, "pathfinder")
-    pictures = pathfinder_data.listed_pictures(pathfinder_data.release_folder(release, size, contour))
+    pictures, empty = pathfinder_data.listed_pictures(pathfinder_data.release_folder(release, size, contour))
     official = pathfinder_data.SIZES
-    if len(pictures) != sum(official.values()) and not partial:
+    if len(pictures) + empty != sum(official.values()) and not partial:
         raise UserError(
             f"{release}: expected {sum(official.values()):,} pictures, found {len(pictures):,}. With --partial they "
             "are taken, and every result says so."
@@ -218,6 +220,8 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
         for split, part in chosen.items()
     }
     warnings = _sizes_beside(splits, official)
+    if empty:
+        warnings.append(f"{number_of(empty, 'picture')} of the release without content left out")
     settings = {"size": size, "contour": contour, "seed": seed}
     kinds, classes = pathfinder_data.KINDS, pathfinder_data.CLASSES
     manifest = _finished(folder, "pathfinder", kinds, classes, 1, "release", settings, splits, warnings)

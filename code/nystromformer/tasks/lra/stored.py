@@ -89,13 +89,14 @@ class SplitWriter:
         self._kinds, self._sequences, self._longest = kinds, sequences, longest
         self._labels = np.zeros(classes, dtype=np.int64)
         self._lengths = [1 << 62, 0]
-        self._end = self._cut = 0
+        self._last = self._cut = 0
         self._ahead = {name: bytearray() for name in _FILES}
         self._stack = ExitStack()
 
     def __enter__(self) -> SplitWriter:
         for file in self._files.values():
             self._stack.enter_context(file)
+        self._stack.push(self._end)  # the first to be called; where it fails, the files are thrown away
         return self
 
     def add(self, example: Example) -> None:
@@ -112,10 +113,10 @@ class SplitWriter:
             self._cut += len(kept) < len(sequence)
             if not kept or max(kept) >= self._kinds:
                 raise ValueError(f"expected tokens below {self._kinds}, and at least one")
-            self._end += len(kept)
+            self._last += len(kept)
             self._lengths = [min(self._lengths[0], len(kept)), max(self._lengths[1], len(kept))]
             self._ahead["tokens"] += kept
-            self._ahead["ends"] += self._end.to_bytes(8, "little")
+            self._ahead["ends"] += self._last.to_bytes(8, "little")
         self._labels[label] += 1
         self._ahead["labels"].append(label)
         if len(self._ahead["tokens"]) >= _AHEAD:
@@ -126,9 +127,11 @@ class SplitWriter:
             self._files[name].write(bytes(content))
             content.clear()
 
-    def __exit__(self, *error: Any) -> None:
+    def _end(self, *error: Any) -> None:
         if error[0] is None:
             self._flush()
+
+    def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
 
     @property
@@ -137,7 +140,7 @@ class SplitWriter:
         examples = int(self._labels.sum())
         shortest, longest = self._lengths if examples else (0, 0)
         stamps = {name: file.stamp for name, file in self._files.items()}
-        return SplitFacts(examples, self._end, shortest, longest, self._labels.tolist(), self._cut, stamps)
+        return SplitFacts(examples, self._last, shortest, longest, self._labels.tolist(), self._cut, stamps)
 
 
 def write_split(

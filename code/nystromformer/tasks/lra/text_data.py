@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from nystromformer.errors import UserError
 from nystromformer.tasks.imdb.read import check_sizes, read_imdb
 from nystromformer.tasks.lra.sources import carve
 from nystromformer.tasks.lra.stored import Example
@@ -23,12 +24,16 @@ def read_reviews(source: Path, validate_on_test: bool, seed: int) -> tuple[dict[
         seed: which tenth of the training reviews is validation data otherwise.
 
     Raises:
-        UserError: as `read_imdb`.
+        UserError: as `read_imdb`, and an empty review.
     """
     texts = read_imdb(source, keep_breaks=True)
     examples = {}
     for split, those in texts.items():
         assert those.labels is not None
+        assert those.ids is not None
+        empty = [number for number, text in zip(those.ids, those.first, strict=True) if not text]
+        if empty:
+            raise UserError(f"{source}: {those.name}: expected text in every review, found none in {empty[0]}")
         examples[split] = [
             ([text.encode("utf-8")], int(label)) for text, label in zip(those.first, those.labels, strict=True)
         ]
