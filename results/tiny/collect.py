@@ -6,6 +6,7 @@
 import argparse
 import json
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from nystromformer.files import write_figure, write_json
+from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.report.finetuning import FinetunedModel, Repeats, collect
 from nystromformer.report.table2 import write_table2
@@ -59,6 +60,14 @@ def tables(runs: Path) -> None:
             logger.info("%s: nothing finished yet", name)
             continue
         write_table2(folders, HERE / f"{name}.md")
+        for path in (HERE / f"{name}.md", HERE / f"{name}.json"):
+            _without_places(path, runs)
+
+
+def _without_places(path: Path, runs: Path) -> None:
+    """Commands name folders as somebody else would have them: runs/tiny, glue, imdb."""
+    text = path.read_text(encoding="utf-8").replace(str(runs.resolve()), "runs/tiny")
+    write_text(path, re.sub(r"(--(glue|imdb) )[^ `\"]+", r"\1\2", text))
 
 
 def differences(runs: Path) -> None:

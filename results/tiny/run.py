@@ -29,6 +29,10 @@ GLUE = {
 """Flags of each task, and how many of its training rows are kept from training to choose the learning rate by."""
 IMDB = "--train_rows 2000 --validation 0.04 --length 512 --epoch 3 --batch_size 4"
 RATES = "3e-4,1e-3"
+STEADY_RATE = "0.0003"
+"""On reviews, from the stage finetune on: with 1e-3, which one held-out seed preferred by less than its error, softmax
+with the convolution reached 51 to 80 % by seed.
+"""
 SEEDS = "0,1,2"
 LANDMARKS = (8, 16, 32, 64, 128)
 LENGTHS = (512, 1024, 2048)
@@ -106,7 +110,11 @@ class Stages:
         self.run([
             *(self._glue(kind, task, "finetune", glue, chosen[kind, task], SEEDS, "--baselines")
               for task in GLUE for kind in KINDS),
-            *(self._imdb(kind, "finetune", IMDB, chosen[kind, "imdb"], SEEDS, "--baselines") for kind in KINDS),
+            *(
+                self._imdb(kind, "finetune", IMDB, rate, SEEDS, "--baselines", name=f"-{rate}")
+                for kind in KINDS
+                for rate in dict.fromkeys((STEADY_RATE, chosen[kind, "imdb"]))
+            ),
         ])  # fmt: skip
 
     def landmarks(self) -> None:
@@ -126,7 +134,7 @@ class Stages:
             (nystrom, f"--set model.num_landmarks={count} --discard_weights", f"-{count}") for count in LANDMARKS
         )]  # fmt: skip
         self.run([
-            self._imdb(kind, "landmarks", flags, self._best_rate(kind, "imdb"), SEEDS, more, name=name)
+            self._imdb(kind, "landmarks", flags, STEADY_RATE, SEEDS, more, name=name)
             for kind, more, name in variants
         ])  # fmt: skip
         # Softmax encoders, tested with Nyström attention in softmax's place.
@@ -138,7 +146,7 @@ class Stages:
     def lengths(self) -> None:
         """The four on long reviews, of which rows of 512, 1024 and 2048 tokens hold more and more."""
         self.run([
-            self._imdb(kind, "lengths", f"{LONG} --length {length}", self._best_rate(kind, "imdb"), "0",
+            self._imdb(kind, "lengths", f"{LONG} --length {length}", STEADY_RATE, "0",
                        "--discard_weights --predict last --baselines", name=f"-{length}")
             for length in LENGTHS
             for kind in KINDS
