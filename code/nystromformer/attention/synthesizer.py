@@ -138,7 +138,7 @@ def _weighed(scores_HNN: Tensor, v_BHND: Tensor, lengths_B: Tensor | None) -> Te
         there_HNB = there_BN.T.to(dtype).expand(values_HNX.shape[0], -1, -1)
         sums_HNX = weights_HNN @ torch.cat([values_HNX, there_HNB], dim=2)
         sums_HNBD, total_HNB = sums_HNX[..., : B * D].unflatten(2, (B, D)), sums_HNX[..., B * D :]
-        out_HNBD = sums_HNBD / unless_nothing(total_HNB)[..., None]
+        out_HNBD = sums_HNBD / unless_nothing(total_HNB, torch.finfo(dtype).tiny)[..., None]
     return out_HNBD.permute(2, 0, 1, 3).to(v_BHND.dtype)
 
 

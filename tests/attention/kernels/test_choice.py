@@ -28,8 +28,7 @@ def attend(
         ({"D": 256}, "head_dim is 256: supported are 32, 64, 128"),
         ({"dtype": torch.float64}, "the dtype is torch.float64: supported are bfloat16, float16 and float32"),
         ({"conv_kernel_size": 131}, "conv_kernel_size is 131: supported are up to 129"),
-        ({"pinv_start": "batch"}, "not 'valid' and 'batch'"),
-        ({"segments": "padded", "N": 64}, "not 'padded' and 'matrix'"),
+        ({"pinv_iterations": 13}, "the kernels iterate in float32, of which 12 are stable, not 13"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name_and_left_to_torch_by_auto(
@@ -39,6 +38,13 @@ def test_what_is_not_supported_is_refused_by_name_and_left_to_torch_by_auto(
         attend(**changes, implementation="triton")  # type: ignore[arg-type]
     assert reason in str(error.value)
     assert 'Use "torch" or "auto"' in str(error.value)
+    assert torch.isfinite(attend(**changes, implementation="auto")).all()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("changes", [{"pinv_start": "batch"}, {"segments": "padded", "N": 64}], ids=str)
+def test_what_the_kernels_never_have_is_refused_where_it_is_configured(changes: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r'implementation: expected "torch" or "auto" beside .* the kernels have "'):
+        attend(**changes, implementation="triton")  # type: ignore[arg-type]
     assert torch.isfinite(attend(**changes, implementation="auto")).all()  # type: ignore[arg-type]
 
 
