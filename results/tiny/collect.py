@@ -85,7 +85,7 @@ def differences(runs: Path) -> None:
         for task in sorted(models[first].tasks.keys() & models[second].tasks.keys())
         for difference in _compared(models[first], models[second], task)
     ]
-    write_json(HERE / "differences.json", rows)
+    write_json(HERE / "differences.json", {"began": began(runs), "rows": rows})
 
 
 def _compared(first: FinetunedModel, second: FinetunedModel, task: str) -> list[dict[str, Any]]:

@@ -21,7 +21,14 @@ from nystromformer.benchmark.peers import (
     fused_softmax,
     installed,
 )
-from nystromformer.benchmark.timing import Timing, Work, forward_and_backward, peak_memory, time_side_by_side
+from nystromformer.benchmark.timing import (
+    Timing,
+    Work,
+    forward_and_backward,
+    peak_memory,
+    repeats_at,
+    time_side_by_side,
+)
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.resources import check_room, free_memory
@@ -147,7 +154,7 @@ def measure_at(settings: Sized, length: int, methods: Mapping[str, nn.Module | C
         wanted = [q, k, v, *(p for p in module.parameters() if p.requires_grad)]
         forwards[name] = _forward(call, (q, k, v))
         boths[name] = forward_and_backward(call, (q, k, v), wanted, upstream)
-    repeats = max(min(3, settings.repeats), settings.repeats * 2048 // max(length, 2048))
+    repeats = repeats_at(length, settings.repeats)
     with torch.no_grad():
         forward = time_side_by_side(forwards, repeats)
     both = time_side_by_side(boths, repeats)

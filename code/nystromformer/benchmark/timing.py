@@ -47,6 +47,13 @@ def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) 
     return {name: summarise(values) for name, values in samples.items()}
 
 
+def repeats_at(length: int, repeats: int) -> int:
+    """How often something is measured at a length: as asked up to 2048 tokens; above, as much more seldom as it is
+    longer, but 3 times.
+    """
+    return max(min(3, repeats), repeats * 2048 // max(length, 2048))
+
+
 def forward_and_backward(
     call: Callable[..., Tensor], inputs: Sequence[Tensor], wanted: Sequence[Tensor], upstream_BHND: Tensor
 ) -> Work:

@@ -52,11 +52,9 @@ class NystromError:
 
 def exact_weights(inputs: Inputs) -> Tensor:
     """S of eq. 2, zero at masked positions: (B, H, N, N)."""
-    scores = inputs.q @ inputs.k.mT * inputs.q.shape[-1] ** -0.5
-    if inputs.mask is None:
-        return torch.softmax(scores, dim=-1)
-    keep_B1N1 = inputs.mask.multiplier(scores.dtype)
-    return torch.softmax(scores + inputs.mask.bias(scores.dtype), dim=-1) * keep_B1N1 * keep_B1N1.mT
+    _, H, N, D = inputs.q.shape
+    softmax = create_attention("softmax", num_heads=H, head_dim=D)
+    return softmax.weights(inputs.q, inputs.k, inputs.mask, queries=range(N))
 
 
 def core_of(candidate: Candidate, inputs: Inputs) -> Attention:

@@ -10,7 +10,7 @@ import torch
 from nystromformer.benchmark.efficiency.forecast import Cost, Forecast
 from nystromformer.benchmark.efficiency.methods import CONTROL, Method
 from nystromformer.benchmark.efficiency.parts import Part, Works
-from nystromformer.benchmark.timing import Timing, peak_memory, time_side_by_side
+from nystromformer.benchmark.timing import Timing, peak_memory, repeats_at, time_side_by_side
 from nystromformer.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -19,8 +19,6 @@ _PROBES = (1024, 2048)
 """Lengths at which one row is tried first where all that are asked for are longer."""
 _ROOM = 0.85
 """How much of the memory that is free a cell may be expected to take."""
-_FULL_REPEATS = 2048
-"""Tokens up to which a cell is measured as often as asked; above, as much more seldom as it is longer, but 3 times."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,6 @@ class Found:
 
     cells: list[Cell] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
-
-
-def repeats_at(length: int, repeats: int) -> int:
-    """How often a cell is measured."""
-    return max(min(3, repeats), repeats * _FULL_REPEATS // max(length, _FULL_REPEATS))
 
 
 def measure(
