@@ -69,7 +69,7 @@ RUN mkdir /code \
 # Where the commands look for what `docker run --volume` mounts. No VOLUME instruction: containers that mount only some
 # of these would leave an anonymous volume behind for each of the others.
 # The home is writable for any user, because files in mounted folders should belong to whoever runs the container.
-RUN mkdir /model /dataset /glue /imdb /wikihop /data-preprocessing \
+RUN mkdir /model /dataset /glue /imdb /wikihop /documents /data-preprocessing \
     && mkdir --mode=1777 /home/nystrom
 # USER and LOGNAME: torch.compile asks for the user's name, and a user that is only a number has none in /etc/passwd.
 # No bytecode: it would lie in the mounted clone, and compiling all of /code takes a fraction of a second.

@@ -9,11 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-import run_glue
-import run_imdb
-import run_pretrain
-import run_validation
-import run_wikihop
 from nystromformer import cli
 from nystromformer.checked_command import CheckedCommand
 from nystromformer.container import commands
@@ -21,19 +16,13 @@ from nystromformer.container.command_line import PassingAll, passing_flags_to
 from nystromformer.container.docker_words import ALIASES, AnsweringDocker
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import BuildOptions, LaunchOptions
-from nystromformer.container.scripts import SCRIPTS
+from nystromformer.container.scripts import SCRIPTS, function_of
 from nystromformer.errors import UserError
 from nystromformer.flag_groups import Without, with_flag_groups
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
 from nystromformer.tasks.glue.catalog import find_tasks
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "pretrain": run_pretrain.pretrain,
-    "validate": run_validation.validation,
-    "glue": run_glue.glue,
-    "imdb": run_imdb.imdb,
-    "wikihop": run_wikihop.wikihop,
-}
+FUNCTIONS: dict[str, Callable[..., Any]] = {name: function_of(script) for name, script in SCRIPTS.items()}
 
 _SWEEP_FLAGS = ("batch_size", "lr", "seed", "predict")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")

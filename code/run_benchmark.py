@@ -10,6 +10,7 @@ from nystromformer import cli
 from nystromformer.benchmark import flags
 from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, command_line, refuse_given
 
+PROJECT = Path(__file__).resolve().parents[1]
 FOLDER = Path("results/tmp")
 
 
@@ -97,6 +98,7 @@ def span(
     glue: flags.TaskGlueFlag = None,
     imdb: flags.TaskImdbFlag = None,
     wikihop: flags.TaskWikihopFlag = None,
+    lra: flags.TaskLraFlag = None,
     checkpoint: flags.CheckpointFlag = "last",
     rows: flags.SpanRowsFlag = 1000,
     device: DeviceName = "auto",
@@ -106,7 +108,7 @@ def span(
     from nystromformer.benchmark.span.command import measure_spans
     from nystromformer.training import choose_device
 
-    data = {"glue": glue, "imdb": imdb, "wikihop": wikihop}
+    data = {"glue": glue, "imdb": imdb, "wikihop": wikihop, "lra": lra}
     chosen = choose_device(device, mixed_precision=False)
     typer.echo(measure_spans(model, run, dataset, checkpoint, data, rows, chosen, out, command_line()))
 
@@ -154,6 +156,20 @@ def finetune(
     typer.echo(measure_finetuning(settings, out))
 
 
+def lra(
+    data: flags.ListOpsFlag = None,
+    batches: flags.BatchesFlag = 8,
+    repeats: flags.StepRepeatsFlag = 5,
+    threads: flags.ThreadsFlag = 2,
+    out: flags.OutFlag = FOLDER,
+) -> None:
+    """A step of training on ListOps beside the same model with the authors' attention, and where its time goes."""
+    from nystromformer.benchmark.lra import LraBenchmark, measure_lra
+
+    recipe = PROJECT / "lra" / "listops" / "config.json"
+    typer.echo(measure_lra(LraBenchmark(recipe, data, batches, repeats, threads), out))
+
+
 def preprocess(
     corpus: flags.CorpusFlag = None,
     tokenizer: flags.TokenizerFlag = None,
@@ -189,4 +205,4 @@ def gpu(
 
 
 if __name__ == "__main__":
-    cli.run_one_of(efficiency, approximation, span, pretrain, finetune, preprocess, gpu)
+    cli.run_one_of(efficiency, approximation, span, pretrain, finetune, lra, preprocess, gpu)

@@ -9,6 +9,8 @@ import typer
 
 from nystromformer import cli
 
+PROJECT = Path(__file__).resolve().parents[1]
+
 
 def pretraining(
     runs: Annotated[list[Path], typer.Argument(help="Experiment folders to compare, such as nystrom-512 softmax-512.")],
@@ -37,6 +39,30 @@ def table2(
     typer.echo(f"\ntable, settings and commands: {out}, {out.with_suffix('.json')}")
 
 
+def lra(
+    experiments: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Experiment folders with finished runs. Default: those in lra/ that have some."),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", help="File of the table, ending in .md; a .json and pictures of the same name stand beside it."
+        ),
+    ] = Path("lra.md"),
+    span: Annotated[
+        Path | None,
+        typer.Option("--span", help="Folder that run_benchmark.py span has written of these runs, to show, too."),
+    ] = None,
+) -> None:
+    """Put runs on the Long Range Arena beside the paper's Table 3: scores, time, memory, and score over speed."""
+    from nystromformer.report.lra import write_lra
+
+    shipped = sorted(path.parents[1] for path in (PROJECT / "lra").glob("*/model/lra"))
+    typer.echo(write_lra(experiments or shipped, out, span))
+    typer.echo(f"table, figures and pictures: {out}, {out.with_suffix('.json')}, {out.stem}-*.png")
+
+
 def paper(
     results: Annotated[
         Path, typer.Option("--results", help="Folder with all results, laid out as this project's results/.")
@@ -53,4 +79,4 @@ def paper(
 
 
 if __name__ == "__main__":
-    cli.run_one_of(pretraining, table2, paper)
+    cli.run_one_of(pretraining, table2, lra, paper)

@@ -72,6 +72,19 @@ def read_bytes(path: Path, limit: int, what: str, advice: str = "") -> bytes:
     return content
 
 
+def read_text(path: Path, limit: int, what: str) -> str:
+    """The same of UTF-8 text.
+
+    Raises:
+        UserError: as `check_readable`; or it is no such text, says where.
+        OSError: it is not there, or may not be looked at.
+    """
+    try:
+        return read_bytes(path, limit, what).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: expected {what} in UTF-8, found another byte at {error.start:,}") from None
+
+
 def read_lines(file: BinaryIO, place: object, limit: int, what: str = "lines") -> Iterator[bytes]:
     """A file's lines with their ends; one of more than `limit` bytes is refused before it is read whole.
 

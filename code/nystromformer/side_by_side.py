@@ -1,5 +1,7 @@
 """Commands side by side, each with its log, for measurements of hours that are stopped and go on."""
 
+import argparse
+import json
 import logging
 import os
 import shlex
@@ -7,11 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from nystromformer.machine import machine_facts
 
 logger = logging.getLogger(__name__)
 
@@ -81,3 +85,35 @@ class Runner:
         self._stopped.set()
         for process in list(self._running):
             process.send_signal(signal.SIGTERM)
+
+
+def run_stages(
+    description: str, stages: Sequence[str], make: Callable[[Path, Path, Runner, bool], object], holds: str, out: Path
+) -> None:
+    """The command line of a measurement in stages: the named ones, or all, in their order.
+
+    Args:
+        description: of the whole.
+        stages: names of methods of what `make` gives for the data, the folder for everything, the runner, and whether
+            it is a rehearsal.
+        holds: what is in the folder that --data names.
+        out: the folder for everything where --out names none; `stages.jsonl` in it tells when each began, and where.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"{', '.join(stages)}; default: all, in this order")
+    parser.add_argument("--data", type=Path, required=True, help=holds)
+    parser.add_argument("--out", type=Path, default=out, help="default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once; default: %(default)s")
+    parser.add_argument("--rehearse", action="store_true", help="a little of everything: what it reaches means nothing")
+    flags = parser.parse_args()
+    for stage in flags.stages:
+        if stage not in stages:
+            parser.error(f"{stage}: expected one of {', '.join(stages)}")
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
+    place = flags.out.resolve()
+    made = make(flags.data.resolve(), place, Runner(place, flags.jobs), flags.rehearse)
+    for stage in flags.stages or stages:
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / "stages.jsonl").open("a") as file:
+            file.write(json.dumps({"stage": stage, **machine_facts()}) + "\n")
+        getattr(made, stage)()

@@ -7,16 +7,13 @@ on where it was stopped. Each process has one thread, and --jobs of them run at 
 that, what it reaches does not.
 """
 
-import argparse
 import json
-import logging
 import random
 import shutil
 import sys
 from pathlib import Path
 
-from nystromformer.machine import machine_facts
-from nystromformer.side_by_side import ROOT, Job, Runner, job
+from nystromformer.side_by_side import ROOT, Job, Runner, job, run_stages
 
 KINDS = ("nystrom-tiny-conv", "softmax-tiny-conv", "nystrom-tiny-noconv", "softmax-tiny-noconv")
 EPOCH = 2
@@ -216,25 +213,5 @@ STAGES = (
 )  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"{', '.join(STAGES)}; default: all, in this order")
-    parser.add_argument("--data", type=Path, required=True, help="folder with wiki, bookcorpus, glue and imdb")
-    parser.add_argument("--out", type=Path, default=Path("runs/tiny"), help="default: %(default)s")
-    parser.add_argument("--jobs", type=int, default=2, help="processes at once; default: %(default)s")
-    parser.add_argument("--rehearse", action="store_true", help="a few steps of everything, in minutes")
-    flags = parser.parse_args()
-    for stage in flags.stages:
-        if stage not in STAGES:
-            parser.error(f"{stage}: expected one of {', '.join(STAGES)}")
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
-    stages = Stages(flags.data.resolve(), flags.out.resolve(), Runner(flags.out.resolve(), flags.jobs), flags.rehearse)
-    for stage in flags.stages or STAGES:
-        flags.out.mkdir(parents=True, exist_ok=True)
-        with (flags.out / "stages.jsonl").open("a") as file:
-            file.write(json.dumps({"stage": stage, **machine_facts()}) + "\n")
-        getattr(stages, stage)()
-
-
 if __name__ == "__main__":
-    main()
+    run_stages(__doc__, STAGES, Stages, "folder with wiki, bookcorpus, glue and imdb", Path("runs/tiny"))

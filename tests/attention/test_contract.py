@@ -274,6 +274,9 @@ def test_weights_of_chosen_tokens_are_the_matrix(case: Case, kind: str) -> None:
     assert not rows.requires_grad
     torch.testing.assert_close(rows, expected[:, :, tokens], rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(columns, expected[:, :, :, tokens], rtol=1e-9, atol=1e-11)
+    counts = torch.ones(2, length, dtype=torch.bool) if keep is None or module.ignore_mask else keep
+    mean = torch.einsum("bq,bhqk->bhk", counts / counts.sum(1, keepdim=True).clamp(min=1).double(), expected)
+    torch.testing.assert_close(module.mean_weights(q, k, keep), mean, rtol=1e-9, atol=1e-11)
 
 
 class _Largest(TorchDispatchMode):

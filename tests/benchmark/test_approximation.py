@@ -106,6 +106,7 @@ FEW = ("--rows", 2, "--landmarks", "4,8", "--iterations", "1,6", "--score_rows",
 SOME = ("--attention", "nystrom", "--attention", "linear")
 
 
+@pytest.mark.slow
 def test_the_command_computes_and_writes(
     trained: Path,
     dataset_folder: Path,
@@ -147,6 +148,7 @@ def test_softmax_in_its_own_place_changes_nothing(
     assert linear["mlm_loss"] != softmax["mlm_loss"]
 
 
+@pytest.mark.slow
 def test_settings_that_are_asked_for_are_told_apart(
     trained: Path, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,6 +203,7 @@ def test_tables_say_the_ratios_the_growth_and_what_is_missing() -> None:
     assert scaling["memory_exponent"] == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_the_command_measures_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

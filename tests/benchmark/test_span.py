@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import arena
 import pytest
 import torch
 from small import run_here, small_data
@@ -165,3 +166,20 @@ def test_an_attention_without_weights_is_refused(
     place = ("--dataset", dataset_folder, "--out", tmp_path / "out")
     assert run_here(monkeypatch, "code/run_benchmark.py", "span", *place, "--model", folder) == 2
     assert "has no weights of one token for another" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("track", ["paper", "modern"])
+def test_runs_of_the_long_range_arena(track: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = arena.write_task(tmp_path / "data", "text", 1)
+    folder = tmp_path / "e"
+    arena.experiment(folder)
+    given = ["--track", track, "--steps", 2, "--every", 2]
+    flags = [flag if flag != "listops" else "text" for flag in arena.flags(folder, data, *given)]
+    assert run_here(monkeypatch, arena.SCRIPT, *flags) == 0
+    (run,) = folder.glob("model/lra/text*/scratch-*")
+    words = ["--run", run, "--lra", data, "--rows", 5, "--out", tmp_path / "out"]
+    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *words) == 0
+    (found,) = json.loads((tmp_path / "out" / "span.json").read_text())["spans"]
+    assert 0 < found["span"] < found["tokens"]
+    assert found["rows"] == 5
+    assert run_here(monkeypatch, "code/run_benchmark.py", "span", "--run", run, "--out", tmp_path / "out") == 2

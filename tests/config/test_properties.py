@@ -47,6 +47,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     layers, heads, head_dim, rows = draw(st.tuples(st.integers(1, 4), *[st.integers(1, 16)] * 3))
     attn_type = draw(attentions() | st.lists(attentions(), min_size=layers, max_size=layers))
     probability = st.floats(0, MOST_DROPOUT)
+    turns = head_dim % 2 == 0 and "synthesizer" not in str(attn_type)
     model = {
         "vocab_size": draw(SIZES),
         "max_seq_len": draw(st.integers(512, 5000)),
@@ -64,6 +65,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
                     "dropout_prob": probability,
                     "mixed_precision": st.sampled_from([True, False, "fp16"]),
                     "compile": st.sampled_from([True, False, "auto"]),
+                    "positions": st.sampled_from(["learned", "rotary"] if turns else ["learned"]),
                 },
             )
         ),

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig, experiment_config
+from nystromformer.config.network import with_newer_defaults, without_newer_defaults
 from nystromformer.config.schema import ExperimentConfig
 from nystromformer.errors import UserError
 
@@ -35,7 +36,8 @@ def test_defaults_are_the_authors(valid: Data) -> None:
     assert (model.mixed_precision, model.dropout_prob, model.num_sen_type) == (True, 0.1, 1)
     assert model.compile == "auto"
     assert (model.norm, model.activation, model.layer_norm_eps) == ("post", "gelu_tanh", 1e-5)
-    assert (model.position_offset, model.embedding_norm, model.pooling) == (2, True, "first")
+    assert (model.positions, model.position_offset) == ("learned", 2)
+    assert (model.embedding_norm, model.pooling) == (True, "first")
     assert (setting.objectives, setting.mask_prob, setting.weight_decay) == (("mlm",), 0.15, 0.01)
     assert (setting.adam_beta1, setting.adam_beta2, setting.adam_eps) == (0.9, 0.999, 1e-6)
     assert (setting.max_grad_norm, setting.seed, setting.keep_checkpoints) == (1.0, 0, 2)
@@ -117,6 +119,7 @@ INF, NAN = float("inf"), float("nan")
         ("model.layer_norm_eps", [0, 1e-300, 1e30, INF]),
         ("model.position_offset", [-1, 2.0, 10**7]),
         ("model.norm", ["none", 1]),
+        ("model.positions", ["sinusoidal", "Rotary", None, 1]),
         ("model.activation", ["relu"]),
         ("model.pooling", ["max"]),
         ("model.conv_kernel_size", [32, 0, -1, "33", 33.0, 10**6 + 1]),
@@ -137,6 +140,7 @@ INF, NAN = float("inf"), float("nan")
         ("data_folder", ["", None, 3, "a\0b", "x" * 256, "x/" * 300, ("x" * 250 + "/") * 17]),
         ("from_cp", ["", False, "/model/\0"]),
         ("from_cp_resize", ["", True, None, "exact"]),
+        ("from_cp_positions", ["", True, None, "tile"]),
         ("model", [[], "model", None]),
         ("gpu_setting", [3]),
     ],
@@ -168,6 +172,7 @@ def test_wrong_values_are_refused_with_what_was_found(valid: Data, path: str, va
         ("pretraining_setting.max_grad_norm", 1e12),
         ("pretraining_setting.epoch", 10**9),
         ("model.layer_norm_eps", 1e-12),
+        ("model.positions", "rotary"),
         ("data_folder", ("x" * 250 + "/") * 16),
         ("pretraining_setting.warmup", 0),
         ("pretraining_setting.warmup", 1),
@@ -180,6 +185,8 @@ def test_wrong_values_are_refused_with_what_was_found(valid: Data, path: str, va
         ("from_cp", "../nystrom-512/model/cp-0099.model"),
         ("from_cp_resize", "none"),
         ("from_cp_resize", "lossy"),
+        ("from_cp_positions", "continue"),
+        ("from_cp_positions", "interpolate"),
         ("$schema", "config.schema.json"),
     ],
 )
@@ -248,6 +255,16 @@ class TestImpossible:
     def test_from_python_too(self, valid: Data) -> None:
         with pytest.raises(ValidationError, match="num_head x head_dim = 3 x 5 = 15"):
             ModelConfig(**{**valid["model"], "head_dim": 5})
+
+
+def test_keys_of_later_versions_change_no_section_that_says_what_was_before(valid: Data) -> None:
+    section = experiment_config(valid, "here").model.model_dump(mode="json")
+    earlier = without_newer_defaults(section)
+    assert section.keys() - earlier.keys() == {"reversible", "positions"}
+    assert with_newer_defaults(earlier) == with_newer_defaults(section) == section
+    valid["model"]["positions"] = "rotary"
+    now = experiment_config(valid, "here").model.model_dump(mode="json")
+    assert without_newer_defaults(now) == earlier | {"positions": "rotary"}
 
 
 def test_configs_are_frozen(valid: Data) -> None:

@@ -432,7 +432,8 @@ def test_queue(refused: Refused, words: Words, home: Path, tmp_path: Path) -> No
         "queue", home, *flags, "--gpus", "0,1,2", "--gpus_each", "2"
     )
     assert "--gpus_each" in refused("queue", home, *flags, "--gpus", "0,1", "--gpus_each", "0")
-    assert "--command train: expected one of pretrain, validate, glue" in refused("queue", home, "--command", "train")
+    unknown = refused("queue", home, "--command", "train")
+    assert "--command train: expected one of pretrain, validate, classify, glue" in unknown
     assert "named twice" in refused("queue", home, tmp_path / "second", home, *flags, "--gpus", "0")
     assert "queue --dry_run: expected experiments" in refused("queue", "--dry_run")
     assert "Missing option '--task'" in refused("queue", home, "--command", "glue", "--gpus", "0")

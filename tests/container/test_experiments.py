@@ -90,6 +90,34 @@ def test_the_authors_folders_where_nothing_else_is_named(
     assert (PROJECT / "code" / file).is_file()
 
 
+def test_tables_are_mounted_one_by_one(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("reviews.csv", "more/reviews.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    columns = ("--text", "body", "--label", "stars")
+    made = spec("classify", folder, "--train", "reviews.csv", *columns, "--test", str(tmp_path / "more/reviews.csv"))
+    mounted = {"/tables/train/reviews.csv": "reviews.csv", "/tables/test/reviews.csv": "more/reviews.csv"}
+    assert others(made) == [Mount(str(tmp_path / name), target, True) for target, name in mounted.items()]
+    named = ("--train", "/tables/train/reviews.csv", "--test", "/tables/test/reviews.csv")
+    assert made.argv == ("python3", "/code/run_classify.py", *columns, *named)
+    # A share and a table of the hub are no files, and in a folder that is named the files are found by their names.
+    made = spec("classify", folder, "--train", "hub:a/b.c:train", *columns, "--validation", "0.2")
+    assert (others(made), made.argv[2:4]) == ([], ("--train", "hub:a/b.c:train"))
+    made = spec("classify", folder, "--train", "reviews.csv", *columns, "--documents", str(tmp_path))
+    assert others(made) == [Mount(str(tmp_path), "/documents", True)]
+    assert made.argv[2:4] == ("--train", "reviews.csv")
+    with pytest.raises(UserError, match=r"--train nowhere.csv: no such file, here or in .*documents"):
+        spec("classify", folder, "--train", "nowhere.csv", *columns)
+
+
+def test_data_beside_the_config_come_with_it() -> None:
+    made = spec("lra", PROJECT / "lra" / "listops", "--task", "listops", place=ELSEWHERE)
+    assert others(made) == []
+    assert made.argv == ("python3", "/code/run_lra.py", "--task", "listops")
+    assert made.name == "listops-lra"
+
+
 def test_each_length_has_its_folder(tmp_path: Path) -> None:
     for name, length in (("nystrom-512", 512), ("nystrom-4096", 4096), ("nystrom-small-conv", 512)):
         made = spec("pretrain", PROJECT / name, place=ELSEWHERE)

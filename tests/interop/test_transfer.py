@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small import SMALL, VOCABULARY, small_config
 from torch import Tensor
 
-from nystromformer.config import ModelConfig, Resize
+from nystromformer.config import ModelConfig, Positions, Resize
 from nystromformer.interop.transfer import DoesNotFit, Transfer, grouped, transfer_weights
 from nystromformer.model import PretrainingModel
 
@@ -43,9 +43,10 @@ def transfer(
     target: PretrainingModel,
     now: ModelConfig,
     resize: Resize = "lossless",
+    way: Positions = "repeat",
 ) -> Transfer:
     """Moves the weights over; returns what was done."""
-    result = transfer_weights(target.state_dict(), plain(now), source.state_dict(), plain(before), resize)
+    result = transfer_weights(target.state_dict(), plain(now), source.state_dict(), plain(before), resize, way)
     target.load_state_dict(result.weights)
     return result
 
@@ -100,6 +101,26 @@ def test_beyond_the_source_the_positions_begin_again(times: int) -> None:
     torch.testing.assert_close(over, once.repeat(1, times, 1), rtol=0, atol=1e-10)
 
 
+def test_positions_that_continue_change_nothing_before_them() -> None:
+    before, now = config(max_seq_len=32), config(max_seq_len=48)
+    source, target = build(before, 0), build(now, 1)
+    result = transfer(source, before, target, now, way="continue")
+    assert result.notes == [
+        "encoder.embeddings.position.weight: positions: 32 with initial values beyond them to 48",
+    ]
+    same(target, source, 32)
+
+
+def test_interpolated_positions_are_asked_for_as_a_loss() -> None:
+    before, now = config(max_seq_len=32), config(max_seq_len=48)
+    source, target = build(before, 0), build(now, 1)
+    with pytest.raises(DoesNotFit) as refused:
+        transfer(source, before, target, now, way="interpolate")
+    assert 'from_cp_resize "lossless" refuses positions: 32 interpolated to 48, "lossy" takes it' in str(refused.value)
+    result = transfer(source, before, target, now, "lossy", way="interpolate")
+    assert result.notes == ["encoder.embeddings.position.weight: positions: 32 interpolated to 48"]
+
+
 @pytest.mark.parametrize("width", [16, 8])
 def test_a_shorter_model_takes_the_first_positions(width: int) -> None:
     before, now = config(embedding_dim=width), config(embedding_dim=width, max_seq_len=20)
@@ -129,6 +150,24 @@ def test_what_computes_an_attention_or_has_its_old_meaning_is_not_mentioned() ->
     ignoring = config(attn_type={"name": "nystrom", "segments": "padded", "ignore_mask": True})
     (note,) = transfer_weights(model.state_dict(), plain(ignoring), model.state_dict(), before).notes
     assert note.startswith("model.attn_type: ")
+
+
+def test_rotary_positions_need_no_table_for_longer_rows() -> None:
+    before, now = (config(positions="rotary", max_seq_len=length) for length in (32, 100))
+    source, target = build(before, 0), build(now, 1)
+    assert transfer(source, before, target, now, "none").notes == []
+    for length in (1, 20, 32):
+        same(target, source, length)
+
+
+def test_checkpoints_of_before_there_was_a_choice_have_learned_positions() -> None:
+    of, rotary = config(), config(positions="rotary")
+    source, before = build(of, 0), {key: value for key, value in plain(of).items() if key != "positions"}
+    target = build(of, 1)
+    assert transfer_weights(target.state_dict(), plain(of), source.state_dict(), before).notes == []
+    with pytest.raises(DoesNotFit) as caught:
+        transfer_weights(build(rotary, 1).state_dict(), plain(rotary), source.state_dict(), before)
+    assert caught.value.problems == ('model.positions: "rotary" in config.json, "learned" in the checkpoint',)
 
 
 @pytest.mark.parametrize(("before", "now"), [(2, 0), (0, 2)])
@@ -328,11 +367,20 @@ def test_without_the_checkpoints_keys_the_weights_are_named() -> None:
             {"embedding_norm": False},
             ["model.embedding_norm: false in config.json, true in the checkpoint"],
         ),
+        (
+            {"positions": "rotary", "max_seq_len": 64},
+            ['model.positions: "rotary" in config.json, "learned" in the checkpoint'],
+        ),
     ],
-    ids=["layers", "vocabulary", "heads", "norm", "embedding norm"],
+    ids=["layers", "vocabulary", "heads", "norm", "embedding norm", "positions"],
 )
 def test_what_must_not_differ(changes: dict[str, object], problems: list[str]) -> None:
     assert refused(config(), config(**changes)) == problems
+
+
+def test_learned_positions_from_rotary_ones() -> None:
+    expected = 'model.positions: "learned" in config.json, "rotary" in the checkpoint'
+    assert refused(config(positions="rotary"), config(position_offset=0)) == [expected]
 
 
 def test_kernels_that_would_lose_taps() -> None:

@@ -14,6 +14,7 @@ from nystromformer.errors import UserError
 from nystromformer.model import Encoder, PretrainingModel, encoder
 from nystromformer.model.layers import Layer, at_positions
 from nystromformer.model.reversible import run_reversibly
+from nystromformer.model.rotary import Rotation
 
 PLAIN = {"num_landmarks": None, "conv_kernel_size": None}
 ATTENTIONS: dict[str, dict[str, Any]] = {
@@ -22,6 +23,8 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     "linformer": {"attn_type": {"name": "linformer", "projected_length": 6, "sharing": "model"}, **PLAIN},
     "performer": {"attn_type": {"name": "performer", "num_features": 12}, **PLAIN},
     "reformer": {"attn_type": {"name": "reformer", "chunk_length": 6}, **PLAIN},
+    "softmax, rotary": {"attn_type": "softmax", "positions": "rotary", **PLAIN},
+    "reformer, rotary": {"attn_type": {"name": "reformer", "chunk_length": 6}, "positions": "rotary", **PLAIN},
 }
 
 
@@ -35,13 +38,17 @@ def tokens(batch: int = 2, length: int = LENGTH) -> Tensor:
 
 
 def plainly(
-    layers: Sequence[Layer], x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None = None
+    layers: Sequence[Layer],
+    x_BNE: Tensor,
+    mask: AttentionMask | None,
+    positions_BK: Tensor | None = None,
+    rotation: Rotation | None = None,
 ) -> Tensor:
     """The same network, whose every activation is stored."""
     x1, x2 = x_BNE, x_BNE
     for layer in layers:
         at = positions_BK if layer is layers[-1] else None
-        x1 = at_positions(x1, at) + layer.dropout(layer.attention(layer.attention_norm(x2), mask, at))
+        x1 = at_positions(x1, at) + layer.dropout(layer.attention(layer.attention_norm(x2), mask, at, rotation))
         x2 = at_positions(x2, at) + layer.dropout(layer.feed_forward(layer.feed_forward_norm(x1)))
     return (x1 + x2) / 2
 

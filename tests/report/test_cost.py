@@ -73,6 +73,15 @@ def test_the_trained_positions_are_repeated(trained: tuple[Experiment, Path]) ->
         assert torch.equal(first, second)
 
 
+def test_of_rotary_positions_none_are_repeated(tmp_path: Path) -> None:
+    experiment = write_experiment(tmp_path / "rotary", model__positions="rotary")
+    for encoder in softmax_twins(experiment, write_weights(experiment, seed=0), 2 * LENGTH, CPU).values():
+        assert encoder(tokens(2 * LENGTH)).isfinite().all()
+    learned, rotary = what_is_measured(made_up_cost()), what_is_measured(made_up_cost(positions="rotary"))
+    assert "the position embeddings are repeated" in learned
+    assert "repeated" not in rotary
+
+
 def test_every_method_is_measured_at_every_length(opened: OpenedScoring) -> None:
     settings = CostSettings(lengths=(LENGTH, 4 * LENGTH), seconds=60, repeats=3)
     cost = measure_cost(opened, settings)

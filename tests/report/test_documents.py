@@ -14,10 +14,12 @@ NOT_OURS = {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json
 """What users bring."""
 WRITTEN = {
     *("config.json", "manifest.json", "verified.json", "corpus.json", "run.json", "result.json", "baselines.json"),
-    *("validation.json", "table2.json", "gpu.json"),
+    *("validation.json", "table2.json", "gpu.json", "task.json", "about.json"),
 }
 """What commands write, and where what a page shows is to be put."""
 NEVER = {"utils.py"}
+LAZY = {"nystromformer.from_pretrained", "nystromformer.load_run"}
+"""Names of the package that are no modules."""
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -48,7 +50,7 @@ def test_every_file_and_module_that_is_named_exists(name: str) -> None:
         for each in sorted(named_files(TEXTS[name]) - WRITTEN - NOT_OURS - NEVER - new)
         if not exists(Path(each)) and not (folder / each).exists()
     ]
-    for module in named_modules(TEXTS[name]) - modules_of_new:
+    for module in named_modules(TEXTS[name]) - modules_of_new - LAZY:
         path = ROOT / "code" / module.replace(".", "/")
         missing += [] if path.is_dir() or path.with_suffix(".py").is_file() else [module]
     assert not missing

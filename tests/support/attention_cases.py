@@ -52,6 +52,10 @@ class SharedFromTwo(Attention):
         shared = shared_of(q, k)
         return self.core.weights(shared, shared, *rest, **options)
 
+    def mean_weights(self, q: Tensor, k: Tensor, *rest: Any) -> Tensor:
+        shared = shared_of(q, k)
+        return self.core.mean_weights(shared, shared, *rest)
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         raise NotImplementedError
 

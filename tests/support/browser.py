@@ -47,10 +47,14 @@ class Browser:
 
     def show(self, page: Path, width: int, dark: bool) -> None:
         """Load a page in a window of so many pixels, for a reader who prefers light or dark."""
+        self.open(page.resolve().as_uri(), width, dark)
+
+    def open(self, address: str, width: int, dark: bool) -> None:
+        """The same, of any address."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.call("Page.navigate", url=address)
         while self._read().get("method") != "Page.loadEventFired":
             pass
 

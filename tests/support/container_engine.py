@@ -36,7 +36,7 @@ ENVIRONMENT = {
     "HF_HOME": "/home/nystrom/.cache/huggingface",
     "MPLCONFIGDIR": "/home/nystrom/.cache/matplotlib",
 }
-MOUNT_POINTS = ("code", "model", "dataset", "glue", "wikihop", "imdb", "data-preprocessing")
+MOUNT_POINTS = ("code", "model", "dataset", "glue", "wikihop", "imdb", "documents", "data-preprocessing")
 
 
 @dataclass(frozen=True)

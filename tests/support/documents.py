@@ -61,8 +61,8 @@ def new_files(text: str) -> set[str]:
 
 
 def named_modules(text: str) -> set[str]:
-    """The project's modules that a text names, such as nystromformer.attention.reference."""
-    return set(re.findall(r"\bnystromformer(?:\.[a-z_]+)+\b", text))
+    """The project's modules that a text names, such as nystromformer.attention.reference; calls are none."""
+    return set(re.findall(r"\bnystromformer(?:\.[a-z_]+)+\b(?!\()", text))
 
 
 def exists(relative: Path) -> bool:

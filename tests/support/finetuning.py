@@ -1,15 +1,21 @@
 """A pretrained experiment and labelled data small enough for tests."""
 
+import csv
 import io
+import json
 import random
 import tarfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+from pyarrow import parquet
 from small import CPU, write_experiment
 
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.tasks.imdb.read import LABELS, read_imdb
 from nystromformer.tasks.pretraining.pretrain import pretrain
 
 WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
@@ -95,3 +101,38 @@ def pack(folder: Path, archive: Path, *extra: tuple[str, bytes]) -> Path:
             member.size = len(content)
             file.addfile(member, io.BytesIO(content))
     return archive
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+    """A table in the format that the name ends in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = list(rows)
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+    elif path.suffix == ".parquet":
+        cells = {name: [row[at] for row in rows] for at, name in enumerate(columns)}
+        parquet.write_table(pyarrow.table(cells), path, row_group_size=7)
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writerows([columns, *rows])
+    return path
+
+
+def made_rows(count: int, seed: int = 0, most: int = 20) -> list[tuple[str, str]]:
+    """Texts and labels: yes where "softmax" is among the words."""
+    randomness = random.Random(seed)
+    rows = []
+    for number in range(count):
+        words = [word for word in sentence(randomness, 3, most) if word != "softmax"] or ["row"]
+        if number % 2:
+            words.insert(randomness.randrange(len(words) + 1), "softmax")
+        rows.append((" ".join(words), "yes" if number % 2 else "no"))
+    return rows
+
+
+def imdb_as_table(reviews: Path, split: str, path: Path) -> Path:
+    """The reviews of a split, in the order in which they are read, as a table."""
+    texts = read_imdb(reviews)[split]
+    assert texts.labels is not None
+    return write_table(path, ("body", "label"), zip(texts.first, (LABELS[each] for each in texts.labels), strict=True))

@@ -2,8 +2,10 @@
 
 import copy
 import json
+import os
 import random
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.training import Device
+from nystromformer.training import Device, Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 LENGTH, VOCABULARY = 32, 300
@@ -116,3 +118,15 @@ def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *flags: object) -> in
         runpy.run_path(str(ROOT / script), run_name="__main__")
     code = exit_info.value.code
     return 0 if code is None else int(code)
+
+
+def stop_at(stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM to this process before a run's step of that number, from 0."""
+    step = Trainer._step
+
+    def with_a_stop(self: Trainer, *args: Any) -> Any:
+        if self.state.step == stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, *args)
+
+    monkeypatch.setattr(Trainer, "_step", with_a_stop)

@@ -84,7 +84,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "network", [{}, {"model__norm": "pre", "model__reversible": True}], ids=["plain", "reversible"]
+    "network",
+    [
+        {},
+        {"model__norm": "pre", "model__reversible": True},
+        {"model__positions": "rotary", "gpu_setting__parallel": "fsdp"},
+    ],
+    ids=["plain", "reversible", "rotary in shards"],
 )
 def test_one_by_sixteen_four_by_four_and_two_processes_agree(
     network: dict[str, Any], tmp_path: Path, dataset_folder: Path

@@ -1,16 +1,13 @@
 """A run whose attention draws random numbers: stopped anywhere, it goes on as one that never stopped."""
 
-import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from small import CPU, write_experiment
+from small import CPU, stop_at, write_experiment
 
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training import Trainer
 from nystromformer.training.archive import read_checkpoint
 
 PERFORMER = {
@@ -55,14 +52,3 @@ def test_a_stopped_run_draws_what_an_uninterrupted_one_draws(
     assert [int(each) for each in draws] == [6, 6], "step 19 of 20, and every 3 steps new features"
     seeds = [int(value) for name, value in first.items() if name.endswith(".seed")]
     assert len(set(seeds)) == 2, "layers have their own"
-
-
-def stop_at(stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = Trainer._step
-
-    def with_a_stop(self: Trainer, *args: Any) -> Any:
-        if self.state.step == stop:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, *args)
-
-    monkeypatch.setattr(Trainer, "_step", with_a_stop)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.skip import ConvolutionSkip
-from nystromformer.attention.weights import chosen, columns_of, rows_of
+from nystromformer.attention.weights import chosen, columns_of, mean_row_of, rows_of
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,7 @@ class Attention(nn.Module, ABC):
             ValueError: as `forward`; both or neither of `queries` and `keys`, or positions beyond the input; a method
                 that has no such matrix.
         """
-        if not self.holds.weights:
-            raise ValueError(
-                f"{type(self).__name__} has no weights of one token for another: configured like this, it mixes each "
-                "channel of the values in a way of its own"
-            )
-        self._check(q, k, q, is_causal=False)
-        mask = self._applied(mask, q)
+        mask = self._ready_for_weights(q, k, mask)
         if (queries is None) == (keys is None):
             raise ValueError("expected either queries or keys, positions of the tokens whose weights are asked for")
         q, k = (x.detach() if x.dtype == torch.float64 else x.detach().float() for x in (q, k))
@@ -170,6 +164,34 @@ class Attention(nn.Module, ABC):
                 return self.rows_of_weights(q, k, mask, chosen(queries, "queries", q.shape[2]))
             columns = chosen(keys or (), "keys", q.shape[2])
             return columns_of(lambda v: self._masked(q, k, v, mask), q, columns)
+
+    @torch.no_grad()
+    def mean_weights(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
+        """How much each token is attended to: the mean over the valid queries of what `weights` says of them, in the
+        time and memory of one forward and backward, however many tokens there are.
+
+        Returns:
+            (B, H, N), without a graph, in float32 or wider; zero where a token is masked, unless `ignore_mask`.
+
+        Raises:
+            ValueError: as `weights`.
+        """
+        mask = self._ready_for_weights(q, k, mask)
+        q, k = (x.detach() if x.dtype == torch.float64 else x.detach().float() for x in (q, k))
+        share_BN = torch.full_like(q[:, 0, :, 0], 1 / q.shape[2])
+        if mask is not None:
+            share_BN = mask.keep_BN.to(q.dtype) / mask.lengths_B.clamp(min=1)[:, None]
+        with torch.autocast(q.device.type, enabled=False):
+            return mean_row_of(lambda v: self._masked(q, k, v, mask), q, share_BN)
+
+    def _ready_for_weights(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None) -> AttentionMask | None:
+        if not self.holds.weights:
+            raise ValueError(
+                f"{type(self).__name__} has no weights of one token for another: configured like this, it mixes each "
+                "channel of the values in a way of its own"
+            )
+        self._check(q, k, q, is_causal=False)
+        return self._applied(mask, q)
 
     def rows_of_weights(self, q: Tensor, k: Tensor, mask: AttentionMask | None, queries: list[int]) -> Tensor:
         """`weights` of queries, (B, H, queries, N), for methods that know a shorter way than all queries' attention."""

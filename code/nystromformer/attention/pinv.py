@@ -45,7 +45,8 @@ def start_value(a: Tensor, start: PinvStart = "matrix") -> Tensor:
     """Z of the first iteration, (B, M, M) like `a`: Aᵀ divided as `iterative_pinv` says."""
     column_sums = a.abs().sum(-2)
     if start == "batch":
-        return a.mT / column_sums.amax()
+        # Over one dimension: ONNX's conversion knows no maximum over all.
+        return a.mT / column_sums.flatten().amax(0)
     return a.mT / (column_sums.amax(-1) * a.abs().sum(-1).amax(-1))[:, None, None]
 
 

@@ -52,6 +52,22 @@ def rows_of(mix: Mix, v_like: Tensor, queries: list[int]) -> Tensor:
     return torch.cat(parts, dim=3).mT
 
 
+def mean_row_of(mix: Mix, v_like: Tensor, share_BN: Tensor) -> Tensor:
+    """The mean of A's rows, (B, H, N).
+
+    Args:
+        mix, v_like: as of `rows_of`.
+        share_BN: what each row counts.
+    """
+    with torch.enable_grad():
+        v = torch.zeros_like(v_like).requires_grad_()
+        out = mix(v)
+    upstream = torch.zeros_like(out)
+    upstream[..., 0] = share_BN[:, None].to(out.dtype)
+    (gradient,) = torch.autograd.grad(out, v, upstream)
+    return gradient[..., 0]
+
+
 def columns_of(mix: Mix, v_like: Tensor, keys: list[int]) -> Tensor:
     """Columns of A, (B, H, N, K); arguments as of `rows_of`."""
     D = v_like.shape[3]

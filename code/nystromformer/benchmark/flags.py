@@ -87,12 +87,16 @@ RunsFlag = Annotated[
     _flag("--run", "Folder of a finished fine-tuning run, with result.json and weights; may be given several times."),
 ]
 TaskGlueFlag = Annotated[Path | None, _flag("--glue", "GLUE's folder, for runs on its tasks.")]
+TaskLraFlag = Annotated[Path | None, _flag("--lra", "Prepared data of a task of the Long Range Arena, for runs on it.")]
 TaskImdbFlag = Annotated[Path | None, _flag("--imdb", "Folder or archive of IMDB reviews, for runs on them.")]
 TaskWikihopFlag = Annotated[Path | None, _flag("--wikihop", "WikiHop's folder, for runs on it.")]
 SpanRowsFlag = Annotated[int, _flag("--rows", "Rows of validation data, drawn once and for all.", 1, MOST)]
 
 # Of training steps
 SizesFlag = Annotated[str, _flag("--sizes", "Batches to measure, as TOKENSxROWS, separated by commas.")]
+ListOpsFlag = Annotated[
+    Path | None, _flag("--data", "Prepared ListOps, as lra/prepare.py writes it. Default: drawn for the measurement.")
+]
 StepRepeatsFlag = Annotated[int, _flag("--repeats", "Measured steps of each model.", 1, _MOST_REPEATS)]
 LayersFlag = Annotated[int, _flag("--layers", "Layers of the model.", 1, MOST_LAYERS)]
 WidthFlag = Annotated[int, _flag("--width", "Width of the model: 64 for each attention head.", 64, _MOST_WIDTH)]

@@ -13,7 +13,7 @@ from .load import experiment_config, json_schema, load_config, peek_config
 from .network import ModelConfig
 from .overrides import overridden
 from .ranges import MOST_DROPOUT
-from .schema import ExperimentConfig, GpuConfig, PretrainingConfig, Resize
+from .schema import ExperimentConfig, GpuConfig, Positions, PretrainingConfig, Resize
 
 __all__ = [
     "ATTENTIONS",
@@ -28,6 +28,7 @@ __all__ = [
     "GpuConfig",
     "ModelConfig",
     "PretrainingConfig",
+    "Positions",
     "Resize",
     "experiment_config",
     "json_schema",

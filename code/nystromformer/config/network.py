@@ -85,10 +85,12 @@ class ModelConfig(BaseModel):
         description="Sentence types (BERT's segments: 0 for the first part of an input, 1 for the second) that each "
         "have an embedding; 1 where parts are not told apart.",
     )
-    max_seq_len: Size = Field(description="Tokens of the longest input; each of so many positions has an embedding.")
+    max_seq_len: Size = Field(
+        description="Tokens of the longest input; where positions are learned, each of so many has an embedding."
+    )
     embedding_dim: Size = Field(
-        description="Width of the token, position and sentence-type embeddings; a projection follows where it is not "
-        "transformer_dim."
+        description="Width of the embeddings of tokens, learned positions and sentence types; a projection follows "
+        "where it is not transformer_dim."
     )
     transformer_dim: Size = Field(
         description="Width of each token's vector between the layers; equal to num_head x head_dim."
@@ -134,12 +136,18 @@ class ModelConfig(BaseModel):
         le=0.1,
         description="Number added to the variance in every layer norm, against a division by zero.",
     )
+    positions: Literal["learned", "rotary"] = Field(
+        default="learned",
+        description="How the network knows where a token stands. learned: each position has an embedding, which is "
+        "added to the token's; rotary: in each layer queries and keys are turned by angles that grow with the position "
+        "(RoPE, base 10,000), without weights, so that their products depend on distances.",
+    )
     position_offset: int = Field(
         default=2,
         ge=0,
         le=10**6,
-        description="Row of the position table, counted from 0, that the first token takes: 2 as in RoBERTa, 0 as in "
-        "BERT.",
+        description="Row of the table of learned positions, counted from 0, that the first token takes: 2 as in "
+        "RoBERTa, 0 as in BERT. Rotary positions have no table: leave it out with them.",
     )
     embedding_norm: bool = Field(
         default=True, description="Whether a layer norm follows the embeddings; false in the authors' encoder for LRA."
@@ -165,6 +173,7 @@ class ModelConfig(BaseModel):
             *self._wrong_layers(),
             *self._unused_defaults(),
             *self._impossible_attentions(),
+            *self._impossible_positions(),
             *self._impossible_savings(),
         ]
         if problems:
@@ -235,6 +244,24 @@ class ModelConfig(BaseModel):
         ]
         return list(dict.fromkeys(problems))
 
+    def _impossible_positions(self) -> list[Problem]:
+        """What rotary positions exclude."""
+        if self.positions != "rotary":
+            return []
+        problems = []
+        if self.head_dim % 2:
+            text = 'expected an even number with positions "rotary", which turn pairs of a head\'s numbers, found '
+            problems.append(Problem(("head_dim",), f"{text}{self.head_dim}"))
+        default = type(self).model_fields["position_offset"].default
+        if self.position_offset != default:
+            text = f'expected nothing or {default}, the default, with positions "rotary", which have no table, found '
+            problems.append(Problem(("position_offset",), f"{text}{self.position_offset}"))
+        blind = dict.fromkeys(layer.name for layer in self._layers() if not layer.compares_queries_and_keys)
+        if blind:
+            text = 'expected "learned", found "rotary": it turns queries and keys, and no query meets a key in '
+            problems.append(Problem(("positions",), text + " and ".join(blind)))
+        return problems
+
     def _impossible_savings(self) -> list[Problem]:
         """Ways to save memory that exclude each other, or that the rest of the network excludes."""
         problems = []
@@ -262,16 +289,24 @@ class ModelConfig(BaseModel):
         place: Path = ("attn_type", index) if isinstance(self.attn_type, tuple) else ("attn_type",)
         if not isinstance(item, str) and key in item.model_fields_set:
             return (*place, key)
+        if key in self._flat():
+            return (key,)
         # Unset everywhere, it is the attention's own default.
-        return (key,) if key in self._flat() else place
+        return place if isinstance(item, str) else (*place, key)
+
+
+_BEFORE: dict[str, Any] = {"reversible": False, "positions": "learned"}
+"""What all networks were before there were these keys."""
 
 
 def without_newer_defaults(section: Mapping[str, Any]) -> dict[str, Any]:
     """A section "model" as plain data without the keys of later versions that say what all networks were before."""
-    return {key: value for key, value in section.items() if (key, value) not in _BEFORE}
+    return {key: value for key, value in section.items() if (key, value) not in _BEFORE.items()}
 
 
-_BEFORE = (("reversible", False),)
+def with_newer_defaults(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A section "model" as plain data with these keys, also where an earlier version wrote it."""
+    return {**_BEFORE, **section}
 
 
 def _why_unused(key: str, layers: tuple[AttentionConfig, ...]) -> str:

@@ -1,5 +1,6 @@
 """What a config.json may say: the authors' sections and keys, each with a sentence and checked where it is declared."""
 
+from itertools import pairwise
 from typing import Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -8,12 +9,14 @@ from .attention import STRICT
 from .messages import ImpossibleError, Problem
 from .network import ModelConfig
 from .ranges import LEAST_RATE, MOST_RATE, Folder, Seed, Size, as_tuple
+from .stages import StageConfig
 
 ObjectiveName = Literal[
     "mlm",
     "sop",
 ]
 Resize = Literal["none", "lossless", "lossy"]
+Positions = Literal["repeat", "continue", "interpolate"]
 
 
 class PretrainingConfig(BaseModel):
@@ -100,6 +103,18 @@ class PretrainingConfig(BaseModel):
         description="Minutes between two checkpoints within an epoch.",
     )
 
+    stages: tuple[StageConfig, ...] | None = Field(
+        default=None,
+        description="Phases that come before, each a run of its own with a schedule of its own, in stage-0, stage-1, … "
+        "below the checkpoints; each begins with the weights of the one before it, the run itself with the last one's. "
+        "Rows get longer from one to the next. null for none.",
+    )
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _list_of_stages(cls, value: object) -> object:
+        return as_tuple(value)
+
     @field_validator("objectives", mode="before")
     @classmethod
     def _list_of_objectives(cls, value: object) -> object:
@@ -168,6 +183,10 @@ class ExperimentConfig(BaseModel):
     wikihop_dataset_folder: Folder = Field(
         default="/wikihop", description="Folder of the WikiHop files; the flag --wikihop names another."
     )
+    documents_folder: Folder = Field(
+        default="/documents",
+        description="Folder of the tables that run_classify.py reads; the flag --documents names another.",
+    )
     from_cp: Folder | None = Field(
         default=None,
         description="Checkpoint (.model or .cp) of another run, whose weights a new run starts from; null for random "
@@ -178,6 +197,13 @@ class ExperimentConfig(BaseModel):
         description="What may have another size here than in from_cp's checkpoint. none: nothing. lossless: positions "
         "and sentence types (repeated or cut) and larger convolution kernels (zeros around the taps), so that input "
         "which both models take gets the same output. lossy: also smaller kernels, which lose their outer taps.",
+    )
+    from_cp_positions: Positions = Field(
+        default="repeat",
+        description="How a longer table of learned positions is filled from a checkpoint's, from_cp's or that of "
+        "fine-tuning on longer rows. repeat: its positions over and over; continue: they stay, and those beyond begin "
+        "with random values; interpolate: they are spread over the table, with weighted means between them, which "
+        'changes all input and needs from_cp_resize "lossy".',
     )
     model: ModelConfig = Field(description="The network: its sizes, its attention and how it is computed.")
     pretraining_setting: PretrainingConfig = Field(
@@ -193,6 +219,26 @@ class ExperimentConfig(BaseModel):
         if batch % rows:
             text = f"expected a multiple of gpu_setting.inst_per_gpu = {rows}, found {batch}"
             raise ImpossibleError([Problem(("pretraining_setting", "batch_size"), text)])
+        return self
+
+    @model_validator(mode="after")
+    def _ascending_stages(self) -> Self:
+        stages = self.pretraining_setting.stages
+        if stages is None:
+            return self
+        place = ("pretraining_setting", "stages")
+        if not stages:
+            raise ImpossibleError([Problem(place, "expected at least one phase, or null for none")])
+        lengths = [*(stage.max_seq_len for stage in stages), self.model.max_seq_len]
+        problems = [
+            Problem(
+                (*place, number, "max_seq_len"), f"expected at most {after}, as the phase after it has, found {length}"
+            )
+            for number, (length, after) in enumerate(pairwise(lengths))
+            if length > after
+        ]
+        if problems:
+            raise ImpossibleError(problems)
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,10 @@ from .network import ModelConfig
 
 
 def encoder_weights(model: ModelConfig) -> dict[str, int]:
-    """Numbers that the encoder learns, by the part of it: the embeddings of each kind, and the layers."""
+    """Numbers that the encoder learns, by the part of it: the embeddings of each kind, and the layers.
+
+    Rotary positions are no weights.
+    """
     width, out, hidden = model.embedding_dim, model.transformer_dim, model.transformer_hidden_dim
     inner = model.num_head * model.head_dim
     kinds = sum(layer.num_projections for layer in model.attentions)
@@ -15,9 +18,10 @@ def encoder_weights(model: ModelConfig) -> dict[str, int]:
     own = sum(layer.num_weights(*sizes) for layer in model.attentions)
     shared = sum(attention.num_shared_weights(*sizes) for attention in set(model.attentions))
     around = (out * width + out if width != out else 0) + 2 * out * (model.embedding_norm + (model.norm == "pre"))
+    positions = model.max_seq_len + model.position_offset if model.positions == "learned" else 0
     return {
         "word embeddings": model.vocab_size * width,
-        "position embeddings": (model.max_seq_len + model.position_offset) * width,
+        "position embeddings": positions * width,
         "sentence types": model.num_sen_type * width,
         "layers": projections + model.num_layers * (feed_forward + norms) + own + shared + around,
     }

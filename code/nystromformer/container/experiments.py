@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from pathlib import Path, PurePosixPath
 
 from nystromformer.config import ExperimentConfig
@@ -13,10 +14,16 @@ from nystromformer.container.compose import Mounts, Place, compose, engine_name
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.preprocessing import how_to_make
-from nystromformer.container.scripts import PRETRAINING, PROJECT, Data, Script
+from nystromformer.container.scripts import PRETRAINING, PROJECT, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.errors import UserError
+from nystromformer.tasks.declared import Data
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment, open_experiment
+
+_FILES = "/tables"
+"""Below it, in a container, are files that flags name one by one."""
+_FILE = re.compile(r"(?!hub:).*\.[A-Za-z]+")
+"""What such a flag may name that is a file; else it is a share, or data of the hub."""
 
 
 def find_experiment(name: str) -> Path:
@@ -106,6 +113,8 @@ def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: Scr
     given = flags.values(data.flag)
     if data.has_hub and given[-1:] == ["hub"]:
         return flags
+    if data.files and not given:
+        return _add_files(mounts, data, experiment, flags)
     flags = flags.without(data.flag)
     target = _in_container(getattr(experiment.config, data.key))
     if given:
@@ -127,6 +136,24 @@ def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: Scr
             target = f"{target}/{source.name}"
             flags = flags.with_flag(data.flag, target)
     mounts.add(source, target, read_only=True)
+    return flags
+
+
+def _add_files(mounts: Mounts, data: Data, experiment: Experiment, flags: ScriptFlags) -> ScriptFlags:
+    """Mount the files that flags name one by one, each in a folder of its flag's name; what names no file stays."""
+    for flag in data.files:
+        name = next(iter(flags.values(flag)[-1:]), "")
+        if not _FILE.fullmatch(name):
+            continue
+        # Where the script would look for a relative name, and where the data of all experiments are.
+        folders = (Path(), experiment.path(getattr(experiment.config, data.key)), PROJECT / data.folder)
+        there = [folder / name for folder in folders if (folder / name).is_file()]
+        if mounts.place.is_here and not there:
+            raise UserError(f"{flag} {name}: no such file, here or in {PROJECT / data.folder}")
+        source = there[0] if mounts.place.is_here else Path(name)
+        target = f"{_FILES}/{flag.strip('-')}/{source.name}"
+        mounts.add(source, target, read_only=True)
+        flags = flags.without(flag).with_flag(flag, target)
     return flags
 
 

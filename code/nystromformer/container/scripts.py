@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from nystromformer.tasks.declared import Data, declared_tasks
 
 CODE_FOLDER = Path(__file__).resolve().parents[2]
 PROJECT = CODE_FOLDER.parent
 
 LABEL = "nystromformer."
 COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL = LABEL + "command", LABEL + "experiment", LABEL + "gpus"
-
-
-@dataclass(frozen=True)
-class Data:
-    """Where a script's data are.
-
-    Args:
-        key: of config.json, naming a folder in the container.
-        flag: of the script, which the launcher takes for a folder of this machine.
-        folder: in the project where neither names one; {length} is the model's `max_seq_len`.
-    """
-
-    key: str
-    flag: str
-    folder: str
-    has_hub: bool = False
-    """Whether the flag takes "hub", too, for data from the network."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +42,13 @@ SCRIPTS = {
             PRETRAINING,
             shares_gpus=False,
         ),
-        Script(
-            "glue",
-            "run_glue.py",
-            "Fine-tune a pretrained model on GLUE",
-            Data("glue_dataset_folder", "--glue", "glue", has_hub=True),
-        ),
-        Script(
-            "imdb",
-            "run_imdb.py",
-            "Fine-tune a pretrained model on IMDb",
-            Data("imdb_dataset_folder", "--imdb", "imdb"),
-        ),
-        Script(
-            "wikihop",
-            "run_wikihop.py",
-            "Fine-tune a pretrained model on WikiHop",
-            Data("wikihop_dataset_folder", "--wikihop", "wikihop"),
-        ),
+        *(Script(task.command, task.file, task.does, task.data) for task in declared_tasks()),
     )
 }
+
+
+def function_of(script: Script) -> Callable[..., Any]:
+    """What a script runs, from its flags: `run_NAME.py` has a function `NAME`."""
+    module = Path(script.file).stem
+    function: Callable[..., Any] = getattr(importlib.import_module(module), module.removeprefix("run_"))
+    return function

@@ -1,4 +1,4 @@
-"""Byte-level BPE tokenizers with RoBERTa's special tokens, in a folder that transformers loads too."""
+"""Tokenizers with RoBERTa's, BERT's or ALBERT's special tokens, in a folder that transformers loads too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BYTES = 256
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the special tokens: `<s>`, `<pad>`, `</s>`, `<unk>`, `<mask>`."""
+    """Ids of the special tokens: `<s>`, `<pad>`, `</s>`, `<unk>`, `<mask>`, or what stands in their place."""
 
     bos: int
     pad: int
@@ -30,7 +30,12 @@ class SpecialTokens:
 
 
 SPECIAL_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
-
+_FAMILIES = (
+    SPECIAL_TOKENS,
+    {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"},
+    {"bos": "[CLS]", "pad": "<pad>", "eos": "[SEP]", "unk": "<unk>", "mask": "[MASK]"},
+)
+"""RoBERTa's, which a tokenizer that is trained here gets; BERT's; ALBERT's."""
 
 MOST_TOKENS = 10**7
 """Of a tokenizer that is trained; room for all of them is made beforehand."""
@@ -69,13 +74,24 @@ def added_tokens() -> list[AddedToken]:
     return [AddedToken(token, special=True, lstrip=token == "<mask>") for token in SPECIAL_TOKENS.values()]
 
 
-def row_form(tokenizer: Tokenizer) -> processors.PostProcessor:
-    """`<s> A </s>` and `<s> A </s> B </s>`, the form of a dataset's rows."""
+def row_form(tokenizer: Tokenizer, sentence_types: bool = False) -> processors.PostProcessor:
+    """`<s> A </s>` and `<s> A </s> B </s>`, the form of a dataset's rows, in the tokenizer's own special tokens.
+
+    Args:
+        sentence_types: tell transformers that B is of type 1.
+
+    Raises:
+        UserError: the tokenizer lacks special tokens.
+    """
+    names = special_names(tokenizer)
+    bos, eos, second = names["bos"], names["eos"], ":1" if sentence_types else ""
     template = processors.TemplateProcessing(
-        single="<s> $A </s>",
-        pair="<s> $A </s> $B </s>",
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")],
+        single=f"{bos} $A {eos}",
+        pair=f"{bos} $A {eos} $B{second} {eos}{second}",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (bos, eos)],
     )
+    if not isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+        return template
     return processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
 
 
@@ -83,7 +99,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, FileStamp]:
     """Write a folder that `AutoTokenizer.from_pretrained` loads; returns the stamps by file name."""
     with NewFile(folder / TOKENIZER_FILE) as file:
         file.write(tokenizer.to_str(pretty=True).encode())
-    tokens = {f"{role}_token": token for role, token in SPECIAL_TOKENS.items()}
+    tokens = {f"{role}_token": token for role, token in special_names(tokenizer).items()}
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **tokens,
@@ -117,16 +133,32 @@ def load_tokenizer(folder: Path, sha256: str | None = None) -> Tokenizer:
         raise UserError(f"{path}: expected a tokenizer as the tokenizers library saves it: {error}") from error
 
 
+def special_names(tokenizer: Tokenizer) -> dict[str, str]:
+    """The special tokens by their roles: bos, pad, eos, unk, mask.
+
+    Raises:
+        UserError: the tokenizer has none of the families that are known whole.
+    """
+    for family in _FAMILIES:
+        if all(tokenizer.token_to_id(token) is not None for token in family.values()):
+            return dict(family)
+    missing = next(token for token in SPECIAL_TOKENS.values() if tokenizer.token_to_id(token) is None)
+    others = "; ".join(", ".join(family.values()) for family in _FAMILIES[1:])
+    raise UserError(
+        f"the tokenizer has no {missing}: expected RoBERTa's {', '.join(SPECIAL_TOKENS.values())}, or all of another "
+        f"family ({others})"
+    )
+
+
 def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
     """Ids of the special tokens.
 
     Raises:
-        UserError: the tokenizer has no such token.
+        UserError: as of `special_names`.
     """
     ids: dict[str, int] = {}
-    for role, token in SPECIAL_TOKENS.items():
+    for role, token in special_names(tokenizer).items():
         index = tokenizer.token_to_id(token)
-        if index is None:
-            raise UserError(f"the tokenizer has no {token}: expected RoBERTa's {', '.join(SPECIAL_TOKENS.values())}")
+        assert index is not None, token
         ids[role] = index
     return SpecialTokens(**ids)

@@ -1,1 +1,1 @@
-"""Weights that come from other models: of other sizes, and later of other projects."""
+"""Weights that come from models of other sizes, and attentions that go into models of other projects."""

@@ -6,18 +6,29 @@ Shapes: P positions, E width, H heads, K taps, T sentence types.
 import torch
 from torch import Tensor
 
+from nystromformer.config import Positions
 
-def fit_positions(source_PE: Tensor, source_offset: int, table_PE: Tensor, offset: int) -> Tensor:
-    """The source's positions, repeated to fill the table or cut to it (Beltagy et al. 2020, section 5).
 
-    Position n of the result is position n mod length of the source, so that input which the source takes is embedded
-    as by the source. The rows before the offset, which no token takes, come from the source where both have them.
+def fit_positions(
+    source_PE: Tensor, source_offset: int, table_PE: Tensor, offset: int, way: Positions = "repeat"
+) -> Tensor:
+    """The source's positions made to fill a longer table, or cut to a shorter one.
+
+    - "repeat" (Beltagy et al. 2020, section 5): position n is position n mod length of the source, so that input which
+      the source takes is embedded as by the source.
+    - "continue": the source's stay where they are, and those beyond begin with the table's initial values.
+    - "interpolate": the source's are spread over the table, and what is between two of them is their mean, weighted by
+      how near they are (Chen et al. 2023, arXiv 2306.15595, of rotary positions): all input is embedded otherwise. A
+      shorter table is cut, as by the others.
+
+    The rows before the offset, which no token takes, come from the source where both have them.
 
     Args:
         source_PE: (source_offset + length, E).
         source_offset: rows of it that no token takes.
         table_PE: the new model's initial table, (offset + its length, E).
         offset: rows of it that no token takes.
+        way: how.
 
     Returns:
         A new table of `table_PE`'s shape.
@@ -34,8 +45,23 @@ def fit_positions(source_PE: Tensor, source_offset: int, table_PE: Tensor, offse
     unused = min(source_offset, offset)
     result_PE = table_PE.clone()
     result_PE[:unused] = source_PE[:unused]
-    result_PE[offset:] = repeat_rows(source_PE[source_offset:], len(table_PE) - offset)
+    learned_PE, count = source_PE[source_offset:], len(table_PE) - offset
+    if way == "interpolate" and count > len(learned_PE):
+        result_PE[offset:] = _interpolated(learned_PE, count)
+    elif way == "continue":
+        result_PE[offset : offset + len(learned_PE)] = learned_PE[:count]
+    else:
+        result_PE[offset:] = repeat_rows(learned_PE, count)
     return result_PE
+
+
+def _interpolated(source_PE: Tensor, count: int) -> Tensor:
+    """(count, E): the first and last row stay first and last."""
+    places_C = torch.linspace(0, len(source_PE) - 1, count, dtype=torch.float64, device=source_PE.device)
+    before_C = places_C.floor().long()
+    after_C = (before_C + 1).clamp(max=len(source_PE) - 1)
+    share_C1 = (places_C - before_C)[:, None]
+    return ((1 - share_C1) * source_PE[before_C] + share_C1 * source_PE[after_C]).to(source_PE.dtype)
 
 
 def repeat_rows(source_TE: Tensor, count: int) -> Tensor:

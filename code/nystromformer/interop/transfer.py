@@ -12,8 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from nystromformer.config import Resize
+from nystromformer.config import Positions, Resize
 from nystromformer.config.attention import what_decides
+from nystromformer.config.network import with_newer_defaults
 from nystromformer.config.shape import SHAPE_KEYS
 from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
 
@@ -27,15 +28,17 @@ _OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|query|ke
 _LAYER = re.compile(r"(encoder\.layers\.)(\d+)(\..+)")
 
 # With another number of heads, place of the norms or way through the layers the same weights would fit and mean
-# something else.
-_FIXED = (*SHAPE_KEYS, "norm", "embedding_norm", "reversible")
+# something else; with other positions layers would look for them where they are not.
+_FIXED = (*SHAPE_KEYS, "norm", "embedding_norm", "reversible", "positions")
 _GIVES = {
     "embedding_dim": "encoder.embeddings.projection.",
     "transformer_dim": "encoder.embeddings.projection.",
     "norm": "encoder.final_norm.",
     "embedding_norm": "encoder.embeddings.norm.",
+    "positions": _POSITIONS,
 }
 """Keys on which it depends whether a model has weights at all, and how these begin."""
+_INTERPOLATED = "interpolated"
 _MENTIONED = ("attn_type", "num_landmarks", "activation", "layer_norm_eps", "position_offset", "pooling")
 
 
@@ -57,8 +60,7 @@ class _Differing:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], source_config: Mapping[str, Any]) -> "_Differing":
-        # Checkpoints of before there were reversible layers have none.
-        source_config = {"reversible": False, **source_config}
+        source_config = with_newer_defaults(source_config)
         shared = [key for key in _FIXED if key in config and key in source_config]
         return cls({key: (config[key], source_config[key]) for key in shared if config[key] != source_config[key]})
 
@@ -118,6 +120,7 @@ def transfer_weights(
     source: Mapping[str, Tensor],
     source_config: Mapping[str, Any],
     resize: Resize = "lossless",
+    way: Positions = "repeat",
 ) -> Transfer:
     """The source's weights in the shapes of the model.
 
@@ -126,7 +129,8 @@ def transfer_weights(
         config: the section "model" of its config.json, as plain data with all defaults.
         source, source_config: the same of the source.
         resize: what may change its size. "none": nothing; "lossless": what leaves input that both models take the
-            same output; "lossy": convolution kernels may lose taps too.
+            same output; "lossy": convolution kernels may lose taps too, and positions be interpolated.
+        way: how a longer table of positions is filled, see `fit_positions`.
 
     Raises:
         DoesNotFit: lists each key of the config that differs and must not, and each weight that differs for no such
@@ -145,9 +149,9 @@ def transfer_weights(
                 misfits.append((name, "missing from the checkpoint"))
             continue
         offsets = source_config.get("position_offset", config["position_offset"]), config["position_offset"]
-        change = _change(name, source[name], target, offsets)
+        change = _change(name, source[name], target, offsets, way)
         forbidden = _forbidden(name, source[name], target, change, resize)
-        fitted = None if forbidden else _fit(name, source[name], target, offsets)
+        fitted = None if forbidden else _fit(name, source[name], target, offsets, way)
         if fitted is None:
             # What is forbidden stays so when the keys are alike.
             if forbidden or not keys.explain_sizes(name, target, source[name]):
@@ -192,7 +196,7 @@ def _is_optional(name: str) -> bool:
     return not name.startswith("encoder.") or _OF_THE_ATTENTION.match(name) is not None
 
 
-def _change(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int]) -> str:
+def _change(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int], way: Positions) -> str:
     """How the one size of a weight that may differ does, whatever the others are; empty where it does not.
 
     Positions that start at another row of the table count as a difference.
@@ -204,9 +208,9 @@ def _change(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int])
         if before < 1 or (before == now and offsets[0] == offsets[1]):
             return ""
         moved = "" if offsets[0] == offsets[1] else f", from row {offsets[1]} of the table"
-        return _repeated(before, now, "positions") + moved
+        return _filled(before, now, "positions", way) + moved
     if name == _SENTENCE_TYPES and len(source) != len(target):
-        return _repeated(len(source), len(target), "sentence types")
+        return _filled(len(source), len(target), "sentence types")
     if _KERNEL.fullmatch(name) and source.ndim == 4 and source.shape[2] != target.shape[2]:
         before, now = source.shape[2], target.shape[2]
         return f"{before} taps amid {now}, zeros around them" if now > before else f"the middle {now} of {before} taps"
@@ -217,16 +221,18 @@ def _forbidden(name: str, source: Tensor, target: Tensor, change: str, resize: R
     """Why `resize` does not allow that change, to be read after the shapes; empty where it does."""
     if change and resize == "none":
         return f'; from_cp_resize "none" refuses {change}'
+    if _INTERPOLATED in change and resize != "lossy":
+        return f'; from_cp_resize "{resize}" refuses {change}, "lossy" takes it'
     if change and _KERNEL.fullmatch(name) and target.shape[2] < source.shape[2] and resize != "lossy":
         return ': taps would be lost; from_cp_resize "lossy" keeps the middle ones'
     return ""
 
 
-def _fit(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int]) -> Tensor | None:
+def _fit(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int], way: Positions) -> Tensor | None:
     """The source in the target's shape; None where that cannot be."""
     same = source.shape == target.shape
     if name == _POSITIONS and source.shape[1:] == target.shape[1:] and not (same and offsets[0] == offsets[1]):
-        return fit_positions(source, offsets[0], target, offsets[1]) if len(source) > offsets[0] else None
+        return fit_positions(source, offsets[0], target, offsets[1], way) if len(source) > offsets[0] else None
     if same:
         return source
     if name == _SENTENCE_TYPES and source.shape[1:] == target.shape[1:]:
@@ -236,10 +242,13 @@ def _fit(name: str, source: Tensor, target: Tensor, offsets: tuple[int, int]) ->
     return None
 
 
-def _repeated(before: int, now: int, what: str) -> str:
+def _filled(before: int, now: int, what: str, way: Positions = "repeat") -> str:
     if now == before:
         return f"{what}: {now}"
-    return f"{what}: {before} repeated to {now}" if now > before else f"{what}: the first {now} of {before}"
+    if now < before:
+        return f"{what}: the first {now} of {before}"
+    words = {"repeat": "repeated", "continue": "with initial values beyond them", "interpolate": _INTERPOLATED}
+    return f"{what}: {before} {words[way]} to {now}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -2,8 +2,24 @@
 
 from nystromformer.model.build import PretrainingModel, PretrainingOutput, count_parameters
 from nystromformer.model.encoder import Encoder
-from nystromformer.model.finetuning import CandidateModel, ClassificationModel
-from nystromformer.model.heads import CandidateHead, ClassificationHead, MaskedLMHead, TwoTowerHead
+from nystromformer.model.finetuning import (
+    CandidateModel,
+    ClassificationModel,
+    QuestionAnsweringModel,
+    SequenceModel,
+    TokenClassificationModel,
+    TokenModel,
+)
+from nystromformer.model.heads import (
+    CandidateHead,
+    ClassificationHead,
+    MaskedLMHead,
+    PooledHead,
+    SpanHead,
+    TokenHead,
+    TwoTowerHead,
+    best_span,
+)
 
 __all__ = [
     "CandidateHead",
@@ -12,8 +28,16 @@ __all__ = [
     "ClassificationModel",
     "Encoder",
     "MaskedLMHead",
+    "PooledHead",
     "PretrainingModel",
     "PretrainingOutput",
+    "QuestionAnsweringModel",
+    "SequenceModel",
+    "SpanHead",
+    "TokenClassificationModel",
+    "TokenHead",
+    "TokenModel",
     "TwoTowerHead",
+    "best_span",
     "count_parameters",
 ]

@@ -11,10 +11,11 @@ from nystromformer.model.dropout import Dropout
 
 
 class Embeddings(nn.Module):
-    """Sum of the three embeddings, projected where `embedding_dim` is not the layers' width, as the authors do, then
+    """Sum of the embeddings, projected where `embedding_dim` is not the layers' width, as the authors do, then
     normalised where `embedding_norm` says so; (B, N) int64 -> (B, N, E).
 
-    Positions start at `position_offset` (RoBERTa's 2: its first two rows are never used), whatever the padding.
+    Learned positions start at `position_offset` (RoBERTa's 2: its first two rows are never used), whatever the padding;
+    rotary ones are the layers' affair, and none are added here.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -23,7 +24,8 @@ class Embeddings(nn.Module):
         self.max_seq_len = config.max_seq_len
         self.position_offset = config.position_offset
         self.word = nn.Embedding(config.vocab_size, width)
-        self.position = nn.Embedding(config.max_seq_len + config.position_offset, width)
+        rows = config.max_seq_len + config.position_offset
+        self.position = nn.Embedding(rows, width) if config.positions == "learned" else None
         self.sentence_type = nn.Embedding(config.num_sen_type, width)
         self.projection = nn.Identity() if width == out else nn.Linear(width, out)
         self.norm = nn.LayerNorm(out, config.layer_norm_eps) if config.embedding_norm else nn.Identity()
@@ -37,13 +39,14 @@ class Embeddings(nn.Module):
             types_BN: sentence types; None means type 0 everywhere.
 
         Raises:
-            ValueError: more tokens than the position table has rows.
+            ValueError: more tokens than `max_seq_len`.
         """
         length = tokens_BN.shape[1]
         if not torch.compiler.is_exporting() and length > self.max_seq_len:
             raise ValueError(f"expected at most max_seq_len = {self.max_seq_len} tokens, found {length}")
         x_BNE = self.word(tokens_BN)
-        x_BNE = x_BNE + self.position.weight[self.position_offset : self.position_offset + length]
+        if self.position is not None:
+            x_BNE = x_BNE + self.position.weight[self.position_offset : self.position_offset + length]
         x_BNE = x_BNE + (self.sentence_type.weight[0] if types_BN is None else self.sentence_type(types_BN))
         embedded: Tensor = self.dropout(self.norm(self.projection(x_BNE)))
         return embedded

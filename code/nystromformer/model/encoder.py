@@ -13,6 +13,7 @@ from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.embeddings import Embeddings
 from nystromformer.model.layers import Layer
 from nystromformer.model.reversible import run_reversibly
+from nystromformer.model.rotary import Rotary, Rotation
 
 _EMBEDDING_STD = 0.02
 
@@ -25,11 +26,9 @@ class Encoder(nn.Module):
         self.pooling = config.pooling
         self.reversible = config.reversible
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config, attention) for attention in config.attentions)
-        _share(self.layers, config.attentions)
-        self.final_norm = (
-            nn.LayerNorm(config.transformer_dim, config.layer_norm_eps) if config.norm == "pre" else nn.Identity()
-        )
+        self.rotary = build_rotary(config)
+        self.layers = build_layers(config)
+        self.final_norm = build_final_norm(config)
         self.apply(initialize)
 
     def forward(
@@ -56,17 +55,10 @@ class Encoder(nn.Module):
         """
         shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
         x_BNE = self.embeddings(tokens_BN, types_BN)
-        if self.reversible:
-            x_BNE = run_reversibly(self._layers(), x_BNE, shared, positions_BK)
-        else:
-            last = len(self.layers) - 1
-            for index, layer in enumerate(self.layers):
-                x_BNE = layer(x_BNE, shared, positions_BK if index == last else None)
-        out: Tensor = self.final_norm(x_BNE)
+        rotation = None if self.rotary is None else self.rotary(tokens_BN.shape[1], tokens_BN.device)
+        layered = run_layers(self.layers, x_BNE, shared, positions_BK, self.reversible, rotation)
+        out: Tensor = self.final_norm(layered)
         return out
-
-    def _layers(self) -> list[Layer]:
-        return [layer for layer in self.layers if isinstance(layer, Layer)]
 
     def pool(self, hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
         """One vector per row: its first token, or the mean of its valid tokens, as `pooling` says; (B, E)."""
@@ -77,6 +69,41 @@ class Encoder(nn.Module):
         keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
         total_BE = torch.where(keep_BN[:, :, None], hidden_BNE, 0.0).sum(1)
         return total_BE / keep_BN.sum(1, keepdim=True).clamp(min=1)
+
+
+def build_layers(config: ModelConfig) -> nn.ModuleList:
+    """The layers of a config, which share what their attentions share."""
+    layers = nn.ModuleList(Layer(config, attention) for attention in config.attentions)
+    _share(layers, config.attentions)
+    return layers
+
+
+def build_rotary(config: ModelConfig) -> Rotary | None:
+    """What turns queries and keys; None where the config's positions are learned."""
+    return Rotary(config.num_head, config.head_dim, config.max_seq_len) if config.positions == "rotary" else None
+
+
+def build_final_norm(config: ModelConfig) -> nn.Module:
+    """What follows the last layer: a norm where those of the layers stand before each branch."""
+    return nn.LayerNorm(config.transformer_dim, config.layer_norm_eps) if config.norm == "pre" else nn.Identity()
+
+
+def run_layers(
+    layers: nn.ModuleList,
+    x_BNE: Tensor,
+    mask: AttentionMask | None,
+    positions_BK: Tensor | None = None,
+    reversible: bool = False,
+    rotation: Rotation | None = None,
+) -> Tensor:
+    """(B, N, E), or (B, K, E) at the given positions, of the last layer."""
+    if reversible:
+        stack = [layer for layer in layers if isinstance(layer, Layer)]
+        return run_reversibly(stack, x_BNE, mask, positions_BK, rotation)
+    last = len(layers) - 1
+    for index, layer in enumerate(layers):
+        x_BNE = layer(x_BNE, mask, positions_BK if index == last else None, rotation)
+    return x_BNE
 
 
 def _share(layers: Iterable[nn.Module], attentions: Iterable[AttentionConfig]) -> None:

@@ -1,36 +1,206 @@
 """Models of fine-tuning tasks: a pretrained encoder under a fresh head.
 
-Shapes: B rows, N tokens, C classes or a row's candidates, I instances, A the most candidates of one.
+Shapes: B rows, N tokens, K masked tokens, E width, V kinds of token, C classes or a row's candidates, I instances,
+A the most candidates of one.
 """
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask
 from nystromformer.config import ModelConfig
 from nystromformer.model.encoder import Encoder
-from nystromformer.model.heads import CandidateHead, ClassificationHead
+from nystromformer.model.heads import (
+    IGNORED,
+    CandidateHead,
+    ClassificationHead,
+    MaskedLMHead,
+    PooledHead,
+    SpanHead,
+    TokenHead,
+    TwoTowerHead,
+)
+from nystromformer.model.layers import at_positions
 
 
 class ClassificationModel(nn.Module):
-    """Class logits of a row from its pooled vector; one class is a regression."""
+    """Class logits of a row, or of several that belong together, from its pooled vector; one class is a regression.
+
+    Args:
+        between: as of ClassificationHead.
+    """
+
+    def __init__(self, config: ModelConfig, num_classes: int, between: str = "tanh") -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.head = ClassificationHead(config.transformer_dim, num_classes, config.dropout_prob, between)
+
+    def forward(
+        self,
+        tokens_BN: Tensor,
+        mask: Tensor | AttentionMask | None = None,
+        types_BN: Tensor | None = None,
+        rows_I: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (B, C), or (I, C).
+
+        Args:
+            tokens_BN, mask, types_BN: as for Encoder.
+            rows_I: how many rows, one after another, each instance has, int64: the head gets the mean of their pooled
+                vectors. None: each row is an instance.
+        """
+        pooled_BE = self.pooled(tokens_BN, mask, types_BN)
+        logits: Tensor = self.head(pooled_BE if rows_I is None else _mean_over(pooled_BE, rows_I))
+        return logits
+
+    def pooled(
+        self, tokens_BN: Tensor, mask: Tensor | AttentionMask | None = None, types_BN: Tensor | None = None
+    ) -> Tensor:
+        """What the head gets of each row, (B, E); arguments as for Encoder."""
+        shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
+        if self.encoder.pooling == "first":
+            first_B1 = tokens_BN.new_zeros(tokens_BN.shape[0], 1)
+            pooled_BE: Tensor = self.encoder(tokens_BN, shared, types_BN, first_B1)[:, 0]
+            return pooled_BE
+        return self.encoder.pool(self.encoder(tokens_BN, shared, types_BN), shared)
+
+
+def _mean_over(pooled_BE: Tensor, rows_I: Tensor) -> Tensor:
+    """The mean over each instance's rows, (I, E)."""
+    instances = torch.arange(len(rows_I), device=rows_I.device)
+    instance_B = instances.repeat_interleave(rows_I, output_size=len(pooled_BE))
+    # Sums of one-hot products, and not scattered ones, whose order a GPU varies.
+    of_instance_IB1 = (instance_B == instances[:, None])[..., None]
+    return torch.where(of_instance_IB1, pooled_BE.float(), 0.0).sum(1) / rows_I[:, None]
+
+
+class TokenClassificationModel(nn.Module):
+    """Class logits of each token."""
 
     def __init__(self, config: ModelConfig, num_classes: int) -> None:
         super().__init__()
         self.encoder = Encoder(config)
-        self.head = ClassificationHead(config.transformer_dim, num_classes, config.dropout_prob)
+        self.head = TokenHead(config.transformer_dim, num_classes, config.dropout_prob)
 
     def forward(
         self, tokens_BN: Tensor, mask: Tensor | AttentionMask | None = None, types_BN: Tensor | None = None
     ) -> Tensor:
-        """Logits (B, C); arguments as for Encoder."""
+        """Logits (B, N, C), without meaning at masked positions; arguments as for Encoder."""
+        logits_BNC: Tensor = self.head(self.encoder(tokens_BN, mask, types_BN))
+        return logits_BNC
+
+
+class QuestionAnsweringModel(nn.Module):
+    """Where the answer stands in a text, as `best_span` takes it."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.head = SpanHead(config.transformer_dim)
+
+    def forward(
+        self,
+        tokens_BN: Tensor,
+        mask: Tensor | AttentionMask | None = None,
+        types_BN: Tensor | None = None,
+        answers_BN: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of the answer's first and last token, (B, N) float32 each; -inf where it cannot be.
+
+        Args:
+            tokens_BN, mask, types_BN: as for Encoder.
+            answers_BN: bool, True for the tokens that may answer, such as those of the context; None: all valid ones.
+        """
         shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
-        if self.encoder.pooling == "first":
-            first_B1 = tokens_BN.new_zeros(len(tokens_BN), 1)
-            pooled_BE = self.encoder(tokens_BN, shared, types_BN, first_B1)[:, 0]
-        else:
-            pooled_BE = self.encoder.pool(self.encoder(tokens_BN, shared, types_BN), shared)
-        logits_BC: Tensor = self.head(pooled_BE)
-        return logits_BC
+        hidden_BNE = self.encoder(tokens_BN, shared, types_BN)
+        valid_BN = None if shared is None else shared.keep_BN
+        if answers_BN is not None:
+            valid_BN = answers_BN if valid_BN is None else answers_BN & valid_BN
+        found: tuple[Tensor, Tensor] = self.head(hidden_BNE, valid_BN)
+        return found
+
+
+class SequenceModel(nn.Module):
+    """Class logits of a sequence, or of a pair whose two are read by one encoder (the authors' Long Range Arena).
+
+    Args:
+        sequences: 1, or 2 of a pair: rows 0 … I-1 are then the first ones, I … 2I-1 the second.
+        over_padding: pool what stands at masked positions, too, as the authors do: of `pooling` "mean" the mean is then
+            over the padded length.
+        guesses_tokens: have a head that guesses masked tokens, too.
+
+    Raises:
+        ValueError: another number of sequences.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_classes: int,
+        sequences: int = 1,
+        over_padding: bool = False,
+        guesses_tokens: bool = False,
+    ) -> None:
+        super().__init__()
+        if sequences not in (1, 2):
+            raise ValueError(f"expected 1 or 2 sequences, found {sequences}")
+        self.over_padding = over_padding
+        self.encoder = Encoder(config)
+        head = PooledHead if sequences == 1 else TwoTowerHead
+        self.head = head(config.transformer_dim, config.transformer_hidden_dim, num_classes)
+        self.mlm = MaskedLMHead(config) if guesses_tokens else None
+
+    def forward(
+        self,
+        tokens_BN: Tensor,
+        mask: Tensor | AttentionMask | None = None,
+        positions_BK: Tensor | None = None,
+        guessed_BK: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits (I, C) and, where tokens are to be guessed, of each row what `token_sums` says, (B, 3).
+
+        Args:
+            tokens_BN, mask: as for Encoder.
+            positions_BK, guessed_BK: as for `TokenModel`; None: no tokens are guessed.
+        """
+        shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
+        hidden_BNE = self.encoder(tokens_BN, shared)
+        logits_IC = self.head(self.encoder.pool(hidden_BNE, None if self.over_padding else shared))
+        if self.mlm is None or positions_BK is None or guessed_BK is None:
+            return logits_IC, None
+        hidden_BKE = at_positions(hidden_BNE, positions_BK)
+        return logits_IC, token_sums(self.mlm, hidden_BKE, self.encoder.embeddings.word.weight, guessed_BK)
+
+
+class TokenModel(nn.Module):
+    """What masked tokens were, of a few kinds."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(config)
+        self.mlm = MaskedLMHead(config)
+
+    def forward(
+        self, tokens_BN: Tensor, mask: Tensor | AttentionMask | None, positions_BK: Tensor, guessed_BK: Tensor
+    ) -> Tensor:
+        """Of each row what `token_sums` says, (B, 3).
+
+        Args:
+            tokens_BN, mask: as for Encoder.
+            positions_BK, guessed_BK: where tokens are masked and which they were, int64; IGNORED where none is.
+        """
+        hidden_BKE = self.encoder(tokens_BN, mask, positions_BK=positions_BK)
+        return token_sums(self.mlm, hidden_BKE, self.encoder.embeddings.word.weight, guessed_BK)
+
+
+def token_sums(mlm: MaskedLMHead, hidden_BKE: Tensor, word_VE: Tensor, guessed_BK: Tensor) -> Tensor:
+    """Loss sum, number right and number counted of each row's masked tokens, (B, 3) float32."""
+    logits_BKV = mlm(hidden_BKE, word_VE).float()
+    losses_BK = F.cross_entropy(logits_BKV.mT, guessed_BK, reduction="none", ignore_index=IGNORED)
+    right_BK = logits_BKV.detach().argmax(-1) == guessed_BK
+    counted_BK = guessed_BK != IGNORED
+    return torch.stack([losses_BK.sum(1), right_BK.sum(1).float(), counted_BK.sum(1).float()], dim=1)
 
 
 class CandidateModel(nn.Module):

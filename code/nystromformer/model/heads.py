@@ -4,6 +4,7 @@ Shapes: B batch, E width, K masked positions, V vocabulary, C classes or a row's
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
@@ -53,18 +54,91 @@ class MaskedLMHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """Dense, tanh, dropout, linear over a pooled vector: (B, E) -> (B, C). One class is a regression."""
+    """Dense, tanh, dropout, linear over a pooled vector: (B, E) -> (B, C). One class is a regression.
 
-    def __init__(self, width: int, num_classes: int, dropout_prob: float = 0.0) -> None:
+    Args:
+        between: what stands in tanh's place, "gelu" or "gelu_tanh" in models that come from elsewhere.
+    """
+
+    def __init__(self, width: int, num_classes: int, dropout_prob: float = 0.0, between: str = "tanh") -> None:
         super().__init__()
+        self.between = torch.tanh if between == "tanh" else activation(between)
         self.dense = nn.Linear(width, width)
         self.dropout = nn.Dropout(dropout_prob)
         self.classifier = nn.Linear(width, num_classes)
         self.apply(initialize)
 
     def forward(self, pooled_BE: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.dropout(torch.tanh(self.dense(pooled_BE))))
+        logits: Tensor = self.classifier(self.dropout(self.between(self.dense(pooled_BE))))
         return logits
+
+
+class TokenHead(nn.Module):
+    """Dropout, linear over each token's vector, for its class (names, parts of speech): (B, N, E) -> (B, N, C)."""
+
+    def __init__(self, width: int, num_classes: int, dropout_prob: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout_prob)
+        self.classifier = nn.Linear(width, num_classes)
+        self.apply(initialize)
+
+    def forward(self, hidden_BNE: Tensor) -> Tensor:
+        logits_BNC: Tensor = self.classifier(self.dropout(hidden_BNE))
+        return logits_BNC
+
+
+class SpanHead(nn.Module):
+    """Where a span of tokens begins and where it ends (extractive question answering): (B, N, E) -> (B, N) each."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.ends = nn.Linear(width, 2)
+        self.apply(initialize)
+
+    def forward(self, hidden_BNE: Tensor, keep_BN: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Logits of the first token and of the last one, float32.
+
+        Args:
+            keep_BN: bool, True for tokens that may be either; the logits of the others are -inf. None: all may.
+        """
+        first_BN, last_BN = self.ends(hidden_BNE).float().unbind(-1)
+        if keep_BN is None:
+            return first_BN, last_BN
+        return first_BN.masked_fill(~keep_BN, float("-inf")), last_BN.masked_fill(~keep_BN, float("-inf"))
+
+
+def best_span(first_BN: Tensor, last_BN: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The first and last token of each row's likeliest span, (B,) each: the highest sum of both logits.
+
+    Args:
+        first_BN, last_BN: as SpanHead gives them, at least one of each above -inf.
+        most: tokens of the longest span.
+
+    Raises:
+        ValueError: a longest span of no token.
+    """
+    if most < 1:
+        raise ValueError(f"expected spans of at least one token, found {most}")
+    N = first_BN.shape[1]
+    most = min(most, N)
+    # Of each first token the best last one within reach; O(N · most) and never N x N.
+    reach_BNM = F.pad(last_BN, (0, most - 1), value=float("-inf")).unfold(1, most, 1)
+    best_BN, step_BN = reach_BNM.max(-1)
+    first_B = (first_BN + best_BN).argmax(1)
+    return first_B, first_B + step_BN.gather(1, first_B[:, None])[:, 0]
+
+
+class PooledHead(nn.Module):
+    """Dense, ReLU, linear over a pooled vector (the authors' Long Range Arena): (B, E) -> (B, C)."""
+
+    def __init__(self, width: int, hidden: int, num_classes: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
+        self.apply(initialize)
+
+    def forward(self, pooled_BE: Tensor) -> Tensor:
+        logits_BC: Tensor = self.mlp(pooled_BE)
+        return logits_BC
 
 
 class TwoTowerHead(nn.Module):

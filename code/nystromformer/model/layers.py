@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.dropout import Dropout
+from nystromformer.model.rotary import Rotation, rotated
 
 
 class SelfAttention(nn.Module):
@@ -32,9 +33,15 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(inner, width)
         self.recompute = config.attention_grad_checkpointing
 
-    def forward(self, x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None = None) -> Tensor:
-        own_q_BHND = None if self.query is None else self._split(self.query(x_BNE))
-        own_k_BHND = own_q_BHND if self.key is None else self._split(self.key(x_BNE))
+    def forward(
+        self,
+        x_BNE: Tensor,
+        mask: AttentionMask | None,
+        positions_BK: Tensor | None = None,
+        rotation: Rotation | None = None,
+    ) -> Tensor:
+        own_q_BHND = None if self.query is None else self._split(self.query(x_BNE), rotation)
+        own_k_BHND = own_q_BHND if self.key is None else self._split(self.key(x_BNE), rotation)
         v_BHND = self._split(self.value(x_BNE))
         q_BHND, k_BHND = (v_BHND if own is None else own for own in (own_q_BHND, own_k_BHND))
         if self.recompute and self.training:
@@ -48,9 +55,10 @@ class SelfAttention(nn.Module):
         out: Tensor = self.output(at_positions(out_BHND.transpose(1, 2).flatten(2), positions_BK))
         return out
 
-    def _split(self, x_BNE: Tensor) -> Tensor:
+    def _split(self, x_BNE: Tensor, rotation: Rotation | None = None) -> Tensor:
         B, N, E = x_BNE.shape
-        return x_BNE.view(B, N, self.num_heads, E // self.num_heads).transpose(1, 2)
+        x_BNHD = x_BNE.view(B, N, self.num_heads, E // self.num_heads)
+        return (x_BNHD if rotation is None else rotated(x_BNHD, rotation)).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -105,14 +113,24 @@ class Layer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
         self.dropout = Dropout(config.dropout_prob)
 
-    def forward(self, x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None = None) -> Tensor:
-        """(B, N, E), or at the given positions only, (B, K, E): all that follows the attention is by position."""
+    def forward(
+        self,
+        x_BNE: Tensor,
+        mask: AttentionMask | None,
+        positions_BK: Tensor | None = None,
+        rotation: Rotation | None = None,
+    ) -> Tensor:
+        """(B, N, E), or at the given positions only, (B, K, E): all that follows the attention is by position.
+
+        Args:
+            rotation: of rotary positions, by which queries and keys are turned.
+        """
         residual = at_positions(x_BNE, positions_BK)
         if self.pre_norm:
-            x = self.attended(x_BNE, mask, positions_BK, residual)
+            x = self.attended(x_BNE, mask, positions_BK, residual, rotation)
             out = self.fed_forward(x, x)
         else:
-            x = self.attention_norm(self.dropout(self.attention(x_BNE, mask, positions_BK), residual))
+            x = self.attention_norm(self.dropout(self.attention(x_BNE, mask, positions_BK, rotation), residual))
             out = self.feed_forward_norm(self.dropout(self.feed_forward(x), x))
         return out
 
@@ -122,9 +140,11 @@ class Layer(nn.Module):
         mask: AttentionMask | None,
         positions_BK: Tensor | None = None,
         residual: Tensor | None = None,
+        rotation: Rotation | None = None,
     ) -> Tensor:
         """The first branch of a layer that normalises before each, added to `residual` where there is one."""
-        out: Tensor = self.dropout(self.attention(self.attention_norm(x_BNE), mask, positions_BK), residual)
+        branch_BNE = self.attention(self.attention_norm(x_BNE), mask, positions_BK, rotation)
+        out: Tensor = self.dropout(branch_BNE, residual)
         return out
 
     def fed_forward(self, x_BNE: Tensor, residual: Tensor | None = None) -> Tensor:

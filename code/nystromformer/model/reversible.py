@@ -18,10 +18,15 @@ from torch.autograd.function import once_differentiable
 from nystromformer.attention import AttentionMask
 from nystromformer.attention.decisions import recorded, repeated
 from nystromformer.model.layers import Layer, at_positions
+from nystromformer.model.rotary import Rotation
 
 
 def run_reversibly(
-    layers: Sequence[Layer], x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None = None
+    layers: Sequence[Layer],
+    x_BNE: Tensor,
+    mask: AttentionMask | None,
+    positions_BK: Tensor | None = None,
+    rotation: Rotation | None = None,
 ) -> Tensor:
     """(B, N, E), or (B, K, E) at the given positions: the mean of what comes out of both streams, into which x goes.
 
@@ -34,12 +39,12 @@ def run_reversibly(
     x1, x2 = x_BNE, x_BNE
     if stack and torch.is_grad_enabled() and not torch.compiler.is_compiling():
         parameters = [p for p in nn.ModuleList(stack).parameters() if p.requires_grad]
-        x1, x2 = _Stack.apply(x_BNE, stack, mask, *parameters)  # type: ignore[no-untyped-call]
+        x1, x2 = _Stack.apply(x_BNE, stack, mask, rotation, *parameters)  # type: ignore[no-untyped-call]
     else:
         for layer in stack:
-            x1 = layer.attended(x2, mask, residual=x1)
+            x1 = layer.attended(x2, mask, residual=x1, rotation=rotation)
             x2 = layer.fed_forward(x1, residual=x2)
-    y1 = last.attended(x2, mask, positions_BK, at_positions(x1, positions_BK))
+    y1 = last.attended(x2, mask, positions_BK, at_positions(x1, positions_BK), rotation)
     y2 = last.fed_forward(y1, residual=at_positions(x2, positions_BK))
     return (y1 + y2) / 2
 
@@ -59,8 +64,16 @@ class _Stack(torch.autograd.Function):
     """All layers but the last, by which x goes into both streams."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layers: Sequence[Layer], mask: AttentionMask | None, *parameters: Tensor) -> Any:
-        ctx.layers, ctx.mask, ctx.parameters = layers, mask, parameters
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        layers: Sequence[Layer],
+        mask: AttentionMask | None,
+        rotation: Rotation | None,
+        *parameters: Tensor,
+    ) -> Any:
+        ctx.layers, ctx.parameters = layers, parameters
+        ctx.given = {"mask": mask, "rotation": rotation}
         kind = x.device.type
         ctx.autocast = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
         ctx.states = []
@@ -69,7 +82,7 @@ class _Stack(torch.autograd.Function):
             for layer in layers:
                 generators = _generators(layer, x.device)
                 with recorded() as decisions:
-                    y1 = y1 + layer.attended(y2, mask)
+                    y1 = y1 + layer.attended(y2, **ctx.given)
                 ctx.states.append(_State(generators, decisions))
                 ctx.states.append(_State(_generators(layer, x.device), []))
                 y2 = y2 + layer.fed_forward(y1)
@@ -87,10 +100,10 @@ class _Stack(torch.autograd.Function):
             rest = own, ctx.autocast, gradients
             branch, of_input = _again(layer.fed_forward, y1, of_y2, states.pop(), *rest)
             y2, of_y1 = y2 - branch, of_y1 + of_input
-            attended = partial(layer.attended, mask=ctx.mask)
+            attended = partial(layer.attended, **ctx.given)
             branch, of_input = _again(attended, y2, of_y1, states.pop(), *rest)
             y1, of_y2 = y1 - branch, of_y2 + of_input
-        return (of_y1 + of_y2, None, None, *(gradients.get(p) for p in ctx.parameters))
+        return (of_y1 + of_y2, None, None, None, *(gradients.get(p) for p in ctx.parameters))
 
 
 def _again(

@@ -88,13 +88,15 @@ class Cost:
     """SHA-256 of the file that the weights come from."""
     experiment: str
     trained_length: int
-    """Tokens of the rows that the encoder was trained on: its own positions."""
+    """Tokens of the rows that the encoder was trained on: its own positions, where they are learned."""
     precision: str
     machine: dict[str, Any]
     seconds: float
     """That the measurement took."""
     rows: list[CostRow]
     left_out: list[Omitted]
+    positions: str = "learned"
+    """As in config.json; there were no others once."""
 
 
 class WrittenOutAttention(Attention):
@@ -150,6 +152,7 @@ def measure_cost(opened: OpenedScoring, settings: CostSettings) -> Cost:
         seconds=round(time.monotonic() - started, 1),
         rows=measured,
         left_out=left_out,
+        positions=model.positions,
     )
 
 
@@ -158,7 +161,7 @@ def softmax_twins(experiment: Experiment, weights: Path, longest: int, device: D
 
     Args:
         weights: a checkpoint of the experiment.
-        longest: tokens that they take; the trained positions are repeated (`interop/positions.py`).
+        longest: tokens that they take; learned positions are repeated (`interop/positions.py`).
     """
     content = read_checkpoint(weights)
     before = content["config"]["model"]

@@ -12,15 +12,11 @@ from typing import Any
 
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.errors import UserError
+from nystromformer.tasks.declared import declared_tasks, task_of
 from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_baselines, read_baselines
 from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
 from nystromformer.tasks.finetuning.spread import Mark, Spread, mark, rows_behind
-
-_PLACES = ("glue/*/*", "imdb*/*", "wikihop/*")
-
-_IMDB_LENGTH = 512
-"""Tokens of the paper's shorter reviews."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +141,7 @@ def collect(folders: Sequence[Path]) -> Finished:
     models: list[FinetunedModel] = []
     unfinished: list[str] = []
     measured: dict[str, list[Measured]] = {}
+    patterns = [task.results for task in declared_tasks() if task.table == "table2"]
     different: dict[Path, Path] = {}
     for folder in folders:
         different.setdefault(folder.resolve(), folder)
@@ -154,7 +151,7 @@ def collect(folders: Sequence[Path]) -> Finished:
         checkpoints = read_experiment(folder).checkpoints
         results: list[RunResult] = []
         waiting: list[str] = []
-        for place in (run for pattern in _PLACES for run in sorted(checkpoints.glob(pattern))):
+        for place in (run for pattern in patterns for run in sorted(checkpoints.glob(pattern))):
             result = read_result(place)
             if result is not None:
                 results.append(_checked(result))
@@ -193,13 +190,15 @@ def _models(name: str, results: Sequence[RunResult]) -> list[FinetunedModel]:
         step, checkpoint, sha256, _ = key
         runs = together[key]
         cells = {task: _best([run for run in runs if _column(run) == task]) for task in map(_column, runs)}
-        models.append(FinetunedModel(name, checkpoint, step, sha256, _attention(runs[0].attention), cells))
+        models.append(FinetunedModel(name, checkpoint, step, sha256, attention_text(runs[0].attention), cells))
     return models
 
 
 def _column(run: RunResult) -> str:
-    """The task; IMDB read in longer rows is another one, as in the paper."""
-    return f"{run.task} (n={run.length})" if run.task.startswith("imdb") and run.length > _IMDB_LENGTH else run.task
+    """The task; read in longer rows than usual it is another one, as IMDB in the paper."""
+    declared = task_of(run.task)
+    usual = declared.usual_length if declared is not None else None
+    return f"{run.task} (n={run.length})" if usual is not None and run.length > usual else run.task
 
 
 def _best(runs: Sequence[RunResult]) -> Repeats:
@@ -271,7 +270,7 @@ def _checked(run: RunResult) -> RunResult:
     return run
 
 
-def _attention(layers: Sequence[dict[str, Any]]) -> str:
+def attention_text(layers: Sequence[dict[str, Any]]) -> str:
     """Such as `nystrom (num_landmarks=64)`: landmarks, and what differs from the defaults; layers alike together."""
     shown = []
     for text, alike in groupby(map(_layer, layers)):

@@ -1,6 +1,5 @@
 """Finished fine-tuning runs beside the paper's Table 2."""
 
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,26 +10,12 @@ from nystromformer.errors import UserError
 from nystromformer.files import NewFile, write_json
 from nystromformer.report.finetuning import FinetunedModel, Finished, Repeats, collect
 from nystromformer.tables import LEAST_WIDTH, Column, apart, fitted, markdown
+from nystromformer.tasks.declared import declared_tasks, task_of
 from nystromformer.tasks.finetuning.measured import Measured
 from nystromformer.tasks.finetuning.results import tested_weights
 from nystromformer.tasks.finetuning.spread import MARKS
 from nystromformer.tasks.finetuning.tables import RESAMPLED
 
-_COLUMNS = {
-    "glue/SST-2": "SST-2",
-    "glue/MRPC": "MRPC (F1 / accuracy)",
-    "glue/QNLI": "QNLI",
-    "glue/QQP": "QQP (F1 / accuracy)",
-    "glue/MNLI": "MNLI m / mm",
-    "imdb": "IMDB",
-    "imdb (n=1024)": "IMDB, n=1024",
-    "glue/CoLA": "CoLA (Matthews)",
-    "glue/STS-B": "STS-B (correlation)",
-    "glue/RTE": "RTE",
-    "glue/WNLI": "WNLI",
-    "wikihop": "WikiHop",
-}
-_WITHOUT_BASELINES = ("wikihop",)
 _GUESSERS = ("majority class", "bag of words")
 """What there would be a row of, where no baselines were measured."""
 
@@ -127,7 +112,9 @@ def table2(finished: Finished) -> Table:
 def _tasks(finished: Finished) -> list[str]:
     """Those that there are runs of, the paper's first."""
     tasks = {task for model in finished.models for task in model.tasks}
-    known = [task for task in _COLUMNS if task in tasks]
+    of_paper = [task for figures in PAPER.values() for task in figures]
+    declared = [task for each in declared_tasks() for task in each.columns]
+    known = [task for task in dict.fromkeys((*of_paper, *declared)) if task in tasks]
     return known + sorted(tasks - set(known))
 
 
@@ -171,7 +158,13 @@ def _cell(runs: Repeats) -> str:
 
 def _untested(runs: Repeats) -> bool:
     """Whether it is a task that is always measured on test data, as others are where the task says so, and was not."""
-    return runs.first.task.startswith("imdb") and not runs.on_test
+    declared = task_of(runs.first.task)
+    return declared is not None and declared.on_test and not runs.on_test
+
+
+def _has_baselines(runs: Repeats) -> bool:
+    declared = task_of(runs.first.task)
+    return declared is None or declared.has_baselines
 
 
 def _guesser_rows(finished: Finished, tasks: Sequence[str], labels: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -196,7 +189,7 @@ def _guesses(name: str, models: Sequence[tuple[str, Repeats]]) -> dict[tuple[str
     """
     measured = [(label, runs) for label, runs in models if runs.measured is not None]
     if not measured:
-        unmeasured = any(runs.first.task not in _WITHOUT_BASELINES for _, runs in models)
+        unmeasured = any(_has_baselines(runs) for _, runs in models)
         return {(): "not measured" if unmeasured else ""}
     cells = {_data(runs): " / ".join(map(str, runs.baselines.get(name, {}).values())) for _, runs in measured}
     owners = {data: tuple(label for label, runs in measured if _data(runs) == data) for data in cells}
@@ -227,7 +220,7 @@ def _notes(finished: Finished, labels: Sequence[str]) -> list[str]:
     notes = [f"† {text}" for text in those(lambda runs: runs.first.warnings)]
     notes += those(_fewer_seeds) + those(_other_weights)
     unmeasured = dict.fromkeys(
-        _short(task) for _, task, runs in figures if runs.measured is None and runs.first.task not in _WITHOUT_BASELINES
+        _short(task) for _, task, runs in figures if runs.measured is None and _has_baselines(runs)
     )
     if unmeasured:
         notes.append(
@@ -347,8 +340,6 @@ def _short(task: str) -> str:
 
 
 def _heading(task: str) -> str:
-    """What a column is called; of IMDB with what it says of the reviews' tokens and of the rows'."""
-    if task in _COLUMNS or not (imdb := re.fullmatch(r"imdb(?:-from-(\d+))?(?: \(n=(\d+)\))?", task)):
-        return _COLUMNS.get(task, task)
-    least, length = imdb.groups()
-    return "IMDB" + (f" from {least} tokens" if least else "") + (f", n={length}" if length else "")
+    """What a column is called."""
+    declared = task_of(task)
+    return task if declared is None else declared.called(task)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
-from transformers import AutoTokenizer, RobertaTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, BertTokenizer, RobertaTokenizer
 
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.data.preprocessing.pretrained_tokenizer import find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.rows import encode_documents
-from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
+from nystromformer.data.tokenizer import SpecialTokens, save_tokenizer, special_tokens, train_tokenizer
 from nystromformer.errors import UserError
 
 TEXT = ["The small model reads a large matrix.", "It writes 12 values, doesn't it?", "Größe und “Ziel” — naïve."] * 3
@@ -55,6 +55,21 @@ def test_sentences_one_by_one_are_the_text_as_a_whole(roberta: Path, sentences: 
     tokenizer.encode_special_tokens = True
     [(tokens, _)] = encode_documents([Document("a", "a", tuple(sentences))], tokenizer)
     assert tokens.tolist() == tokenizer.encode(" ".join(sentences), add_special_tokens=False).ids
+
+
+def test_berts_kind(tmp_path: Path) -> None:
+    word_pieces(tmp_path / "bert")
+    ours = read_tokenizer(tmp_path / "bert", "bert").tokenizer
+    theirs = BertTokenizer.from_pretrained(tmp_path / "bert")
+    for text in ("The models, reading.", "a [MASK] model", ""):
+        assert ours.encode(text).ids == theirs.encode(text)
+        assert ours.encode(text, "the model.").ids == theirs.encode(text, "the model.")
+    assert special_tokens(ours) == SpecialTokens(bos=2, pad=0, eos=3, unk=1, mask=4)
+    [(tokens, starts)] = encode_documents([Document("a", "a", ("The models.", "reading [SEP] the"))], ours)
+    assert (starts.tolist(), 3 in tokens) == ([0, 4], False)
+    save_tokenizer(ours, tmp_path / "again")
+    assert read_tokenizer(tmp_path / "again", "again").tokenizer.to_str() == ours.to_str()
+    assert AutoTokenizer.from_pretrained(tmp_path / "again").mask_token == "[MASK]"
 
 
 def test_tokenizer_json(roberta: Path, tmp_path: Path) -> None:
@@ -107,11 +122,19 @@ def without(key: str, folder: Path, gap: bool = True) -> None:
     path.write_text(json.dumps(vocabulary))
 
 
-def wordpiece(folder: Path) -> None:
-    from tokenizers import models, pre_tokenizers
+def word_pieces(folder: Path, **changes: object) -> None:
+    """BERT's kind, with few tokens."""
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "small", "model", "##s", "read", "##ing", "."]
+    tokenizer = BertTokenizer(vocab={token: number for number, token in enumerate(vocabulary)}, do_lower_case=True)
+    tokenizer.save_pretrained(folder)
+    state = json.loads((folder / "tokenizer.json").read_text())
+    state["model"] |= changes
+    (folder / "tokenizer.json").write_text(json.dumps(state))
 
-    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0}))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+def unigram(folder: Path) -> None:
+    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], unk_id=0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
@@ -139,7 +162,13 @@ BAD = {
     "json's merges cut short": (lambda at: as_json(at, keep=20), r"tokenizer\.json do not belong .*no merge makes"),
     "no mask": (lambda at: without("<mask>", at), r"vocab\.json: expected RoBERTa's special tokens, found no <mask>"),
     "bad json": (lambda at: (at / "tokenizer.json").write_text("{"), r"tokenizer\.json: expected JSON"),
-    "other kind": (wordpiece, r"tokenizer\.json: expected a byte-level tokenizer as RoBERTa's, found .*BertPre"),
+    "other kind": (unigram, r"tokenizer\.json: expected a byte-level tokenizer as RoBERTa's, .*found .*Metaspace"),
+    "pieces with a gap": (
+        lambda at: word_pieces(at, vocab={"[UNK]": 1, "[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 6}),
+        r"tokenizer\.json: damaged: (ids beyond|no token has the ids)",
+    ),
+    "pieces without unknown": (lambda at: word_pieces(at, unk_token="[X]"), "unknown words, '.X.', is not in"),
+    "a BPE model that splits as BERT": (lambda at: word_pieces(at, type="BPE"), "expected a model of the type WordP"),
     "bad config": (lambda at: (at / "tokenizer_config.json").write_text("{"), r"tokenizer_config\.json: expected JSON"),
 }
 

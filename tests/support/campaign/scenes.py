@@ -101,7 +101,7 @@ def prepare(scene: Scene, made: Path, folder: Path) -> Prepared:
     return Prepared(scene, before, trees.listing(before), trees.listing(stage / "after1"), one, seconds)
 
 
-_TASK_FOLDERS = tuple(f"model/model/{name}" for name in ("glue", "imdb", "wikihop"))
+_TASK_FOLDERS = tuple(f"model/model/{name}" for name in ("documents", "glue", "imdb", "wikihop"))
 _SCORES = "model/model/validation.json"
 
 
@@ -122,6 +122,7 @@ def _finetuning() -> Iterable[Scene]:
     for name, command, stop in (
         ("glue", world.GLUE, "cp-0001-step-00000004.cp"),
         ("imdb", world.IMDB, "cp-0001-step-00000003.cp"),
+        ("documents", world.DOCUMENTS, "cp-0001-step-00000004.cp"),
         ("wikihop", world.WIKIHOP, "cp-0000.cp"),
     ):
         others = tuple(folder for folder in _TASK_FOLDERS if not folder.endswith(name))

@@ -21,6 +21,10 @@ VALIDATE = Command(
 _TUNING = ("--model", "model", "--epoch", "2", "--batch_size", "8", "--lr", "1e-3", *DEVICE)
 GLUE = Command("code/run_glue.py", ("--task", "SST-2", "--glue", "glue", *_TUNING))
 IMDB = Command("code/run_imdb.py", ("--imdb", "imdb/aclImdb_v1.tar.gz", "--length", "32", *_TUNING))
+DOCUMENTS = Command(
+    "code/run_classify.py",
+    ("--train", "documents/reviews.csv", "--text", "body", "--label", "label", "--length", "32", *_TUNING),
+)
 WIKIHOP = Command("code/run_wikihop.py", ("--wikihop", "wikihop", *_TUNING))
 TABLE = Command("code/run_report.py", ("table2", "model", "--out", "table2.md"))
 CURVES = Command("code/run_report.py", ("pretraining", "model", "--out", "curves.png"))
@@ -52,7 +56,7 @@ def make_world(folder: Path, notes: Callable[[], Hook], then: Callable[[], None]
     """
     write_raw(folder)
     commands = [*(corpus_command(name) for name in (*CORPORA, "docstrings")), rows_command()]
-    for command in [*commands, PRETRAIN, VALIDATE, GLUE, IMDB, WIKIHOP, TABLE, CURVES]:
+    for command in [*commands, PRETRAIN, VALIDATE, GLUE, IMDB, DOCUMENTS, WIKIHOP, TABLE, CURVES]:
         must(command, folder, notes())
         then()
     _write_next(folder / "model", folder / "next")
@@ -67,7 +71,7 @@ def must(command: Command, folder: Path, hook: Hook | None = None, status: int =
 
 
 def write_raw(folder: Path) -> None:
-    """What a user brings: raw text, GLUE, IMDB, WikiHop, a tokenizer's files, and a config.json."""
+    """What a user brings: raw text, GLUE, IMDB, a table, WikiHop, a tokenizer's files, and a config.json."""
     # Here, because these import pytest, and the checks of the verdicts need none of this.
     import corpora
     import finetuning
@@ -84,6 +88,7 @@ def write_raw(folder: Path) -> None:
     finetuning.write_imdb(folder / "reviews", train=16, test=8)
     (folder / "imdb").mkdir()
     finetuning.pack(folder / "reviews", folder / "imdb" / "aclImdb_v1.tar.gz")
+    finetuning.write_table(folder / "documents" / "reviews.csv", ("body", "label"), finetuning.made_rows(24))
     wikihop_files.write_wikihop(folder / "wikihop", train=6, dev=4, test=3)
     _write_tokenizer(folder / "tokenizer", raw)
     changes = {

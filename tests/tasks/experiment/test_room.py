@@ -34,6 +34,7 @@ VARIANTS: list[dict[str, Any]] = [
         "model__attn_type": {"name": "linformer", "projected_length": 5, "sharing": "model"},
         "model__num_landmarks": None,
     },
+    {"model__positions": "rotary", "model__embedding_dim": 24},
     *({"model__attn_type": {"name": case.name, **case.parameters}} | ALONE for case in CASES),
 ]
 

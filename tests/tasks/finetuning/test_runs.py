@@ -158,6 +158,7 @@ def test_two_processes_are_one(
     assert [line.split("\t")[:2] for line in scores[0]] == [line.split("\t")[:2] for line in scores[1]]
 
 
+@pytest.mark.slow
 def test_a_grid_reports_the_best_beside_all(experiment: Experiment, glue_folder: Path) -> None:
     changes = {"batch_sizes": (8, 16), "learning_rates": (1e-4, 3e-3), "seeds": (0, 1)}
     done = run(experiment, glue_folder, **changes)
@@ -416,6 +417,9 @@ def test_every_input_is_of_the_identity(
         assert name(same) == base
     one, other = (f'model.attn_type={{"name":"nystrom","implementation":"{by}"}}' for by in ("auto", "torch"))
     assert name(one) == name(other), "the same, computed by another implementation"
+    with monkeypatch.context() as patch:
+        patch.setattr("nystromformer.tasks.finetuning.run.without_newer_defaults", dict)
+        assert name() != base, "keys of later versions are left out where they say what was before"
 
 
 def test_seeds_begin_with_heads_of_their_own(experiment: Experiment, glue_folder: Path) -> None:

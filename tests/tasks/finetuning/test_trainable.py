@@ -53,7 +53,7 @@ def seen(run: Finetuning, first: int, last: int) -> list[list[tuple[int, ...]]]:
 
 
 def test_every_epoch_sees_all_rows_in_an_order_of_its_own() -> None:
-    per_epoch = finetuning().steps_per_epoch
+    per_epoch = finetuning().steps_per_pass
     assert per_epoch == 6
     epochs = [seen(finetuning(), epoch * per_epoch, (epoch + 1) * per_epoch) for epoch in (0, 1)]
     everything = Counter(tuple(examples().tokens_of(number).tolist()) for number in range(COUNT))

@@ -226,7 +226,7 @@ def test_tokens_are_made_once(experiment: Experiment, tmp_path: Path, caplog: py
     assert len(folders()) == 4
     task, loading = load(experiment, data)
     other = task.tokenizer(train_tokenizer(["landmark segment softmax"] * 9, 280))
-    task.prepare(replace(loading, tokenizer=other))
+    task.prepare(replace(loading, vocabulary=other))
     assert len(folders()) == 7
 
 

@@ -85,8 +85,9 @@ def test_the_same_seed_draws_the_same() -> None:
     assert (pictures[0] != pictures[2]).any()
 
 
+@pytest.mark.slow
 def test_paths_that_fit_nowhere_are_refused() -> None:
-    with pytest.raises(UserError, match="--contour 100: 1,000 attempts found no room"):
+    with pytest.raises(UserError, match="--contour 100: 100 attempts found no room"):
         draw(random.Random(0), styled(32, contour=100))
 
 

@@ -347,7 +347,11 @@ def test_damaged_sources_are_refused_and_nothing_is_written(
         (("listops", "--release", ".", "--depth", 3), "--release: its expressions are taken as they are: expected no"),
         (("pathfinder", "--release", ".", "--train", 3), "--release: its pictures are taken as they are: expected no"),
         (("pathfinder", "--release", ".", "--no_distractors"), "--no_distractors: expected no --release beside it"),
-        (("pathfinder", "--contour", 90, "--train", 1, "--validation", 1, "--test", 1), "found no room"),
+        pytest.param(
+            ("pathfinder", "--contour", 90, "--train", 1, "--validation", 1, "--test", 1),
+            "found no room",
+            marks=pytest.mark.slow,
+        ),
         (("pathfinder", "--size", 48), "--size: expected one of 32, 64, 128, 256, found 48"),
         (("text", "--imdb", "nowhere"), "nowhere"),
         (("image", "--cifar", "nowhere"), "nowhere: no such folder"),

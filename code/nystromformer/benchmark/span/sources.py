@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from nystromformer.config import ModelConfig
+from nystromformer.config.ranges import MOST
 from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
@@ -17,9 +18,11 @@ from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.definition import Definition, Loading
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.finetuning.results import RunResult, read_result
-from nystromformer.tasks.glue.catalog import TASKS
+from nystromformer.tasks.glue.catalog import TASKS as GLUE
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.imdb.task import Imdb
+from nystromformer.tasks.lra.task import Arena
+from nystromformer.tasks.lra.tracks import TRACKS
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.validation import load_checkpoint
 from nystromformer.tasks.wikihop.task import WikiHop
@@ -93,9 +96,11 @@ def finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> 
     assert isinstance(encoder, Encoder)
 
     def run(rows: int) -> None:
-        tokenizer = task.tokenizer(load_tokenizer(_tokenizer_folder(folder)))
+        vocabulary = None
+        if task.kinds is None:
+            vocabulary = task.tokenizer(load_tokenizer(_tokenizer_folder(folder)))
         cache = folder.parent / "cache"
-        loading = Loading(tokenizer, result.length, config.num_sen_type > 1, None, cache, _most_global(config))
+        loading = Loading(vocabulary, result.length, config.num_sen_type > 1, None, cache, _most_global(config))
         task.prepare(loading)
         # Which training reviews were held out is the run's affair: those of test never taught it anything.
         examples = task.test(loading)["test"] if isinstance(task, Imdb) else task.load(loading).validation[""]
@@ -115,8 +120,13 @@ def _task(result: RunResult, data: Mapping[str, Path | None]) -> Definition:
     if source is None:
         raise UserError(f"--run {result.folder}: it was trained on {result.task}: expected --{flag} DIR with its data")
     if flag == "glue":
-        (task,) = (task for task in TASKS if task.name == name)
+        (task,) = (each for each in GLUE if each.name == name)
         return Glue(task, source)
+    if flag == "lra":
+        task_name, _, track = name.partition("-")
+        if track not in ("", *TRACKS):
+            raise UserError(f"--run {result.folder}: expected a run of classes, found {result.task}")
+        return Arena(task_name, source, MOST, TRACKS[track or "paper"])
     if flag == "imdb":
         _, _, least = kind.partition("-from-")
         return Imdb(source, 0.1, 0, int(least) if least else None)

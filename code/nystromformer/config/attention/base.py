@@ -83,6 +83,11 @@ class AttentionConfig(BaseModel):
         return 3
 
     @property
+    def compares_queries_and_keys(self) -> bool:
+        """Whether scores come of queries and keys, the two that rotary positions turn."""
+        return True
+
+    @property
     def longest_exact(self) -> float:
         """Tokens, without padding, of the longest row that gets exact softmax attention."""
         return 0

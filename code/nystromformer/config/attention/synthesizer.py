@@ -64,6 +64,10 @@ class SynthesizerConfig(AttentionConfig):
     def num_projections(self) -> int:
         return 2 if self.kind in ("dense", "factorized_dense") else 1
 
+    @property
+    def compares_queries_and_keys(self) -> bool:
+        return False
+
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         factor = factor_of(self.factor, max_seq_len)
         own = {

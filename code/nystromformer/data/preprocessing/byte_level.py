@@ -41,7 +41,7 @@ def check_byte_level(vocabulary: Mapping[str, int], merges: Sequence[Merge], add
     Raises:
         UserError: names the first tokens for which this does not hold.
     """
-    _check_ids(vocabulary)
+    check_ids(vocabulary)
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())
     _refuse(sorted(alphabet - set(vocabulary)), "the vocabulary lacks the bytes {}, which would vanish from the text")
     made = _check_merges(vocabulary, merges, alphabet)
@@ -51,7 +51,12 @@ def check_byte_level(vocabulary: Mapping[str, int], merges: Sequence[Merge], add
     _check_roberta(vocabulary, merges)
 
 
-def _check_ids(vocabulary: Mapping[str, int]) -> None:
+def check_ids(vocabulary: Mapping[str, int]) -> None:
+    """Check that the ids are 0, 1, … without a gap.
+
+    Raises:
+        UserError: names the first tokens for which this does not hold.
+    """
     expected = set(range(len(vocabulary)))
     lacking = sorted(expected - set(vocabulary.values()))
     _refuse([token for token, number in vocabulary.items() if number not in expected], "ids beyond their number: {}")

@@ -1,4 +1,4 @@
-"""RoBERTa's tokenizer, or another of its kind, from a folder or the Hugging Face hub."""
+"""RoBERTa's tokenizer or BERT's, or another of their kinds, from a folder or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from nystromformer.bounded import JSON_BYTES, json_problem, read_bytes, read_json
-from nystromformer.data.preprocessing.byte_level import Merge, check_byte_level
+from nystromformer.data.preprocessing.byte_level import Merge, check_byte_level, check_ids
 from nystromformer.data.tokenizer import TOKENIZER_FILE, added_tokens, row_form, special_tokens
 from nystromformer.errors import UserError
 
@@ -59,9 +59,11 @@ def find_tokenizer(name: str, beside: Path) -> Path:
 
 
 def read_tokenizer(folder: Path, name: str) -> PretrainedTokenizer:
-    """Read a tokenizer: `tokenizer.json`, or RoBERTa's vocab.json and merges.txt.
+    """Read a tokenizer: `tokenizer.json`, byte-level BPE as RoBERTa's or WordPiece as BERT's; or RoBERTa's vocab.json
+    and merges.txt.
 
-    It is made to put a space before every text, so that sentences encoded one by one are what their text is as a whole.
+    A byte-level one is made to put a space before every text, so that sentences encoded one by one are what their text
+    is as a whole; of WordPiece, which splits at spaces, they are so anyhow.
 
     Raises:
         UserError: files are missing, damaged, or of another kind of tokenizer.
@@ -108,13 +110,16 @@ def _read_json(folder: Path) -> Tokenizer:
     state = read_json(path, _HOW_TO_GET)
     splitter = state.get("pre_tokenizer") if isinstance(state, dict) else None
     kind = splitter.get("type") if isinstance(splitter, dict) else None
-    if not isinstance(splitter, dict) or kind != "ByteLevel":
+    if not isinstance(splitter, dict) or kind not in ("ByteLevel", "BertPreTokenizer"):
         raise UserError(
-            f"{path}: expected a byte-level tokenizer as RoBERTa's, found one whose pre-tokenizer is "
-            f"{kind or 'missing'}"
+            f"{path}: expected a byte-level tokenizer as RoBERTa's, or WordPiece as BERT's, found one whose "
+            f"pre-tokenizer is {kind or 'missing'}"
         )
-    _check_state(path, state)
-    splitter["add_prefix_space"] = True
+    if kind == "ByteLevel":
+        _check_state(path, state)
+        splitter["add_prefix_space"] = True
+    else:
+        _check_word_pieces(path, state)
     state["truncation"] = state["padding"] = None
     return Tokenizer.from_str(json.dumps(state))
 
@@ -133,6 +138,26 @@ def _check_state(path: Path, state: dict[str, Any]) -> None:
         if vocabulary.setdefault(token, number) != number:
             raise UserError(f"{path}: the added token {token!r} has the id {number}, and {vocabulary[token]} in vocab")
     _check(str(path), vocabulary, merges, tokens.keys())
+
+
+def _check_word_pieces(path: Path, state: dict[str, Any]) -> None:
+    model, added = state.get("model"), state.get("added_tokens") or []
+    if not isinstance(model, dict) or model.get("type") != "WordPiece":
+        found = model.get("type") if isinstance(model, dict) else None
+        raise UserError(f"{path}: expected a model of the type WordPiece as BERT's, found {found or 'none'}")
+    vocabulary = _vocabulary(model.get("vocab"), path)
+    for token in added:
+        if vocabulary.setdefault(token["content"], token["id"]) != token["id"]:
+            other = vocabulary[token["content"]]
+            raise UserError(
+                f"{path}: the added token {token['content']!r} has the id {token['id']}, and {other} in vocab"
+            )
+    try:
+        check_ids(vocabulary)
+    except UserError as error:
+        raise UserError(f"{path}: damaged: {error}. {_HOW_TO_GET}") from None
+    if (unknown := model.get("unk_token")) not in vocabulary:
+        raise UserError(f"{path}: its token for unknown words, {unknown!r}, is not in the vocabulary. {_HOW_TO_GET}")
 
 
 def _check(place: str, vocabulary: dict[str, int], merges: list[Merge], added: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention import what_decides
-from nystromformer.config.network import without_newer_defaults
+from nystromformer.config.network import with_newer_defaults
 from nystromformer.data.dataset import Dataset
 from nystromformer.errors import UserError
 from nystromformer.training import Group
@@ -151,8 +151,9 @@ def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: P
         )
 
 
-def _comparable(section: Mapping[str, Any]) -> dict[str, Any]:
-    known = without_newer_defaults(section)
+def _comparable(config: Mapping[str, Any], section: str) -> dict[str, Any]:
+    part = config[section]
+    known = with_newer_defaults(part) if section == "model" else part
     return {key: what_decides(value) if key == "attn_type" else value for key, value in known.items()}
 
 
@@ -165,7 +166,7 @@ def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source
     serious: list[str] = []
     harmless: list[str] = []
     for section, free in _FREE.items():
-        before, now = (_comparable(each["config"][section]) for each in (content, facts))
+        before, now = (_comparable(each["config"], section) for each in (content, facts))
         for key in sorted(before.keys() | now.keys()):
             if before.get(key) != now.get(key):
                 line = f"{section}.{key}: {before.get(key)!r} in the checkpoint, {now.get(key)!r} now"

@@ -87,11 +87,12 @@ class OpenedScoring(Opened):
 
 @dataclass(frozen=True)
 class OpenedFinetuning(Opened):
-    """The pretrained encoder that fine-tuning begins with."""
+    """What fine-tuning begins with."""
 
-    pretrained: Pretrained
-    tokenizer: Tokenizer
-    """The one that it was pretrained with."""
+    pretrained: Pretrained | None
+    """An encoder; None: initial weights."""
+    tokenizer: Tokenizer | None
+    """The one that the encoder was pretrained with; None where that had none."""
 
 
 def run_device(experiment: Experiment, name: str, group: Group) -> Device:

@@ -1,5 +1,8 @@
 """Where weights come from: config.json's `from_cp`, another run's checkpoint; for fine-tuning, a pretrained encoder."""
 
+import hashlib
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +15,13 @@ from nystromformer.config import ExperimentConfig
 from nystromformer.data.dataset import Dataset
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
+from nystromformer.interop.formats import is_foreign, open_source
 from nystromformer.interop.transfer import DoesNotFit, transfer_weights
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.checks import check_is_of_a_run, check_same_tokenizer
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import say
+from nystromformer.tasks.experiment.tokenizer import differing_vocabulary, has_vocabulary
 from nystromformer.training import Group
 from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint
 from nystromformer.training.checkpoint import choose_weights, find_weights
@@ -24,6 +29,8 @@ from nystromformer.wording import listed
 
 ENCODER = "encoder."
 """How the names of an encoder's weights begin."""
+MAY_DIFFER = "max_seq_len, num_sen_type, attn_type and its parameters, and the objectives"
+_SKIP = re.compile(r"\.attention\.core\.skip\.weight$")
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights
     if name is None:
         return None
     path = experiment.path(name)
+    if is_foreign(path):
+        return _of_others(config, dataset, name, path)
     if not path.is_file():
         raise UserError(_nothing_there(path))
     content = read_checkpoint(path)
@@ -63,13 +72,45 @@ def open_start_weights(experiment: Experiment, dataset: Dataset) -> StartWeights
     now = config.model.model_dump(mode="json", by_alias=True)
     initial = initial_model(config).state_dict()
     try:
-        transfer = transfer_weights(initial, now, content["model"], content["config"]["model"], config.from_cp_resize)
+        transfer = transfer_weights(
+            initial,
+            now,
+            content["model"],
+            content["config"]["model"],
+            config.from_cp_resize,
+            config.from_cp_positions,
+        )
     except DoesNotFit as error:
-        raise refusal(
-            path, error, "max_seq_len, num_sen_type, attn_type and its parameters, and the objectives"
-        ) from error
+        raise refusal(path, error, MAY_DIFFER) from error
     origin = {"path": name, "sha256": sha256_of(path), "step": int(content["step"])}
     return StartWeights(path, origin, transfer.weights, transfer.notes)
+
+
+def _of_others(config: ExperimentConfig, dataset: Dataset, name: str, path: Path) -> StartWeights:
+    """The weights of a transformers folder or of the authors' checkpoint.
+
+    Raises:
+        UserError: as of `open_source`; another tokenizer than the dataset's, or another architecture.
+    """
+    source = open_source(path)
+    notes = list(source.notes)
+    if (differs := differing_vocabulary(source.tokenizer, dataset)) is not None:
+        raise UserError(f"{path}: {differs}: its token ids mean other words. Make a dataset with the model's tokenizer")
+    if not has_vocabulary(source.tokenizer):
+        notes.append("its tokenizer does not lie beside it: that the dataset's is the same is not checked")
+    initial = initial_model(config).state_dict()
+    if source.is_warm_start:
+        # What is added to the source's attention adds nothing yet.
+        if any(map(_SKIP.search, initial)):
+            notes.append("the convolution begins at zero")
+        initial = {key: torch.zeros_like(w) if _SKIP.search(key) else w for key, w in initial.items()}
+    now = config.model.model_dump(mode="json", by_alias=True)
+    try:
+        transfer = transfer_weights(initial, now, source.weights, source.general, config.from_cp_resize)
+    except DoesNotFit as error:
+        raise refusal(path, error, MAY_DIFFER) from error
+    digest = hashlib.sha256(json.dumps(source.stamps, sort_keys=True).encode()).hexdigest()
+    return StartWeights(path, {"path": name, "sha256": digest, "step": 0}, transfer.weights, notes + transfer.notes)
 
 
 def initial_model(config: ExperimentConfig) -> PretrainingModel:
@@ -91,6 +132,8 @@ class Pretrained:
     tokenizer_sha256: str
     encoder: Mapping[str, Tensor]
     """The weights whose names begin with "encoder."."""
+    family: str | None = None
+    """Where each seed has a checkpoint of its own, what these have in common; None: it is one for all seeds."""
 
     @property
     def name(self) -> str:
@@ -127,6 +170,16 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
         advice = f"take another one by --checkpoint ({others})" if others else "copy it again if it was copied"
         raise UserError(f"{error}; {advice}") from error
     check_is_of_a_run(content, path)
+    return pretrained_in(content, path)
+
+
+def pretrained_in(content: Mapping[str, Any], path: Path, family: str | None = None) -> Pretrained:
+    """What a run's checkpoint holds of an encoder.
+
+    Args:
+        content: of the file, which is known to be a run's.
+        family: see Pretrained.
+    """
     return Pretrained(
         path,
         sha256_of(path),
@@ -135,6 +188,7 @@ def open_pretrained(experiment: Experiment, wanted: str) -> Pretrained:
         content["config"]["model"],
         content["tokenizer"],
         {name: weight for name, weight in content["model"].items() if name.startswith(ENCODER)},
+        family,
     )
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from nystromformer.data.dataset import TOKENIZER_FOLDER
+from nystromformer.bounded import read_json
+from nystromformer.data.dataset import TOKENIZER_FOLDER, Dataset
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile, sha256_of
@@ -57,4 +58,34 @@ def find_tokenizer(experiment: Experiment, given: Path | None, sha256: str) -> T
         f"the checkpoint's tokenizer (sha256 {sha256[:12]}…) was not found: {looked}. Name its folder with "
         "--tokenizer: the folder `tokenizer` of the dataset that the checkpoint was pretrained on; pretraining also "
         "puts a copy beside its checkpoints."
+    )
+
+
+_VOCABULARY = "vocab.json"
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Whether a model of others comes with a tokenizer whose tokens can be read."""
+    return any((folder / name).is_file() for name in (TOKENIZER_FILE, _VOCABULARY))
+
+
+def differing_vocabulary(folder: Path, dataset: Dataset) -> str | None:
+    """How the tokens of a model of others differ from those of a dataset; None where they do not, or are not known.
+
+    The files of the two tokenizers may differ: preprocessing writes one in the form of its rows.
+
+    Raises:
+        UserError: one of them cannot be read.
+    """
+    if not has_vocabulary(folder):
+        return None
+    ours = load_tokenizer(dataset.folder / TOKENIZER_FOLDER).get_vocab()
+    is_json = (folder / TOKENIZER_FILE).is_file()
+    theirs = load_tokenizer(folder).get_vocab() if is_json else read_json(folder / _VOCABULARY)
+    if not isinstance(theirs, dict) or theirs == ours:
+        return None if isinstance(theirs, dict) else f"{_VOCABULARY}: expected tokens with their ids"
+    other = sorted(token for token in {*ours, *theirs} if ours.get(token) != theirs.get(token))
+    return (
+        f"another tokenizer than the dataset's: {len(other):,} tokens have another id or are in one of them alone, "
+        f"such as {other[0]!r:.40}"
     )

@@ -10,10 +10,34 @@ import torch
 from numpy.typing import NDArray
 
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
-from nystromformer.tasks.finetuning.examples import Labels
+from nystromformer.tasks.finetuning.examples import Examples, Labels
 from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.trainable import Metrics
 from nystromformer.wording import number_of
+
+
+def constant_baseline(
+    train: Examples, compared: Mapping[str, Examples], num_classes: int | None, metrics: Metrics
+) -> dict[str, dict[str, Spread]]:
+    """Metrics of one answer for every row: "majority class", or "mean value" where the label is a value.
+
+    Args:
+        compared: the splits to score it on, by the ending of their metrics' names.
+        num_classes: None where the label is a value.
+
+    Raises:
+        ValueError: a split without rows or labels, or labels that are no classes.
+    """
+    for examples in (train, *compared.values()):
+        _check_labels(examples, num_classes)
+    assert train.labels is not None, "as was checked"
+    constant_C = _constant(train.labels, num_classes)
+    figures: dict[str, Spread] = {}
+    for ending, examples in compared.items():
+        scores_nC = torch.from_numpy(np.tile(constant_C, (len(examples), 1))).float()
+        values = metrics(scores_nC, torch.from_numpy(examples.labels))
+        figures |= {name + ending: Spread(value, None) for name, value in values.items()}
+    return {"mean value" if num_classes is None else "majority class": figures}
 
 
 def text_baselines(
@@ -62,10 +86,8 @@ def text_baselines(
     def figures_of(regression: Regression) -> dict[str, float]:
         return measured({ending: regression.scores(x_nF) for ending, x_nF in zip(compared, inputs, strict=True)})
 
-    assert train.labels is not None, "as was checked"
-    constant_C = _constant(train.labels, num_classes)
-    constant = measured({ending: np.tile(constant_C, (len(rows), 1)) for ending, rows in compared.items()})
-
+    constant = constant_baseline(train, compared, num_classes, metrics)
+    names = [name for figures in constant.values() for name in figures]
     whole, inputs = samples(train, list(compared.values()), num_classes)
     strengths = [choose_strength(whole, seed) for seed in seeds]
     by_strength = {strength: figures_of(whole.fit(strength)) for strength in dict.fromkeys(strengths)}
@@ -73,8 +95,8 @@ def text_baselines(
     drawn = zip(seeds, strengths, strict=True) if len(seeds) > 1 else ()
     resampled = [figures_of(resample(whole, seed).fit(strength)) for seed, strength in drawn]
     return {
-        "mean value" if num_classes is None else "majority class": {k: Spread(v, None) for k, v in constant.items()},
-        "bag of words": {name: _spread(name, fitted, resampled) for name in constant},
+        **constant,
+        "bag of words": {name: _spread(name, fitted, resampled) for name in names},
     }
 
 
@@ -91,11 +113,15 @@ def _spread(name: str, fitted: Sequence[Mapping[str, float]], resampled: Sequenc
     return Spread(mean, Spread.of([figures[name] for figures in resampled]).deviation if resampled else None)
 
 
-def _check(examples: EncodedTexts, train: EncodedTexts, num_classes: int | None) -> None:
+def _check_labels(examples: Examples, num_classes: int | None) -> None:
     if examples.labels is None or not len(examples):
         raise ValueError(f"{examples.name}: expected rows with labels, found {number_of(len(examples), 'row')}")
     if num_classes is not None and not set(np.unique(examples.labels)) <= set(range(num_classes)):
         labels = ", ".join(map(str, np.unique(examples.labels)))
         raise ValueError(f"{examples.name}: expected classes from 0 to {num_classes - 1}, found {labels}")
+
+
+def _check(examples: EncodedTexts, train: EncodedTexts, num_classes: int | None) -> None:
+    _check_labels(examples, num_classes)
     if (examples.texts.second is None) != (train.texts.second is None):
         raise ValueError(f"{examples.name} and {train.name}: expected single texts or pairs in both, found one of each")

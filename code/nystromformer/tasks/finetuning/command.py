@@ -1,7 +1,7 @@
 """What the fine-tuning commands do once their flags are read."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from nystromformer.errors import UserError
@@ -9,17 +9,18 @@ from nystromformer.machine import machine_facts
 from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.door import run_device
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.finetuning.baselines import text_baselines
+from nystromformer.tasks.finetuning.baselines import constant_baseline, text_baselines
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_baselines, keep_baselines, read_baselines
 from nystromformer.tasks.finetuning.predicted import test_fingerprint
 from nystromformer.tasks.finetuning.run import Setup
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
-from nystromformer.tasks.finetuning.sweep import Finetuned, open_sweeps, run_sweep
+from nystromformer.tasks.finetuning.sweep import Begin, Finetuned, open_sweeps, run_sweep
 from nystromformer.tasks.finetuning.tables import table
-from nystromformer.tasks.finetuning.target import Classes
+from nystromformer.tasks.finetuning.target import Classes, Value
 from nystromformer.training import join_group
 from nystromformer.wording import listed
 
@@ -27,20 +28,28 @@ logger = logging.getLogger(__name__)
 
 
 def run_sweeps(
-    experiment: Experiment, definitions: Sequence[Definition], sweep: Sweep, device: str, show: Callable[[str], None]
+    experiment: Experiment,
+    definitions: Sequence[Definition],
+    sweep: Sweep,
+    device: str,
+    show: Callable[[str], None],
+    begin: Begin | None = None,
+    after: Callable[[Sequence[Finetuned]], str] | None = None,
 ) -> NoReturn:
     """Run a sweep of each task, one after another, show its table, and end the process with an exit status.
 
     Args:
         show: prints a text; of several processes only the main one's is called.
+        begin: see `open_sweeps`.
+        after: what is shown once all tasks have results.
 
     Raises:
         UserError: anything that does not fit; the tasks before it are done.
     """
     with join_group() as group:
         chosen = run_device(experiment, device, group)
-        setups = open_sweeps(experiment, definitions, sweep, chosen, group)
-        status, diverged = 0, []
+        setups = open_sweeps(experiment, definitions, sweep, chosen, group, begin)
+        status, diverged, finished = 0, [], list[Finetuned]()
         for setup in setups:
             definition, done = setup.definition, run_sweep(setup)
             diverged += [f"{definition.name}: {text}" for text in done.diverged]
@@ -48,12 +57,22 @@ def run_sweeps(
                 status = 128 + done.stopped_by
                 break
             if group.is_main and done.results:
-                baselines = _baselines(setup, done) if sweep.baselines else None
-                title = f"{definition.name}, {experiment.folder}, {done.results[0].checkpoint}"
-                show(f"\n{title}\n{table(done.results, baselines, terminal_width())}")
+                show(summary(setup, done))
+            # Without their data, which may be large.
+            finished += [Finetuned(done.results)] if done.results else []
+        if after is not None and group.is_main and len(finished) == len(setups):
+            show(after(finished))
         if diverged:
             raise UserError(f"{len(diverged)} of the runs came to no result:{listed(diverged)}")
     group.leave(status)
+
+
+def summary(setup: Setup, done: Finetuned) -> str:
+    """What is shown of finished runs, with the guessers beside them where they are asked for."""
+    baselines = _baselines(setup, done) if setup.sweep.baselines else None
+    begun = done.results[0].checkpoint or "from initial weights"
+    title = f"{setup.definition.name}, {setup.experiment.folder}, {begun}"
+    return f"\n{title}\n{table(done.results, baselines, terminal_width())}"
 
 
 def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
@@ -62,23 +81,32 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     assert splits is not None, "only stopped runs have none"
     labelled = {name: rows for name, rows in done.test.items() if rows.labels is not None}
     compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
-    texts = {ending: rows for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
-    if not isinstance(splits.train, EncodedTexts) or len(texts) < len(compared):
+    if not isinstance(definition.target, Classes | Value):
         logger.info("%s: there are no baselines for this task", definition.name)
         return {}
     path = setup.experiment.checkpoints / definition.name / BASELINES
     tested = test_fingerprint(done.test) if labelled else ""
     measured = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
     if measured is None:
-        num_classes = definition.target.count if isinstance(definition.target, Classes) else None
         measured = Measured(
             data=splits.fingerprint,
             tested=tested,
             rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
             seeds=list(seeds),
-            baselines=text_baselines(splits.train, texts, num_classes, definition.metrics, seeds),
+            baselines=_guessed(definition, splits.train, compared, seeds),
             command=setup.sweep.command,
             machine=machine_facts(),
         )
         keep_baselines(path, measured)
     return measured.baselines
+
+
+def _guessed(
+    definition: Definition, train: Examples, compared: Mapping[str, Examples], seeds: Sequence[int]
+) -> dict[str, dict[str, Spread]]:
+    """The guessers of text; of other data the one that always gives the same answer."""
+    num_classes = definition.target.count if isinstance(definition.target, Classes) else None
+    texts = {ending: rows for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
+    if isinstance(train, EncodedTexts) and len(texts) == len(compared):
+        return text_baselines(train, texts, num_classes, definition.metrics, seeds)
+    return constant_baseline(train, compared, num_classes, definition.metrics)

@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.tasks.finetuning.examples import Examples
+from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.target import Target
 
 
@@ -17,7 +17,8 @@ from nystromformer.tasks.finetuning.target import Target
 class Loading:
     """How the examples shall be made."""
 
-    tokenizer: Tokenizer
+    vocabulary: Tokenizer | None
+    """The checkpoint's, with the task's own tokens at its end; None for tasks that have their own kinds of token."""
     length: int
     """Tokens of the longest row."""
     sentence_types: bool
@@ -28,6 +29,12 @@ class Loading:
     """A folder for what takes long to make."""
     most_global: int | None = None
     """First tokens of a row that may be marked as global; None: any number."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What tasks on text read with."""
+        assert self.vocabulary is not None, "a task on text begins with a checkpoint, which has one"
+        return self.vocabulary
 
 
 @dataclass
@@ -40,6 +47,8 @@ class Splits:
     warnings: list[str] = field(default_factory=list)
     """Why the figures may not be comparable with those of others."""
     notes: list[str] = field(default_factory=list)
+    recipe: str = ""
+    """What decides, beside the examples, what is learned from them, such as the weights of classes."""
 
     @property
     def named(self) -> dict[str, Examples]:
@@ -50,6 +59,7 @@ class Splits:
     def fingerprint(self) -> str:
         """Equal for equal examples."""
         parts = [self.train.fingerprint, *(f"{k}={v.fingerprint}" for k, v in self.validation.items())]
+        parts += [self.recipe] if self.recipe else []
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
@@ -58,8 +68,18 @@ class Definition(Protocol):
 
     name: str
     """Where its runs lie below the checkpoints, such as "glue/MRPC"."""
-    target: Target
-    main_metric: str
+    kinds: int | None
+    """Kinds of token that the model tells apart; None for a task on text, which begins with a checkpoint and reads with
+    its tokenizer.
+    """
+
+    @property
+    def target(self) -> Target:
+        """What is learned."""
+
+    @property
+    def main_metric(self) -> str:
+        """By which an epoch and settings are chosen; the highest is the best."""
 
     def check(self) -> None:
         """Read all files, so that what is wrong with them is known before any task is trained; in one process.
@@ -69,7 +89,7 @@ class Definition(Protocol):
         """
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """The checkpoint's tokenizer with the task's own tokens at its end."""
+        """The checkpoint's tokenizer with the task's own tokens at its end; not called where `kinds` is given."""
 
     def prepare(self, loading: Loading) -> None:
         """Do once for all processes what takes long, in the cache.
@@ -83,6 +103,11 @@ class Definition(Protocol):
 
         Raises:
             UserError: missing or malformed data.
+        """
+
+    def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
+        """What training does to a batch of the examples of these numbers, such as masking tokens: a function of (seed,
+        step, number) alone, so that a run resumes exactly in any number of processes.
         """
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
@@ -103,3 +128,30 @@ class Definition(Protocol):
         Returns:
             Metrics of test data that has labels.
         """
+        ...
+
+    def recipe(self, loading: Loading) -> dict[str, Any] | None:
+        """What predicting new rows needs beside a run's weights, as plain data for its folder, beside a copy of the
+        tokenizer; None where the task's name says all of it.
+        """
+        ...
+
+
+class OnText:
+    """What a task on text has in common with most others of these."""
+
+    kinds: int | None = None
+
+    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        return tokenizer
+
+    def prepare(self, loading: Loading) -> None:
+        """Nothing takes long."""
+
+    def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
+        """None."""
+        return batch
+
+    def recipe(self, loading: Loading) -> dict[str, Any] | None:
+        """Of fixed data sets all is known."""
+        return None

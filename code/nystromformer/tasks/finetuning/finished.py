@@ -7,7 +7,7 @@ have these nowhere else.
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +181,7 @@ class RunFiles:
             "task": self.task,
             "checkpoint_sha256": self.checkpoint_sha256,
             "main_metric": self.main_metric,
-            "settings": asdict(self.settings),
+            "settings": self.settings.as_data(),
         }
         for name, value in own.items():
             if getattr(result, name) != value:

@@ -20,7 +20,7 @@ class EpochMetrics:
     """Validation metrics after an epoch."""
 
     epoch: int
-    """From 0, as in its weights' name: cp-0002.model."""
+    """From 0, as in its weights' name: cp-0002.model. Of a run that counts steps, a validation's number."""
     metrics: dict[str, float]
     __pydantic_config__ = STRICT
 
@@ -36,7 +36,7 @@ class RunResult:
     experiment: str
     """The experiment folder's name."""
     checkpoint: str
-    """Of the pretraining: its file's name."""
+    """Of the pretraining: its file's name; empty for a run that began with initial weights, as is its hash."""
     checkpoint_step: int
     checkpoint_sha256: str
     attention: list[dict[str, Any]]

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from signal import Signals
@@ -26,6 +26,7 @@ from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.finished import Outcome, RunFiles
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
+from nystromformer.tasks.finetuning.recipe import keep_recipe
 from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.settings import RunSettings, Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
@@ -55,7 +56,8 @@ class Setup:
         return self.opened.experiment
 
     @property
-    def pretrained(self) -> Pretrained:
+    def pretrained(self) -> Pretrained | None:
+        """What the runs begin with; None: initial weights."""
         return self.opened.pretrained
 
     @property
@@ -81,10 +83,11 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
     config, pretraining = setup.config, setup.config.pretraining_setting
     model = without_newer_defaults(config.model.model_dump(mode="json", by_alias=True))
     model["attn_type"] = what_decides(model["attn_type"])
+    pretrained = setup.pretrained
+    begun = {"checkpoint": pretrained.sha256, "tokenizer": pretrained.tokenizer_sha256} if pretrained else {}
     facts: dict[str, Any] = {
         "task": setup.definition.name,
-        "checkpoint": setup.pretrained.sha256,
-        "tokenizer": setup.pretrained.tokenizer_sha256,
+        **begun,
         "data": splits.fingerprint,
         "length": setup.loading.length,
         "model": {key: value for key, value in model.items() if key not in _NO_EFFECT},
@@ -92,8 +95,10 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
             key: getattr(pretraining, key)
             for key in ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
         },
-        "settings": asdict(settings),
+        "settings": settings.as_data(),
     }
+    if pretrained is not None and config.from_cp_positions != "repeat":
+        facts["positions"] = config.from_cp_positions
     if config.model.mixed_precision is True:
         facts["precision"] = setup.device.precision  # which config.json leaves to the device
     # Unsorted, the batches are those of every version.
@@ -103,8 +108,11 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
 def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
     """Where a run's files lie, below the experiment's checkpoints."""
     sign = digest(identity(setup, splits, settings))[:8]
-    readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-epoch{settings.epochs}-seed{settings.seed}"
-    return setup.experiment.checkpoints / setup.definition.name / f"{setup.pretrained.name}-{readable}-{sign}"
+    every = settings.every
+    length = f"epoch{settings.epochs}" if every is None else f"step{settings.epochs * every}"
+    readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-{length}-seed{settings.seed}"
+    begun = setup.pretrained.name if setup.pretrained else "scratch"
+    return setup.experiment.checkpoints / setup.definition.name / f"{begun}-{readable}-{sign}"
 
 
 def digest(facts: Mapping[str, Any]) -> str:
@@ -123,8 +131,10 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
     with held_folder(folder, group):
         result = group.on_main(lambda: _finished(setup, splits, files))
         if result is not None:
+            group.on_main(lambda: _keep_recipe(setup, folder))
             say(group, "%s: done already", folder)
             return result
+        group.on_main(lambda: _keep_recipe(setup, folder))
         finetuning, facts = _build(setup, splits, settings)
         trainer = Trainer(
             finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
@@ -155,13 +165,19 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
         return group.on_main(finish)
 
 
+def _keep_recipe(setup: Setup, folder: Path) -> None:
+    recipe = setup.definition.recipe(setup.loading)
+    if recipe is not None:
+        keep_recipe(folder, recipe, setup.loading.tokenizer)
+
+
 def files_of(setup: Setup, splits: Splits, settings: RunSettings) -> RunFiles:
     """A run's folder, and what tells its own files from others."""
     return RunFiles(
         folder=run_folder(setup, splits, settings),
         identity=identity(setup, splits, settings),
         task=setup.definition.name,
-        checkpoint_sha256=setup.pretrained.sha256,
+        checkpoint_sha256=setup.pretrained.sha256 if setup.pretrained else "",
         settings=settings,
         steps_per_epoch=settings.steps_per_epoch(len(splits.train)),
         main_metric=setup.definition.main_metric,
@@ -196,20 +212,21 @@ def _say_division(saved: Saved, facts: Mapping[str, Any]) -> None:
 
 
 def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetuning, dict[str, Any]]:
-    """A run's trainable with pretrained weights, and what its checkpoints say about where they come from."""
-    config, definition, group = setup.config, setup.definition, setup.group
+    """A run's trainable with its first weights, and what its checkpoints say about where they come from."""
+    config, definition, group, pretrained = setup.config, setup.definition, setup.group, setup.pretrained
     torch.manual_seed(settings.seed)
     model = definition.target.build(config.model)
-    transfer = group.check(lambda: load_encoder(model, config, setup.pretrained))
-    say(group, "encoder of %s (step %d)", setup.pretrained.path, setup.pretrained.step)
-    for line in transfer.notes:
-        say(group, "  %s", line)
+    if pretrained is not None:
+        transfer = group.check(lambda: load_encoder(model, config, pretrained))
+        say(group, "encoder of %s (step %d)", pretrained.path, pretrained.step)
+        for line in transfer.notes:
+            say(group, "  %s", line)
     say(group, "%s parameters, %s", f"{count_parameters(model):,}", setup.device)
     facts = {
         "version": nystromformer.__version__,
         "config": config.model_dump(mode="json", by_alias=True),
         "dataset": splits.fingerprint,
-        "tokenizer": setup.pretrained.tokenizer_sha256,
+        "tokenizer": pretrained.tokenizer_sha256 if pretrained else "",
         "finetuning": identity(setup, splits, settings),
         "division": {"processes": group.size, "gpu_setting.inst_per_gpu": config.gpu_setting.inst_per_gpu},
     }
@@ -231,6 +248,7 @@ def assembled(setup: Setup, splits: Splits, settings: RunSettings, model: nn.Mod
         setup.budget,
         setup.device,
         setup.group,
+        definition.noise,
     )
 
 
@@ -252,17 +270,19 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
 
 
 def _result(setup: Setup, splits: Splits, settings: RunSettings, outcome: Outcome) -> RunResult:
-    attentions = setup.config.model.attentions
+    attentions, pretrained = setup.config.model.attentions, setup.pretrained
     facts = identity(setup, splits, settings)
     family = {**facts, "settings": {key: value for key, value in facts["settings"].items() if key != "seed"}}
+    if pretrained is not None and pretrained.family is not None:
+        family["checkpoint"] = pretrained.family
     return RunResult(
         task=setup.definition.name,
         experiment=setup.experiment.folder.resolve().name,
-        checkpoint=setup.pretrained.path.name,
-        checkpoint_step=setup.pretrained.step,
-        checkpoint_sha256=setup.pretrained.sha256,
+        checkpoint=pretrained.path.name if pretrained else "",
+        checkpoint_step=pretrained.step if pretrained else 0,
+        checkpoint_sha256=pretrained.sha256 if pretrained else "",
         attention=[attention.model_dump(mode="json") for attention in attentions],
-        settings=asdict(settings),
+        settings=settings.as_data(),
         length=setup.loading.length,
         family=digest(family)[:16],
         main_metric=setup.definition.main_metric,

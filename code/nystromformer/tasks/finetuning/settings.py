@@ -2,9 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from nystromformer.errors import UserError
 from nystromformer.kept import STRICT
@@ -22,6 +22,7 @@ class RunSettings:
     batch_size: int
     learning_rate: float
     epochs: int
+    """Passes over the training examples; of a run that counts steps, its validations."""
     seed: int
     warmup: float
     """Share of all steps."""
@@ -29,12 +30,17 @@ class RunSettings:
     """Batches to a pool of examples sorted by length; 1: no sorting."""
     pad_to: int | None
     """Tokens of every row; None: as many as the longest row of the batch."""
+    every: int | None = None
+    """Steps from one validation to the next, in a run that counts steps; None: they come at the end of each pass over
+    the training examples.
+    """
     __pydantic_config__ = STRICT
 
     @property
     def is_possible(self) -> bool:
         """Whether the values are within what the flags take."""
-        counts = (self.batch_size, self.epochs, self.bucket, 1 if self.pad_to is None else self.pad_to)
+        optional = (each for each in (self.pad_to, self.every) if each is not None)
+        counts = (self.batch_size, self.epochs, self.bucket, *optional)
         return (
             all(1 <= count < 1 << 63 for count in counts)
             and 0 <= self.seed < 1 << 64
@@ -46,8 +52,16 @@ class RunSettings:
         return f"batch {self.batch_size}, learning rate {self.learning_rate:g}, seed {self.seed}"
 
     def steps_per_epoch(self, examples: int) -> int:
-        """The last batch of an epoch may be smaller."""
+        """Steps from one validation to the next."""
+        return self.every or self.steps_per_pass(examples)
+
+    def steps_per_pass(self, examples: int) -> int:
+        """Of all examples once; the last batch may be smaller."""
         return -(-examples // self.batch_size)
+
+    def as_data(self) -> dict[str, Any]:
+        """As plain data, which is for passes over the data what it was before runs could count steps."""
+        return {key: value for key, value in asdict(self).items() if key != "every" or value is not None}
 
     @property
     def combination(self) -> tuple[int, float]:
@@ -63,6 +77,8 @@ class Sweep:
     learning_rates: tuple[float, ...]
     seeds: tuple[int, ...]
     epochs: int
+    every: int | None = None
+    """As in RunSettings, as are the others of its names."""
     warmup: float = 0.1
     bucket: int = 50
     length: int | None = None
@@ -81,9 +97,15 @@ class Sweep:
     """The command line, for the record."""
 
     @property
+    def half_of_steps(self) -> int:
+        """About half of the steps of runs that count them, up to a validation."""
+        assert self.every is not None
+        return max(1, self.epochs // 2) * self.every
+
+    @property
     def runs(self) -> list[RunSettings]:
         return [
-            RunSettings(batch_size, rate, self.epochs, seed, self.warmup, self.bucket, self.pad_to)
+            RunSettings(batch_size, rate, self.epochs, seed, self.warmup, self.bucket, self.pad_to, self.every)
             for batch_size, rate, seed in itertools.product(self.batch_sizes, self.learning_rates, self.seeds)
         ]
 

@@ -15,6 +15,8 @@ MARKS = (
     "(1−r²)/√n for a correlation r). < further below a baseline, and within noise of none."
 )
 """How figures are marked, for below a table."""
+IN_UNITS = ("rmse", "mae")
+"""How metrics begin that are no shares: errors, of which the lowest is the best."""
 _TIMES = 2
 _CORRELATIONS = ("matthews", "pearson", "spearman")
 
@@ -38,6 +40,13 @@ class Spread:
         """In percent: `88.1 ± 0.3`."""
         text = f"{100 * self.mean:.1f}"
         return text if self.deviation is None else f"{text} ± {100 * self.deviation:.1f}"
+
+
+def shown(metric: str, spread: Spread) -> str:
+    """A figure as tables have it: in percent, or in the label's own units where it is one of `IN_UNITS`."""
+    if not metric.startswith(IN_UNITS):
+        return str(spread)
+    return f"{spread.mean:.4g}" if spread.deviation is None else f"{spread.mean:.4g} ± {spread.deviation:.2g}"
 
 
 def standard_error(metric: str, value: float, rows: int) -> float:
@@ -65,7 +74,7 @@ def mark(metric: str, figure: Spread, baselines: Iterable[Spread], rows: int) ->
         rows: of the split; 0 where nobody knows, for which nothing is marked.
     """
     worst: Mark = ""
-    if not rows:
+    if not rows or metric.startswith(IN_UNITS):  # their noise does not follow from them
         return worst
     for baseline in baselines:
         parts = [figure.deviation or 0.0, baseline.deviation or 0.0]

@@ -66,7 +66,7 @@ def load_encoder(model: nn.Module, config: ExperimentConfig, pretrained: Pretrai
         source[_WORDS] = torch.cat([source[_WORDS], initial[_WORDS][-added:]])
         then["vocab_size"] = now["vocab_size"]
     try:
-        transfer = transfer_weights(initial, now, source, then, config.from_cp_resize)
+        transfer = transfer_weights(initial, now, source, then, config.from_cp_resize, config.from_cp_positions)
     except DoesNotFit as error:
         raise refusal(pretrained.path, error, "max_seq_len, num_sen_type, attn_type and its parameters") from error
     model.load_state_dict(transfer.weights, strict=False)

@@ -1,10 +1,12 @@
 """All runs of a fine-tuning command: each trains, stops and resumes as pretraining does; then the best ones predict."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from signal import Signals
+
+from tokenizers import Tokenizer
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.experiment.door import OpenedFinetuning, open_finetuning
@@ -23,6 +25,9 @@ from nystromformer.training import Device, Group
 from nystromformer.training.finite import Diverged
 
 logger = logging.getLogger(__name__)
+
+
+Begin = Callable[[Experiment, Device, Group], OpenedFinetuning]
 
 
 @dataclass(frozen=True)
@@ -59,16 +64,30 @@ def finetune(
 
 
 def open_sweeps(
-    experiment: Experiment, definitions: Sequence[Definition], sweep: Sweep, device: Device, group: Group
+    experiment: Experiment,
+    definitions: Sequence[Definition],
+    sweep: Sweep,
+    device: Device,
+    group: Group,
+    begin: Begin | None = None,
 ) -> list[Setup]:
-    """Open an experiment to fine-tune it on some tasks.
+    """Open an experiment to fine-tune it on some tasks, or to train it from initial weights on tasks of which each has
+    its own kinds of token.
 
     What is wrong with the last task is known now, and not once the tasks before it have trained for hours.
+
+    Args:
+        begin: gives what the runs begin with; None: the experiment's checkpoint, or initial weights for such kinds.
 
     Raises:
         UserError: anything in the folder, the checkpoint, the data or the flags that does not fit.
     """
-    opened = open_finetuning(experiment, device, sweep.checkpoint, sweep.tokenizer, group)
+    if begin is not None:
+        opened = begin(experiment, device, group)
+    elif all(definition.kinds is not None for definition in definitions):
+        opened = OpenedFinetuning(experiment, device, group, None, None)
+    else:
+        opened = open_finetuning(experiment, device, sweep.checkpoint, sweep.tokenizer, group)
     setups = [group.check(partial(plan_setup, opened, definition, sweep)) for definition in definitions]
     group.check(lambda: _check_weights(setups[0]))
     for definition in definitions:
@@ -84,7 +103,8 @@ def _check_weights(setup: Setup) -> None:
     Raises:
         UserError: lists all that differs.
     """
-    load_encoder(setup.definition.target.build(setup.config.model), setup.config, setup.pretrained)
+    if setup.pretrained is not None:
+        load_encoder(setup.definition.target.build(setup.config.model), setup.config, setup.pretrained)
 
 
 def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -> Setup:
@@ -93,15 +113,22 @@ def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -
     Raises:
         UserError: the rows that the flags ask for do not fit the model.
     """
-    experiment, tokenizer = opened.experiment, definition.tokenizer(opened.tokenizer)
+    experiment = opened.experiment
+    if definition.kinds is None:
+        assert opened.tokenizer is not None, "what it begins with has one"
+        vocabulary: Tokenizer | None = definition.tokenizer(opened.tokenizer)
+        assert vocabulary is not None
+        num_tokens = vocabulary.get_vocab_size()
+    else:
+        vocabulary, num_tokens = None, definition.kinds
     length = sweep.length or sweep.pad_to or experiment.config.model.max_seq_len
     if sweep.pad_to is not None and sweep.pad_to < length:
         raise UserError(f"--pad_to {sweep.pad_to}: expected at least --length {length}")
-    config = finetuning_config(experiment, length, tokenizer.get_vocab_size(), sweep.pad_to)
+    config = finetuning_config(experiment, length, num_tokens, sweep.pad_to)
     # Of the rows' lengths nothing is known yet, but for padded ones; a device takes one at least.
     check_room_to_train(experiment.config_file, config.model, opened.device.device, 1, sweep.pad_to or 1)
     loading = Loading(
-        tokenizer=tokenizer,
+        vocabulary=vocabulary,
         length=length,
         sentence_types=config.model.num_sen_type > 1,
         train_rows=sweep.train_rows,
@@ -120,7 +147,7 @@ def run_sweep(setup: Setup) -> Finetuned:
         UserError: the data are missing or malformed, or a run cannot go on.
     """
     group, definition, sweep = setup.group, setup.definition, setup.sweep
-    splits = _load(setup, group)
+    splits = load_splits(setup)
     results: list[RunResult] = []
     diverged: list[str] = []
     for number, settings in enumerate(sweep.runs, start=1):
@@ -151,13 +178,19 @@ def run_sweep(setup: Setup) -> Finetuned:
     return Finetuned(results, diverged=diverged, splits=splits, test=test)
 
 
-def _load(setup: Setup, group: Group) -> Splits:
+def load_splits(setup: Setup) -> Splits:
+    """The data of all runs of a sweep, the same in every process, and what is to be said of them.
+
+    Raises:
+        UserError: they are missing or malformed, or differ between processes.
+    """
+    group = setup.group
     # The main process first: what takes long it leaves in a cache for the others.
     group.on_main(lambda: setup.definition.prepare(setup.loading))
     splits = group.check(lambda: setup.definition.load(setup.loading))
     group.same(
         data=splits.fingerprint,
-        checkpoint=setup.pretrained.sha256,
+        checkpoint=setup.pretrained.sha256 if setup.pretrained else "",
         config=setup.config.model_dump(mode="json"),
         runs=[str(run) for run in setup.sweep.runs],
     )

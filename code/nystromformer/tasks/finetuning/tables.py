@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 
 from nystromformer.tables import LEAST_WIDTH, Column, aligned, apart, fitted, longest
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, ranked, tested_weights
-from nystromformer.tasks.finetuning.spread import MARKS, Spread, mark, rows_behind
+from nystromformer.tasks.finetuning.spread import IN_UNITS, MARKS, Spread, mark, rows_behind, shown
 from nystromformer.wording import number_of
 
 _WIDTH = 100
 """Characters of the lines below the table, at most."""
-_SETTINGS = (Column("batch", 5), Column("lr", 8, gap=1), Column("seeds", 5, gap=1), Column("best epoch", 10, gap=1))
+_SETTINGS = (Column("batch", 5), Column("lr", 8, gap=1), Column("seeds", 5, gap=1))
 
 RESAMPLED = (
     "The bag of words is fitted to all training rows; its ± is that of fits to resamples of them, one for each seed."
@@ -32,7 +32,8 @@ def table(results: Sequence[RunResult], baselines: Baselines | None = None, widt
     names = [name for name in first.last.metrics if not name.startswith("loss")]
     names.sort(key=lambda name: name != first.main_metric)
     groups = ranked(results)
-    heading, *settings = aligned(_SETTINGS, map(_settings, groups))
+    best = Column("best epoch" if first.run.every is None else "best step", 10, gap=1)
+    heading, *settings = aligned((*_SETTINGS, best), map(_settings, groups))
     columns = [Column(heading, is_text=True)]
     for name in names:
         least = max(14, len(name) + 6)
@@ -45,10 +46,15 @@ def table(results: Sequence[RunResult], baselines: Baselines | None = None, widt
             cells += [_marked(name, spread, compared, rows_behind(name, first.rows)) for spread in spreads]
         rows.append(cells)
     for baseline, metrics in compared.items():
-        guesses = [_aligned(str(metrics[name]) if name in metrics else "", "") for name in names]
+        guesses = [_aligned(shown(name, metrics[name]) if name in metrics else "", "") for name in names]
         rows.append([baseline, *(cell for guess in guesses for cell in (guess, ""))])
     validated = ", ".join(f"{number_of(count, 'example')} of {name}" for name, count in first.rows.items())
-    text = f"in percent, on the validation data; epochs count from 0, as in cp-0000.model; {validated}"
+    every = first.run.every
+    counted = "epochs count from 0, as in cp-0000.model"
+    if every is not None:
+        counted = f"validated every {number_of(every, 'step')}, cp-0000.model for the first time"
+    in_units = "".join(f", {name} in the labels' units" for name in names if name.startswith(IN_UNITS))
+    text = f"in percent{in_units}, on the validation data; {counted}; {validated}"
     narrow = _WIDTH if width is None else min(_WIDTH, max(width, LEAST_WIDTH))
     below = [*textwrap.wrap(text, narrow), *_below(groups, compared, narrow)]
     if width is not None:
@@ -57,8 +63,9 @@ def table(results: Sequence[RunResult], baselines: Baselines | None = None, widt
 
 
 def _settings(runs: Sequence[RunResult]) -> list[str]:
-    run, epochs = runs[0].run, ",".join(str(result.best.epoch) for result in runs)
-    return [str(run.batch_size), f"{run.learning_rate:.3g}", str(len(runs)), epochs]
+    run = runs[0].run
+    found = ",".join(str(each.best.epoch if run.every is None else (each.best.epoch + 1) * run.every) for each in runs)
+    return [str(run.batch_size), f"{run.learning_rate:.3g}", str(len(runs)), found]
 
 
 def _best_and_last(runs: Sequence[RunResult]) -> tuple[list[EpochMetrics], list[EpochMetrics]]:
@@ -91,18 +98,22 @@ def _below(groups: Sequence[Sequence[RunResult]], baselines: Baselines, width: i
         spread = Spread.of([result.test_metrics[name] for result in chosen])
         text = f"test {name} of {tested_weights(chosen)} weights: {_marked(name, spread, baselines, count, '_test')}"
         others = [
-            f"{other} {metrics[name + '_test']}" for other, metrics in baselines.items() if name + "_test" in metrics
+            f"{other} {shown(name, metrics[name + '_test'])}"
+            for other, metrics in baselines.items()
+            if name + "_test" in metrics
         ]
         lines.append("; ".join([text.rstrip(), *others]))
     if baselines:
-        lines += [line for text in (MARKS, RESAMPLED) for line in textwrap.wrap(text, width)]
+        texts = (MARKS, RESAMPLED) if "bag of words" in baselines else (MARKS,)
+        lines += [line for text in texts for line in textwrap.wrap(text, width)]
     return [*lines, *(f"warning: {text}" for text in chosen[0].warnings)]
 
 
 def _marked(metric: str, spread: Spread, baselines: Baselines, rows: int, ending: str = "") -> str:
     key = metric + ending
     compared = [metrics[key] for metrics in baselines.values() if key in metrics]
-    return _aligned(str(spread), mark(metric, spread, compared, rows)) if baselines else str(spread)
+    text = shown(metric, spread)
+    return _aligned(text, mark(metric, spread, compared, rows)) if baselines else text
 
 
 def _aligned(text: str, sign: str) -> str:

@@ -29,9 +29,21 @@ class Target(Protocol):
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         """The loss of each example, (I,)."""
 
+    def learn(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Scores of a training batch's examples, and what is learned from each: (I, C), (I,)."""
+        ...
+
+
+class _Plain:
+    """What is learned is the loss of the scores."""
+
+    def learn(self: Target, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        scores_IC = self.scores(model, batch)
+        return scores_IC, self.losses(scores_IC, batch["labels"])
+
 
 @dataclass(frozen=True)
-class Classes:
+class Classes(_Plain):
     """One of a few classes, by cross-entropy."""
 
     count: int
@@ -41,14 +53,14 @@ class Classes:
         return ClassificationModel(config, self.count)
 
     def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        return _pooled_scores(model, batch)
+        return pooled_scores(model, batch)
 
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         return F.cross_entropy(scores_IC, labels_I, reduction="none")
 
 
 @dataclass(frozen=True)
-class Value:
+class Value(_Plain):
     """A number, by squared error."""
 
     has_accuracy = False
@@ -57,14 +69,14 @@ class Value:
         return ClassificationModel(config, 1)
 
     def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        return _pooled_scores(model, batch)
+        return pooled_scores(model, batch)
 
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         return F.mse_loss(scores_IC[:, 0], labels_I, reduction="none")
 
 
 @dataclass(frozen=True)
-class Candidates:
+class Candidates(_Plain):
     """One of each example's own candidates, by cross-entropy over them."""
 
     has_accuracy = True
@@ -81,8 +93,10 @@ class Candidates:
         return F.cross_entropy(scores_IC, labels_I, reduction="none")
 
 
-def _pooled_scores(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    scores_IC: Tensor = model(batch["tokens_BN"], batch["mask_BN"], batch.get("types_BN"))
+def pooled_scores(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+    # Named only where rows belong together: other tasks' models are called as they always were.
+    together = (batch["rows_I"],) if "rows_I" in batch else ()
+    scores_IC: Tensor = model(batch["tokens_BN"], batch["mask_BN"], batch.get("types_BN"), *together)
     return scores_IC.float()
 
 

@@ -19,6 +19,7 @@ from nystromformer.training.prefetch import Prefetched, batches_ahead, in_step
 from nystromformer.training.trainable import Batch
 
 Metrics = Callable[[Tensor, Tensor], dict[str, float]]
+Noise = Callable[[dict[str, Tensor], Ints, int, int], dict[str, Tensor]]
 
 
 class Finetuning:
@@ -31,6 +32,7 @@ class Finetuning:
         settings: of the run.
         budget: tokens, padding included, that the device takes at a time.
         group: the processes that share the batches.
+        noise: what training does to a batch, see Definition.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class Finetuning:
         budget: int,
         device: Device,
         group: Group = Group(),  # noqa: B008  # immutable
+        noise: Noise | None = None,
     ) -> None:
+        self.noise = noise
         self.model = model
         self.target = target
         self.train = train
@@ -54,7 +58,7 @@ class Finetuning:
         self.budget = budget
         self.device = device
         self.group = group
-        self.steps_per_epoch = settings.steps_per_epoch(len(train))
+        self.steps_per_pass = settings.steps_per_pass(len(train))
         self._planned: tuple[int, list[Ints]] = -1, []
 
     def steps(self, first: int, last: int) -> Iterator[Step]:
@@ -63,8 +67,8 @@ class Finetuning:
         return iter(Prefetched(step.pin_memory() if pinned else step for step in steps))
 
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        scores_IC = self.target.scores(self.model, batch)
-        losses_I = self.target.losses(scores_IC, batch["labels"]) * batch["weights"]
+        scores_IC, each_I = self.target.learn(self.model, batch)
+        losses_I = each_I * batch["weights"]
         right = torch.zeros_like(losses_I)
         if self.target.has_accuracy:
             right = (scores_IC.detach().argmax(-1) == batch["labels"]) * batch["weights"]
@@ -111,27 +115,30 @@ class Finetuning:
             total_NC[torch.from_numpy(part).to(total_NC.device)] = padded_IC
         return self.group.sum(total_NC).cpu()
 
-    def _batches(self, epoch: int) -> list[Ints]:
-        """The plan of an epoch, made once for all of its steps."""
+    def _batches(self, passed: int) -> list[Ints]:
+        """The plan of a pass over the data after so many others, made once for all of its steps."""
         settings = self.settings
-        if self._planned[0] != epoch:
-            batches = epoch_batches(self.train.lengths, settings.batch_size, settings.seed, epoch, settings.bucket)
-            self._planned = epoch, batches
+        if self._planned[0] != passed:
+            batches = epoch_batches(self.train.lengths, settings.batch_size, settings.seed, passed, settings.bucket)
+            self._planned = passed, batches
         return self._planned[1]
 
     def _step(self, number: int) -> Step:
-        epoch, index = divmod(number, self.steps_per_epoch)
-        numbers = self._batches(epoch)[index]
+        passed, index = divmod(number, self.steps_per_pass)
+        numbers = self._batches(passed)[index]
         train, size, pad_to = self.train, self.group.size, self.settings.pad_to
         parts = fit_to_budget(numbers, train.lengths, train.rows, self.budget, size, pad_to)
         share = len(parts) // size
         mine = parts[self.group.rank * share : (self.group.rank + 1) * share]
         count = torch.tensor(float(len(numbers)))
-        return Step([self._batch(part, count) for part in mine], tokens=int(train.tokens[numbers].sum()))
+        return Step([self._batch(part, count, number) for part in mine], tokens=int(train.tokens[numbers].sum()))
 
-    def _batch(self, part: Ints, count: Tensor) -> dict[str, Tensor]:
+    def _batch(self, part: Ints, count: Tensor, step: int) -> dict[str, Tensor]:
         """A micro-batch; an empty one is an example that does not count, so that every process computes something."""
         weights = torch.ones(len(part))
         if not len(part):
             part, weights = np.argmin(self.train.lengths * self.train.rows, keepdims=True), torch.zeros(1)
-        return self.train.batch(part, self.settings.pad_to) | {"weights": weights, "count": count}
+        batch = self.train.batch(part, self.settings.pad_to)
+        if self.noise is not None:
+            batch = self.noise(batch, part, self.settings.seed, step)
+        return batch | {"weights": weights, "count": count}

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.tasks.finetuning.definition import Loading, Splits
+from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.target import Classes, Target, Value
@@ -18,7 +17,7 @@ from nystromformer.tasks.glue.predictions import write_predictions, write_table
 from nystromformer.tasks.glue.tsv import available_splits, check_size, read_and_leave_out
 
 
-class Glue:
+class Glue(OnText):
     """One of GLUE's tasks.
 
     Args:
@@ -38,12 +37,6 @@ class Glue:
     def check(self) -> None:
         for split in dict.fromkeys((*self.task.required_splits, *self._available())):
             self._read(split)  # from the hub: into the library's own cache, where the other processes find it
-
-    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        return tokenizer
-
-    def prepare(self, loading: Loading) -> None:
-        """Nothing takes long."""
 
     def load(self, loading: Loading) -> Splits:
         available = self._available()

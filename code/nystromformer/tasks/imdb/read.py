@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from nystromformer.bounded import read_bytes
-from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.examples import Texts, select
+from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.imdb.archive import archive_files
 from nystromformer.wording import number_of
 
@@ -24,7 +23,6 @@ OFFICIAL_SIZE = 25_000
 """Reviews of each split."""
 MAX_REVIEW = 1 << 20
 """Bytes of a review; the longest of the official ones has 14,000."""
-_VALIDATION_STREAM = 30
 _REVIEW = re.compile(r"(\d+)_(\d+)\.txt")
 _BREAKS = re.compile(r"(?:\s*<br\s*/?>)+\s*", re.IGNORECASE)
 _HOW_TO_GET = (
@@ -58,6 +56,11 @@ def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
     return {split: _texts(place, split, reviews) for split in SPLITS}
 
 
+def without_breaks(text: str) -> str:
+    """A review in which each line break (`<br />`) is a space."""
+    return _BREAKS.sub(" ", text)
+
+
 def check_sizes(splits: Mapping[str, Texts]) -> list[str]:
     """A sentence for each split whose number of reviews is not the official one."""
     return [
@@ -66,29 +69,6 @@ def check_sizes(splits: Mapping[str, Texts]) -> list[str]:
         for texts in splits.values()
         if len(texts) != OFFICIAL_SIZE
     ]
-
-
-def split_validation(train: Texts, share: float, seed: int) -> tuple[Texts, Texts]:
-    """Divide labelled texts into training and validation, with the same share of every label (at least one text).
-
-    Which texts go where is a pure function of the labels, the share and the seed; both parts keep the texts' order.
-
-    Raises:
-        UserError: the share is not between 0 and 1, or no label has two texts.
-    """
-    if not 0 < share < 1:
-        raise UserError(f"--validation: expected a share between 0 and 1, such as 0.1, found {share:g}")
-    assert train.labels is not None
-    held_out = np.zeros(len(train), dtype=bool)
-    for label in np.unique(train.labels):
-        members = np.flatnonzero(train.labels == label)
-        if len(members) > 1:
-            count = min(max(round(share * len(members)), 1), len(members) - 1)
-            held_out[members[permute(np.arange(count), len(members), seed, _VALIDATION_STREAM, int(label))]] = True
-    if not held_out.any():
-        raise UserError(f"--validation: {train.name} has too few texts to divide: {len(train)}")
-    name = train.name.replace("train", "validation")
-    return select(train, np.flatnonzero(~held_out)), select(train, np.flatnonzero(held_out), name)
 
 
 def _find(source: Path) -> Path:
@@ -137,7 +117,7 @@ def _number(where: str, name: str) -> tuple[int, int]:
 def _text(where: str, content: bytes, keep_breaks: bool) -> str:
     try:
         text = content.decode("utf-8")
-        return text if keep_breaks else _BREAKS.sub(" ", text)
+        return text if keep_breaks else without_breaks(text)
     except UnicodeDecodeError as error:
         raise UserError(
             f"{where}: expected UTF-8, found the byte 0x{content[error.start]:02x} at offset {error.start}: the file "

@@ -5,19 +5,19 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.tasks.finetuning.definition import Loading, Splits
+from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
+from nystromformer.tasks.finetuning.divide import split_validation
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.scored import write_scored
 from nystromformer.tasks.finetuning.target import Classes, Target, accuracy
 from nystromformer.tasks.finetuning.texts import at_least, describe, encode, reduce
-from nystromformer.tasks.imdb.read import LABELS, check_sizes, read_imdb, split_validation
+from nystromformer.tasks.imdb.read import LABELS, check_sizes, read_imdb
 
 
-class Imdb:
+class Imdb(OnText):
     """Positive or negative.
 
     Args:
@@ -40,12 +40,6 @@ class Imdb:
 
     def check(self) -> None:
         split_validation(self._texts["train"], self.validation, self.split_seed)
-
-    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        return tokenizer
-
-    def prepare(self, loading: Loading) -> None:
-        """Nothing takes long."""
 
     def load(self, loading: Loading) -> Splits:
         rows, held_out = split_validation(self._chosen("train", loading), self.validation, self.split_seed)

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 _TURNS = np.radians(np.arange(-87.5, 90, 5))
 """Of one dash against the one before."""
-_MOST_ATTEMPTS = 1000
+_MOST_ATTEMPTS = 100
 _STARTS = 40
 """Places that are tried for the first dash of a path."""
 _SETBACK, _MOST_SETBACKS = 4, 25

@@ -13,6 +13,7 @@ from nystromformer.tasks.experiment.run import placed, resume, say, tidy, traini
 from nystromformer.tasks.experiment.start import initial_model
 from nystromformer.tasks.experiment.tokenizer import keep_tokenizer
 from nystromformer.tasks.pretraining.compiled import compiled_where_it_pays
+from nystromformer.tasks.pretraining.stages import check_rows, phases_of
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Device, Group, Trainer
 
@@ -34,6 +35,21 @@ def pretrain(
     Raises:
         UserError: anything in the folder, the dataset or the checkpoints that does not fit.
     """
+    phases = phases_of(experiment)
+    begun = any(experiment.checkpoints.glob("cp-*"))
+    if len(phases) > 1:
+        group.check(lambda: check_rows(phases, dataset_folder))
+    for number, phase in enumerate(phases[:-1] if not begun else ()):
+        say(group, "phase %d of %d: rows of %d tokens", number + 1, len(phases), phase.config.model.max_seq_len)
+        stopped_by = _run(phase, None, device, workers, verify, group)
+        if stopped_by is not None:
+            return stopped_by
+    return _run(phases[-1], dataset_folder, device, workers, verify, group)
+
+
+def _run(
+    experiment: Experiment, dataset_folder: Path | None, device: Device, workers: int, verify: bool, group: Group
+) -> signal.Signals | None:
     with ExitStack() as held:
         # What was opened has a second copy of weights and optimizer: nothing keeps it while the run goes on.
         ready = _ready(open_pretraining(experiment, dataset_folder, device, verify, group, held), workers)

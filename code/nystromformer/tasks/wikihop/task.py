@@ -13,7 +13,7 @@ from torch import Tensor
 from nystromformer.bounded import is_there
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.definition import Loading, Splits
+from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Candidates, Target, accuracy
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _VALIDATION_STREAM = 31
 
 
-class WikiHop:
+class WikiHop(OnText):
     """One of the candidates.
 
     Args:

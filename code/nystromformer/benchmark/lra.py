@@ -1,0 +1,286 @@
+"""A training step on the Long Range Arena's ListOps beside the same model with the authors' attention, and where its
+time goes.
+
+Shapes: B rows, N tokens.
+"""
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.attention import AttentionMask
+from nystromformer.benchmark.models import standing_memory
+from nystromformer.benchmark.peers import MaterialisedNystrom, Shape
+from nystromformer.benchmark.results import told, write_figures
+from nystromformer.benchmark.timing import Timing, peak_memory, time_side_by_side
+from nystromformer.config import ExperimentConfig, NystromConfig, load_config
+from nystromformer.config.load import experiment_config
+from nystromformer.errors import UserError
+from nystromformer.machine import machine_facts
+from nystromformer.model.layers import Layer
+from nystromformer.tables import Column, aligned
+from nystromformer.tasks.finetuning.plan import LEAST_POOLS
+from nystromformer.tasks.finetuning.settings import RunSettings
+from nystromformer.tasks.finetuning.target import accuracy
+from nystromformer.tasks.finetuning.trainable import Finetuning
+from nystromformer.tasks.lra.examples import StoredExamples
+from nystromformer.tasks.lra.listops import Expressions
+from nystromformer.tasks.lra.prepare import draw_listops
+from nystromformer.tasks.lra.stored import open_stored
+from nystromformer.tasks.lra.target import SequenceClasses
+from nystromformer.training import Step
+from nystromformer.training.device import Device, choose_device
+from nystromformer.training.trainable import Batch
+
+logger = logging.getLogger(__name__)
+
+BY_LENGTH, PADDED, AUTHORS = "rows by length", "padded", "padded, the authors' attention"
+PARTS = ("batch", "forward", "backward", "update")
+_POOL = 50
+_COLUMNS = (
+    *(Column("step", 32, is_text=True), Column("tokens a row", 12), Column("ms a step (quartiles)", 24)),
+    *(Column("ratio", 6, gap=1), *(Column(f"{part}, ms", 12, gap=1) for part in PARTS), Column("MiB", 7, gap=1)),
+)
+
+
+@dataclass(frozen=True)
+class LraBenchmark:
+    """What is measured."""
+
+    config: Path
+    """The recipe, a config.json of ListOps."""
+    data: Path | None = None
+    """Prepared ListOps; None: drawn for this."""
+    batches: int = 8
+    """Of a measurement with rows by length, whose batches differ."""
+    repeats: int = 5
+    threads: int = 2
+
+
+@dataclass(frozen=True)
+class LraRow:
+    """One way to make a step."""
+
+    method: str
+    tokens: float
+    """Of a row, padding included."""
+    time: Timing
+    """Milliseconds of a step."""
+    parts: dict[str, float]
+    """Milliseconds of each of PARTS, in a run of its own in which they follow one after another."""
+    memory: float
+    """MiB at the peak of a step of the longest batch, weights and optimizer included."""
+
+
+class _Authors(nn.Module):
+    """Their attention in the place of an encoder layer's, which says nothing of padding to it."""
+
+    def __init__(self, core: nn.Module, needs: object) -> None:
+        super().__init__()
+        self.core, self.needs = core, needs
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        out: Tensor = self.core(q, k, v)
+        return out
+
+
+def run_lra_benchmark(settings: LraBenchmark) -> list[LraRow]:
+    """Measure all ways side by side, a step of the loop each.
+
+    Raises:
+        UserError: the recipe or the data are not what they have to be.
+    """
+    torch.set_num_threads(settings.threads)
+    config = load_config(settings.config)
+    attention = config.model.attentions[0]
+    if not isinstance(attention, NystromConfig):
+        raise UserError(f"{settings.config}: expected Nyström attention, found {attention.name}")
+    device = choose_device("auto", config.model.mixed_precision)
+    with tempfile.TemporaryDirectory() as scratch:
+        examples = _examples(settings, config, Path(scratch))
+        # The authors' segments divide the length.
+        count = attention.num_landmarks
+        padded = -(-config.model.max_seq_len // count) * count
+        ways = {
+            name: _way(name, settings, _wide(config, padded), examples, padded, device)
+            for name in (BY_LENGTH, PADDED, AUTHORS)
+        }
+        times = time_side_by_side({name: way.work for name, way in ways.items()}, settings.repeats, warmup=1)
+        rows = []
+        for name, way in ways.items():
+            parts = way.parts()
+            way.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
+            memory = standing_memory(way.model) + peak_memory(way.longest)
+            each = Timing(*(value / way.count for value in asdict(times[name]).values()))
+            rows.append(LraRow(name, way.tokens, each, parts, memory))
+            logger.info("%s measured", name)
+    return rows
+
+
+def _wide(config: ExperimentConfig, length: int) -> ExperimentConfig:
+    data = config.model_dump(mode="json", by_alias=True)
+    data["model"]["max_seq_len"] = length
+    return experiment_config(data, "the recipe")
+
+
+def _examples(settings: LraBenchmark, config: ExperimentConfig, scratch: Path) -> StoredExamples:
+    """As many as pools of batches by length need, so that these are as alike as in training."""
+    folder = settings.data
+    if folder is None:
+        logger.info("drawing expressions")
+        folder = scratch
+        count = LEAST_POOLS * _POOL * config.pretraining_setting.batch_size
+        draw_listops(folder, Expressions(), {"train": count, "validation": 1, "test": 1}, 0, settings.threads)
+    return StoredExamples("train", open_stored(folder, "listops").split("train"), config.model.max_seq_len)
+
+
+@dataclass(frozen=True)
+class _Way:
+    model: nn.Module
+    count: int
+    """Steps of `work`."""
+    tokens: float
+    work: Callable[[], object]
+    longest: Callable[[], object]
+    parts: Callable[[], dict[str, float]]
+
+
+def _way(
+    name: str,
+    settings: LraBenchmark,
+    config: ExperimentConfig,
+    examples: StoredExamples,
+    padded: int,
+    device: Device,
+) -> _Way:
+    torch.manual_seed(0)
+    target = SequenceClasses(10)
+    model = target.build(config.model)
+    if name == AUTHORS:
+        _replace_attention(model, config, padded)
+    model.to(device.device).train()
+    setting = config.pretraining_setting
+    pad_to = None if name == BY_LENGTH else padded
+    run = RunSettings(setting.batch_size, setting.learning_rate, 1, 0, 0.0, _POOL, pad_to, every=1)
+    budget = config.gpu_setting.inst_per_gpu * padded
+    finetuning = Finetuning(model, target, examples, {}, _no_metrics, run, budget, device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, eps=1e-6, fused=True)
+    count = settings.batches if name == BY_LENGTH else 1
+
+    def loss(batch: Batch) -> Tensor:
+        with device.autocast():
+            return finetuning.loss({key: x.to(device.device) for key, x in batch.items()})[0]
+
+    def train(steps: Sequence[Step] | Any) -> None:
+        for step in steps:
+            optimizer.zero_grad(set_to_none=True)
+            for batch in step.micro_batches:
+                loss(batch).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    def parts() -> dict[str, float]:
+        seconds = dict.fromkeys(PARTS, 0.0)
+        clock = _Clock(seconds, device)
+        steps = iter(finetuning.steps(0, count))
+        for _ in range(count):
+            clock.start()
+            step = next(steps)
+            clock.lap("batch")
+            optimizer.zero_grad(set_to_none=True)
+            for batch in step.micro_batches:
+                value = loss(batch)
+                clock.lap("forward")
+                value.backward()  # type: ignore[no-untyped-call]
+                clock.lap("backward")
+            optimizer.step()
+            clock.lap("update")
+        return {part: 1000 * total / count for part, total in seconds.items()}
+
+    steps = list(finetuning.steps(0, count))
+    widths = [int(step.micro_batches[0]["tokens_BN"].shape[1]) for step in steps]
+    longest = steps[widths.index(max(widths))]
+    return _Way(
+        model,
+        count,
+        sum(widths) / count,
+        work=lambda: train(finetuning.steps(0, count)),
+        longest=lambda: train([longest]),
+        parts=parts,
+    )
+
+
+class _Clock:
+    """Seconds of parts that follow one another."""
+
+    def __init__(self, seconds: dict[str, float], device: Device) -> None:
+        self._seconds, self._device, self._since = seconds, device, 0.0
+
+    def start(self) -> None:
+        self._since = self._now()
+
+    def lap(self, part: str) -> None:
+        now = self._now()
+        self._seconds[part] += now - self._since
+        self._since = now
+
+    def _now(self) -> float:
+        if self._device.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+def _replace_attention(model: nn.Module, config: ExperimentConfig, length: int) -> None:
+    """Give every layer the authors' attention."""
+    assert isinstance(model.encoder, nn.Module)
+    layers = list(model.encoder.layers)  # type: ignore[arg-type]  # a ModuleList
+    for layer, attention in zip(layers, config.model.attentions, strict=True):
+        assert isinstance(layer, Layer)
+        assert isinstance(attention, NystromConfig)
+        shape = Shape(
+            config.model.num_head, config.model.head_dim, attention.num_landmarks, attention.conv_kernel_size, length
+        )
+        layer.attention.core = _Authors(MaterialisedNystrom(shape), layer.attention.core.needs)  # type: ignore[assignment]
+
+
+def _no_metrics(scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+    return {"accuracy": accuracy(scores_NC, labels_N)}
+
+
+def table(rows: Sequence[LraRow]) -> str:
+    """Times of a step, their ratio to the authors' attention, and where they go."""
+    base = next(row for row in rows if row.method == AUTHORS).time.median
+    cells = [
+        [
+            row.method,
+            f"{row.tokens:,.0f}",
+            f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})",
+            f"{row.time.median / base:.2f}",
+            *(f"{row.parts[part]:.1f}" for part in PARTS),
+            f"{row.memory:.0f}",
+        ]
+        for row in rows
+    ]
+    return "\n".join(aligned(_COLUMNS, cells))
+
+
+def measure_lra(settings: LraBenchmark, folder: Path) -> str:
+    """Measure, write `lra.json` and `lra.txt`, and return what to print.
+
+    Raises:
+        UserError: as `run_lra_benchmark`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
+    rows = run_lra_benchmark(settings)
+    chosen = {
+        "data": "drawn" if settings.data is None else settings.data.name,
+        **{key: value for key, value in asdict(settings).items() if not isinstance(value, Path) and key != "data"},
+    }
+    write_figures(folder, "lra", machine_facts(), chosen, rows, table(rows))
+    return told(table(rows), folder)

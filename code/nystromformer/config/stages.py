@@ -1,0 +1,70 @@
+"""Phases of a pretraining run that come before its last one, such as short rows before long ones."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from .attention import STRICT, ConvKernelSize, NumLandmarks
+from .network import AttnType
+from .ranges import LEAST_RATE, MOST_RATE, Folder, Size
+
+
+class StageConfig(BaseModel):
+    """A phase: what it has otherwise than the run itself, which comes last."""
+
+    model_config = STRICT
+
+    max_seq_len: Size = Field(description="Tokens of the phase's rows, no more than in the phase after it.")
+    data_folder: Folder = Field(description="Folder of the phase's dataset, with the tokenizer of the run's own.")
+    epoch: Size = Field(description="Number of epochs of the phase.")
+    batches_per_epoch: Size | None = Field(default=None, description="Steps of an epoch; null for the run's own.")
+    batch_size: Size | None = Field(default=None, description="Rows of a step; null for the run's own.")
+    inst_per_gpu: Size | None = Field(
+        default=None, description="Rows that one device takes at once; null for the run's own."
+    )
+    learning_rate: float | None = Field(
+        default=None,
+        ge=LEAST_RATE,
+        le=MOST_RATE,
+        description="Highest learning rate of the phase, whose schedule is its own; null for the run's own.",
+    )
+    warmup: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Fraction of the phase's steps in which the rate rises; null for the run's own.",
+    )
+    attn_type: AttnType | None = Field(
+        default=None, description="The phase's attention, as in model.attn_type; null for the run's own."
+    )
+    num_landmarks: NumLandmarks | None = Field(default=None, description="Landmarks; null for the run's own.")
+    conv_kernel_size: ConvKernelSize | None = Field(
+        default=None, description="Tokens that the convolution spans; null for the run's own."
+    )
+
+    def written_over(self, config: dict[str, Any]) -> dict[str, Any]:
+        """A config.json's data with what the phase has otherwise, and without phases of its own.
+
+        Args:
+            config: the run's, as plain data; it stays as it is.
+        """
+        model = ("max_seq_len", "attn_type", "num_landmarks", "conv_kernel_size")
+        setting = ("epoch", "batches_per_epoch", "batch_size", "learning_rate", "warmup")
+        own = self.model_dump(mode="json", exclude_none=True)
+        if "attn_type" in own:
+            # What stands beside the run's attention says nothing of another one.
+            config = {**config, "model": {**config["model"], "num_landmarks": None, "conv_kernel_size": None}}
+        return {
+            **config,
+            "data_folder": own["data_folder"],
+            "model": {**config["model"], **{key: own[key] for key in model if key in own}},
+            "pretraining_setting": {
+                **config["pretraining_setting"],
+                **{key: own[key] for key in setting if key in own},
+                "stages": None,
+            },
+            "gpu_setting": {
+                **config["gpu_setting"],
+                **{key: own[key] for key in ("inst_per_gpu",) if key in own},
+            },
+        }

@@ -1,0 +1,45 @@
+"""`nystromformer COMMAND …`: the scripts under one name, where the package is installed."""
+
+import runpy
+import sys
+from importlib.util import find_spec
+
+COMMANDS = {
+    "pretrain": "run_pretrain",
+    "validate": "run_validation",
+    "glue": "run_glue",
+    "imdb": "run_imdb",
+    "wikihop": "run_wikihop",
+    "lra": "run_lra",
+    "classify": "run_classify",
+    "predict": "run_predict",
+    "explain": "run_explain",
+    "export": "run_export",
+    "serve": "run_serve",
+    "report": "run_report",
+    "benchmark": "run_benchmark",
+}
+"""What each runs: a script of `code/`, with its flags."""
+
+
+def main() -> None:
+    """Run the script that the first argument names, as `python code/SCRIPT.py` does."""
+    names = ", ".join(COMMANDS)
+    asked = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if asked in ("-h", "--help"):
+        sys.stdout.write(f"usage: nystromformer COMMAND …\n\n{names}; each has --help\n")
+        return
+    if asked not in COMMANDS:
+        sys.stderr.write(f"error: {asked}: expected one of {names}\n")
+        sys.exit(2)
+    if find_spec("typer") is None:
+        sys.stderr.write(
+            'error: the commands need more than the attention: pip install "nystromformer[train,report]"\n'
+        )
+        sys.exit(2)
+    module = COMMANDS[asked]
+    found = find_spec(module)
+    assert found is not None, "scripts are installed with the package"
+    # The record of a run names the script, by which it can be repeated.
+    sys.argv[:2] = [str(found.origin)]
+    runpy.run_module(module, run_name="__main__")

@@ -1,0 +1,1 @@
+"""Models of others as experiment folders, and experiments as what others load."""

@@ -1,0 +1,131 @@
+"""The model card: what an exported model is, where it comes from, and what was measured of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nystromformer.config import NystromConfig
+from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
+from nystromformer.errors import UserError
+from nystromformer.exchange.layouts import Layout
+from nystromformer.exchange.opened import Opened
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.training.log import figure, read_log
+
+_LOG = "log.jsonl"
+_SHOWN = ("loss", "mlm_accuracy", "tokens_per_second")
+
+
+def model_card(opened: Opened, layout: Layout) -> str:
+    """README.md of an exported folder."""
+    is_mlm = opened.labels is None
+    head = ["---", "library_name: transformers", f"pipeline_tag: {'fill-mask' if is_mlm else 'text-classification'}"]
+    parts = [
+        "\n".join([*head, "tags: [nystromformer]", "---"]),
+        f"# {opened.name}",
+        f"{_what(opened)}\n\n{layout.same}",
+        _use(opened, layout),
+        "## Where it comes from\n\n" + "\n".join(f"- {line}" for line in _origin(opened)),
+    ]
+    if figures := _figures(opened):
+        parts.append("## Figures\n\n| | |\n|---|---|\n" + "\n".join(f"| {key} | {value} |" for key, value in figures))
+    settings = {"model": opened.config.model_dump(mode="json", by_alias=True)}
+    if is_mlm:
+        settings["pretraining_setting"] = opened.content["config"]["pretraining_setting"]
+    parts.append(f"## Settings\n\n```json\n{json.dumps(settings, indent=2)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(opened: Opened) -> str:
+    config = opened.config
+    names = " and ".join(dict.fromkeys(attention.name for attention in config.attentions))
+    landmarks = sorted({a.num_landmarks for a in config.attentions if isinstance(a, NystromConfig)})
+    taps = sorted({a.conv_kernel_size for a in config.attentions if a.conv_kernel_size})
+    extra = f", {', '.join(map(str, landmarks))} landmarks" if landmarks else ""
+    extra += f", a convolution of {', '.join(map(str, taps))} taps over the values" if taps else ""
+    kind = "A model that guesses masked tokens" if opened.labels is None else "A model that classifies texts"
+    if opened.is_value:
+        kind = "A model that scores texts"
+    size = sum(weight.numel() for weight in opened.weights.values())
+    return (
+        f"{kind}: {config.num_layers} layers of width {config.transformer_dim} with {names} attention{extra}; at most "
+        f"{config.max_seq_len} tokens, {size:,} parameters."
+    )
+
+
+def _use(opened: Opened, layout: Layout) -> str:
+    task = "fill-mask" if opened.labels is None else "text-classification"
+    trust = ", trust_remote_code=True" if layout.with_file else ""
+    lines = ["from transformers import pipeline", "", f'model = pipeline("{task}", "FOLDER"{trust})']
+    if opened.labels is None:
+        lines.append('print(model(f"a text with a {model.tokenizer.mask_token} in it"))')
+    else:
+        lines.append('print(model({"text": "one text", "text_pair": "and, where the task has it, another"}))')
+    return "```python\n" + "\n".join(lines) + "\n```"
+
+
+def _origin(opened: Opened) -> list[str]:
+    content = opened.content
+    lines = [f"checkpoint {opened.path.name}, step {content['step']:,}, of version {content.get('version')}"]
+    imported, started = content.get("imported"), content.get("started_from")
+    if isinstance(imported, dict):
+        lines.append(f"imported from {imported.get('kind')}: {', '.join(imported.get('files', {}))}")
+    if isinstance(started, dict):
+        name = Path(str(started.get("path"))).name
+        lines.append(f"its weights began as those of {name} (step {started.get('step')})")
+    lines += _data(opened)
+    if opened.result is not None:
+        lines.append(f"command: `{opened.result.command}`")
+    elif opened.labels is None and not isinstance(imported, dict):
+        lines.append(f"command: `python code/run_pretrain.py --model {opened.name} --dataset DATASET`")
+    return lines
+
+
+def _data(opened: Opened) -> list[str]:
+    fingerprint = opened.content.get("dataset")
+    if not fingerprint:
+        return []
+    lines = [f"data: dataset {str(fingerprint)[:16]}"]
+    experiment = Experiment(opened.folder, opened.experiment)
+    folder = experiment.path(experiment.config.data_folder)
+    if not (folder / MANIFEST_FILE).is_file():
+        return lines
+    try:
+        manifest = read_manifest(folder)
+    except UserError:
+        return lines
+    if manifest.fingerprint != fingerprint:
+        return lines
+    corpora = ", ".join(f"{corpus.name} ({corpus.train.tokens:,} tokens)" for corpus in manifest.corpora)
+    return [f"{lines[0]}: {manifest.train.rows:,} rows of {manifest.length} tokens from {corpora}"]
+
+
+def _figures(opened: Opened) -> list[tuple[str, str]]:
+    if opened.result is not None:
+        chosen = [each for each in opened.result.epochs if each.epoch == opened.content["epoch"]]
+        metrics = chosen[0].metrics if chosen else opened.result.best.metrics
+        return [(f"validation: {name}", f"{value:.4g}") for name, value in metrics.items()]
+    step = opened.content["step"]
+    figures: list[tuple[str, str]] = []
+    history = opened.content.get("history")
+    if isinstance(history, list) and history:
+        last = history[-1]
+        figures = [
+            (f"validation at step {last['step']:,}: {name}", f"{value:.4g}") for name, value in last["metrics"].items()
+        ]
+    trained = [record for record in _log(opened.path.parent) if record["type"] == "train" and record["step"] <= step]
+    if trained:
+        last = trained[-1]
+        shown = [(name, value) for name in _SHOWN if (value := figure(last, name)) is not None]
+        figures += [(f"training at step {last['step']:,}: {name}", f"{value:.4g}") for name, value in shown]
+    return figures
+
+
+def _log(folder: Path) -> list[dict[str, Any]]:
+    """The run's record; nothing where there is none, which costs the card its figures alone."""
+    if not (folder / _LOG).is_file():
+        return []
+    try:
+        return read_log(folder / _LOG)
+    except UserError:
+        return []

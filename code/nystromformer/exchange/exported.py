@@ -1,0 +1,38 @@
+"""`run_export.py export`: a model of this project in a form that others load."""
+
+from pathlib import Path
+from typing import cast
+
+from nystromformer.errors import UserError
+from nystromformer.exchange.folders import check_free
+from nystromformer.exchange.hf import export_hf
+from nystromformer.exchange.layouts import CODES, Code
+from nystromformer.exchange.opened import open_model
+from nystromformer.exchange.programs import export_onnx, export_torch, require_onnx
+
+FORMATS = ("hf", "onnx", "torch")
+
+
+def export_model(folder: Path, checkpoint: str, form: str, out: Path | None, code: str, force: bool) -> str:
+    """Write it; returns what to say.
+
+    Raises:
+        UserError: an unknown form, a folder that is not empty, or a model that has no such form. Nothing is written
+            then.
+    """
+    for flag, value, valid in (("--format", form, FORMATS), ("--code", code, CODES)):
+        if value not in valid:
+            raise UserError(f"{flag}: expected one of {', '.join(valid)}, found {value!r}")
+    if code != "auto" and form != "hf":
+        raise UserError(f"--code {code} is for --format hf, found --format {form}")
+    dest = out or folder / f"export-{form}"
+    check_free(dest, force, folder)
+    if form == "onnx":
+        require_onnx()
+    opened = open_model(folder, checkpoint)
+    if form == "hf":
+        said = export_hf(opened, dest, cast(Code, code), force).same
+    else:
+        worst = (export_onnx if form == "onnx" else export_torch)(opened, dest, force)
+        said = f"its logits differ from the model's by {worst:.1e} of the largest at most, on rows of three lengths"
+    return f"{said}\nexported: {dest}"

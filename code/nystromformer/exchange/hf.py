@@ -1,0 +1,78 @@
+"""A model as a folder that transformers loads."""
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from nystromformer.data.tokenizer import row_form, special_names
+from nystromformer.errors import UserError
+from nystromformer.exchange.card import model_card
+from nystromformer.exchange.folders import write_folder
+from nystromformer.exchange.layouts import MODULE_FILE, Code, Layout, lay_out
+from nystromformer.exchange.opened import Opened
+from nystromformer.files import NewFile, write_json, write_text
+
+
+def export_hf(opened: Opened, dest: Path, code: Code = "auto", force: bool = False) -> Layout:
+    """Write the folder: config.json, model.safetensors, the tokenizer, README.md, and where needed a file of code.
+
+    Raises:
+        UserError: a model that has no form there, a folder that is not empty, or it cannot be written. Nothing is
+            written then.
+    """
+    layout = lay_out(opened, code)
+
+    def write(folder: Path) -> None:
+        from safetensors.torch import save
+
+        config = dict(layout.config)
+        if opened.tokenizer is not None:
+            config |= special_ids(opened.tokenizer)
+            write_tokenizer(opened, opened.tokenizer, folder)
+        write_json(folder / "config.json", config)
+        with NewFile(folder / "model.safetensors") as file:
+            file.write(save({name: w.contiguous() for name, w in layout.weights.items()}, {"format": "pt"}))
+        if layout.with_file:
+            write_text(folder / MODULE_FILE, Path(__file__).with_name(MODULE_FILE).read_text(encoding="utf-8"))
+        write_text(folder / "README.md", model_card(opened, layout))
+
+    write_folder(dest, write, force, opened.path)
+    return layout
+
+
+def special_ids(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What transformers' configs say of the special tokens."""
+    names = special_names(tokenizer)
+    return {f"{role}_token_id": tokenizer.token_to_id(names[role]) for role in ("bos", "pad", "eos")}
+
+
+def write_tokenizer(opened: Opened, tokenizer: Tokenizer, folder: Path) -> None:
+    """The files that AutoTokenizer reads; two sentences of an input are told apart where the model does so."""
+    names, has_types = special_names(tokenizer), opened.config.num_sen_type > 1
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.post_processor = row_form(copy, has_types)
+    with NewFile(folder / "tokenizer.json") as file:
+        file.write(copy.to_str(pretty=True).encode())
+    inputs = ["input_ids", *(["token_type_ids"] if has_types else []), "attention_mask"]
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **{f"{role}_token": token for role, token in names.items()},
+        "cls_token": names["bos"],
+        "sep_token": names["eos"],
+        "model_max_length": opened.config.max_seq_len,
+        "model_input_names": inputs,
+        "clean_up_tokenization_spaces": False,
+    }
+    write_json(folder / "tokenizer_config.json", config)
+
+
+def check_tokenizer(opened: Opened) -> Tokenizer:
+    """The tokenizer of a model that has one.
+
+    Raises:
+        UserError: it has none.
+    """
+    if opened.tokenizer is None:
+        raise UserError(f"{opened.path}: imported without a tokenizer, and needed with one here")
+    return opened.tokenizer

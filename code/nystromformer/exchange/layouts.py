@@ -1,0 +1,264 @@
+"""In which of transformers' forms a model can be stored, so that it computes the same there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig
+from nystromformer.config.attention import AttentionConfig
+from nystromformer.errors import UserError
+from nystromformer.exchange.opened import Opened
+from nystromformer.interop.formats.names import BERT, NYSTROMFORMER, Names
+
+Code = Literal["auto", "transformers", "file"]
+CODES = ("auto", "transformers", "file")
+MODULE_FILE = "modeling_nystrom_encoder.py"
+_POSITIONS = "encoder.embeddings.position.weight"
+_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}
+_THEIR_OFFSET = 2
+"""Of the positions in transformers' Nystromformer."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A config.json of transformers', the weights by its names, and for what input it computes the same."""
+
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+    with_file: bool
+    """Whether a file of code lies beside it, which `trust_remote_code` runs."""
+    same: str
+    """A sentence."""
+
+
+def lay_out(opened: Opened, code: Code) -> Layout:
+    """The form of a model.
+
+    Args:
+        code: "transformers": its own modules, wherever one computes the same on rows without padding; "file": a file of
+            code beside the weights; "auto": transformers' own where it computes the same on all that the model takes,
+            or the model's config is to compute what transformers does; else the file.
+
+    Raises:
+        UserError: no form computes the same; says why.
+    """
+    config = opened.config
+    why_not: list[str] = []
+    if code != "file":
+        for reason, layout in ((_why_not_bert(opened), _bert), (_why_not_nystromformer(opened), _nystromformer)):
+            if reason is not None:
+                why_not.append(reason)
+            elif layout is _bert or code == "transformers" or _is_compatible(config.attentions[0]):
+                return layout(opened)
+    if code == "transformers":
+        lines = "".join(f"\n  {reason}" for reason in why_not)
+        raise UserError(f"{opened.path}: no module of transformers computes the same:{lines}\nLeave out --code.")
+    if (reason := _why_no_file(config)) is not None:
+        raise UserError(f"{opened.path}: cannot be exported for transformers: {reason}")
+    return _file(opened)
+
+
+def _is_compatible(attention: AttentionConfig) -> bool:
+    """Whether an attention is told to compute what transformers' Nystromformer computes."""
+    return isinstance(attention, NystromConfig) and attention.segments == "padded_unmasked"
+
+
+def _why_not_bert(opened: Opened) -> str | None:
+    config = opened.config
+    others = [attention for attention in config.attentions if not isinstance(attention, SoftmaxConfig)]
+    if others:
+        return f"BERT has softmax attention, the model {others[0].name}"
+    if any(attention.conv_kernel_size or attention.ignore_mask for attention in config.attentions):
+        return "BERT's attention has no convolution and goes by the mask"
+    if opened.labels is not None and opened.between != "tanh":
+        return f"BERT's classification has tanh, the model's {opened.between}"
+    return _why_not_berts_layers(opened)
+
+
+def _why_not_nystromformer(opened: Opened) -> str | None:
+    config, first = opened.config, opened.config.attentions[0]
+    if any(attention != first for attention in config.attentions):
+        return "transformers' Nystromformer has one attention for all layers"
+    if isinstance(first, SoftmaxConfig):
+        if first.ignore_mask:
+            return "transformers' Nystromformer goes by the mask"
+    elif not isinstance(first, NystromConfig):
+        return f"transformers' Nystromformer has Nyström and softmax attention, the model {first.name}"
+    elif first.segments != "padded_unmasked" or first.pinv_start != "batch" or first.pinv_iterations != 6:
+        return (
+            "transformers' Nystromformer has fixed segments over the padded length (segments padded_unmasked), one "
+            "start of the inverse for the whole batch (pinv_start batch) and 6 iterations"
+        )
+    if opened.labels is not None and opened.between != config.activation:
+        return f"its classification has the layers' activation, the model's {opened.between}"
+    return _why_not_berts_layers(opened)
+
+
+def _why_not_berts_layers(opened: Opened) -> str | None:
+    config = opened.config
+    wanted: dict[str, object] = {"norm": "post", "embedding_norm": True, "positions": "learned", "reversible": False}
+    if opened.labels is not None:
+        wanted["pooling"] = "first"
+    for key, value in wanted.items():
+        if getattr(config, key) != value:
+            return f"its layers have {key} {value!r}, the model {getattr(config, key)!r}"
+    if config.embedding_dim != config.transformer_dim:
+        return "its embeddings have the layers' width, without a projection"
+    return None
+
+
+def _why_no_file(config: ModelConfig) -> str | None:
+    if config.reversible:
+        return "reversible layers are another network than the exported file's"
+    for number, attention in enumerate(config.attentions):
+        if not isinstance(attention, NystromConfig | SoftmaxConfig):
+            return f"layer {number} has {attention.name} attention; the exported file has nystrom and softmax"
+        if attention.ignore_mask:
+            return f"layer {number} ignores its mask (ignore_mask), which the exported file does not"
+        if isinstance(attention, NystromConfig) and attention.segments != "valid":
+            return (
+                f'layer {number} has segments "{attention.segments}", which the exported file has not: set '
+                '"segments" to "valid" in config.json\'s attn_type for an attention that takes any length, or export '
+                "to onnx or torch"
+            )
+        if isinstance(attention, NystromConfig) and attention.landmarks == "kmeans":
+            return f"layer {number} has landmarks kmeans; the exported file has segment_means and strided"
+        if isinstance(attention, NystromConfig) and attention.pinv_iterations > 12:
+            return f"layer {number} has {attention.pinv_iterations} iterations, in float64; the file has float32"
+    return None
+
+
+def _common(opened: Opened) -> dict[str, Any]:
+    """Keys that all of transformers' configs have."""
+    config = opened.config
+    keys: dict[str, Any] = {
+        "vocab_size": config.vocab_size,
+        "type_vocab_size": config.num_sen_type,
+        "max_position_embeddings": config.max_seq_len,
+        "hidden_size": config.transformer_dim,
+        "intermediate_size": config.transformer_hidden_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_head,
+        "layer_norm_eps": config.layer_norm_eps,
+        "dtype": "float32",
+    }
+    if opened.labels is not None:
+        keys["id2label"] = {str(number): label for number, label in enumerate(opened.labels)}
+        keys["label2id"] = {label: number for number, label in enumerate(opened.labels)}
+        keys["problem_type"] = "regression" if opened.is_value else "single_label_classification"
+    return keys
+
+
+def _head(opened: Opened) -> str:
+    return "ForMaskedLM" if opened.labels is None else "ForSequenceClassification"
+
+
+def _kept(opened: Opened) -> dict[str, Tensor]:
+    """The weights without heads that nothing else has (sentence order)."""
+    parts = ("encoder.", "mlm.") if opened.labels is None else ("encoder.", "head.")
+    return {name: weight for name, weight in opened.weights.items() if name.startswith(parts)}
+
+
+def _renamed(weights: Mapping[str, Tensor], names: Names) -> dict[str, Tensor]:
+    renamed = {}
+    for name, weight in weights.items():
+        theirs = names.theirs(name)
+        assert theirs is not None, name
+        renamed[theirs] = weight
+    return renamed
+
+
+def _from_row(weights: dict[str, Tensor], config: ModelConfig, offset: int) -> None:
+    """Let the table of positions begin at another row."""
+    table_PE = weights[_POSITIONS]
+    if config.position_offset != offset:
+        unused_PE = table_PE.new_zeros(offset, table_PE.shape[1])
+        weights[_POSITIONS] = torch.cat([unused_PE, table_PE[config.position_offset :]])
+
+
+def _bert(opened: Opened) -> Layout:
+    weights = _kept(opened)
+    _from_row(weights, opened.config, 0)
+    dropout = opened.config.dropout_prob
+    keys = {
+        "model_type": "bert",
+        "architectures": [f"Bert{_head(opened)}"],
+        **_common(opened),
+        "hidden_act": _ACTIVATIONS[opened.config.activation],
+        "hidden_dropout_prob": dropout,
+        # Attention weights have no dropout here.
+        "attention_probs_dropout_prob": 0.0,
+    }
+    same = "transformers' own BERT computes the same for any length and any padding (positions begin at row 0 there)."
+    return Layout(keys, _renamed(weights, BERT), False, same)
+
+
+def _nystromformer(opened: Opened) -> Layout:
+    config, first = opened.config, opened.config.attentions[0]
+    weights = _kept(opened)
+    _from_row(weights, config, _THEIR_OFFSET)
+    taps = first.conv_kernel_size
+    if taps is None:
+        # Their module always has one: of a single tap of zero, it adds nothing.
+        skip = torch.zeros(config.num_head, 1, 1, 1)
+        weights |= {f"encoder.layers.{n}.attention.core.skip.weight": skip.clone() for n in range(config.num_layers)}
+    is_exact = isinstance(first, SoftmaxConfig)
+    landmarks = 64 if is_exact else first.num_landmarks  # type: ignore[attr-defined]
+    keys = {
+        "model_type": "nystromformer",
+        "architectures": [f"Nystromformer{_head(opened)}"],
+        **_common(opened),
+        "hidden_act": _ACTIVATIONS[config.activation],
+        "hidden_dropout_prob": config.dropout_prob,
+        "attention_probs_dropout_prob": 0.0,
+        "num_landmarks": landmarks,
+        "segment_means_seq_len": landmarks if is_exact else config.max_seq_len,
+        "conv_kernel_size": taps or 1,
+    }
+    same = (
+        "transformers' own Nystromformer computes the same for rows without padding (equal num_landmarks and "
+        "segment_means_seq_len mean softmax there); its convolution takes padding in."
+        if is_exact
+        else f"transformers' own Nystromformer computes the same for rows of exactly {config.max_seq_len} tokens, "
+        "without padding, and fails, or mixes rows, on others."
+    )
+    return Layout(keys, _renamed(weights, NYSTROMFORMER), False, same)
+
+
+def _file(opened: Opened) -> Layout:
+    config, module = opened.config, MODULE_FILE.removesuffix(".py")
+    head = _head(opened)
+    keys = {
+        "model_type": "nystrom_encoder",
+        "architectures": [f"NystromEncoder{head}"],
+        "auto_map": {
+            "AutoConfig": f"{module}.NystromEncoderConfig",
+            "AutoModel": f"{module}.NystromEncoderModel",
+            f"AutoModel{head}": f"{module}.NystromEncoder{head}",
+        },
+        **_common(opened),
+        "hidden_act": config.activation,
+        "embedding_size": config.embedding_dim,
+        "norm": config.norm,
+        "embedding_norm": config.embedding_norm,
+        "positions": config.positions,
+        "position_offset": config.position_offset,
+        "pooling": config.pooling,
+        "classifier_act": opened.between,
+        "attentions": [_attention(attention) for attention in config.attentions],
+    }
+    same = (
+        f"`{MODULE_FILE}`, one file of plain PyTorch that `trust_remote_code=True` runs, computes the same for any "
+        "length and any padding. It is for inference: it has a loss, and no dropout."
+    )
+    return Layout(keys, _kept(opened), True, same)
+
+
+def _attention(attention: AttentionConfig) -> dict[str, Any]:
+    keys = ["name", "conv_kernel_size"]
+    if isinstance(attention, NystromConfig):
+        keys += ["num_landmarks", "landmarks", "pinv_iterations", "pinv_start"]
+    return {key: getattr(attention, key) for key in keys}

@@ -1,0 +1,247 @@
+"""An encoder with Nyström or softmax attention, for transformers: inference and loss, by PyTorch alone.
+
+Nyström attention (Xiong et al., AAAI 2021, eq. 13-17): softmax(QK̃ᵀ) · Z · softmax(Q̃Kᵀ) · V, landmarks Q̃, K̃ of each
+row's own valid tokens, Z by six iterations of eq. 14. A row with at most as many tokens as landmarks gets softmax.
+Padding may stand anywhere and changes nothing; a row does not depend on its neighbours in the batch.
+
+Shapes: B batch, H heads, N tokens, M landmarks, D head dim, E width, V vocabulary, C classes.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, SequenceClassifierOutput
+
+
+class NystromEncoderConfig(PretrainedConfig):
+    """What config.json says; `attentions` has an object for each layer."""
+
+    model_type = "nystrom_encoder"
+    vocab_size: int = 50265
+    type_vocab_size: int = 1
+    max_position_embeddings: int = 512
+    embedding_size: int = 768
+    hidden_size: int = 768
+    intermediate_size: int = 3072
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    hidden_act: str = "gelu_tanh"
+    layer_norm_eps: float = 1e-5
+    norm: str = "post"
+    embedding_norm: bool = True
+    positions: str = "learned"
+    position_offset: int = 2
+    pooling: str = "first"
+    classifier_act: str = "tanh"
+    attentions: Any = ()
+
+
+def activation(name: str, x: Tensor) -> Tensor:
+    return torch.tanh(x) if name == "tanh" else F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
+
+
+def layer_norm(config: NystromEncoderConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+
+
+class Embeddings(nn.Module):
+    def __init__(self, config: NystromEncoderConfig) -> None:
+        super().__init__()
+        self.config, width, out = config, config.embedding_size, config.hidden_size
+        self.word = nn.Embedding(config.vocab_size, width)
+        if config.positions == "learned":
+            self.position = nn.Embedding(config.max_position_embeddings + config.position_offset, width)
+        self.sentence_type = nn.Embedding(config.type_vocab_size, width)
+        self.projection = nn.Identity() if width == out else nn.Linear(width, out)
+        self.norm = layer_norm(config) if config.embedding_norm else nn.Identity()
+
+    def forward(self, tokens_BN: Tensor, types_BN: Tensor | None) -> Tensor:
+        N, most, offset = tokens_BN.shape[1], self.config.max_position_embeddings, self.config.position_offset
+        if most < N:
+            raise ValueError(f"expected at most max_position_embeddings = {most} tokens, found {N}")
+        x = self.word(tokens_BN)
+        if self.config.positions == "learned":
+            x = x + self.position.weight[offset : offset + N]
+        # Tokenizers tell two sentences apart; a model with one type of them does not.
+        types_BN = torch.zeros_like(tokens_BN) if types_BN is None else types_BN
+        x = x + self.sentence_type(types_BN.clamp(max=self.config.type_vocab_size - 1))
+        return self.norm(self.projection(x))
+
+
+class Core(nn.Module):
+    """The attention of projected tensors, `core(q, k, v, keep)`, (B, H, N, D) each."""
+
+    def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self.spec, H, taps = spec, config.num_attention_heads, spec.get("conv_kernel_size")
+        self.skip = nn.Conv2d(H, H, (taps, 1), padding=(taps // 2, 0), groups=H, bias=False) if taps else None
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor) -> Tensor:
+        keep_B1N1 = keep_BN[:, None, :, None].to(v.dtype)
+        q, k, v = q * keep_B1N1, k * keep_B1N1, v * keep_B1N1
+        # A row without any token attends to its first place, which is zero.
+        seen_BN = keep_BN | ((torch.arange(q.shape[2], device=q.device) == 0) & ~keep_BN.any(1, keepdim=True))
+        bias_B11N = torch.zeros_like(seen_BN, dtype=q.dtype).masked_fill(~seen_BN, float("-inf"))[:, None, None]
+        exact = self.spec["name"] == "softmax" or q.shape[2] <= self.spec["num_landmarks"]
+        out = F.scaled_dot_product_attention(q, k, v, bias_B11N) if exact else self.nystrom(q, k, v, keep_BN, bias_B11N)
+        return (out if self.skip is None else out + self.skip(v)) * keep_B1N1
+
+    def nystrom(self, q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor, bias_B11N: Tensor) -> Tensor:
+        M, scale = self.spec["num_landmarks"], q.shape[3] ** -0.5
+        length_B1 = keep_BN.sum(1, keepdim=True)
+        # Token r of n is in segment floor(r·M / max(n, M)); masked tokens are in one of their own.
+        rank_BN = keep_BN.cumsum(1) - 1
+        segment_BN = torch.where(keep_BN, rank_BN * M // length_B1.clamp(min=M), M)
+        members_BMN = (segment_BN[:, None] == torch.arange(M, device=q.device)[:, None]).to(torch.float32)
+        count_BM = members_BMN.sum(2)
+        if self.spec.get("landmarks") == "strided":
+            chosen_BMN = members_BMN * (members_BMN.cumsum(2) == 1)
+        else:
+            chosen_BMN = members_BMN / count_BM.clamp(min=1)[:, :, None]
+        ql, kl = (torch.einsum("bmn,bhnd->bhmd", chosen_BMN, x.float()) for x in (q, k))
+        # In a short row each token is a landmark, and landmarks without a token stay unseen.
+        short_B111 = (length_B1 <= M)[:, :, None, None]
+        used_BM = (count_BM > 0) | ((torch.arange(M, device=q.device) == 0) & (length_B1 == 0))
+        unseen_BM = torch.zeros_like(count_BM).masked_fill(~used_BM, float("-inf"))[:, None, None]
+        context = F.scaled_dot_product_attention(ql.to(q.dtype), k, v, bias_B11N)
+        with torch.autocast(q.device.type, enabled=False):  # 16 bits overflow
+            a = torch.softmax(ql.float() @ kl.float().mT * scale + unseen_BM, dim=-1)
+            values = self.inverse(a, short_B111) @ context.float()
+            tokens = torch.einsum("bmn,bhnd->bhmd", members_BMN, v.float())
+        values = torch.where(short_B111, tokens, values).to(q.dtype)
+        return F.scaled_dot_product_attention(q, kl.to(q.dtype), values, unseen_BM.to(q.dtype))
+
+    def inverse(self, a: Tensor, short_B111: Tensor) -> Tensor:
+        """Eq. 14 of each (M, M) matrix; of short rows, which do not need it, any that is finite."""
+        eye = torch.eye(a.shape[-1], device=a.device)
+        if self.spec.get("pinv_start") == "batch":
+            z = a.mT / a.sum(-2).amax()
+        else:
+            a = torch.where(short_B111, eye, a)
+            z = a.mT / (a.sum(-2).amax(-1) * a.sum(-1).amax(-1))[..., None, None]
+        for _ in range(self.spec.get("pinv_iterations", 6)):
+            az = a @ z
+            z = 0.25 * z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az)))
+        return z
+
+
+class Attention(nn.Module):
+    def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self.config, self.core, E = config, Core(config, spec), config.hidden_size
+        self.query, self.key, self.value, self.output = (nn.Linear(E, E) for _ in range(4))
+
+    def forward(self, x: Tensor, keep_BN: Tensor) -> Tensor:
+        q, k, v = (
+            part(x).unflatten(2, (self.config.num_attention_heads, -1)).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        )
+        if self.config.positions == "rotary":
+            q, k = rotated(q), rotated(k)
+        return self.output(self.core(q, k, v, keep_BN).transpose(1, 2).flatten(2))
+
+
+def rotated(x: Tensor) -> Tensor:
+    """Rotary positions (Su et al. 2021) over halves of each head, angles in float64."""
+    N, D = x.shape[2:]
+    frequency = 10_000.0 ** (torch.arange(0, D, 2, dtype=torch.float64, device=x.device) / -D)
+    angle = torch.arange(N, dtype=torch.float64, device=x.device)[:, None] * frequency
+    cos, sin = angle.cos().float(), angle.sin().float()
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+class Layer(nn.Module):
+    def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self.before = config.norm == "pre"
+        self.hidden_act, self.attention = config.hidden_act, Attention(config, spec)
+        up, down = (config.hidden_size, config.intermediate_size), (config.intermediate_size, config.hidden_size)
+        self.feed_forward = nn.ModuleDict({"up": nn.Linear(*up), "down": nn.Linear(*down)})
+        self.attention_norm, self.feed_forward_norm = layer_norm(config), layer_norm(config)
+
+    def forward(self, x: Tensor, keep_BN: Tensor) -> Tensor:
+        if self.before:
+            x = x + self.attention(self.attention_norm(x), keep_BN)
+            return x + self.fed(self.feed_forward_norm(x))
+        x = self.attention_norm(x + self.attention(x, keep_BN))
+        return self.feed_forward_norm(x + self.fed(x))
+
+    def fed(self, x: Tensor) -> Tensor:
+        return self.feed_forward["down"](activation(self.hidden_act, self.feed_forward["up"](x)))
+
+
+class MaskedLMHead(nn.Module):
+    def __init__(self, config: NystromEncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.transform = nn.Linear(config.hidden_size, config.embedding_size)
+        self.norm = nn.LayerNorm(config.embedding_size, config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, x: Tensor, word_VE: Tensor) -> Tensor:
+        return F.linear(self.norm(activation(self.config.hidden_act, self.transform(x))), word_VE, self.bias)
+
+
+class NystromEncoderPreTrainedModel(PreTrainedModel):
+    config_class = NystromEncoderConfig
+    base_model_prefix = "encoder"
+
+
+class NystromEncoderModel(NystromEncoderPreTrainedModel):
+    def __init__(self, config: NystromEncoderConfig) -> None:
+        super().__init__(config)
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(Layer(config, spec) for spec in config.attentions)
+        self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings.word
+
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None, return_dict=None):
+        keep_BN = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        x = self.embeddings(input_ids, token_type_ids)
+        for layer in self.layers:
+            x = layer(x, keep_BN)
+        out = BaseModelOutput(last_hidden_state=self.final_norm(x))
+        return out if return_dict is not False else out.to_tuple()
+
+
+class NystromEncoderForMaskedLM(NystromEncoderPreTrainedModel):
+    def __init__(self, config: NystromEncoderConfig) -> None:
+        super().__init__(config)
+        self.encoder, self.mlm = NystromEncoderModel(config), MaskedLMHead(config)
+        self.post_init()
+
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None, return_dict=None):
+        hidden = self.encoder(input_ids, attention_mask, token_type_ids).last_hidden_state
+        logits = self.mlm(hidden, self.encoder.embeddings.word.weight)
+        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        out = MaskedLMOutput(loss=loss, logits=logits)
+        return out if return_dict is not False else out.to_tuple()
+
+
+class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
+    def __init__(self, config: NystromEncoderConfig) -> None:
+        super().__init__(config)
+        self.encoder, E = NystromEncoderModel(config), config.hidden_size
+        self.head = nn.ModuleDict({"dense": nn.Linear(E, E), "classifier": nn.Linear(E, config.num_labels)})
+        self.post_init()
+
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None, return_dict=None):
+        hidden = self.encoder(input_ids, attention_mask, token_type_ids).last_hidden_state
+        pooled = hidden[:, 0]
+        if self.config.pooling == "mean":
+            keep_BN = torch.ones_like(input_ids) if attention_mask is None else attention_mask.bool()
+            pooled = (hidden * keep_BN[..., None]).sum(1) / keep_BN.sum(1, keepdim=True).clamp(min=1)
+        logits, loss = self.head["classifier"](activation(self.config.classifier_act, self.head["dense"](pooled))), None
+        if labels is not None and self.config.num_labels == 1:
+            loss = F.mse_loss(logits[:, 0], labels.flatten().to(logits.dtype))
+        elif labels is not None:
+            loss = F.cross_entropy(logits, labels.flatten())
+        out = SequenceClassifierOutput(loss=loss, logits=logits)
+        return out if return_dict is not False else out.to_tuple()

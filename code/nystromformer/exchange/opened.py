@@ -1,0 +1,194 @@
+"""A model of this project to hand on: an experiment's, or that of a fine-tuning run's folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.config import ExperimentConfig, ModelConfig, experiment_config
+from nystromformer.data.dataset import TOKENIZER_FOLDER
+from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, special_names
+from nystromformer.errors import UserError
+from nystromformer.files import sha256_of
+from nystromformer.model import ClassificationModel, PretrainingModel
+from nystromformer.tasks.experiment.checks import check_is_of_a_run
+from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.tasks.glue.catalog import TASKS
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import choose_weights, epoch_name
+from nystromformer.training.fitting import check_weights, load_weights
+
+CONFIG = "config.json"
+_WEIGHTS = "cp-*.model"
+_CLASSIFIER = "head.classifier.weight"
+_IMDB = ("neg", "pos")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A checkpoint's model."""
+
+    name: str
+    """For people, without paths of the machine."""
+    folder: Path
+    path: Path
+    """Of the checkpoint."""
+    content: Mapping[str, Any]
+    """The checkpoint's."""
+    experiment: ExperimentConfig
+    """An experiment's own; of a run that with which it was trained."""
+    tokenizer: Tokenizer | None
+    """None where the model came without one."""
+    labels: tuple[str, ...] | None
+    """Of a classification: its classes, or one of a value; None of a model that guesses masked tokens."""
+    between: str
+    """Of a classification: what stands between its head's two linear maps."""
+    is_value: bool
+    """Whether a classification's one output is a value."""
+    result: RunResult | None
+    """Of a finished fine-tuning."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The network."""
+        return self.experiment.model
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        weights: Mapping[str, Tensor] = self.content["model"]
+        return weights
+
+    def initial(self) -> PretrainingModel | ClassificationModel:
+        """The model with initial weights."""
+        if self.labels is None:
+            return PretrainingModel(self.config, self.experiment.pretraining_setting.objectives)
+        return ClassificationModel(self.config, len(self.labels), self.between)
+
+    def build(self) -> PretrainingModel | ClassificationModel:
+        """The model with its weights, in evaluation."""
+        model = self.initial()
+        load_weights(model, self.weights, self.path)
+        return model.eval()
+
+
+def open_model(folder: Path, wanted: str = "last") -> Opened:
+    """Open what a folder has.
+
+    Args:
+        folder: an experiment's, with a config.json; or a run's below its checkpoints, such as model/glue/MRPC/….
+        wanted: "last", an epoch's number, or "best" of a finished run, which is what "last" means there, too.
+
+    Raises:
+        UserError: neither of the two, no such checkpoint, one that does not fit, or a task without an exported form.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder")
+    if (folder / CONFIG).is_file():
+        return _open_experiment(folder, wanted)
+    if any(folder.glob(_WEIGHTS)):
+        return _open_run(folder, wanted)
+    raise UserError(f"{folder}: expected an experiment's folder, with a {CONFIG}, or a run's, with checkpoints")
+
+
+def _open_experiment(folder: Path, wanted: str) -> Opened:
+    experiment = read_experiment(folder)
+    if wanted in ("all", "best"):
+        raise UserError(f"--checkpoint: expected last or an epoch's number of an experiment, found {wanted!r}")
+    path = choose_weights(experiment.checkpoints, wanted)[0]
+    content = read_checkpoint(path)
+    check_is_of_a_run(content, path)
+    if _CLASSIFIER in content["model"]:
+        raise UserError(f"{path}: a classification's weights, where a pretraining's were expected")
+    tokenizer = _tokenizer(path, experiment.checkpoints, content["tokenizer"])
+    return _checked(folder.resolve().name, folder, path, content, experiment.config, tokenizer, None, None)
+
+
+def _open_run(folder: Path, wanted: str) -> Opened:
+    result = read_result(folder)
+    if result is not None and wanted in ("last", "best"):
+        wanted = str(result.best.epoch)
+    if wanted in ("all", "best"):
+        raise UserError(f"{folder}: expected --checkpoint last or an epoch's number of a run without a result.json")
+    path = choose_weights(folder, wanted)[0]
+    content = read_checkpoint(path)
+    check_is_of_a_run(content, path)
+    names = {name.split(".")[0] for name in content["model"] if not name.startswith("encoder.")}
+    if names != {"head"} or "head.dense.weight" not in content["model"] or _CLASSIFIER not in content["model"]:
+        raise UserError(
+            f"{path}: a model whose head has no exported form ({', '.join(sorted(names)) or 'none'}): classes and "
+            "values of texts (GLUE, IMDB) have one"
+        )
+    checkpoints = next((above for above in folder.resolve().parents if (above / TOKENIZER_FOLDER).is_dir()), folder)
+    tokenizer = _tokenizer(path, checkpoints, content["tokenizer"])
+    name = f"{checkpoints.parent.name}-{_task(content).replace('/', '-')}".strip("-")
+    config = experiment_config(content["config"], str(path))
+    return _checked(name, folder, path, content, config, tokenizer, _labels(content), result)
+
+
+def _checked(
+    name: str,
+    folder: Path,
+    path: Path,
+    content: dict[str, Any],
+    config: ExperimentConfig,
+    tokenizer: Tokenizer | None,
+    labels: tuple[str, ...] | None,
+    result: RunResult | None,
+) -> Opened:
+    between, is_value = "tanh", False
+    if labels is not None:
+        between = content.get("head", {}).get("between", "tanh")
+        is_value = len(labels) == 1
+    opened = Opened(name, folder, path, content, config, tokenizer, labels, between, is_value, result)
+    if tokenizer is not None:
+        size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        if size > config.model.vocab_size:
+            raise UserError(
+                f"{path}: its tokenizer does not fit the vocabulary: ids up to {size - 1}, embeddings for "
+                f"{config.model.vocab_size} tokens"
+            )
+        special_names(tokenizer)
+    with torch.device("meta"):  # sizes are all that is needed
+        expected = opened.initial().state_dict()
+    check_weights(expected, content["model"], path)
+    return opened
+
+
+def _tokenizer(path: Path, checkpoints: Path, sha256: str) -> Tokenizer | None:
+    if not sha256:
+        return None
+    file = checkpoints / TOKENIZER_FOLDER / TOKENIZER_FILE
+    if not file.is_file():
+        raise UserError(f"{path}: its tokenizer (sha256 {sha256[:12]}…) is not there: expected {file}")
+    if (found := sha256_of(file)) != sha256:
+        raise UserError(f"{file}: another tokenizer (sha256 {found[:12]}…) than the checkpoint's ({sha256[:12]}…)")
+    return load_tokenizer(file.parent)
+
+
+def _task(content: Mapping[str, Any]) -> str:
+    finetuning = content.get("finetuning")
+    return str(finetuning.get("task", "")) if isinstance(finetuning, dict) else ""
+
+
+def _labels(content: Mapping[str, Any]) -> tuple[str, ...]:
+    count = len(content["model"][_CLASSIFIER])
+    named: Any = None
+    if isinstance(content.get("head"), dict):
+        named = content["head"].get("labels")
+    elif _task(content).startswith("imdb"):
+        named = _IMDB
+    else:
+        named = next((task.labels for task in TASKS if f"glue/{task.name}" == _task(content)), None)
+    if isinstance(named, list | tuple) and len(named) == count and all(isinstance(each, str) for each in named):
+        return tuple(named)
+    return tuple(f"LABEL_{number}" for number in range(count))
+
+
+def checkpoint_name(opened: Opened) -> str:
+    """Such as `cp-0099`."""
+    return epoch_name(int(opened.content["epoch"]))

@@ -1,0 +1,240 @@
+"""A model as one program for any batch and length: torch.export's, and ONNX.
+
+Shapes: B batch, N tokens, V vocabulary, C classes.
+"""
+
+import importlib.util
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nystromformer.errors import UserError
+from nystromformer.exchange.folders import write_folder
+from nystromformer.exchange.hf import write_tokenizer
+from nystromformer.exchange.opened import Opened
+from nystromformer.files import write_json
+from nystromformer.model import ClassificationModel, PretrainingModel
+
+OPSET = 18
+"""onnxruntime refuses the attention of opset 23 with a mask for each row; 18 to 20 agree."""
+TOLERANCE = 1e-4
+"""Of the largest logit: float32 sums in another order."""
+ONNX_FILE, TORCH_FILE = "model.onnx", "model.pt2"
+_ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_MOST_IN_ONE_FILE = 3 << 29
+"""Bytes of weights; a file of ONNX's has at most 2 GiB."""
+
+
+class Exported(nn.Module):
+    """`module(input_ids, attention_mask, token_type_ids)`, int64 (B, N) each: logits (B, N, V) or (B, C).
+
+    token_type_ids are an input of models that tell the sentences of a row apart.
+    """
+
+    def __init__(self, model: PretrainingModel | ClassificationModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        keep_BN = attention_mask != 0
+        if isinstance(self.model, ClassificationModel):
+            classified: Tensor = self.model(input_ids, keep_BN, token_type_ids)
+            return classified
+        encoder = self.model.encoder
+        guessed: Tensor = self.model.mlm(encoder(input_ids, keep_BN, token_type_ids), encoder.embeddings.word.weight)
+        return guessed
+
+
+def inputs(opened: Opened, batch: int, length: int) -> dict[str, Tensor]:
+    """Random input: the first row full, the others padded."""
+    generator = torch.Generator().manual_seed(batch * 100_003 + length)
+    tokens_BN = torch.randint(opened.config.vocab_size, (batch, length), generator=generator)
+    lengths_B1 = torch.randint(1, length + 1, (batch, 1), generator=generator)
+    lengths_B1[0] = length
+    places_N = torch.arange(length)
+    given = {"input_ids": tokens_BN, "attention_mask": (places_N < lengths_B1).long()}
+    if opened.config.num_sen_type > 1:
+        given["token_type_ids"] = (places_N >= lengths_B1 // 2).long()
+    return given
+
+
+def export_program(opened: Opened) -> torch.export.ExportedProgram:
+    """The model as a torch.export program with dynamic batch and length.
+
+    Raises:
+        UserError: an attention that no program can be of any length, or that cannot be traced.
+    """
+    refuse_fixed(opened)
+    most = opened.config.max_seq_len
+    example = inputs(opened, 2, min(most, 7))
+    shape = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("length", min=1, max=most)}
+    module = Exported(opened.build()).eval()
+    try:
+        with _quiet(), torch.no_grad():
+            return torch.export.export(module, (), kwargs=example, dynamic_shapes=dict.fromkeys(example, shape))
+    except Exception as error:  # torch's tracer raises errors of many kinds
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise UserError(
+            f"{opened.path}: torch.export cannot trace the model: {type(error).__name__}: {' '.join(lines[:2])[:300]}"
+        ) from error
+
+
+def refuse_fixed(opened: Opened) -> None:
+    """Refuse attentions that do not hold `export`.
+
+    Raises:
+        UserError: names the layer.
+    """
+    with torch.device("meta"):
+        layers = opened.initial().encoder.layers
+    for number, layer in enumerate(layers):
+        core = layer.attention.core  # type: ignore[union-attr]
+        if not core.holds.export:  # type: ignore[union-attr]
+            name = opened.config.attentions[number].name
+            raise UserError(
+                f"{opened.path}: layer {number}'s attention ({name}, configured like this) has no program that serves "
+                "any batch and length: docs/library.md lists those that have one"
+            )
+    if opened.config.reversible:
+        raise UserError(f"{opened.path}: reversible layers have no exported program")
+
+
+def export_torch(opened: Opened, dest: Path, force: bool = False) -> float:
+    """Write model.pt2 and the tokenizer; returns the largest difference from the model on rows of several lengths.
+
+    Raises:
+        UserError: as of `export_program`, or the program computes something else. Nothing is written then.
+    """
+    program = export_program(opened)
+    module = program.module()
+    difference = largest_difference(opened, lambda given: module(**given))
+
+    def write(folder: Path) -> None:
+        torch.export.save(program, folder / TORCH_FILE)
+        _write_words(opened, folder)
+
+    write_folder(dest, write, force, opened.path)
+    return difference
+
+
+def export_onnx(opened: Opened, dest: Path, force: bool = False) -> float:
+    """Write model.onnx and the tokenizer; returns the largest difference of onnxruntime's logits from the model's.
+
+    Raises:
+        UserError: as of `export_program`; packages are not installed, or onnxruntime computes something else. Nothing
+            is written then.
+    """
+    require_onnx()
+    program = export_program(opened)
+    names = list(inputs(opened, 1, 1))
+    difference = 0.0
+
+    def write(folder: Path) -> None:
+        nonlocal difference
+        size = sum(weight.numel() * weight.element_size() for weight in opened.weights.values())
+        made = _converted(opened, program, names)
+        made.save(str(folder / ONNX_FILE), external_data=size > _MOST_IN_ONE_FILE)
+        difference = largest_difference(opened, _in_onnxruntime(folder / ONNX_FILE))
+        _write_words(opened, folder)
+
+    write_folder(dest, write, force, opened.path)
+    return difference
+
+
+def _converted(opened: Opened, program: torch.export.ExportedProgram, names: list[str]) -> Any:
+    try:
+        with _quiet():
+            return torch.onnx.export(
+                program, input_names=names, output_names=["logits"], opset_version=OPSET, dynamo=True, verbose=False
+            )
+    except Exception as error:  # the converter raises errors of many kinds
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise UserError(f"{opened.path}: has no form in ONNX's opset {OPSET}: {reason[0]:.300}") from error
+
+
+def require_onnx() -> None:
+    """Check that what ONNX needs is installed.
+
+    Raises:
+        UserError: names what is not, and the extra that brings it.
+    """
+    if missing := [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]:
+        raise UserError(
+            f"--format onnx needs {', '.join(missing)}: install the extra export (pip install -e '.[export]')"
+        )
+
+
+def largest_difference(
+    opened: Opened, run: Callable[[dict[str, Tensor]], Tensor], shapes: Sequence[tuple[int, int]] = ()
+) -> float:
+    """How far a program's logits are from the model's, at tokens that count, as a share of the largest logit.
+
+    Raises:
+        UserError: more than TOLERANCE.
+    """
+    module, differences = Exported(opened.build()).eval(), []
+    most = opened.config.max_seq_len
+    for batch, length in shapes or ((1, 1), (1, most), (3, max(1, most // 3))):
+        given = inputs(opened, batch, length)
+        with torch.no_grad():
+            expected, found = module(**given), run(given)
+        if opened.labels is None:
+            keep_BN = given["attention_mask"] != 0
+            expected, found = expected[keep_BN], found[keep_BN]
+        differences.append((found - expected).abs().max() / expected.abs().max().clamp(min=1))
+    # A maximum of torch's, which a NaN is not lost in.
+    worst = float(torch.stack(differences).max())
+    if not worst <= TOLERANCE:
+        raise UserError(
+            f"{opened.path}: the exported program's logits differ from the model's by {worst:.1e} of the largest "
+            f"({TOLERANCE:g} is allowed): it is not written. Please report it, with torch's and onnxruntime's versions"
+        )
+    return worst
+
+
+def _in_onnxruntime(path: Path) -> Callable[[dict[str, Tensor]], Tensor]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def run(given: dict[str, Tensor]) -> Tensor:
+        (logits,) = session.run(None, {name: value.numpy() for name, value in given.items()})
+        return torch.from_numpy(logits)
+
+    return run
+
+
+def _write_words(opened: Opened, folder: Path) -> None:
+    """The tokenizer, and what the program's inputs and outputs are."""
+    if opened.tokenizer is not None:
+        write_tokenizer(opened, opened.tokenizer, folder)
+    about = {
+        "inputs": list(inputs(opened, 1, 1)),
+        "max_length": opened.config.max_seq_len,
+        "labels": None if opened.labels is None else list(opened.labels),
+        "checkpoint": opened.path.name,
+        "step": opened.content["step"],
+    }
+    write_json(folder / "about.json", about)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the tracers' own lines, which speak of what is none of the user's."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,261 @@
+"""What transformers calls in the place of softmax: a function of its masks, and one of each layer's attention.
+
+Shapes: B batch, H heads, N tokens, D head dim.
+"""
+
+import logging
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
+
+from nystromformer.attention import Attention, AttentionMask, create_attention
+from nystromformer.attention.swapped import AttentionDropout, kept_of_additive
+from nystromformer.config.attention import AttentionConfig
+
+_REFUSED = {
+    "position_bias": "it adds a position bias to the scores of each pair of tokens, which are never formed",
+    "softcap": "it caps the scores of each pair of tokens, which are never formed",
+    "s_aux": "its softmax has sinks, learned scores beside those of the keys",
+    "sinks": "its softmax has sinks, learned scores beside those of the keys",
+    "cache": "it goes by a cache of keys, which a decoder has",
+    "cu_seq_lens_q": "its batch is packed into one row, in which texts would mix",
+    "cu_seq_lens_k": "its batch is packed into one row, in which texts would mix",
+    "seq_idx": "its batch is packed into one row, in which texts would mix",
+    "indices": "it chooses the keys of each query by itself",
+    "block_indices": "it chooses the keys of each query by itself",
+    "head_mask": "it takes whole heads away",
+    "output_attentions": "the N x N weights are never formed; `weights` of an attention gives those of chosen tokens",
+}
+"""Arguments of a call that change what a softmax computes, or ask for what is never there: why each is refused."""
+_HARMLESS = {
+    *("position_ids", "position_embeddings", "cache_position", "use_cache", "deterministic", "layer_idx"),
+    *("max_length_q", "max_length_k", "num_items_in_batch", "return_dict", "output_hidden_states"),
+    *("output_router_logits", "past_key_values", "past_key_value", "interpolate_pos_encoding"),
+}
+"""Those that are for others: what they say is in the queries and keys already, or of no concern to an attention."""
+
+logger = logging.getLogger(__name__)
+
+
+class Call(NamedTuple):
+    """A layer's attention as it was computed. Where it was the layer's own, nothing but the module is told."""
+
+    module: nn.Module
+    attention: tuple[Tensor, Tensor, Tensor, AttentionMask | None, Tensor] | None
+    """Scaled queries, keys and values, (B, H, N, D) each, the mask, and the output."""
+
+
+class DropIn:
+    """An attention under a name of transformers'; `mask` and `attend` are what is registered.
+
+    Modules are made as layers come, one for each number of a layer, of heads and of dimensions: nothing is added to
+    the model, and its weights stay as they are. Where a method has random numbers, they are a function of the layer's
+    number alone, and stay.
+    """
+
+    def __init__(self, name: str, config: AttentionConfig, attention_dropout: AttentionDropout) -> None:
+        self.name = name
+        self.config = config
+        self.attention_dropout = attention_dropout
+        self.observers: list[Callable[[Call], None]] = []
+        self._modules: dict[tuple[int, int, int, torch.device], Attention] = {}
+        self._shared: tuple[weakref.ref[Tensor], AttentionMask] | None = None
+        self._said = False
+
+    def mask(
+        self,
+        *,
+        mask_function: Callable[..., Any],
+        attention_mask: Tensor | None = None,
+        local_size: int | None = None,
+        **others: Any,
+    ) -> Tensor | None:
+        """The mask that all layers get: which tokens count, bool (B, N); of sliding windows what sdpa gets, 4-D.
+
+        Raises:
+            ValueError: a causal mask, or another for each pair of tokens.
+        """
+        if local_size is not None:
+            # Layers with a window keep their own attention, and so their own mask.
+            made: Tensor | None = sdpa_mask(
+                mask_function=mask_function, attention_mask=attention_mask, local_size=local_size, **others
+            )
+            return made
+        if mask_function is not bidirectional_mask_function:
+            self._refuse(
+                "the model",
+                "it asks for a causal mask, or for one of its own for each pair of tokens: a decoder, whose tokens may "
+                "not see what follows, which no landmark can hide",
+            )
+        if attention_mask is None:
+            return None
+        if attention_mask.ndim != 2:
+            self._refuse("the model", f"its mask has the shape {tuple(attention_mask.shape)}, expected (batch, tokens)")
+        # A tensor of this forward alone: by it the layers find what is derived from it, once for all of them, and that
+        # stays true whatever is written into the caller's.
+        handed_out = attention_mask.clone()
+        if not torch.compiler.is_compiling():
+            self._shared = weakref.ref(handed_out), AttentionMask(attention_mask.clone())
+        return handed_out
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        is_causal: bool | None = None,
+        sliding_window: int | None = None,
+        **others: Any,
+    ) -> tuple[Tensor, None]:
+        """A layer's attention.
+
+        Args:
+            module: the layer's own, which says whether it is causal and how its heads are grouped.
+            query, key, value: (B, H, N, D); of grouped heads fewer of keys and values.
+            attention_mask: from `mask`; or of the model's own, bool or additive, (B, 1, 1, N).
+            dropout: of the weights of each pair of tokens; refused above zero, or left out, as registered.
+            scaling: what the scores are multiplied by; None: 1/√D.
+            is_causal: refused where true, as is a module that says so.
+            sliding_window: where there is one, the layer keeps its own attention: sdpa.
+
+        Returns:
+            (B, N, H, D), zero at masked positions, and no weights.
+
+        Raises:
+            ValueError: what is not bidirectional self-attention with a mask for each token alone.
+        """
+        where = type(module).__name__
+        if is_causal is None:
+            is_causal = getattr(module, "is_causal", getattr(module, "is_decoder", False))
+        if is_causal:
+            self._refuse(where, "it is causal, and no landmark can hide what follows from a token")
+        if sliding_window is not None:
+            return self._own(module, query, key, value, attention_mask, dropout, scaling, sliding_window, others)
+        self._check(where, module, query, key, value, others)
+        if dropout > 0 and self.attention_dropout == "refuse":
+            self._refuse(
+                where,
+                f"it drops {dropout:g} of the weights of pairs of tokens in training, which are never formed: load the "
+                "model with that probability at 0 (such as attention_probs_dropout_prob=0.0, attention_dropout=0.0), "
+                'or train without it by register(attention_dropout="leave_out")',
+            )
+        groups = query.shape[1] // key.shape[1]
+        if groups > 1:
+            key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+        query = self._scaled(query, scaling)
+        mask = self._mask_of(where, attention_mask, query)
+        out = self._module(module, query)(query, key, value, mask)
+        for observe in self.observers:
+            observe(Call(module, (query, key, value, mask, out)))
+        return out.transpose(1, 2).contiguous(), None
+
+    def _own(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        dropout: float,
+        scaling: float | None,
+        sliding_window: int,
+        others: dict[str, Any],
+    ) -> tuple[Tensor, None]:
+        if not self._said and not torch.compiler.is_compiling():
+            self._said = True
+            logger.warning(
+                '%s: layers with a sliding window keep their own attention (sdpa) under attn_implementation="%s"; '
+                "those without one are swapped",
+                type(module).__name__,
+                self.name,
+            )
+        if attention_mask is not None and attention_mask.ndim == 2:
+            attention_mask = attention_mask[:, None, None]
+        for observe in self.observers:
+            observe(Call(module, None))
+        options: dict[str, Any] = {
+            "dropout": dropout,
+            "scaling": scaling,
+            "is_causal": False,
+            "sliding_window": sliding_window,
+        }
+        out, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **options, **others)
+        return out, None
+
+    def _check(
+        self, where: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, others: dict[str, Any]
+    ) -> None:
+        for name, found in others.items():
+            if found is None or found is False or name in _HARMLESS:
+                continue
+            reason = _REFUSED.get(name, f"it passes {name}, of which it is not known what it does to the scores")
+            self._refuse(where, reason)
+        crosses = "cross" in where.lower() or getattr(module, "is_cross_attention", False)
+        if crosses or query.shape[2] != key.shape[2]:
+            self._refuse(
+                where,
+                f"{query.shape[2]} queries meet {key.shape[2]} keys of other tokens: cross-attention, or a decoder "
+                "with a cache",
+            )
+        if value.shape[3] != query.shape[3]:
+            found = f"{value.shape[3]} and {query.shape[3]}"
+            self._refuse(where, f"its values and queries differ in their dimensions, {found}")
+
+    def _refuse(self, where: str, reason: str) -> None:
+        raise ValueError(f'{where} cannot run attn_implementation="{self.name}": {reason}')
+
+    def _scaled(self, query: Tensor, scaling: float | None) -> Tensor:
+        """Queries whose products by 1/√D are those by `scaling`."""
+        root = math.sqrt(query.shape[3])
+        if scaling is None or (not isinstance(scaling, Tensor) and math.isclose(scaling * root, 1.0, rel_tol=1e-6)):
+            return query
+        return query * (scaling * root)
+
+    def _mask_of(self, where: str, mask: Tensor | None, query: Tensor) -> AttentionMask | None:
+        if mask is None:
+            return None
+        if not torch.compiler.is_compiling() and self._shared is not None:
+            handed_out, made = self._shared
+            if handed_out() is mask:
+                return made
+        return AttentionMask(self._kept(where, mask, query))
+
+    def _kept(self, where: str, mask: Tensor, query: Tensor) -> Tensor:
+        """Bool (B, N) of any mask that says the same to all queries and heads."""
+        if mask.ndim == 4:
+            alike = all(mask.shape[axis] == 1 or mask.stride(axis) == 0 for axis in (1, 2))
+            if not alike:
+                self._refuse(
+                    where,
+                    f"its mask of the shape {tuple(mask.shape)} may differ from query to query; pass one of the shape "
+                    "(batch, tokens), or (batch, 1, 1, tokens)",
+                )
+            mask = mask[:, 0, 0]
+        if mask.ndim != 2:
+            self._refuse(where, f"its mask has the shape {tuple(mask.shape)}, expected (batch, tokens)")
+        mask = mask.expand(query.shape[0], -1)
+        if mask.dtype == torch.bool:
+            return mask
+        return kept_of_additive(mask) if mask.is_floating_point() else mask.bool()
+
+    def _module(self, module: nn.Module, query: Tensor) -> Attention:
+        layer = getattr(module, "layer_idx", None)
+        layer = layer if isinstance(layer, int) else 0
+        key = (layer, query.shape[1], query.shape[3], query.device)
+        if key not in self._modules:
+            # Neither the caller's random numbers nor what was run before decide those of the method.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(layer)
+                made = create_attention(self.config, num_heads=key[1], head_dim=key[2])
+            self._modules[key] = made.to(query.device).requires_grad_(False)
+        return self._modules[key]

@@ -1,0 +1,102 @@
+"""Reading tensors that other programs stored; no code in a file is ever run."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nystromformer.bounded import read_json
+from nystromformer.errors import UserError
+
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_INDEX = ".index.json"
+_HOW_TO_GET = "Get the model's files anew, all from one place"
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Tensor], list[str]]:
+    """The tensors of a transformers folder, whole or in several files, in float32, and a line for what was converted.
+
+    safetensors are preferred where there are both.
+
+    Raises:
+        UserError: no weights are there, a file is damaged, or holds more than tensors.
+    """
+    for name in _WEIGHTS:
+        for path in (folder / name, folder / (name + _INDEX)):
+            if path.is_file():
+                files = [path] if path.name == name else _parts(path)
+                return in_float32({key: value for file in files for key, value in _read(file).items()}, path)
+    expected = ", ".join([*_WEIGHTS, *(name + _INDEX for name in _WEIGHTS)])
+    raise UserError(f"{folder}: no weights there: expected one of {expected}")
+
+
+def read_pickled(path: Path) -> Any:
+    """What `torch.save` wrote, if it is tensors and plain data.
+
+    Raises:
+        UserError: it holds more, which could run code, or is damaged.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path}: refused: the file holds more than tensors and plain data, and loading it could run code. Where "
+            f"you trust it, load it yourself and save its weights as safetensors. ({_first_line(error)})"
+        ) from error
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:  # torch raises whatever a damaged archive leads to
+        raise UserError(f"{path}: truncated or damaged: {_first_line(error)}. {_HOW_TO_GET}") from error
+
+
+def in_float32(weights: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor], list[str]]:
+    """Tensors of floating-point numbers in float32, and a line where some were not.
+
+    Raises:
+        UserError: something else than tensors; names the first.
+    """
+    others = [name for name, value in weights.items() if not isinstance(value, Tensor)]
+    if others:
+        kind = type(weights[others[0]]).__name__
+        raise UserError(f"{path}: expected tensors alone, found a {kind} at {others[0]!r:.80}")
+    floats = {name: value for name, value in weights.items() if value.is_floating_point()}
+    kinds = sorted({str(value.dtype).removeprefix("torch.") for value in floats.values()} - {"float32"})
+    notes = [f"weights stored in {' and '.join(kinds)} are held in float32"] if kinds else []
+    # Tied tensors are views of one; each gets memory of its own, so that nothing is stored twice for one of them.
+    return {name: value.to(torch.float32).contiguous() for name, value in floats.items()}, notes
+
+
+def _parts(index: Path) -> list[Path]:
+    content = read_json(index, _HOW_TO_GET)
+    table = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
+        raise UserError(f"{index}: expected a weight_map, the file of each weight. {_HOW_TO_GET}")
+    names = sorted(set(table.values()))
+    if elsewhere := [name for name in names if Path(name).name != name]:
+        raise UserError(f"{index}: expected names of files beside it, found {elsewhere[0]!r:.80}")
+    if missing := [name for name in names if not (index.parent / name).is_file()]:
+        raise UserError(f"{index}: names files that are not there: {', '.join(missing)}. {_HOW_TO_GET}")
+    return [index.parent / name for name in names]
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if path.suffix != ".safetensors":
+        content = read_pickled(path)
+        if not isinstance(content, dict):
+            raise UserError(f"{path}: expected a dict of tensors, found a {type(content).__name__}")
+        return content
+    # Only now: a model of the authors' needs none of it.
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path}: truncated or damaged: {_first_line(error)}. {_HOW_TO_GET}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,326 @@
+"""A model that others stored, opened: its network, its weights by this project's names, and where its tokenizer is.
+
+Shapes: P positions, E width.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nystromformer.bounded import read_json
+from nystromformer.config import ModelConfig, experiment_config
+from nystromformer.errors import UserError
+from nystromformer.files import sha256_of
+from nystromformer.interop.formats.files import in_float32, read_pickled, read_weights
+from nystromformer.interop.formats.names import AUTHORS, BERT, NYSTROMFORMER, OWN, ROBERTA, Names
+from nystromformer.interop.formats.translate import (
+    OWN_TYPE,
+    Translated,
+    translate_authors,
+    translate_own,
+    translate_transformers,
+)
+from nystromformer.interop.transfer import grouped
+from nystromformer.model import PretrainingModel
+from nystromformer.wording import listed
+
+CONFIG = "config.json"
+_WORD, _POSITIONS = "encoder.embeddings.word.weight", "encoder.embeddings.position.weight"
+_KINDS = {"nystromformer": NYSTROMFORMER, "bert": BERT, "roberta": ROBERTA, OWN_TYPE: OWN}
+_ARCHITECTURES = (
+    *("NystromformerForMaskedLM", "NystromformerForSequenceClassification", "NystromformerModel"),
+    *("BertForMaskedLM", "BertForPreTraining", "BertModel", "BertForSequenceClassification"),
+    *("RobertaForMaskedLM", "RobertaModel", "RobertaForSequenceClassification"),
+    *("NystromEncoderForMaskedLM", "NystromEncoderForSequenceClassification"),
+)
+_STATE = "model_state_dict"
+# Names of BERT's first release, which transformers still takes.
+_OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
+
+SETTINGS: dict[str, Any] = {
+    "pretraining_setting": {
+        "objectives": ["mlm"],
+        "batch_size": 256,
+        "learning_rate": 1e-4,
+        "warmup": 0.02,
+        "batches_per_epoch": 5000,
+        "epoch": 50,
+        "validate_batches_per_epoch": 100,
+    },
+    "gpu_setting": {"inst_per_gpu": 32},
+}
+"""The sections beside "model" of an imported experiment: the paper's, for half of its steps."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A source's head for classes of rows, from the first token's vector."""
+
+    weights: Mapping[str, Tensor]
+    """head.dense.* and head.classifier.*"""
+    activation: str
+    """Between its two linear maps: tanh, gelu or gelu_tanh."""
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model of others."""
+
+    path: Path
+    kind: str
+    """nystromformer, bert, roberta, or authors."""
+    model: Mapping[str, Any]
+    """The section "model", written out, that computes what the source computes."""
+    general: Mapping[str, Any]
+    """The same network with an attention that takes any length and padding."""
+    weights: Mapping[str, Tensor]
+    """Those of the encoder and, where the source has one, of the head for masked tokens, by this project's names."""
+    head: Head | None
+    tokenizer: Path
+    """The folder where its tokenizer may be."""
+    notes: tuple[str, ...]
+    """What was found and done, a line each."""
+
+    @property
+    def is_warm_start(self) -> bool:
+        """Whether it was trained with another attention than this project's."""
+        return self.kind in ("bert", "roberta")
+
+    @property
+    def stamps(self) -> dict[str, str]:
+        """The SHA-256 of each of its files, by their names."""
+        files = [self.path] if self.path.is_file() else sorted(path for path in self.path.iterdir() if path.is_file())
+        return {path.name: sha256_of(path) for path in files}
+
+    def fitted(self, config: ModelConfig) -> dict[str, Tensor]:
+        """The weights for a config of the same network, whose table of positions may be shorter."""
+        weights = dict(self.weights)
+        if config.positions == "learned":
+            weights[_POSITIONS] = weights[_POSITIONS][: config.position_offset + config.max_seq_len]
+        return weights
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a path looks like another project's model: a folder with a config.json of transformers', or a file that
+    the authors' code saved."""
+    if path.is_dir():
+        try:
+            content = read_json(path / CONFIG)
+        except (UserError, OSError):
+            return False
+        return isinstance(content, dict) and "model_type" in content
+    if path.suffix not in (".model", ".cp") or not path.is_file():
+        return False
+    for mapped in (True, False):  # what versions of torch before 1.6 wrote cannot be mapped
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        except Exception:  # what reads it says why
+            continue
+        return isinstance(content, dict) and _STATE in content
+    return False
+
+
+def open_source(path: Path, config: Path | None = None) -> Source:
+    """Open a transformers folder, or a checkpoint of the authors' code.
+
+    Args:
+        config: the authors' config.json; None: beside the checkpoint, or in the folder above.
+
+    Raises:
+        UserError: not there, of another architecture (lists those that can be imported), damaged, with code in it, or
+            with weights missing or of other shapes (lists all).
+    """
+    if path.is_dir():
+        return _open_folder(path)
+    if not path.exists():
+        raise UserError(
+            f"{path}: no such folder or file. Of a model on the Hugging Face hub get the files first: "
+            "`hf download NAME --local-dir FOLDER`, on a machine with a network, and name that FOLDER"
+        )
+    return _open_authors(path, config)
+
+
+def _open_folder(folder: Path) -> Source:
+    path = folder / CONFIG
+    try:
+        content = read_json(path)
+    except FileNotFoundError:
+        raise UserError(f"{folder}: no {CONFIG} there: expected a folder as transformers saves it") from None
+    supported = f"supported: {', '.join(_ARCHITECTURES)}; and checkpoints of the authors' code (.model, .cp)"
+    kind = content.get("model_type") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or kind not in _KINDS:
+        raise UserError(f"{path}: an unsupported architecture, model_type {kind!r}; {supported}")
+    found = content.get("architectures") or []
+    architecture = found[0] if isinstance(found, list) and found else None
+    if architecture is not None and architecture not in _ARCHITECTURES:
+        raise UserError(f"{path}: an unsupported architecture, {architecture!r}; {supported}")
+    translated = translate_own(content, path) if kind == OWN_TYPE else translate_transformers(content, path)
+    weights, notes = read_weights(folder)
+    names = _KINDS[kind]
+    if not any(name.startswith(names.prefix) for name in weights):
+        weights = {names.prefix + name: weight for name, weight in weights.items()}
+    activation = {"bert": "tanh", "roberta": "tanh", OWN_TYPE: content.get("classifier_act", "tanh")}.get(kind)
+    activation = activation or translated.model["activation"]
+    labels = content.get("id2label")
+    named = list(labels.values()) if isinstance(labels, dict) else []
+    return _source(folder, kind, names, translated, weights, notes, activation, named, folder)
+
+
+def _open_authors(path: Path, config: Path | None) -> Source:
+    content = read_pickled(path)
+    weights = content.get(_STATE) if isinstance(content, dict) else None
+    if not isinstance(weights, dict):
+        is_own = isinstance(content, dict) and "format" in content
+        found = "one of this project, which needs no import: from_cp takes it as it is" if is_own else "something else"
+        raise UserError(f"{path}: expected a checkpoint of the authors' code, with a {_STATE}; found {found}")
+    where = [config] if config is not None else [path.parent / CONFIG, path.parent.parent / CONFIG]
+    described = next((each for each in where if each.is_file()), None)
+    if described is None:
+        looked = " and ".join(map(str, where))
+        raise UserError(
+            f"{path}: no config.json that says its network, looked for {looked}: the weights do not tell heads and "
+            "landmarks. Name the authors' config.json with --config"
+        )
+    data = read_json(described)
+    section = data.get("model") if isinstance(data, dict) else None
+    if not isinstance(section, dict):
+        raise UserError(f"{described}: expected the authors' config.json, with a section model")
+    weights, notes = in_float32(weights, path)
+    word = weights.get(AUTHORS.theirs(_WORD) or "")
+    if word is not None and word.ndim == 2:
+        # Their training takes it from the tokenizer, whatever the file says.
+        section = section | {"vocab_size": len(word)}
+    translated = translate_authors(section, described)
+    return _source(path, "authors", AUTHORS, translated, weights, notes, "tanh", [], path.parent)
+
+
+def _source(
+    path: Path,
+    kind: str,
+    names: Names,
+    translated: Translated,
+    stored: Mapping[str, Tensor],
+    notes: Iterable[str],
+    activation: str,
+    labels: Iterable[str],
+    tokenizer: Path,
+) -> Source:
+    sections = {
+        key: experiment_config({"model": model, **SETTINGS}, str(path)).model
+        for key, model in (("model", translated.model), ("general", translated.general))
+    }
+    stored = {_modern(name): weight for name, weight in stored.items()}
+    weights, head, left_out = _renamed(path, names, sections["general"], stored)
+    said = [*notes, *translated.notes]
+    if left_out:
+        said.append(f"not in the model, left out: {', '.join(left_out)}")
+    if not any(name.startswith("mlm.") for name in weights):
+        said.append("without a head for masked tokens, which begins with initial values")
+    as_source = sections["model"]
+    if as_source.max_seq_len < sections["general"].max_seq_len:
+        said.append(f"as the source computes it, it takes {as_source.max_seq_len} tokens and no others")
+    plain = {key: config.model_dump(mode="json", by_alias=True) for key, config in sections.items()}
+    source = Source(path, kind, plain["model"], plain["general"], weights, None, tokenizer, tuple(said))
+    if not head:
+        return source
+    count = len(head["head.classifier.weight"])
+    named = tuple(str(label) for label in labels)
+    if len(named) != count:
+        named = tuple(f"LABEL_{number}" for number in range(count))
+    return replace(source, head=Head(head, activation, named))
+
+
+def _modern(name: str) -> str:
+    for old, new in _OLD_ENDS.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def _renamed(
+    path: Path, names: Names, config: ModelConfig, stored: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor], list[str]]:
+    """The weights of the model and of a classification's head by our names, and what is neither.
+
+    Raises:
+        UserError: lists every weight that is missing, of another shape, or of a layer that the config has not.
+    """
+    with torch.device("meta"):  # sizes are all that is needed
+        expected = {name: tensor.shape for name, tensor in PretrainingModel(config, ["mlm"]).state_dict().items()}
+    stored = _untied(path, names, stored)
+    theirs = {name: _known(names, name) for name in expected}
+    has_mlm = any(name.startswith("mlm.") and theirs[name] in stored for name in expected)
+    weights, problems, used = {}, [], set()
+    for name, shape in expected.items():
+        if name.startswith("mlm.") and not has_mlm:
+            continue
+        weight = stored.get(theirs[name])
+        used.add(theirs[name])
+        if weight is None:
+            problems.append(f"{theirs[name]}: missing, expected {tuple(shape)}")
+        elif weight.shape != shape:
+            problems.append(f"{theirs[name]}: expected {tuple(shape)} by {CONFIG}, found {tuple(weight.shape)}")
+        else:
+            weights[name] = weight
+    rest = [name for name in stored if name not in used and not name.endswith(names.ignored)]
+    problems += [f"{name}: of a layer or a part that {CONFIG} has not" for name in rest if _of_encoder(names, name)]
+    head, problems_of_head = _head(names, config.transformer_dim, stored)
+    problems += problems_of_head
+    if problems:
+        raise UserError(f"{path}: the weights are not those of its {CONFIG}:{listed(problems)}")
+    of_head = {_known(names, name) for name in head}
+    return weights, head, grouped([(name, "") for name in rest if name not in of_head])
+
+
+def _known(names: Names, name: str) -> str:
+    theirs = names.theirs(name)
+    assert theirs is not None, name
+    return theirs
+
+
+def _of_encoder(names: Names, name: str) -> bool:
+    """Whether a weight that the model has no place for is one of the encoder's own."""
+    own = (names.prefix,) if names in (AUTHORS, OWN) else (f"{names.prefix}embeddings.", f"{names.prefix}encoder.")
+    return name.startswith(own)
+
+
+def _untied(path: Path, names: Names, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights without the copies of those that are tied.
+
+    Raises:
+        UserError: a copy differs: the source's output matrix is one of its own.
+    """
+    weights = dict(stored)
+    for original, copies in ((_WORD, names.word_copies), ("mlm.bias", names.bias_copies)):
+        name = _known(names, original)
+        for copy in copies:
+            if (other := weights.pop(copy, None)) is None:
+                continue
+            if not torch.equal(weights.setdefault(name, other), other):
+                raise UserError(
+                    f"{path}: {copy} differs from {name}: the source's output is not tied to its embeddings, as this "
+                    "project's is"
+                )
+    return weights
+
+
+def _head(names: Names, width: int, stored: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """A classification's head; none where only parts of one are there, such as BERT's pooler."""
+    parts = [f"head.{part}.{kind}" for part in ("dense", "classifier") for kind in ("weight", "bias")]
+    found = {name: stored[theirs] for name in parts if (theirs := _known(names, name)) in stored}
+    if "head.classifier.weight" not in found:
+        return {}, []
+    problems = [f"{_known(names, name)}: missing" for name in parts if name not in found]
+    classes = len(found["head.classifier.weight"])
+    shapes = dict(zip(parts, [(width, width), (width,), (classes, width), (classes,)], strict=True))
+    problems += [
+        f"{_known(names, name)}: expected {shapes[name]}, found {tuple(weight.shape)}"
+        for name, weight in found.items()
+        if weight.shape != shapes[name]
+    ]
+    return found, problems

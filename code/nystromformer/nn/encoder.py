@@ -1,0 +1,152 @@
+"""An encoder over embeddings of one's own: patches of images, steps of time series, sets.
+
+Shapes: B batch, N tokens, K of their positions, E width.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from nystromformer.attention import AttentionMask
+from nystromformer.config import AttentionConfig, ModelConfig
+from nystromformer.config.messages import Problem, describe_errors
+from nystromformer.config.ranges import MOST
+from nystromformer.model.encoder import build_final_norm, build_layers, build_rotary, initialize, run_layers
+from nystromformer.nn.attention import attention_of, head_dim_of
+from nystromformer.nn.lengths import check_max_length
+
+_OURS = {
+    "num_layers": "depth",
+    "num_head": "heads",
+    "transformer_dim": "dim",
+    "transformer_hidden_dim": "hidden_dim",
+    "dropout_prob": "dropout",
+    "attn_type": "attention",
+    "max_seq_len": "max_length",
+    "positions": "rotary",
+}
+"""Keys of config.json, and what they are called here."""
+
+
+class Encoder(nn.Module):
+    """The layers of `nystromformer.model` without embeddings: `encoder(x_BNE, mask) -> hidden_BNE`.
+
+    It adds no positions: to what it matters where a token stands, add that to the embeddings, or let `rotary` turn
+    queries and keys by it. (Landmarks and the convolution of an attention see the order, softmax does not.)
+
+    Args:
+        dim: E, the width of the tokens, in and out.
+        depth: layers.
+        heads: of each layer.
+        attention: that of all layers, by a name of `nystromformer.config.ATTENTIONS` or as a config; or a list with
+            one for each layer.
+        hidden_dim: width of the hidden layer of each feed-forward block; None: 4 dim.
+        rotary: turn queries and keys by angles that grow with a token's place in its row (Su et al. 2021); for
+            attentions that compare the two.
+        dropout: probability with which an entry of each block's output is zeroed in training.
+        norm: "pre": a layer norm before each block, and one after the last layer; "post": one after each, as in BERT.
+        activation: "gelu", or "gelu_tanh", its approximation.
+        layer_norm_eps: what is added to the variance in a layer norm.
+        reversible: the backward pass computes each layer's input from its output instead of storing it; another network
+            than without, with norm="pre" alone.
+        feed_forward_chunk: tokens for which a feed-forward block is computed at a time; None: all.
+        max_length: tokens of the longest input, for methods that learn something for each place, and for these alone.
+        parameters: the attention's own, such as `num_landmarks=64, conv_kernel_size=33`; where it is one name.
+
+    Raises:
+        ValueError: lists all that is wrong.
+
+    >>> encoder = Encoder(128, depth=4, heads=4, num_landmarks=32, conv_kernel_size=33)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        depth: int,
+        heads: int,
+        *,
+        attention: str | AttentionConfig | Sequence[str | AttentionConfig] = "nystrom",
+        hidden_dim: int | None = None,
+        rotary: bool = False,
+        dropout: float = 0.0,
+        norm: str = "pre",
+        activation: str = "gelu",
+        layer_norm_eps: float = 1e-5,
+        reversible: bool = False,
+        feed_forward_chunk: int | None = None,
+        max_length: int | None = None,
+        **parameters: object,
+    ) -> None:
+        super().__init__()
+        attn_type = _attentions(attention, parameters)
+        check_max_length(attn_type if isinstance(attn_type, tuple) else [attn_type], max_length)
+        config = _config(
+            transformer_dim=dim,
+            num_layers=depth,
+            num_head=heads,
+            head_dim=head_dim_of(dim, heads),
+            transformer_hidden_dim=4 * dim if hidden_dim is None else hidden_dim,
+            attn_type=attn_type,
+            positions="rotary" if rotary else "learned",
+            dropout_prob=float(dropout),
+            norm=norm,
+            activation=activation,
+            layer_norm_eps=layer_norm_eps,
+            reversible=reversible,
+            feed_forward_chunk=feed_forward_chunk,
+            max_seq_len=MOST if max_length is None else max_length,
+        )
+        self.dim, self.max_length, self.reversible = dim, max_length, reversible
+        self.rotary = build_rotary(config)
+        self.layers = build_layers(config)
+        self.final_norm = build_final_norm(config)
+        self.apply(initialize)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | AttentionMask | None = None, positions_BK: Tensor | None = None
+    ) -> Tensor:
+        """Encode.
+
+        Args:
+            x: (B, N, E), of floats.
+            mask: None, bool (B, N) with True = keep, in any pattern, or an AttentionMask.
+            positions_BK: positions whose vectors are wanted, int64; None: all. The last layer then computes what
+                follows its attention at these alone.
+
+        Returns:
+            (B, N, E), or (B, K, E) at the wanted positions. What stands at masked positions has no meaning.
+
+        Raises:
+            ValueError: another shape, a mask that does not fit, input longer than `max_length`.
+        """
+        if x.ndim != 3 or x.shape[2] != self.dim or not x.is_floating_point():
+            raise ValueError(
+                f"x must be floats of the shape (batch, tokens, {self.dim}), found {x.dtype} {tuple(x.shape)}"
+            )
+        if self.max_length is not None and x.shape[1] > self.max_length:
+            raise ValueError(f"expected at most max_length = {self.max_length} tokens, found {x.shape[1]}")
+        shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
+        rotation = None if self.rotary is None else self.rotary(x.shape[1], x.device)
+        out: Tensor = self.final_norm(run_layers(self.layers, x, shared, positions_BK, self.reversible, rotation))
+        return out
+
+
+def _attentions(
+    attention: str | AttentionConfig | Sequence[str | AttentionConfig], parameters: dict[str, object]
+) -> AttentionConfig | tuple[AttentionConfig, ...]:
+    if isinstance(attention, (str, AttentionConfig)):
+        return attention_of(attention, parameters)
+    if parameters:
+        raise ValueError(f"parameters are for one attention; of a list each has its own, found {sorted(parameters)}")
+    return tuple(attention_of(each, {}) for each in attention)
+
+
+def _config(**fields: object) -> ModelConfig:
+    """What of a network's config says something about its layers; nothing is built of the rest."""
+    try:
+        return ModelConfig.model_validate({"vocab_size": 1, "embedding_dim": fields["transformer_dim"], **fields})
+    except ValidationError as error:
+        problems = describe_errors(error, ModelConfig.model_json_schema())
+        lines = [str(Problem((_OURS.get(str(p.path[0]), p.path[0]), *p.path[1:]), p.text)) for p in problems]
+        raise ValueError("an encoder cannot be built like this:\n  " + "\n  ".join(dict.fromkeys(lines))) from None

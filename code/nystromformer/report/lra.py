@@ -1,0 +1,347 @@
+"""Finished runs of the Long Range Arena beside the paper's Table 3: scores, time and memory, as table and pictures."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from nystromformer.errors import UserError
+from nystromformer.files import NewFile, write_figure, write_json
+from nystromformer.report.finetuning import attention_text
+from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3, tables_of
+from nystromformer.tables import markdown
+from nystromformer.tasks.declared import declared_tasks
+from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.finetuning.measured import BASELINES, find_baselines, read_baselines
+from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.tasks.finetuning.spread import MARKS, Spread, mark
+from nystromformer.training.log import figure, read_log
+from nystromformer.wording import number_of
+
+# Tay et al. 2021 (arXiv 2011.04006), Table 1: other sizes of model and other recipes than the paper's.
+LECTURE: dict[str, tuple[float, ...]] = {
+    "Transformer": (36.37, 64.27, 57.46, 42.44, 71.40, 54.39),
+    "Local Attention": (15.82, 52.98, 53.39, 41.46, 66.63, 46.06),
+    "Sparse Transformer": (17.07, 63.58, 59.59, 44.24, 71.71, 51.24),
+    "Longformer": (35.63, 62.85, 56.89, 42.22, 69.71, 53.46),
+    "Linformer": (35.70, 53.94, 52.27, 38.56, 76.34, 51.36),
+    "Reformer": (37.27, 56.10, 53.40, 38.07, 68.50, 50.67),
+    "Sinkhorn Transformer": (33.67, 61.20, 53.83, 41.23, 67.45, 51.39),
+    "Synthesizer": (36.99, 61.68, 54.67, 41.61, 69.45, 52.88),
+    "BigBird": (36.05, 64.02, 59.29, 40.83, 74.87, 55.01),
+    "Linear Transformer": (16.13, 65.90, 53.09, 42.34, 75.30, 50.55),
+    "Performer": (18.01, 65.40, 53.82, 42.77, 77.05, 51.41),
+}
+_LEGEND = (
+    "Test accuracy in percent, of the weights that were best on the validation data: mean ± sample standard deviation "
+    "over the seeds. Within a column all but the attention is the same; columns differ in what stands below."
+)
+_BUBBLE = 900
+"""Points² of the run that took the most memory."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs that differ in their seeds alone."""
+
+    column: str
+    attention: str
+    seeds: list[int]
+    test: Spread
+    validation: Spread
+    """At the best."""
+    best_steps: list[int]
+    hours: Spread
+    """Of a run, without what it waited between two starts."""
+    examples_per_second: float
+    memory_mib: float
+    """At the most."""
+    parameters: dict[str, Any]
+    """Of the attention in the first layer."""
+    commands: list[str]
+    device: str
+    warnings: list[str]
+    test_rows: int
+    majority: float | None
+
+
+@dataclass(frozen=True)
+class Arena:
+    """What is shown."""
+
+    columns: dict[str, str]
+    """Headings, and what makes each column what it is."""
+    cells: list[Cell]
+    unfinished: list[str]
+
+
+def write_lra(folders: Sequence[Path], out: Path, span: Path | None = None) -> str:
+    """Write the table as Markdown, its figures as JSON beside it, and a picture for each column of several attentions.
+
+    Args:
+        folders: of experiments.
+        out: the Markdown's file, NAME.md; pictures are NAME-COLUMN.png.
+        span: the folder that `run_benchmark.py span` has written of such runs; None: the report says nothing of spans.
+
+    Returns:
+        The Markdown.
+
+    Raises:
+        UserError: another ending, a file that cannot be written, no experiment, no finished run, or no spans there.
+    """
+    if out.suffix != ".md":
+        raise UserError(f"--out {out}: expected a name that ends in .md")
+    spans = _spans(span) if span is not None else ""
+    arena = collect(folders)
+    text = as_markdown(arena, spans)
+    with NewFile(out) as file:
+        file.write(text.encode())
+    write_json(out.with_suffix(".json"), {"columns": arena.columns, "cells": [asdict(cell) for cell in arena.cells]})
+    for column in arena.columns:
+        cells = [cell for cell in arena.cells if cell.column == column]
+        if len(cells) > 1:
+            picture = out.with_name(f"{out.stem}-{column.replace(' ', '-').lower()}.png")
+            draw(cells, arena.columns[column], picture)
+    return text
+
+
+def collect(folders: Sequence[Path]) -> Arena:
+    """The finished runs of some experiment folders.
+
+    Raises:
+        UserError: a folder is no experiment, a result cannot be read, or nothing is finished.
+    """
+    patterns = [task.results for task in declared_tasks() if task.table == "lra"]
+    found: list[RunResult] = []
+    unfinished: list[str] = []
+    for folder in dict.fromkeys(path.resolve() for path in folders):
+        checkpoints = read_experiment(folder).checkpoints
+        for place in (run for pattern in patterns for run in sorted(checkpoints.glob(pattern))):
+            result = read_result(place)
+            if result is None:
+                if (place / "log.jsonl").is_file():
+                    unfinished.append(f"{folder.name}/{place.relative_to(checkpoints)}")
+            elif "accuracy" in result.test_metrics:
+                found.append(result)
+    if not found:
+        begun = f" (not finished: {', '.join(unfinished)})" if unfinished else ""
+        raise UserError(
+            f"{', '.join(map(str, folders))}: expected finished runs, found none{begun}; run one first, such as "
+            "python code/run_lra.py --task listops"
+        )
+    described: dict[str, list[RunResult]] = {}
+    for run in sorted(found, key=_order):
+        described.setdefault(_description(run), []).append(run)
+    names = _names({text: runs[0].task for text, runs in described.items()})
+    cells = [cell for text, runs in described.items() for cell in _cells(names[text], runs)]
+    return Arena({names[text]: text for text in described}, cells, unfinished)
+
+
+def _order(run: RunResult) -> tuple[int, str, int, str]:
+    """The paper's order of tasks, the longest runs first."""
+    task = run.task.removeprefix("lra/")
+    known = [name.lower() for name in LRA_TASKS]
+    place = known.index(task.split("-")[0]) if task.split("-")[0] in known else len(known)
+    return place, task, -run.run.epochs * (run.run.every or 1), run.data
+
+
+def _description(run: RunResult) -> str:
+    """What a column's runs have in common: everything but the attention and the seed."""
+    settings = run.run
+    steps = settings.epochs * (settings.every or 1)
+    rows = " / ".join(f"{count:,}" for count in (*run.rows.values(), *run.test_rows.values()))
+    padded = f", padded to {settings.pad_to:,}" if settings.pad_to is not None else ""
+    begun = f", after {number_of(run.checkpoint_step, 'step')} of masked tokens" if run.checkpoint else ""
+    return (
+        f"{run.task.removeprefix('lra/')}: {number_of(steps, 'step')} of {settings.batch_size}, learning rate "
+        f"{settings.learning_rate:g} after {settings.warmup:.1%} of warm-up, validated every "
+        f"{number_of(settings.every or 0, 'step')}, rows of at most {run.length:,} tokens{padded}{begun}; "
+        f"{rows} examples of training, validation and test (data {run.data[:8]})"
+    )
+
+
+def _names(tasks: Mapping[str, str]) -> dict[str, str]:
+    """Short names of columns; of several of a task with a letter."""
+    short = {task.lower(): task for task in LRA_TASKS}
+    names: dict[str, str] = {}
+    counts = list(tasks.values())
+    for text, task in tasks.items():
+        kind, _, rest = task.removeprefix("lra/").partition("-")
+        name = short.get(kind, kind) + (f" {rest}" if rest else "")
+        if counts.count(task) > 1:
+            name += f" {'abcdefghijklmnopqrstuvwxyz'[sum(tasks[other] == task for other in names) % 26]}"
+        names[text] = name
+    return names
+
+
+def _cells(column: str, runs: Sequence[RunResult]) -> list[Cell]:
+    together: dict[str, list[RunResult]] = {}
+    for run in runs:
+        together.setdefault(run.family, []).append(run)
+    return [_cell(column, sorted(family, key=lambda run: run.run.seed)) for family in together.values()]
+
+
+def _cell(column: str, runs: Sequence[RunResult]) -> Cell:
+    first = runs[0]
+    speeds = [_speed(run) for run in runs]
+    measured = find_baselines(read_baselines(Path(first.folder).parent / BASELINES), first.data, first.predicted)
+    guesses = measured.baselines.get("majority class", {}) if measured is not None else {}
+    return Cell(
+        column=column,
+        attention=attention_text(first.attention),
+        seeds=[run.run.seed for run in runs],
+        test=Spread.of([run.test_metrics["accuracy"] for run in runs]),
+        validation=Spread.of([run.best.metrics["accuracy"] for run in runs]),
+        best_steps=[(run.best.epoch + 1) * (run.run.every or 1) for run in runs],
+        hours=Spread.of([speed.seconds / 3600 for speed in speeds]),
+        examples_per_second=statistics.median(speed.examples_per_second for speed in speeds),
+        memory_mib=max(speed.memory_mib for speed in speeds),
+        parameters=first.attention[0],
+        commands=[run.command for run in runs],
+        device=first.device,
+        warnings=list(first.warnings),
+        test_rows=sum(first.test_rows.values()),
+        majority=guesses["accuracy_test"].mean if "accuracy_test" in guesses else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Speed:
+    seconds: float
+    examples_per_second: float
+    memory_mib: float
+
+
+def _speed(run: RunResult) -> _Speed:
+    """By the run's own log: its seconds from start to end, and while it trained, without validations."""
+    records = read_log(Path(run.folder) / "log.jsonl")
+    seconds, began, last = 0.0, None, None
+    steps: list[tuple[int, float]] = []
+    for record in records:
+        time = figure(record, "time")
+        if time is None:
+            continue
+        if record["type"] == "start" and began is not None and last is not None:
+            seconds, began = seconds + last - began, time
+        began = time if began is None else began
+        last = time
+        if record["type"] == "train":
+            steps.append((record["step"], time))
+    seconds += (last or 0.0) - (began or 0.0)
+    # A validation stands between some two reports; the median pair has none.
+    paces = [(b - a) / (then - now) for (a, now), (b, then) in pairwise(steps) if then > now]
+    memory = [value for record in records if (value := figure(record, "memory_mib")) is not None]
+    pace = statistics.median(paces) if paces else 0.0
+    return _Speed(seconds, pace * run.run.batch_size, max(memory, default=0.0))
+
+
+def _spans(folder: Path) -> str:
+    """The table of spans in a folder."""
+    found = tables_of(folder / "span.md")
+    if not found:
+        raise UserError(f"--span {folder}: expected the folder that run_benchmark.py span writes, with span.md")
+    return markdown(found[0].header, found[0].rows)
+
+
+def as_markdown(arena: Arena, spans: str = "") -> str:
+    """The whole report.
+
+    Args:
+        spans: the table of how far the models attend, if there is one.
+    """
+    columns = list(arena.columns)
+    labels = list(dict.fromkeys(cell.attention for cell in arena.cells))
+    by_place = {(cell.attention, cell.column): cell for cell in arena.cells}
+    rows = [["majority class", *(_majority(arena.cells, column) for column in columns)]]
+    for label in labels:
+        cells = [by_place.get((label, column)) for column in columns]
+        rows.append([label, *("" if cell is None else _score(cell) for cell in cells)])
+    parts = ["# Long Range Arena", _LEGEND, markdown(["attention", *columns], rows), MARKS]
+    parts.append("\n".join(f"- **{name}**: {text}" for name, text in arena.columns.items()))
+    said = {f"- {cell.column}: {text}" for cell in arena.cells for text in cell.warnings}
+    if said:
+        parts += ["What keeps these from comparing with published figures:", "\n".join(sorted(said))]
+    if arena.unfinished:
+        parts.append("Not finished: " + ", ".join(arena.unfinished) + ".")
+    parts += ["## Reported elsewhere", _reported(), "## Each figure", _details(arena)]
+    if spans:
+        parts += ["## Required attention span", spans]
+    commands = dict.fromkeys(command for cell in arena.cells for command in cell.commands)
+    parts += ["## Commands", "\n".join(f"    {command}" for command in commands)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _majority(cells: Sequence[Cell], column: str) -> str:
+    found = [cell.majority for cell in cells if cell.column == column and cell.majority is not None]
+    return f"{100 * found[0]:.1f}" if found else "not measured (--baselines)"
+
+
+def _score(cell: Cell) -> str:
+    baselines = [] if cell.majority is None else [Spread(cell.majority, None)]
+    return f"{cell.test} {mark('accuracy', cell.test, baselines, cell.test_rows)}".rstrip()
+
+
+def _reported() -> str:
+    rows = [[f"{name} (paper)", *(f"{value:.2f}" for value in values)] for name, values in PAPER_TABLE_3.items()]
+    rows += [[f"{name} (Tay et al.)", *(f"{value:.2f}" for value in values)] for name, values in LECTURE.items()]
+    return markdown(["", *LRA_TASKS], rows)
+
+
+def _details(arena: Arena) -> str:
+    header = [
+        "column",
+        "attention",
+        "seeds",
+        "test",
+        "best validation",
+        "at step",
+        "hours",
+        "examples/s",
+        "memory, MiB",
+    ]
+    rows = [
+        [
+            cell.column,
+            cell.attention,
+            ", ".join(map(str, cell.seeds)),
+            str(cell.test),
+            str(cell.validation),
+            ", ".join(f"{step:,}" for step in cell.best_steps),
+            f"{cell.hours.mean:.2f}",
+            f"{cell.examples_per_second:.1f}",
+            f"{cell.memory_mib:,.0f}",
+        ]
+        for cell in arena.cells
+    ]
+    return markdown(header, rows)
+
+
+def draw(cells: Sequence[Cell], title: str, path: Path) -> None:
+    """Score over speed, the size of a bubble by its memory (Tay et al. 2021, Figure 3).
+
+    Raises:
+        UserError: the picture cannot be written.
+    """
+    # Importing it takes a second.
+    from matplotlib.figure import Figure
+
+    figure_ = Figure(figsize=(8, 5.5), layout="constrained")
+    axes = figure_.add_subplot()
+    most = max(cell.memory_mib for cell in cells) or 1.0
+    for number, cell in enumerate(sorted(cells, key=lambda cell: -cell.memory_mib)):
+        x, y = cell.examples_per_second, 100 * cell.test.mean
+        axes.scatter(x, y, s=_BUBBLE * cell.memory_mib / most, alpha=0.55, color=f"C{number % 10}", linewidth=0)
+        if cell.test.deviation is not None:
+            axes.errorbar(x, y, yerr=100 * cell.test.deviation, color=f"C{number % 10}", capsize=3, linewidth=1)
+        axes.annotate(cell.attention, (x, y), textcoords="offset points", xytext=(7, 7), fontsize=8)
+    if majority := [cell.majority for cell in cells if cell.majority is not None]:
+        axes.axhline(100 * majority[0], color="grey", linestyle=":", linewidth=1)
+        axes.annotate("majority class", (0.01, 100 * majority[0]), xycoords=("axes fraction", "data"), fontsize=8)
+    axes.set_xlabel(f"examples a second while training ({cells[0].device}); size: memory")
+    axes.set_ylabel("test accuracy, %")
+    axes.set_title(title.partition(";")[0], fontsize=9, wrap=True)
+    axes.margins(0.15)
+    axes.grid(alpha=0.25)
+    write_figure(path, figure_, dpi=120)

@@ -1,0 +1,132 @@
+"""The service: a page, and JSON."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+import nystromformer
+from nystromformer.serve.answers import Answer, Model
+from nystromformer.serve.batching import Batcher, Full
+from nystromformer.serve.limits import BodyLimit
+from nystromformer.serve.page import page
+
+_RETRY_SECONDS = "1"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service takes."""
+
+    most_bytes: int = 1 << 20
+    """Of a request."""
+    most_texts: int = 64
+    """Of a request."""
+    waiting: int = 256
+    """Texts that may wait."""
+    together: int = 16
+    """Texts that are computed together."""
+
+
+class Texts(BaseModel):
+    """One text, or several."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str | None = Field(default=None, min_length=1)
+    texts: list[str] | None = Field(default=None, min_length=1)
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        self.status, self.text = status, text
+
+
+def create_app(model: Model, limits: Limits, seconds_of: Mapping[str, Callable[[int], float]]) -> Any:
+    """The ASGI app.
+
+    Args:
+        seconds_of: what is told of a row of so many tokens beside the time that the answer took, by name.
+    """
+    batcher: Batcher[Answer] = Batcher(model.answer, limits.together, limits.waiting)
+
+    @asynccontextmanager
+    async def running(app: FastAPI) -> AsyncIterator[None]:
+        work = asyncio.create_task(batcher.run())
+        yield
+        work.cancel()
+
+    app = FastAPI(title="Nyströmformer", version=nystromformer.__version__, lifespan=running, docs_url=None)
+
+    @app.exception_handler(_Refused)
+    async def refused(request: Request, error: _Refused) -> JSONResponse:
+        headers = {"Retry-After": _RETRY_SECONDS} if error.status == 503 else None
+        return JSONResponse({"error": error.text}, error.status, headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+        text = f'{place}: {first["msg"]}; expected JSON such as {{"text": "…"}} or {{"texts": ["…", "…"]}}'
+        return JSONResponse({"error": text}, 400)
+
+    @app.get("/", response_class=HTMLResponse)
+    async def show() -> str:
+        return page(model)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/version")
+    async def version() -> dict[str, Any]:
+        return {"version": nystromformer.__version__, "model": model.name, "longest": model.longest}
+
+    @app.post("/answer")
+    async def answer(texts: Texts) -> dict[str, Any]:
+        asked = _asked(texts, limits)
+        began = time.perf_counter()
+        answers = await asyncio.gather(*(_answered(batcher, text) for text in asked))
+        seconds = time.perf_counter() - began
+        found: dict[str, Any] = {"answers": [asdict(each) for each in answers], "seconds": seconds}
+        return found | {name: sum(of(each.tokens) for each in answers) for name, of in seconds_of.items()}
+
+    @app.post("/explain", response_class=HTMLResponse)
+    async def explain(texts: Texts) -> str:
+        (text,) = _asked(texts, Limits(most_texts=1))
+        try:
+            made = await batcher.alone(lambda: model.explain(text))
+        except ValueError as error:
+            raise _Refused(422, str(error)) from None
+        if made is None:
+            raise _Refused(404, "this model's answers have no explanation")
+        return made
+
+    return BodyLimit(app, limits.most_bytes)
+
+
+def _asked(texts: Texts, limits: Limits) -> list[str]:
+    if (texts.text is None) == (texts.texts is None):
+        raise _Refused(400, 'expected either "text" or "texts"')
+    asked = [texts.text] if texts.text is not None else list(texts.texts or ())
+    if len(asked) > limits.most_texts:
+        raise _Refused(413, f"expected at most {limits.most_texts} texts, found {len(asked)}")
+    if not all(text.strip() for text in asked):
+        raise _Refused(422, "a text is empty")
+    return asked
+
+
+async def _answered(batcher: Batcher[Answer], text: str) -> Answer:
+    try:
+        return await batcher(text)
+    except Full:
+        raise _Refused(503, "too many requests wait: try again in a moment") from None
+    except ValueError as error:
+        raise _Refused(422, str(error)) from None

@@ -1,0 +1,74 @@
+"""What an encoder takes for a row, and what it would take with softmax attention: measured once, at the start.
+
+Shapes: B rows, N tokens.
+"""
+
+import bisect
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from nystromformer.config import ModelConfig
+from nystromformer.model import Encoder
+
+_FIRST = 64
+_SECONDS = 5.0
+"""That the measurement may take; longer rows are extrapolated from there, with the square of the length."""
+
+
+@dataclass(frozen=True)
+class RowTime:
+    """Seconds of a forward over one row, by its length."""
+
+    lengths: Sequence[int]
+    seconds: Sequence[float]
+
+    @property
+    def measured_to(self) -> int:
+        """The longest row that was measured."""
+        return self.lengths[-1]
+
+    def at(self, length: int) -> float:
+        """Of a row of so many tokens: between measured ones by a power of the length, beyond them by its square."""
+        if length <= self.lengths[0]:
+            return self.seconds[0]
+        if length >= self.lengths[-1]:
+            return self.seconds[-1] * math.pow(length / self.lengths[-1], 2)
+        above = bisect.bisect_left(self.lengths, length)
+        a, b = self.lengths[above - 1], self.lengths[above]
+        share = math.log(length / a) / math.log(b / a)
+        return math.pow(self.seconds[above - 1], 1 - share) * math.pow(self.seconds[above], share)
+
+
+def with_softmax(config: ModelConfig) -> ModelConfig:
+    """The same network with softmax attention, through PyTorch's fused kernel, and without the convolution."""
+    data = config.model_dump(mode="json", by_alias=True)
+    return ModelConfig.model_validate({**data, "attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None})
+
+
+@torch.no_grad()
+def measure_rows(config: ModelConfig, device: torch.device) -> RowTime:
+    """Time an encoder of these sizes, with random weights, on one row at doubling lengths."""
+    encoder, longest = Encoder(config).to(device).eval(), config.max_seq_len
+    lengths: list[int] = []
+    seconds: list[float] = []
+    length, left = min(_FIRST, longest), _SECONDS
+    while not lengths or (lengths[-1] < longest and 6 * seconds[-1] < left):
+        tokens_BN = torch.zeros(1, length, dtype=torch.int64, device=device)
+        taken = [_timed(encoder, tokens_BN) for _ in range(3)]
+        left -= sum(taken)
+        lengths.append(length)
+        seconds.append(min(taken))
+        length = min(2 * length, longest)
+    return RowTime(lengths, seconds)
+
+
+def _timed(encoder: Encoder, tokens_BN: torch.Tensor) -> float:
+    began = time.perf_counter()
+    encoder(tokens_BN)
+    if tokens_BN.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began

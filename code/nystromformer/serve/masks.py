@@ -1,0 +1,106 @@
+"""A pretrained model that fills masked tokens in.
+
+Shapes: B rows, N tokens, K masked positions, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from nystromformer.data.tokenizer import special_tokens
+from nystromformer.model import PretrainingModel
+from nystromformer.serve.answers import Answer, Choice
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.start import choose_pretrained
+from nystromformer.tasks.experiment.tokenizer import find_tokenizer
+from nystromformer.tasks.finetuning.encoded import literal
+from nystromformer.tasks.pretraining.validation import load_checkpoint
+from nystromformer.training import Device
+from nystromformer.training.archive import read_checkpoint
+
+MASK = "<mask>"
+_SHOWN = 5
+"""Choices for each masked token."""
+
+
+class FillMask:
+    """What stands at `<mask>` in a text; implements Model.
+
+    Args:
+        experiment: a pretrained one.
+        wanted: "last", or an epoch's number.
+        tokenizer: a folder; None: the one beside the checkpoints.
+
+    Raises:
+        UserError: no such checkpoint, or its tokenizer is not there.
+    """
+
+    does = f"It guesses what stands at {MASK} in a text."
+
+    def __init__(self, experiment: Experiment, wanted: str, tokenizer: Path | None, device: Device) -> None:
+        path = choose_pretrained(experiment, wanted)
+        content = read_checkpoint(path, mmap=True)
+        self.name = f"{experiment.folder.resolve().name}, {path.name}"
+        self.longest = experiment.config.model.max_seq_len
+        self._tokenizer: Tokenizer = literal(find_tokenizer(experiment, tokenizer, content["tokenizer"]))
+        self._special = special_tokens(self._tokenizer)
+        model, _ = load_checkpoint(experiment, path, device)
+        self._model: PretrainingModel = model.eval()
+        self._device = device
+
+    def answer(self, texts: Sequence[str]) -> list[Answer]:
+        rows = [self._encoded(text) for text in texts]
+        width = max(len(tokens) for tokens, _, _ in rows)
+        most = max(len(places) for _, places, _ in rows)
+        tokens_BN = torch.full((len(rows), width), self._special.pad)
+        positions_BK = torch.zeros(len(rows), most, dtype=torch.int64)
+        for row, (tokens, places, _) in enumerate(rows):
+            tokens_BN[row, : len(tokens)] = torch.tensor(tokens)
+            positions_BK[row, : len(places)] = torch.tensor(places)
+        mask_BN = tokens_BN != self._special.pad
+        device = self._device.device
+        with torch.no_grad(), self._device.autocast():
+            out = self._model(tokens_BN.to(device), positions_BK.to(device), mask_BN.to(device))
+        assert out.mlm_BKV is not None, "no labels were given"
+        likeliest = out.mlm_BKV.float().softmax(-1).topk(min(_SHOWN, out.mlm_BKV.shape[-1]))
+        return [
+            Answer(
+                [
+                    Choice(self._named(token, place, len(places)), chance)
+                    for place in range(len(places))
+                    for token, chance in zip(
+                        likeliest.indices[row, place].tolist(), likeliest.values[row, place].tolist(), strict=True
+                    )
+                ],
+                len(tokens),
+                cut,
+            )
+            for row, (tokens, places, cut) in enumerate(rows)
+        ]
+
+    def explain(self, text: str) -> str | None:
+        return None
+
+    def _named(self, token: int, place: int, places: int) -> str:
+        text = self._tokenizer.decode([token], skip_special_tokens=False).strip()
+        text = text or self._tokenizer.id_to_token(token) or str(token)
+        return text if places == 1 else f"{place + 1}: {text}"
+
+    def _encoded(self, text: str) -> tuple[list[int], list[int], bool]:
+        """Tokens of a row, where masks are, and whether the text was cut."""
+        tokens = [self._special.bos]
+        parts = text.split(MASK)
+        for number, part in enumerate(parts):
+            last = number == len(parts) - 1
+            # A masked word brings the blank before it.
+            tokens += self._tokenizer.encode(part if last else part.rstrip(" "), add_special_tokens=False).ids
+            tokens += [] if last else [self._special.mask]
+        cut = len(tokens) >= self.longest
+        tokens = [*tokens[: self.longest - 1], self._special.eos]
+        places = [place for place, token in enumerate(tokens) if token == self._special.mask]
+        if not places:
+            where = f" among the first {self.longest:,} tokens" if cut and len(parts) > 1 else ""
+            raise ValueError(f"expected {MASK} in the text{where}")
+        return tokens, places, cut

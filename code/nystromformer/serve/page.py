@@ -1,0 +1,80 @@
+"""The service's page: a text, the answer, and the shaded text."""
+
+import html
+
+from nystromformer.serve.answers import Model
+
+# What a text says is put in place as text, never as HTML; the explanation is a page of its own, without scripts.
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{name}</title>
+<meta name="viewport" content="width=device-width">
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+textarea {{ width: 100%; box-sizing: border-box; font: inherit; }}
+button {{ font: inherit; padding: .4rem 1.2rem; }}
+table {{ border-collapse: collapse; margin: 1rem 0; }}
+td {{ padding: .2rem .9rem .2rem 0; border-bottom: 1px solid #8884; }}
+iframe {{ width: 100%; height: 34rem; border: 1px solid #8884; }}
+#said {{ min-height: 1.5rem; }}
+</style></head>
+<body>
+<h1>{name}</h1>
+<p>{does} It reads up to {longest} tokens.</p>
+<form id="form">
+<label for="text">A text</label>
+<textarea id="text" rows="12" required></textarea>
+<p><button>Answer</button></p>
+</form>
+<p id="said" role="status"></p>
+<table id="answers"></table>
+<iframe id="explained" sandbox="" title="What the answer goes by" hidden></iframe>
+<script>
+const by = (id) => document.getElementById(id);
+async function ask(path, text) {{
+  const given = {{method: "POST", headers: {{"content-type": "application/json"}}, body: JSON.stringify({{text}})}};
+  const answer = await fetch(path, given);
+  if (!answer.ok) throw new Error((await answer.json()).error);
+  return answer;
+}}
+const seconds = (value) => value < 1 ? `${{(1000 * value).toFixed(0)}} ms` : `${{value.toFixed(1)}} s`;
+by("form").addEventListener("submit", async (event) => {{
+  event.preventDefault();
+  const text = by("text").value;
+  by("said").textContent = "…";
+  by("answers").replaceChildren();
+  by("explained").hidden = true;
+  try {{
+    const found = await (await ask("answer", text)).json();
+    const answer = found.answers[0];
+    let said = `${{answer.tokens}} tokens${{answer.cut ? " (the rest was cut off)" : ""}}, ${{seconds(found.seconds)}}`;
+    if (found.softmax_seconds !== undefined) {{
+      said += ` in all; the encoder takes ${{seconds(found.encoder_seconds)}} for a row of this length, `
+        + `with softmax attention ${{seconds(found.softmax_seconds)}}`;
+    }}
+    by("said").textContent = said;
+    for (const choice of answer.choices) {{
+      const row = by("answers").insertRow();
+      row.insertCell().textContent = choice.label;
+      row.insertCell().textContent = choice.probability <= 1 && choice.probability >= 0
+        ? `${{(100 * choice.probability).toFixed(1)}} %` : choice.probability.toFixed(3);
+    }}
+  }} catch (error) {{
+    by("said").textContent = error.message;
+    return;
+  }}
+  try {{
+    by("explained").srcdoc = await (await ask("explain", text)).text();
+    by("explained").hidden = false;
+  }} catch (error) {{
+    // Not every model has an explanation.
+  }}
+}});
+</script>
+</body></html>
+"""
+
+
+def page(model: Model) -> str:
+    """The page of a model's service."""
+    return _PAGE.format(name=html.escape(model.name), does=html.escape(model.does), longest=f"{model.longest:,}")

@@ -1,0 +1,116 @@
+"""Opening what is to be served, and listening."""
+
+import errno
+import importlib.util
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nystromformer.config import ModelConfig
+from nystromformer.errors import UserError
+from nystromformer.serve.answers import Model
+from nystromformer.tasks.experiment.door import run_device
+from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.finetuning.results import RESULT_FILE
+from nystromformer.training import Device, Group
+
+logger = logging.getLogger(__name__)
+
+_NEEDED = ("fastapi", "uvicorn")
+
+
+def serve_run(
+    run: Path,
+    checkpoint: str,
+    tokenizer: Path | None,
+    host: str,
+    port: int,
+    most_bytes: int,
+    waiting: int,
+    together: int,
+    device: str,
+    show: Callable[[str], None],
+) -> None:
+    """Serve until stopped.
+
+    Args:
+        run: folder of a pretrained experiment, or of a finished fine-tuning run.
+        show: prints the address.
+
+    Raises:
+        UserError: nothing to serve there, a port that is in use, or a library that is missing.
+    """
+    check_installed()
+    with listening(host, port) as listener:
+        model, config, chosen = opened(run, checkpoint, tokenizer, device)
+
+        import uvicorn
+
+        from nystromformer.serve.app import Limits, create_app
+        from nystromformer.serve.cost import measure_rows, with_softmax
+
+        logger.info("measuring the encoder, and the same with softmax attention")
+        own, softmax = (measure_rows(each, chosen.device) for each in (config, with_softmax(config)))
+        limits = Limits(most_bytes, waiting=waiting, together=together)
+        app = create_app(model, limits, {"encoder_seconds": own.at, "softmax_seconds": softmax.at})
+        address, bound = listener.getsockname()[:2]
+        show(f"{model.name}: http://{f'[{address}]' if ':' in address else address}:{bound}/ (Ctrl-C ends it)")
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_keep_alive=5))
+        server.run(sockets=[listener])
+
+
+def opened(run: Path, checkpoint: str, tokenizer: Path | None, device: str) -> tuple[Model, ModelConfig, Device]:
+    """What a folder holds, its config, and where it computes.
+
+    Raises:
+        UserError: nothing that could be served.
+    """
+    from nystromformer.serve.masks import FillMask
+    from nystromformer.serve.runs import RunModel
+    from nystromformer.tasks.prediction.loaded import load_run
+
+    if (run / RESULT_FILE).is_file():
+        finished = load_run(run, device, tokenizer=tokenizer)
+        return RunModel(finished), finished.config.model, finished.device
+    if not (run / "config.json").is_file():
+        raise UserError(
+            f"{run}: expected the folder of a pretrained experiment, with config.json, or of a finished fine-tuning "
+            f"run, with {RESULT_FILE}"
+        )
+    experiment = open_experiment(run)
+    chosen = run_device(experiment, device, Group())
+    return FillMask(experiment, checkpoint, tokenizer, chosen), experiment.config.model, chosen
+
+
+def check_installed() -> None:
+    """Raises UserError where a library is missing that only the service needs."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"the service needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
+            "run `pip install fastapi uvicorn`"
+        )
+
+
+def listening(host: str, port: int) -> Any:
+    """A socket that listens there, before anything is loaded.
+
+    Raises:
+        UserError: the port is in use or may not be used, or there is no such address.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(found[0], socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(found[4])
+        listener.listen(256)
+    except OSError as error:
+        reasons = {
+            errno.EADDRINUSE: "is in use: choose another with --port (0: any that is free)",
+            errno.EACCES: "may not be used by this user: choose one from 1024 on with --port",
+        }
+        reason = reasons.get(error.errno or 0, f"cannot be listened on: {error.strerror or error}")
+        raise UserError(f"--host {host} --port {port}: {reason}") from None
+    return listener

@@ -1,0 +1,89 @@
+"""The tasks that a model is fine-tuned or trained on, each declared once.
+
+A task is a folder of this package with a module `declaration`, whose `TASK` the launcher, the reports and the tests
+read. It is imported on machines that have neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where a script's data are.
+
+    Args:
+        key: of config.json, naming a folder in the container.
+        flag: of the script, which the launcher takes for a folder of this machine.
+        folder: in the project where neither names one; {length} is the model's `max_seq_len`.
+        files: flags of the script that name files, which the launcher mounts one by one where `flag` is not given.
+    """
+
+    key: str
+    flag: str
+    folder: str
+    has_hub: bool = False
+    """Whether the flag takes "hub", too, for data from the network."""
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task, or several that one script trains on."""
+
+    command: str
+    """The launcher's; `run_COMMAND.py` is the script, with a function of this name."""
+    does: str
+    """For people who choose a command."""
+    data: Data
+    results: str
+    """Where its runs lie below an experiment's checkpoints: a pattern of folders."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Headings in tables, by the name of a run's task."""
+    heading: Callable[[str], str | None] = lambda task: None
+    """Of a run's task that `columns` does not have; None where it has no other than its name."""
+    usual_length: int | None = None
+    """Tokens of the longest row; runs on longer ones have a column of their own. None: there is no such."""
+    on_test: bool = False
+    """Whether its figures are of test data where a run has them."""
+    has_baselines: bool = True
+    table: Literal["table2", "lra"] = "table2"
+    """The report that shows its runs."""
+
+    @property
+    def file(self) -> str:
+        return f"run_{self.command}.py"
+
+    def owns(self, task: str) -> bool:
+        """Whether a run's task is one of these."""
+        return Path(task, "run").match(self.results)
+
+    def called(self, task: str) -> str:
+        """The heading of a run's task, which is one of these."""
+        return self.columns.get(task) or self.heading(task) or task
+
+
+@cache
+def declared_tasks() -> tuple[Task, ...]:
+    """All of them, in the alphabetical order of their folders."""
+    package = importlib.import_module(__package__)
+    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__) if found.ispkg)
+    places = {name: Path(package.__path__[0]) / name / "declaration.py" for name in names}
+    modules = [
+        importlib.import_module(f"{__package__}.{name}.declaration")
+        for name, place in places.items()
+        if place.is_file()
+    ]
+    return tuple(module.TASK for module in modules)
+
+
+def task_of(name: str) -> Task | None:
+    """The one that a run's task belongs to; None where none declares it."""
+    return next((task for task in declared_tasks() if task.owns(name)), None)

@@ -1,0 +1,1 @@
+"""Tables of documents and labels that people bring."""

@@ -1,0 +1,149 @@
+"""What a label column asks for: one of some classes, several at once, a value, or one of ordered classes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from nystromformer.errors import UserError
+from nystromformer.kept import STRICT
+from nystromformer.tasks.documents.label_cells import LabelCells, as_number
+from nystromformer.tasks.finetuning.examples import Labels
+from nystromformer.wording import listed, number_of
+
+Kind = Literal["classes", "several", "value", "ordered"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MOST_TOLD = 20
+"""Different whole numbers that are taken for classes where --kind does not say what they are."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is learned of each text, and how its label becomes a number and back."""
+
+    __pydantic_config__ = STRICT
+
+    kind: Kind
+    names: tuple[str, ...] = ()
+    """Of the classes, in the order of their numbers; none of a value."""
+    mean: float = 0.0
+    deviation: float = 1.0
+    """Of the training rows' values: what is learned is how many deviations a value is from their mean."""
+
+    @property
+    def outputs(self) -> int:
+        """Of the head."""
+        return 1 if self.kind == "value" else len(self.names) - (self.kind == "ordered")
+
+
+def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()) -> Answer:
+    """What the labels of a training table ask for.
+
+    Args:
+        wanted: by --kind; None: as the labels tell.
+        order: by --order, the classes from the lowest on; empty: of numbers their own.
+
+    Raises:
+        UserError: labels are missing, none of the kind, or all the same; says how many and where.
+    """
+    kind = wanted or _told(labels)
+    if len(labels.columns) > 1 and kind != "several":
+        raise UserError(f"--kind {kind}: expected one column of labels, found {', '.join(labels.columns)}")
+    if order and kind != "ordered":
+        raise UserError(f"--order: expected --kind ordered beside it, found {kind}")
+    if kind == "several":
+        return _several(labels)
+    if kind == "value":
+        values = np.asarray(labels.values())
+        if (values == values[0]).all():
+            raise UserError(f"{labels.name}: expected different values to learn, found {values[0]:g} in every row")
+        return Answer(kind, (), float(values.mean()), float(values.std()))
+    spelt = labels.spelt()
+    counts = Counter(spelt)
+    if len(counts) == 1:
+        raise UserError(f"{labels.name}: expected two classes or more, found {spelt[0]!r} in every row")
+    if len(counts) == len(spelt) > MOST_TOLD:
+        raise UserError(
+            f"{labels.name}: expected classes that texts share, found another label in each of its {len(spelt):,} "
+            "rows. Name another column, or --kind value where these are numbers"
+        )
+    if order:
+        _check_order(labels, order, counts)
+        return Answer(kind, tuple(order))
+    numeric = all(as_number(name) is not None for name in counts)
+    if kind == "ordered" and not numeric:
+        raise UserError(f"--kind ordered: expected --order with the classes from the lowest on: {_some(counts)}")
+    return Answer(kind, tuple(sorted(counts, key=lambda name: (as_number(name) or 0.0, name) if numeric else name)))
+
+
+def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
+    """The labels of a table as numbers: (n,) int64 of classes, (n,) float32 of values, (n, C) float32 of several.
+
+    Raises:
+        UserError: a label is missing, none of the kind, or none that was learned; says which and where.
+    """
+    if answer.kind == "value":
+        return np.asarray((np.asarray(labels.values()) - answer.mean) / answer.deviation, dtype=np.float32)
+    index = {name: number for number, name in enumerate(answer.names)}
+    if answer.kind == "several":
+        chosen = labels.sets()
+        _check_known(
+            answer, labels, [(row, name) for row, each in zip(labels.rows, chosen, strict=True) for name in each]
+        )
+        total = np.zeros((len(chosen), len(index)), dtype=np.float32)
+        for number, each in enumerate(chosen):
+            total[number, [index[name] for name in each]] = 1
+        return total
+    spelt = labels.spelt()
+    _check_known(answer, labels, list(zip(labels.rows, spelt, strict=True)))
+    return np.asarray([index[name] for name in spelt], dtype=np.int64)
+
+
+def _told(labels: LabelCells) -> Kind:
+    """The kind that the labels tell."""
+    if len(labels.columns) > 1 or labels.has_lists:
+        return "several"
+    values = [as_number(cell) for cell in labels.present()]
+    if any(value is None for value in values):
+        return "classes"
+    whole = all(value is not None and value.is_integer() for value in values)
+    return "classes" if whole and len(set(values)) <= MOST_TOLD else "value"
+
+
+def _several(labels: LabelCells) -> Answer:
+    chosen = labels.sets()
+    counts = Counter(name for each in chosen for name in each)
+    names = labels.columns if len(labels.columns) > 1 else tuple(sorted(counts))
+    if not counts or set(counts.values()) == {len(chosen)}:
+        what = f"{_some(counts)} in every row" if counts else "none in any row"
+        raise UserError(f"{labels.name}: expected labels that some rows have and others not, found {what}")
+    return Answer("several", names)
+
+
+def _check_order(labels: LabelCells, order: Sequence[str], counts: Counter[str]) -> None:
+    if len(set(order)) < len(order):
+        raise UserError(f"--order: expected each class once, found {', '.join(order)}")
+    if unknown := sorted(counts.keys() - set(order)):
+        raise UserError(f"--order: expected all classes of {labels.name}, found none of {_some(unknown)}")
+
+
+def _check_known(answer: Answer, labels: LabelCells, rows: Sequence[tuple[int, str]]) -> None:
+    known, unknown = set(answer.names), dict[str, list[int]]()
+    for row, name in rows:
+        if name not in known:
+            unknown.setdefault(name, []).append(row)
+    if unknown:
+        lines = [f"{name!r:.60} in {number_of(len(at), 'row')}, first in row {at[0]:,}" for name, at in unknown.items()]
+        raise UserError(
+            f"{labels.name}: expected labels that the training table has ({_some(answer.names)}), found "
+            f"others:{listed(lines)}"
+        )
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    return ", ".join(every[:MOST_TOLD]) + (", …" if len(every) > MOST_TOLD else "")

@@ -1,0 +1,109 @@
+"""What `run_classify.py` does once its flags are read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NoReturn
+
+from tokenizers import Tokenizer
+
+from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, train_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.task import Documents
+from nystromformer.tasks.experiment.door import OpenedFinetuning
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.run import say
+from nystromformer.tasks.finetuning.command import run_sweeps
+from nystromformer.tasks.finetuning.definition import Definition
+from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.finetuning.results import best_combination
+from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.tasks.finetuning.spread import Spread, shown
+from nystromformer.tasks.finetuning.sweep import Finetuned
+from nystromformer.training import Device, Group
+
+
+def check_scratch(from_scratch: bool, vocab_size: int | None, shared: FinetuningFlags) -> None:
+    """Check what --from_scratch stands beside.
+
+    Raises:
+        UserError: flags that have no use beside it, or none without it.
+    """
+    if not from_scratch and vocab_size is not None:
+        raise UserError(f"--vocab_size {vocab_size}: expected --from_scratch beside it; a checkpoint has a tokenizer")
+    given = {
+        "--checkpoint": shared.checkpoint != FinetuningFlags.checkpoint,
+        "--tokenizer": shared.tokenizer is not None,
+    }
+    if from_scratch and (found := [flag for flag, is_given in given.items() if is_given]):
+        raise UserError(f"--from_scratch: expected no {found[0]} beside it")
+
+
+def run_documents(
+    experiment: Experiment,
+    task: Documents,
+    sweep: Sweep,
+    device: str,
+    show: Callable[[str], None],
+    from_scratch: bool = False,
+    vocab_size: int | None = None,
+) -> NoReturn:
+    """Run a sweep on a table, or on each of its folds, and end the process with an exit status.
+
+    Args:
+        show: prints a text; of several processes only the main one's is called.
+        from_scratch: begin with initial weights and a tokenizer of the table's texts.
+        vocab_size: of that; None: config.json's.
+
+    Raises:
+        UserError: anything that does not fit.
+    """
+    folds = task.asked.division.folds
+    tasks: list[Definition] = [task]
+    if folds is not None:
+        tasks = [task.fold(number) for number in range(1, folds + 1)]
+    begin = partial(open_from_scratch, task, vocab_size) if from_scratch else None
+    run_sweeps(experiment, tasks, sweep, device, show, begin, over_folds if folds is not None else None)
+
+
+def open_from_scratch(
+    task: Documents, vocab_size: int | None, experiment: Experiment, device: Device, group: Group
+) -> OpenedFinetuning:
+    """Initial weights, and a tokenizer trained on the training table's texts, kept below the checkpoints.
+
+    Raises:
+        UserError: the table is none, or the tokenizer cannot be written.
+    """
+    size = vocab_size or experiment.config.model.vocab_size
+    texts = group.check(lambda: [text for row in task.rows.texts for text in row])
+    digest = hashlib.sha256(f"{size};".encode())
+    for text in texts:
+        digest.update(f"{len(text)};{text}".encode())
+    folder = experiment.checkpoints / "documents" / task.asked.name / "cache" / f"tokenizer-{digest.hexdigest()[:12]}"
+
+    def make() -> None:
+        # What is wrong with the labels is said before anything is written.
+        task.check()
+        if not (folder / TOKENIZER_FILE).is_file():
+            say(group, "training a tokenizer of at most %s tokens on %s", f"{size:,}", task.rows.table.name)
+            save_tokenizer(train_tokenizer(texts, size), folder)
+
+    group.on_main(make)
+    tokenizer: Tokenizer = group.check(lambda: load_tokenizer(folder))
+    return OpenedFinetuning(experiment, device, group, None, tokenizer)
+
+
+def over_folds(done: Sequence[Finetuned]) -> str:
+    """The mean and the deviation over the folds, of the best settings of each."""
+    chosen = [best_combination(each.results) for each in done]
+    lines = [f"over {len(chosen)} folds, of the best epochs (mean ± deviation over the folds):"]
+    for name in chosen[0][0].last.metrics:
+        if not name.startswith("loss"):
+            means = [Spread.of([run.best.metrics[name] for run in runs]).mean for runs in chosen]
+            lines.append(f"  {name} {shown(name, Spread.of(means))}")
+    for name in chosen[0][0].test_metrics:
+        means = [Spread.of([run.test_metrics[name] for run in runs]).mean for runs in chosen]
+        lines.append(f"  test {name} {shown(name, Spread.of(means))}")
+    return "\n".join(["", *lines])

@@ -1,0 +1,230 @@
+"""Texts that are longer than a row, cut by a named rule.
+
+Shapes: B rows of a batch, N tokens, I examples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.data.tokenizer import special_tokens
+from nystromformer.errors import UserError
+from nystromformer.kept import STRICT
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
+from nystromformer.tasks.finetuning.examples import Ints, Texts
+
+Rule = Literal["head", "head_and_tail", "windows"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+Tokens = NDArray[np.int32]
+_PIECE = 1024
+_LEAST_ROOM = 4
+"""Tokens of a window at least, beside the special ones and a pair's other text."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What becomes of a text that is longer than a row."""
+
+    __pydantic_config__ = STRICT
+
+    rule: Rule = "head"
+    overlap: int | None = None
+    """Tokens that two windows share at least; None: an eighth of a row's length."""
+
+    def overlap_of(self, length: int) -> int:
+        """In rows of so many tokens."""
+        return length // 8 if self.overlap is None else self.overlap
+
+
+def check_rule(text: str, overlap: int | None) -> Cut:
+    """What --cut and --overlap name.
+
+    Raises:
+        UserError: no such rule, or an overlap beside another one than windows.
+    """
+    for rule in RULES:
+        if text == rule:
+            if overlap is not None and rule != "windows":
+                raise UserError(f"--overlap {overlap}: expected --cut windows beside it, found {rule}")
+            return Cut(rule, overlap)
+    raise UserError(f"--cut {text}: expected one of {', '.join(RULES)}")
+
+
+def encode_cut(texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, cut: Cut) -> EncodedTexts:
+    """A split's texts in rows of at most `length` tokens.
+
+    Raises:
+        UserError: windows of such a length cannot overlap so far.
+    """
+    if cut.rule == "head":
+        return EncodedTexts(texts, tokenizer, length, sentence_types)
+    return CutTexts(texts, tokenizer, length, sentence_types, cut)
+
+
+class CutTexts(EncodedTexts):
+    """The texts of a split, of which a longer one keeps its head and tail or becomes several rows.
+
+    Implements Examples: an example takes a row for each of its windows. `tokens_of` gives the whole of it.
+
+    Args:
+        texts, tokenizer, length, sentence_types: as for EncodedTexts.
+        cut: head_and_tail: what is left of a text are its first and its last tokens, of a pair as many of each text as
+            cutting its end leaves. windows: rows of near-equal steps over the longer text, each with the whole of the
+            other one, or with the first half of what a row has room for.
+
+    Raises:
+        UserError: windows of such a length cannot overlap so far.
+    """
+
+    def __init__(self, texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, cut: Cut) -> None:
+        self.texts = texts
+        self.name = texts.name
+        self.labels = texts.labels
+        self.cut = cut
+        special = special_tokens(tokenizer)
+        self._pad, self._separator, self._begin = special.pad, special.eos, special.bos
+        self._with_types = sentence_types and texts.second is not None
+        self._length = length
+        self._overlap = cut.overlap_of(length) if cut.rule == "windows" else 0
+        self._room = length - (2 if texts.second is None else 3)
+        if self._overlap + _LEAST_ROOM > (self._room if texts.second is None else self._room - self._room // 2):
+            raise UserError(
+                f"--overlap {self._overlap}: expected windows of --length {length} to go on by {_LEAST_ROOM} tokens at "
+                "least; use a smaller overlap or a larger length"
+            )
+        pieces: list[NDArray[np.integer]] = []
+        sizes: list[int] = []
+        firsts: list[int] = []
+        counts: list[tuple[int, int, int]] = []
+        self.truncated = 0
+        for first, second in _tokenised(texts, tokenizer):
+            whole = len(first) + len(second)
+            self.truncated += whole > self._room
+            if cut.rule == "head_and_tail" and whole > self._room:
+                kept = _longest_first(len(first), len(second), self._room)
+                first, second = (_ends(text, size) for text, size in zip((first, second), kept, strict=True))
+            row = self._row(first, second)
+            pieces.append(row.astype(np.int32))
+            sizes.append(len(row))
+            firsts.append(len(first))
+            each = [len(other) for other in self._rows(first, second)]
+            counts.append((max(each), len(each), sum(each)))
+        self._flat = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
+        self._sizes = np.asarray(sizes, dtype=np.int64)
+        self._firsts = np.asarray(firsts, dtype=np.int64)
+        self._ends = np.cumsum(self._sizes)
+        self.lengths, self.rows, self.tokens = np.asarray(counts, dtype=np.int64).reshape(-1, 3).T.copy()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(f"{self.cut.rule} {self._overlap} {self._length};".encode())
+        labels = np.zeros(0) if self.labels is None else self.labels
+        for array in (self._flat, self._sizes, self._firsts, labels):
+            digest.update(f"{array.dtype} {array.shape};".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def tokens_of(self, number: int) -> Ints:
+        """The tokens of an example before it becomes windows: `<s> A </s>` or `<s> A </s> B </s>`."""
+        end = int(self._ends[number])
+        tokens: Ints = self._flat[end - int(self._sizes[number]) : end].astype(np.int64)
+        return tokens
+
+    def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
+        """The rows of these examples, one example's after the other's; with `rows_I`, how many each has (int64), where
+        they are windows.
+        """
+        rows: list[Ints] = []
+        for number in numbers.tolist():
+            tokens, first = self.tokens_of(number), int(self._firsts[number])
+            second = tokens[first + 2 : -1] if self.texts.second is not None else tokens[:0]
+            rows += self._rows(tokens[1 : first + 1], second)
+        lengths_B = np.asarray([len(row) for row in rows])
+        width = pad_to or int(lengths_B.max())
+        tokens_BN = np.full((len(rows), width), self._pad, dtype=np.int64)
+        types_BN = np.zeros_like(tokens_BN)
+        for at, row in enumerate(rows):
+            tokens_BN[at, : len(row)] = row
+            types_BN[at, int(np.argmax(row == self._separator)) + 1 : len(row)] = 1
+        batch: dict[str, NDArray[Any]] = {
+            "tokens_BN": tokens_BN,
+            "mask_BN": np.arange(width) < lengths_B[:, None],
+        }
+        if self._with_types:
+            batch["types_BN"] = types_BN
+        if self.cut.rule == "windows":
+            batch["rows_I"] = self.rows[numbers]
+        if self.labels is not None:
+            batch["labels"] = self.labels[numbers]
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def _rows(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> list[Ints]:
+        """The rows of an example."""
+        if len(first) + len(second) <= self._room:
+            return [self._row(first, second)]
+        # A pair's shorter text is in every row, as WikiHop's question is.
+        is_first = len(first) >= len(second)
+        longer, other = (first, second) if is_first else (second, first)
+        other = other[: self._room // 2]
+        room = self._room - len(other)
+        windows = (longer[start : start + room] for start in window_starts(len(longer), room, self._overlap))
+        return [self._row(window, other) if is_first else self._row(other, window) for window in windows]
+
+    def _row(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> Ints:
+        parts: list[NDArray[np.integer]] = [np.asarray([self._begin]), first, np.asarray([self._separator])]
+        if self.texts.second is not None:
+            parts += [second, np.asarray([self._separator])]
+        return np.concatenate(parts).astype(np.int64)
+
+
+def window_starts(size: int, room: int, overlap: int) -> list[int]:
+    """Where the windows over `size` tokens begin: the fewest of `room` tokens that share `overlap` or more with the
+    next one, at near-equal steps from the first token to the last.
+    """
+    if size <= room:
+        return [0]
+    count = -(-(size - overlap) // (room - overlap))
+    return [number * (size - room) // (count - 1) for number in range(count)]
+
+
+def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many tokens of two texts are left where the longer one loses its end until both fit."""
+    half = room // 2
+    if not second:
+        return room, 0
+    if min(first, second) <= half:
+        return (first, room - first) if first <= second else (room - second, second)
+    return room - half, half
+
+
+def _ends(tokens: Tokens, size: int) -> Tokens:
+    """The first and the last of the tokens, `size` in all; one more of the last where that is odd."""
+    head = size // 2
+    return tokens if size >= len(tokens) else np.concatenate([tokens[:head], tokens[len(tokens) - (size - head) :]])
+
+
+def _tokenised(texts: Texts, tokenizer: Tokenizer) -> Iterator[tuple[Tokens, Tokens]]:
+    """The tokens of each text, and of the other one of a pair, without special ones."""
+    encoder = literal(tokenizer)
+    encoder.no_padding()
+    encoder.no_truncation()
+    for start in range(0, len(texts), _PIECE):
+        first = _ids(encoder, texts.first[start : start + _PIECE])
+        empty = (np.zeros(0, dtype=np.int32) for _ in first)
+        second = empty if texts.second is None else _ids(encoder, texts.second[start : start + _PIECE])
+        yield from zip(first, second, strict=True)
+
+
+def _ids(encoder: Tokenizer, texts: Sequence[str]) -> list[Tokens]:
+    encodings = encoder.encode_batch_fast(list(texts), add_special_tokens=False)
+    return [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]

@@ -1,0 +1,135 @@
+"""The cells of label columns, and what they spell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.table import Cell
+from nystromformer.wording import number_of
+
+_YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
+
+
+@dataclass(frozen=True)
+class LabelCells:
+    """What stands in the label columns of a table.
+
+    Args:
+        name: what messages call the table.
+        columns: one, or for several labels at once one for each, of 0 and 1.
+        separator: between the labels of a cell, for several at once.
+        rows: their numbers in the table, from 1.
+        cells: of each row, in the columns.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    separator: str
+    rows: Sequence[int]
+    cells: Sequence[Sequence[Cell]]
+
+    @property
+    def has_lists(self) -> bool:
+        return any(isinstance(each[0], list | tuple) for each in self.cells)
+
+    def present(self) -> list[Cell]:
+        """The labels of a column that every row has one in.
+
+        Raises:
+            UserError: some have none; says how many.
+        """
+        missing = [row for row, (cell,) in zip(self.rows, self.cells, strict=True) if _is_missing(cell)]
+        if missing:
+            raise UserError(
+                f"{self.name}: expected a label in each row of {self.columns[0]}, found none in "
+                f"{len(missing):,} of {number_of(len(self.cells), 'row')}, the first of them row {missing[0]:,}"
+            )
+        for row, (cell,) in zip(self.rows, self.cells, strict=True):
+            if not isinstance(cell, str | bool | int | float):
+                raise self._refusal(row, cell)
+        return [cell for (cell,) in self.cells]
+
+    def values(self) -> list[float]:
+        """The numbers of a column.
+
+        Raises:
+            UserError: a cell is none.
+        """
+        return [self._value(row, cell) for row, cell in zip(self.rows, self.present(), strict=True)]
+
+    def spelt(self) -> list[str]:
+        """The labels of a column as names. Where all are whole numbers, 3, 3.0 and "3.0" are one.
+
+        Raises:
+            UserError: a cell is neither number nor text.
+        """
+        names = [self._spell(row, cell) for row, cell in zip(self.rows, self.present(), strict=True)]
+        values = [as_number(name) for name in names]
+        if all(value is not None and value.is_integer() for value in values):
+            return [str(int(value)) for value in values if value is not None]
+        return names
+
+    def sets(self) -> list[list[str]]:
+        """The labels that each row has, of several at once.
+
+        Raises:
+            UserError: a cell is neither number nor text, nor a list of these.
+        """
+        return [self._set(row, each) for row, each in zip(self.rows, self.cells, strict=True)]
+
+    def _set(self, row: int, cells: Sequence[Cell]) -> list[str]:
+        if len(self.columns) > 1:
+            return [name for name, cell in zip(self.columns, cells, strict=True) if self._is_yes(row, name, cell)]
+        (cell,) = cells
+        if _is_missing(cell):
+            return []
+        if isinstance(cell, list | tuple):
+            parts = [self._spell(row, part) for part in cell]
+        else:
+            parts = [part.strip() for part in self._spell(row, cell).split(self.separator)]
+        return list(dict.fromkeys(filter(None, parts)))
+
+    def _is_yes(self, row: int, column: str, cell: Cell) -> bool:
+        text = "" if _is_missing(cell) else self._spell(row, cell).lower()
+        if text not in _YES + _NO:
+            raise UserError(f"{self.name}, row {row:,}: expected 0 or 1 in {column}, found {cell!r:.40}")
+        return text in _YES
+
+    def _value(self, row: int, cell: Cell) -> float:
+        value = as_number(cell)
+        if value is None:
+            raise UserError(f"{self.name}, row {row:,}: expected a number (--kind value), found {cell!r:.40}")
+        return value
+
+    def _spell(self, row: int, cell: Cell) -> str:
+        if isinstance(cell, bool):
+            return str(cell).lower()
+        if isinstance(cell, str):
+            return " ".join(cell.split())  # it becomes a column's name in the predictions: one line
+        if isinstance(cell, int) or (isinstance(cell, float) and math.isfinite(cell)):
+            return str(int(cell)) if float(cell).is_integer() else repr(cell)
+        raise self._refusal(row, cell)
+
+    def _refusal(self, row: int, cell: Cell) -> UserError:
+        kinds = {"list": "a list (for several labels at once: --kind several)", "dict": "an object"}
+        kind = kinds.get(type(cell).__name__, repr(cell)[:40])
+        return UserError(f"{self.name}, row {row:,}: expected a label that is a number or text, found {kind}")
+
+
+def _is_missing(cell: Cell) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, float) and cell != cell)
+
+
+def as_number(cell: Cell) -> float | None:
+    """The number that a cell is or spells; None of anything else."""
+    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
+        return None
+    try:
+        value = float(cell)
+    except (ValueError, OverflowError):
+        return None
+    # Python alone reads 1_000 as a number.
+    return value if math.isfinite(value) and "_" not in str(cell) else None

@@ -1,0 +1,44 @@
+"""What a finished run on documents needs to predict others, as its folder keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nystromformer.kept import STRICT, checked
+from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.cut import Cut
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How texts become rows, and scores labels."""
+
+    __pydantic_config__ = STRICT
+
+    task: str
+    answer: Answer
+    text: tuple[str, ...]
+    """Columns of texts: one or two."""
+    label: tuple[str, ...]
+    separator: str
+    """Between several labels."""
+    cut: Cut
+    length: int
+    """Tokens of the longest row."""
+    sentence_types: bool
+    """Whether the model tells the two texts of a pair apart."""
+
+    def as_data(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def recipe_from(data: Mapping[str, Any]) -> Recipe:
+    """The recipe that `as_data` gave.
+
+    Raises:
+        ValueError: the data are none; says where.
+    """
+    return checked(Recipe, dict(data))

@@ -1,0 +1,156 @@
+"""The rows of a table as texts and labels: which columns are what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.hub import PREFIX, open_hub
+from nystromformer.tasks.documents.label_cells import LabelCells
+from nystromformer.tasks.documents.table import Cell, Table, columns_named, open_table
+from nystromformer.wording import number_of
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What flags say of a table's columns, as they were typed."""
+
+    text: str
+    label: str
+    separator: str = ","
+    id: str | None = None
+    group: str | None = None
+    time: str | None = None
+    skip_empty: bool = False
+    """Leave rows without text out."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table that was read."""
+
+    table: Table
+    text_columns: tuple[str, ...]
+    labels: LabelCells | None
+    """None where the table has no labels."""
+    texts: list[tuple[str, ...]]
+    """One or two of each row."""
+    ids: list[str]
+    group: list[Cell]
+    time: list[Cell]
+    left_out: int
+    """Rows without text."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def open_place(place: str, folder: Path | None, default: Path, split: str) -> Table:
+    """The table that a flag names: `hub:NAME`, or a file.
+
+    Args:
+        folder: by --documents, in which relative names are; None: here, or else in `default`.
+        default: where config.json says that documents are.
+        split: of the hub's, where the place names none.
+
+    Raises:
+        UserError: it is not there, or no table.
+    """
+    if place.startswith(PREFIX):
+        return open_hub(place, split)
+    path = Path(place)
+    if folder is not None:
+        return open_table(folder / path)
+    return open_table(default / path if not path.exists() and (default / path).is_file() else path)
+
+
+def read_rows(table: Table, columns: Columns, labelled: bool = True, divided: bool = False) -> Rows:
+    """Read a table.
+
+    Args:
+        labelled: whether it must have labels; else they are read where it has their columns.
+        divided: whether the columns to divide it by (group, time) are read.
+
+    Raises:
+        UserError: a column is missing, a row is none, or texts are empty (says how many).
+    """
+    text_columns = columns_named("--text", columns.text, table)
+    if len(text_columns) > 2:
+        raise UserError(f"--text {columns.text}: expected one column or two, found {len(text_columns)}")
+    label_names: tuple[str, ...] = ()
+    if labelled or _has_all(table, columns.label):
+        label_names = columns_named("--label", columns.label, table)
+    if taken := [name for name in label_names if name in text_columns]:
+        raise UserError(f"--label {columns.label}: expected another column than --text, found {taken[0]}")
+    extra = {
+        "--id": columns.id,
+        "--group": columns.group if divided else None,
+        "--time": columns.time if divided else None,
+    }
+    extra_names = {flag: _one(flag, name, table) for flag, name in extra.items() if name is not None}
+    texts: list[tuple[str, ...]] = []
+    numbers: list[int] = []
+    label_cells: list[tuple[Cell, ...]] = []
+    others: dict[str, list[Cell]] = {flag: [] for flag in extra}
+    empty: list[int] = []
+    count = 0
+    for count, cells in enumerate(table.rows((*text_columns, *label_names, *extra_names.values())), start=1):
+        left = iter(cells)
+        row = tuple(text_of(table, count, name, next(left)) for name in text_columns)
+        if not all(text.strip() for text in row):
+            empty.append(count)
+            continue
+        texts.append(row)
+        numbers.append(count)
+        label_cells.append(tuple(next(left) for _ in label_names))
+        for flag in extra_names:
+            others[flag].append(next(left))
+    if empty and not columns.skip_empty:
+        raise UserError(empty_texts(table, len(empty), count, empty[0]))
+    if not texts:
+        raise UserError(f"{table.name}: expected rows with text, found {number_of(count, 'row')} and none with text")
+    labels = LabelCells(table.name, label_names, columns.separator, numbers, label_cells) if label_names else None
+    ids = list(map(str, others["--id"] or numbers))
+    return Rows(table, text_columns, labels, texts, ids, others["--group"], others["--time"], len(empty))
+
+
+def empty_texts(table: Table, empty: int, count: int, first: int) -> str:
+    """What is said of texts that have nothing in them."""
+    are = "is" if empty == 1 else "are"
+    return (
+        f"{table.name}: {empty:,} of {number_of(count, 'text')} {are} empty, the first of them in row {first:,}: fill "
+        "them in, or add --skip_empty"
+    )
+
+
+def text_of(table: Table, row: int, column: str, cell: Cell) -> str:
+    """A cell as text; nothing is an empty one.
+
+    Raises:
+        UserError: it is none.
+    """
+    if cell is None or (isinstance(cell, float) and cell != cell):
+        return ""
+    if not isinstance(cell, str):
+        raise UserError(f"{table.place(row)}: expected text in {column}, found {cell!r:.40}")
+    try:
+        cell.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{table.place(row)}: expected text in {column}, found a half of a character at {error.start}"
+        ) from None
+    return cell
+
+
+def _one(flag: str, name: str, table: Table) -> str:
+    columns = columns_named(flag, name, table)
+    if len(columns) > 1:
+        raise UserError(f"{flag} {name}: expected one column, found {len(columns)}")
+    return columns[0]
+
+
+def _has_all(table: Table, text: str) -> bool:
+    parts: Sequence[str] = [part.strip() for part in text.split(",")]
+    return text in table.columns or all(part in table.columns for part in parts)

@@ -1,0 +1,237 @@
+"""Tables that people bring: CSV, TSV, JSON Lines and Parquet files, read row by row in bounded memory."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nystromformer.bounded import json_problem, read_lines
+from nystromformer.errors import UserError
+from nystromformer.wording import number_of
+
+Cell = Any
+"""Text of CSV and TSV; of other formats text, a number, a truth value, a date, a list of these, or None."""
+Row = tuple[Cell, ...]
+LONGEST = 1 << 28
+"""Bytes of a line, and characters of a cell, at most."""
+_PARQUET_ROWS = 256
+"""Read at a time: they are whole documents."""
+_PARQUET_BYTES = 1 << 20
+"""Of a column that are read at a time: row groups may be as large as the file."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that can be read any number of times.
+
+    Args:
+        name: what messages call it.
+        columns: in their order.
+        read: gives the cells of the named columns, row by row.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    read: Callable[[Sequence[str]], Iterator[Row]]
+
+    def rows(self, columns: Sequence[str]) -> Iterator[Row]:
+        """The cells of these columns, row by row.
+
+        Raises:
+            UserError: a column is not there (lists those that are), or a row is none; names the row.
+        """
+        missing = [column for column in columns if column not in self.columns]
+        if missing:
+            raise UserError(
+                f"{self.name}: expected {_columns(missing)}, found none of that name; it has {_columns(self.columns)}"
+            )
+        return self.read(columns)
+
+    def place(self, row: int) -> str:
+        """What messages call a row; they count from 1, without the header."""
+        return f"{self.name}, row {row:,}"
+
+
+def columns_named(flag: str, text: str, table: Table) -> tuple[str, ...]:
+    """The columns that a flag names: one, or several separated by commas.
+
+    Raises:
+        UserError: one is not there; lists those that are.
+    """
+    if text in table.columns:  # whose name may have a comma
+        return (text,)
+    names = tuple(part.strip() for part in text.split(","))
+    missing = [name for name in names if name not in table.columns]
+    if missing or len(set(names)) < len(names):
+        twice = "each once" if not missing else f"found no {', '.join(missing)}"
+        raise UserError(f"{flag} {text}: expected columns of {table.name}, {twice}; it has {_columns(table.columns)}")
+    return names
+
+
+def _columns(names: Sequence[str]) -> str:
+    noun = "the column" if len(names) == 1 else "the columns"
+    return f"{noun} {', '.join(map(str, names))}"
+
+
+def open_table(path: Path) -> Table:
+    """A table in a file whose name ends in one of ENDINGS.
+
+    Raises:
+        UserError: there is no such file, its name ends otherwise, or its beginning is none of a table.
+    """
+    opener = _OPENERS.get(path.suffix.lower())
+    if opener is None:
+        raise UserError(
+            f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {path.suffix or 'no ending'}"
+        )
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    try:
+        return opener(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _comma(path: Path) -> Table:
+    return _delimited(path, ",")
+
+
+def _tab(path: Path) -> Table:
+    return _delimited(path, "\t")
+
+
+def _delimited(path: Path, delimiter: str) -> Table:
+    with path.open("rb") as file:
+        header = next(_records(file, path, delimiter), None)
+    if header is None:
+        raise UserError(f"{path}: expected a header and rows, found an empty file")
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice or "" in header:
+        problem = f"found {twice[0]!r} more than once" if twice and twice[0] else "found one without a name"
+        raise UserError(f"{path}: expected a header of different columns, {problem}")
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        places = [header.index(column) for column in columns]
+        with path.open("rb") as file:
+            records = _records(file, path, delimiter)
+            next(records)
+            for number, record in enumerate(records, start=1):
+                if len(record) != len(header):
+                    raise UserError(
+                        f"{path}, row {number:,}: expected {number_of(len(header), 'cell')}, found {len(record)}: the "
+                        "file ends early, or a cell holds a delimiter and is not quoted"
+                    )
+                yield tuple(record[place] for place in places)
+
+    return Table(str(path), tuple(header), read)
+
+
+def _records(file: Any, path: Path, delimiter: str) -> Iterator[list[str]]:
+    """The records of an open file, the header first; empty lines are none.
+
+    Raises:
+        UserError: a row is not UTF-8 or ends early; names the row.
+    """
+    csv.field_size_limit(LONGEST)
+    number = 0
+
+    def where() -> str:
+        return f"{path}, row {number:,}" if number else f"{path}, its header"
+
+    def lines() -> Iterator[str]:
+        encoding = "utf-8-sig"
+        for line in read_lines(file, path, LONGEST):
+            try:
+                yield line.decode(encoding)
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{where()}: expected UTF-8 as in the rest of the file, found the byte "
+                    f"0x{error.object[error.start]:02x}: parts of it have another encoding. Convert it, such as by "
+                    "iconv"
+                ) from None
+            encoding = "utf-8"
+
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
+    while True:
+        try:
+            record = next(reader, None)
+        except csv.Error as error:
+            reason = "it ends within quotes: the file ends early" if "unexpected end" in str(error) else str(error)
+            raise UserError(f"{where()}: {reason}, or a quote is not doubled") from None
+        if record is None:
+            return
+        if record:
+            yield record
+            number += 1
+
+
+def _json_lines(path: Path) -> Table:
+    def objects() -> Iterator[dict[str, Cell]]:
+        number = 0
+        with path.open("rb") as file:
+            for line in read_lines(file, path, LONGEST):
+                if not line.strip():
+                    continue
+                number += 1
+                try:
+                    value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+                except (ValueError, RecursionError) as error:
+                    early = "" if line.endswith(b"\n") else ": the file ends early"
+                    raise UserError(
+                        f"{path}, row {number:,}: expected an object of JSON, found {json_problem(error)}{early}"
+                    ) from None
+                if not isinstance(value, dict):
+                    raise UserError(f"{path}, row {number:,}: expected an object of JSON, found {value!r:.40}")
+                yield value
+
+    first = next(objects(), None)
+    if first is None:
+        raise UserError(f"{path}: expected an object of JSON in each line, found an empty file")
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        for number, value in enumerate(objects(), start=1):
+            missing = [column for column in columns if column not in value]
+            if missing:
+                raise UserError(
+                    f"{path}, row {number:,}: expected {_columns(missing)}, which it has not; it has "
+                    f"{_columns(list(value))}"
+                )
+            yield tuple(value[column] for column in columns)
+
+    return Table(str(path), tuple(first), read)
+
+
+def _parquet(path: Path) -> Table:
+    # imported here: it takes a second
+    arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    failures = (arrow.ArrowException, OSError, UnicodeDecodeError)
+
+    def refusal(error: Exception) -> UserError:
+        reason = str(error).split("\n")[0]
+        return UserError(f"{path}: expected a Parquet file, found a damaged one or one that ends early: {reason}")
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = tuple(file.schema_arrow.names)
+    except failures as error:
+        raise refusal(error) from None
+
+    def read(columns: Sequence[str]) -> Iterator[Row]:
+        try:
+            with parquet.ParquetFile(path, buffer_size=_PARQUET_BYTES) as file:
+                for batch in file.iter_batches(_PARQUET_ROWS, columns=list(dict.fromkeys(columns))):
+                    cells = batch.to_pydict()
+                    yield from zip(*(cells[column] for column in columns), strict=True)
+        except failures as error:
+            raise refusal(error) from None
+
+    return Table(str(path), names, read)
+
+
+_OPENERS = {".csv": _comma, ".tsv": _tab, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
+ENDINGS = tuple(_OPENERS)

@@ -1,0 +1,143 @@
+"""What is learned of documents: weighted classes, several labels at once, ordered classes.
+
+Shapes: I examples of a batch, n rows, C classes; outputs as `Answer.outputs` says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nystromformer.config import ModelConfig
+from nystromformer.model import ClassificationModel
+from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.finetuning.examples import Labels
+from nystromformer.tasks.finetuning.target import Classes, Target, Value, pooled_scores
+
+
+def target_of(answer: Answer, weights: Sequence[float] | None = None) -> Target:
+    """What is learned of an answer.
+
+    Args:
+        weights: of the classes; of several labels how much a text that has one counts beside one that has not. None:
+            all alike.
+    """
+    if answer.kind == "value":
+        return Value()
+    given = None if weights is None else tuple(weights)
+    if answer.kind == "several":
+        return Several(len(answer.names), given)
+    if answer.kind == "ordered":
+        return Ordered(len(answer.names), given)
+    return Classes(len(answer.names)) if given is None else WeightedClasses(len(answer.names), given)
+
+
+@dataclass(frozen=True)
+class WeightedClasses(Classes):
+    """One of a few classes, by cross-entropy times the weight of the right one."""
+
+    weights: tuple[float, ...] = ()
+
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        weights_C = torch.tensor(self.weights, dtype=scores_IC.dtype, device=scores_IC.device)
+        return F.cross_entropy(scores_IC, labels_I, reduction="none") * weights_C[labels_I]
+
+
+@dataclass(frozen=True)
+class _Independent(ABC):
+    """Several yes-or-no questions about each text, by binary cross-entropy."""
+
+    count: int
+    """Of the classes or labels."""
+    weights: tuple[float, ...] | None = None
+    has_accuracy = False
+
+    @property
+    def outputs(self) -> int:
+        return self.count
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return ClassificationModel(config, self.outputs)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        return pooled_scores(model, batch)
+
+    @abstractmethod
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        """The loss of each example, (I,)."""
+
+    def learn(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        scores_IC = self.scores(model, batch)
+        return scores_IC, self.losses(scores_IC, batch["labels"])
+
+
+@dataclass(frozen=True)
+class Several(_Independent):
+    """Any number of labels of each text: the sum over the labels."""
+
+    def losses(self, scores_IC: Tensor, labels_IC: Tensor) -> Tensor:
+        weights_C = None
+        if self.weights is not None:
+            weights_C = torch.tensor(self.weights, dtype=scores_IC.dtype, device=scores_IC.device)
+        losses_IC = F.binary_cross_entropy_with_logits(scores_IC, labels_IC, reduction="none", pos_weight=weights_C)
+        return losses_IC.sum(1)
+
+
+@dataclass(frozen=True)
+class Ordered(_Independent):
+    """One of some ordered classes: for each but the last, whether it is a higher one (Frank and Hall, 2001)."""
+
+    @property
+    def outputs(self) -> int:
+        return self.count - 1
+
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        higher_IC = (labels_I[:, None] > torch.arange(self.outputs, device=labels_I.device)).to(scores_IC.dtype)
+        losses_I = F.binary_cross_entropy_with_logits(scores_IC, higher_IC, reduction="none").sum(1)
+        if self.weights is None:
+            return losses_I
+        return losses_I * torch.tensor(self.weights, dtype=scores_IC.dtype, device=scores_IC.device)[labels_I]
+
+
+def probabilities(answer: Answer, scores: Tensor) -> Tensor:
+    """Of each class or label, (n, C) float32; of several labels the sum is not 1. Not for values.
+
+    Of ordered classes, the chances of higher ones are made to fall first: each is at most the one before.
+    """
+    scores = scores.float()
+    if answer.kind == "classes":
+        return scores.softmax(1)
+    if answer.kind == "several":
+        return scores.sigmoid()
+    higher = scores.sigmoid().cummin(1).values
+    ones, zeros = higher.new_ones(len(higher), 1), higher.new_zeros(len(higher), 1)
+    return torch.cat([ones, higher], 1) - torch.cat([higher, zeros], 1)
+
+
+def predicted(answer: Answer, scores: Tensor) -> Tensor:
+    """Class numbers (n,), of ordered classes the median; for several labels 0 or 1 of each, (n, C); values (n,)."""
+    if answer.kind == "value":
+        return scores[:, 0].double() * answer.deviation + answer.mean
+    if answer.kind == "several":
+        return (scores > 0).long()
+    if answer.kind == "ordered":
+        return (scores.float().cummin(1).values > 0).sum(1)
+    return scores.argmax(1)
+
+
+def balanced_weights(answer: Answer, labels: Labels) -> list[float]:
+    """Weights by which each class counts as much as the others, 1 in the mean over the rows; of several labels, by
+    which those that have a label count as much as those that have not. A class without rows gets 1.
+    """
+    if answer.kind == "several":
+        have = labels.sum(0)
+        return [float((len(labels) - count) / count) if 0 < count < len(labels) else 1.0 for count in have]
+    counts = np.bincount(labels, minlength=len(answer.names))
+    present = int((counts > 0).sum())
+    return [float(len(labels) / (present * count)) if count else 1.0 for count in counts]

@@ -1,0 +1,229 @@
+"""A table of documents as a fine-tuning task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.answer import Answer, Kind, answer_of, numbers_of
+from nystromformer.tasks.documents.cut import Cut, encode_cut
+from nystromformer.tasks.documents.divide import Division, divide
+from nystromformer.tasks.documents.metrics import MAIN, score
+from nystromformer.tasks.documents.recipe import Recipe
+from nystromformer.tasks.documents.source import Columns, Rows, open_place, read_rows
+from nystromformer.tasks.documents.targets import balanced_weights, target_of
+from nystromformer.tasks.documents.written import write_split
+from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.examples import Examples, Texts
+from nystromformer.tasks.finetuning.target import Target
+from nystromformer.tasks.finetuning.texts import describe, reduce
+from nystromformer.wording import number_of
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the tables are, as `open_place` takes it.
+
+    Args:
+        train, test: as the flags name them; test may be None.
+        folder, default: where relative names are.
+    """
+
+    train: str
+    test: str | None
+    folder: Path | None
+    default: Path
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be learned, as flags say it.
+
+    Args:
+        name: of the task, below documents/.
+        kind: None: as the labels tell.
+        order: the classes from the lowest on; empty: as numbers have it.
+        weights: "balanced", or of each class by its name; None: all alike.
+    """
+
+    name: str
+    kind: Kind | None = None
+    order: tuple[str, ...] = ()
+    weights: str | Mapping[str, float] | None = None
+    cut: Cut = field(default_factory=Cut)
+    division: Division = field(default_factory=Division)
+
+
+class Documents(OnText):
+    """What the labels of a table ask for.
+
+    The table is read once, when its target is asked for.
+    """
+
+    def __init__(self, places: Places, columns: Columns, asked: Asked) -> None:
+        self.places = places
+        self.columns = columns
+        self.asked = asked
+        self.name = f"documents/{asked.name}{asked.division.ending}"
+
+    def fold(self, number: int) -> Documents:
+        """The same with another fold held out, which has read what this one has."""
+        other = Documents(
+            self.places, self.columns, replace(self.asked, division=replace(self.asked.division, fold=number))
+        )
+        other.__dict__ |= {"rows": self.rows, "answer": self.answer, "test_rows": self.test_rows}
+        return other
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The training table's."""
+        return read_rows(self._open(self.places.train, "train"), self.columns, divided=True)
+
+    @cached_property
+    def test_rows(self) -> Rows | None:
+        """The test table's; labels are read where it has them."""
+        if self.places.test is None:
+            return None
+        return self._read_another(self.places.test, "test", labelled=False)
+
+    @cached_property
+    def answer(self) -> Answer:
+        assert self.rows.labels is not None
+        return answer_of(self.rows.labels, self.asked.kind, self.asked.order)
+
+    @property
+    def main_metric(self) -> str:
+        return MAIN[self.answer.kind]
+
+    @property
+    def target(self) -> Target:
+        return target_of(self.answer, self.weights)
+
+    @cached_property
+    def weights(self) -> tuple[float, ...] | None:
+        """Of the classes."""
+        weights, answer = self.asked.weights, self.answer
+        if weights is None:
+            return None
+        if answer.kind == "value":
+            raise UserError("--class_weights: expected classes, found values")
+        if isinstance(weights, str):
+            labels = self._divided[0].labels
+            assert labels is not None
+            return tuple(balanced_weights(answer, labels))
+        if unknown := [name for name in weights if name not in answer.names]:
+            raise UserError(f"--class_weights: expected classes of {', '.join(answer.names)}, found {unknown[0]}")
+        return tuple(weights.get(name, 1.0) for name in answer.names)
+
+    def check(self) -> None:
+        _ = self._divided, self.target
+        if self.test_rows is not None:
+            self._texts(self.test_rows, "test")
+
+    def load(self, loading: Loading) -> Splits:
+        train, held_out = self._divided
+        rows, reduced = reduce(train, loading.train_rows)
+        encoded = self._encode(rows, loading), self._encode(held_out, loading)
+        notes = [*self._notes, *map(describe, encoded)]
+        facts = {"answer": asdict(self.answer), "weights": self.weights}
+        warnings = [*self._unlearned(rows), *reduced]
+        return Splits(encoded[0], {"": encoded[1]}, warnings, notes, json.dumps(facts, sort_keys=True))
+
+    def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
+        return score(self.answer, scores_NC, labels_N)
+
+    def test(self, loading: Loading) -> dict[str, Examples]:
+        return {} if self.test_rows is None else {"test": self._encode(self._texts(self.test_rows, "test"), loading)}
+
+    def write(
+        self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
+    ) -> dict[str, float]:
+        """`validation.tsv` and `test.tsv`, and what `write_split` puts beside them."""
+        figures: dict[str, float] = {}
+        for name, examples in {"validation": splits.validation[""], **test}.items():
+            assert isinstance(examples, EncodedTexts)
+            found = scores["" if name == "validation" else name]
+            write_split(folder, name, examples.texts, found, self.answer, self.target, self.columns.separator)
+            if name in test and examples.labels is not None:
+                figures = self.metrics(found, torch.from_numpy(examples.labels))
+        return figures
+
+    def recipe(self, loading: Loading) -> dict[str, Any]:
+        labels = self.rows.labels
+        assert labels is not None
+        recipe = Recipe(
+            task=self.name,
+            answer=self.answer,
+            text=self.rows.text_columns,
+            label=labels.columns,
+            separator=self.columns.separator,
+            cut=self.asked.cut,
+            length=loading.length,
+            sentence_types=loading.sentence_types,
+        )
+        return recipe.as_data()
+
+    @cached_property
+    def _divided(self) -> tuple[Texts, Texts]:
+        """The rows to train on and those to choose by."""
+        texts, division = self._texts(self.rows, "train"), self.asked.division
+        if division.file is not None:
+            another = self._read_another(division.file, "validation", labelled=True)
+            return texts, self._texts(another, "validation")
+        is_class = self.answer.kind in ("classes", "ordered")
+        return divide(texts, division, is_class, self.rows.group, self.rows.time)
+
+    def _read_another(self, place: str, split: str, labelled: bool) -> Rows:
+        return read_rows(self._open(place, split), self.columns, labelled)
+
+    def _open(self, place: str, split: str) -> Any:
+        return open_place(place, self.places.folder, self.places.default, split)
+
+    def _texts(self, rows: Rows, split: str) -> Texts:
+        """A table's rows as texts.
+
+        Raises:
+            UserError: their labels are not those of the training table.
+        """
+        labels = None if rows.labels is None else numbers_of(self.answer, rows.labels)
+        second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
+        return Texts(f"{self.asked.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
+
+    def _encode(self, texts: Texts, loading: Loading) -> EncodedTexts:
+        return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.asked.cut)
+
+    @property
+    def _notes(self) -> list[str]:
+        """What was understood, for people who meant something else."""
+        answer, names = self.answer, self.answer.names
+        said = {
+            "classes": "one of the classes",
+            "several": "any of the labels",
+            "ordered": "one of these, in order,",
+        }
+        shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+        what = "a value" if answer.kind == "value" else f"{said[answer.kind]} {shown}"
+        told = "" if self.asked.kind else " (another kind is asked for by --kind)"
+        notes = [f"{self.rows.table.name}: {number_of(len(self.rows), 'row')}; what is learned is {what}{told}"]
+        tables = [rows for rows in (self.rows, self.test_rows) if rows is not None and rows.left_out]
+        notes += [f"{rows.table.name}: {number_of(rows.left_out, 'row')} without text left out" for rows in tables]
+        return notes
+
+    def _unlearned(self, train: Texts) -> list[str]:
+        """A warning of classes that no training row has."""
+        if self.answer.kind not in ("classes", "ordered"):
+            return []
+        assert train.labels is not None
+        counts = np.bincount(train.labels, minlength=len(self.answer.names))
+        missing = [name for name, count in zip(self.answer.names, counts, strict=True) if not count]
+        return [f"no training row has the label {', '.join(missing[:10])}"] if missing else []

@@ -1,0 +1,126 @@
+"""What a run leaves about its predictions of a split: each row's, the worst mistakes, figures of each label, pictures.
+
+Shapes: n rows, C classes or labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nystromformer.tables import printable
+from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.metrics import calibration_error
+from nystromformer.tasks.documents.pictures import BINS, draw_calibration, draw_confusion, draw_values
+from nystromformer.tasks.documents.targets import predicted, probabilities
+from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.tasks.finetuning.scored import write_rows
+from nystromformer.tasks.finetuning.target import Target
+
+_WORST = 50
+_BEGINNING = 200
+"""Characters of a text that are shown."""
+
+
+def spelt_predictions(answer: Answer, scores: Tensor, separator: str = ",") -> list[str]:
+    """What was predicted, as people read it."""
+    return _spelt(answer, predicted(answer, scores), separator)
+
+
+def spelt_chances(answer: Answer, scores: Tensor) -> dict[str, list[str]]:
+    """The chance of each class or label, by its column's name; none of values."""
+    if answer.kind == "value":
+        return {}
+    columns = probabilities(answer, scores).T.tolist()
+    return {f"p_{name}": [f"{p:.6f}" for p in each] for name, each in zip(answer.names, columns, strict=True)}
+
+
+def write_split(
+    folder: Path, split: str, texts: Texts, scores: Tensor, answer: Answer, target: Target, separator: str
+) -> None:
+    """Write `SPLIT.tsv`: id, label where there is one, prediction and chances of each row; and, of a split with labels,
+    `SPLIT-worst.tsv`, `SPLIT-labels.tsv` and the pictures of the kind.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    ids = list(texts.ids) if texts.ids is not None else [str(number) for number in range(len(texts))]
+    columns = {"id": [printable(each) for each in ids]}
+    labels = None if texts.labels is None else torch.from_numpy(texts.labels)
+    if labels is not None:
+        columns["label"] = _spelt(answer, _right(answer, labels), separator)
+    columns["prediction"] = spelt_predictions(answer, scores, separator)
+    columns |= spelt_chances(answer, scores)
+    write_rows(folder / f"{split}.tsv", list(columns), zip(*columns.values(), strict=True))
+    if labels is None:
+        return
+    _write_worst(folder / f"{split}-worst.tsv", texts, columns, target.losses(scores, labels), answer, scores, labels)
+    chosen = predicted(answer, scores)
+    if answer.kind == "value":
+        draw_values(folder / f"{split}-values.png", chosen, _right(answer, labels))
+        return
+    if answer.kind == "several":
+        _write_labels(folder / f"{split}-labels.tsv", answer.names, chosen, labels.long())
+    else:
+        draw_confusion(folder / f"{split}-confusion.png", answer.names, chosen, labels)
+    chances = probabilities(answer, scores).double()
+    if answer.kind == "several":
+        sure, right = chances.flatten(), labels.flatten() > 0
+    else:
+        sure, right = chances.max(1).values, chances.argmax(1) == labels
+    error = calibration_error(answer, scores, labels, BINS)
+    draw_calibration(folder / f"{split}-calibration.png", sure.numpy(), right.numpy(), error)
+
+
+def _right(answer: Answer, labels: Tensor) -> Tensor:
+    """Labels as `predicted` gives predictions."""
+    if answer.kind == "value":
+        return labels.double() * answer.deviation + answer.mean
+    return labels.long()
+
+
+def _spelt(answer: Answer, chosen: Tensor, separator: str) -> list[str]:
+    if answer.kind == "value":
+        return [f"{value:.7g}" for value in chosen.tolist()]  # as many digits as float32 has
+    if answer.kind == "several":
+        return [
+            separator.join(name for name, has in zip(answer.names, row, strict=True) if has) for row in chosen.tolist()
+        ]
+    return [answer.names[number] for number in chosen.tolist()]
+
+
+def _write_worst(
+    path: Path,
+    texts: Texts,
+    columns: dict[str, list[str]],
+    losses: Tensor,
+    answer: Answer,
+    scores: Tensor,
+    labels: Tensor,
+) -> None:
+    """The mistakes with the highest losses, the worst first; of values, the rows that are furthest off."""
+    wrong = predicted(answer, scores) != _right(answer, labels)
+    wrong = wrong.any(1) if answer.kind == "several" else wrong
+    order = [number for number in losses.argsort(descending=True, stable=True).tolist() if wrong[number]][:_WORST]
+    rows: list[Sequence[str]] = []
+    for number in order:
+        text = printable(texts.first[number][:_BEGINNING])
+        cells = [columns[name][number] for name in ("id", "label", "prediction")]
+        rows.append([*cells, f"{float(losses[number]):.4f}", text])
+    write_rows(path, ("id", "label", "prediction", "loss", "text"), rows)
+
+
+def _write_labels(path: Path, names: Sequence[str], chosen: Tensor, labels: Tensor) -> None:
+    """Of each label: rows that have it, that were given it, both, and precision, recall and F1."""
+    rows = []
+    for number, name in enumerate(names):
+        have, given = labels[:, number] > 0, chosen[:, number] > 0
+        both = int((have & given).sum())
+        counts = (int(have.sum()), int(given.sum()), both)
+        precision, recall = (both / max(count, 1) for count in (counts[1], counts[0]))
+        f1 = 2 * both / max(counts[0] + counts[1], 1)
+        rows.append([name, *map(str, counts), *(f"{figure:.4f}" for figure in (precision, recall, f1))])
+    write_rows(path, ("label", "rows", "predicted", "right", "precision", "recall", "f1"), rows)

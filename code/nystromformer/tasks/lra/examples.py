@@ -1,0 +1,82 @@
+"""Prepared data as examples of a training run.
+
+Shapes: B rows, N tokens.
+"""
+
+import hashlib
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nystromformer.tasks.finetuning.examples import Ints
+from nystromformer.tasks.lra.stored import StoredSplit
+
+PADDING = 0
+"""The token of padding; the data's own count from 1."""
+
+
+class StoredExamples:
+    """A split, or some of its examples; implements Examples.
+
+    An example takes as many rows as it has sequences. Of a batch of pairs the first ones' rows come before all of the
+    second ones', as `TwoTowerHead` wants them.
+
+    Args:
+        name: what messages call it.
+        length: tokens of the longest row; a longer sequence loses its end.
+        chosen: numbers of examples, ascending; None: all.
+        black_is_padding: take the data's token 0 for padding, as the authors of the paper do: of pictures black pixels.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        split: StoredSplit,
+        length: int,
+        chosen: Ints | None = None,
+        black_is_padding: bool = False,
+    ) -> None:
+        self.name = name
+        self.length = length
+        self._split = split
+        self.numbers: Ints = np.arange(len(split)) if chosen is None else chosen
+        """Of its examples in the split."""
+        self._black_is_padding = black_is_padding
+        whole_ns = split.lengths[self.numbers]
+        self._lengths_ns = np.minimum(whole_ns, length)
+        self.lengths = self._lengths_ns.max(axis=1)
+        self.rows = np.full(len(self.numbers), split.sequences, dtype=np.int64)
+        self.tokens = self._lengths_ns.sum(axis=1)
+        self.truncated = int((whole_ns > length).sum())
+        self.labels: Ints = split.labels[self.numbers]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        stamps = {name: stamp.sha256 for name, stamp in sorted(self._split.facts.files.items())}
+        digest = hashlib.sha256(f"{stamps} {self.length} {self._black_is_padding};".encode())
+        digest.update(np.ascontiguousarray(self.numbers, dtype="<i8").data)
+        return digest.hexdigest()
+
+    def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
+        lengths_sB = self._lengths_ns[numbers].T.reshape(-1)
+        width = pad_to or int(lengths_sB.max())
+        tokens_BN = np.full((len(lengths_sB), width), PADDING, dtype=np.int64)
+        examples = self.numbers[numbers].tolist()
+        places = [(example, sequence) for sequence in range(self._split.sequences) for example in examples]
+        for row, (example, sequence) in enumerate(places):
+            length = int(lengths_sB[row])
+            tokens_BN[row, :length] = self._split.tokens(example, sequence)[:length]
+            tokens_BN[row, :length] += 1
+        mask_BN = np.arange(width) < lengths_sB[:, None]
+        if self._black_is_padding:
+            mask_BN &= tokens_BN != PADDING + 1
+        return {
+            "tokens_BN": torch.from_numpy(tokens_BN),
+            "mask_BN": torch.from_numpy(mask_BN),
+            "labels": torch.from_numpy(self.labels[numbers]),
+        }

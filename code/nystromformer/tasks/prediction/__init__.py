@@ -1,0 +1,1 @@
+"""Finished fine-tuning runs on new texts."""

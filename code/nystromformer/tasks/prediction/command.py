@@ -1,0 +1,59 @@
+"""What `run_predict.py` does once its flags are read."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.source import open_place
+from nystromformer.tasks.documents.table import columns_named
+from nystromformer.tasks.finetuning.settings import Predict
+from nystromformer.tasks.prediction.loaded import load_run
+from nystromformer.tasks.prediction.outputs import output_kind
+from nystromformer.tasks.prediction.stream import Job, predict_table
+
+logger = logging.getLogger(__name__)
+
+
+def run_predict(
+    folder: Path,
+    place: str,
+    out: Path,
+    text: str | None,
+    id_column: str | None,
+    weights: Predict,
+    skip_empty: bool,
+    tokens_at_a_time: int,
+    tokenizer: Path | None,
+    device: str,
+) -> None:
+    """Predict a table with a finished run.
+
+    Args:
+        place: of the table, as `open_place` takes it.
+        text: its columns of texts, as they were typed; None: those of the data that the run learned from.
+
+    Raises:
+        UserError: the run cannot predict, or the table is none that it can; nothing is written then.
+    """
+    output_kind(out)
+    run = load_run(folder, device, weights, tokenizer)
+    table = open_place(place, None, Path(), "test")
+    columns = run.known.text if text is None else columns_named("--text", text, table)
+    if missing := [name for name in columns if name not in table.columns]:
+        raise UserError(
+            f"{table.name}: expected the columns of the data that the run learned from ({', '.join(columns)}), found "
+            f"no {', '.join(missing)}; it has {', '.join(table.columns)}: name others with --text"
+        )
+    if len(columns) != len(run.known.text):
+        raise UserError(
+            f"--text {','.join(columns)}: expected {len(run.known.text)} of the columns, as the run learned from "
+            f"{', '.join(run.known.text)}"
+        )
+    names = () if id_column is None else columns_named("--id", id_column, table)
+    if len(names) > 1:
+        raise UserError(f"--id {id_column}: expected one column, found {len(names)}")
+    logger.info("%s, %s, on %s", run.result.task, run.weights, run.device)
+    predict_table(run, Job(table, columns, names[0] if names else None, out, skip_empty, tokens_at_a_time))
+    logger.info("predictions: %s", out)

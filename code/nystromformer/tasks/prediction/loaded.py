@@ -1,0 +1,227 @@
+"""A finished fine-tuning run, opened to predict new texts.
+
+Shapes: n texts, C outputs: classes, labels, or one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.data.dataset import TOKENIZER_FOLDER
+from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.files import sha256_of
+from nystromformer.model import ClassificationModel
+from nystromformer.tasks.documents.cut import encode_cut
+from nystromformer.tasks.documents.targets import predicted, probabilities, target_of
+from nystromformer.tasks.experiment.run import take_gpu
+from nystromformer.tasks.finetuning.examples import Examples, Texts
+from nystromformer.tasks.finetuning.plan import fit_to_budget
+from nystromformer.tasks.finetuning.recipe import TOKENIZER_SHA256, read_recipe
+from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
+from nystromformer.tasks.finetuning.settings import Predict
+from nystromformer.tasks.prediction.known import Known, known_run
+from nystromformer.training import Device, choose_device
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import epoch_name
+from nystromformer.training.fitting import load_weights
+from nystromformer.training.prefetch import batches_ahead
+
+TOKENS_AT_A_TIME = 8192
+"""Padding included; an example of more is computed alone."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What was predicted of some texts."""
+
+    labels: list[Any]
+    """Of each text: the name of its class, the names of its labels, or its value."""
+    names: tuple[str, ...]
+    """Of the classes or labels; none of values."""
+    probabilities: NDArray[np.float32] | None
+    """(n, C), in the order of the names; of several labels at once a row's sum is not 1. None of values."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A finished run. Its weights are read when it first predicts."""
+
+    folder: Path
+    result: RunResult
+    known: Known
+    """What its texts are, and what it learned of them."""
+    config: ExperimentConfig
+    tokenizer: Tokenizer
+    weights: Path
+    device: Device
+
+    def predict(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Predictions:
+        """What the run predicts of texts, in their order.
+
+        Args:
+            second: the other text of each pair, for a run that learned from pairs.
+
+        Raises:
+            UserError: pairs where the run learned from single texts, or the other way round.
+            ValueError: not as many second texts.
+        """
+        if second is not None and len(second) != len(texts):
+            raise ValueError(f"expected as many second texts as first ones, found {len(second)} and {len(texts)}")
+        if (second is not None) != self.known.is_of_pairs:
+            learned, found = ("pairs", "single texts") if self.known.is_of_pairs else ("single texts", "pairs")
+            raise UserError(f"{self.folder}: expected {learned}, as the run learned from, found {found}")
+        if not len(texts):
+            scores = torch.zeros(0, self.known.answer.outputs)
+        else:
+            scores = self.scores(self.encode(texts, second))
+        return self.told(scores)
+
+    def told(self, scores: Tensor) -> Predictions:
+        """What scores (n, outputs) say."""
+        answer = self.known.answer
+        chosen = predicted(answer, scores)
+        if answer.kind == "value":
+            return Predictions(chosen.tolist(), (), None)
+        chances = probabilities(answer, scores).numpy()
+        if answer.kind == "several":
+            sets = [[name for name, has in zip(answer.names, row, strict=True) if has] for row in chosen.tolist()]
+            return Predictions(sets, answer.names, chances)
+        return Predictions([answer.names[number] for number in chosen.tolist()], answer.names, chances)
+
+    def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Examples:
+        """Texts as the rows that the run learned from."""
+        cleaned = [self.known.cleaned(text) for text in texts]
+        given = Texts("texts", cleaned, None if second is None else [self.known.cleaned(text) for text in second])
+        types = self.config.model.num_sen_type > 1
+        return encode_cut(given, self.tokenizer, self.result.length, types, self.known.cut)
+
+    def scores(self, examples: Examples, tokens_at_a_time: int = TOKENS_AT_A_TIME) -> Tensor:
+        """Scores in the examples' order, (n, outputs) float32 on the CPU, computed in batches of similar length."""
+        pad_to = self.result.run.pad_to
+        everything = np.arange(len(examples))
+        parts = fit_to_budget(everything, examples.lengths, examples.rows, tokens_at_a_time, 1, pad_to)
+        batches = (examples.batch(part, pad_to) for part in parts)
+        total: Tensor | None = None
+        with torch.inference_mode(), self.device.autocast():
+            for part, batch in zip(parts, batches_ahead(batches, self.device.device), strict=True):
+                scores = self._scores(batch, tokens_at_a_time).float().cpu()
+                total = scores.new_zeros(len(examples), scores.shape[1]) if total is None else total
+                total[torch.from_numpy(part)] = scores
+        assert total is not None, "there are examples"
+        return total
+
+    def _scores(self, batch: Mapping[str, Tensor], tokens_at_a_time: int) -> Tensor:
+        """Of a batch's examples; one whose windows are too many to be computed at once is computed in pieces."""
+        tokens_BN = batch["tokens_BN"]
+        rows = max(tokens_at_a_time // tokens_BN.shape[1], 1)
+        if "rows_I" not in batch or len(batch["rows_I"]) > 1 or len(tokens_BN) <= rows:
+            scores: Tensor = self._target.scores(self.model, batch)
+            return scores
+        types = batch.get("types_BN")
+        pieces = [slice(start, start + rows) for start in range(0, len(tokens_BN), rows)]
+        pooled = [
+            self.model.pooled(
+                tokens_BN[piece], batch["mask_BN"][piece], None if types is None else types[piece]
+            ).float()
+            for piece in pieces
+        ]
+        whole: Tensor = self.model.head(torch.cat(pooled).mean(0, keepdim=True))
+        return whole
+
+    @property
+    def _target(self) -> Any:
+        return target_of(self.known.answer)
+
+    @cached_property
+    def model(self) -> ClassificationModel:
+        """With the run's weights, on the device."""
+        # Whoever asks first may do so under inference_mode, in which weights would be of no use to a gradient later.
+        with torch.inference_mode(False):
+            model = self._target.build(self.config.model)
+            assert isinstance(model, ClassificationModel)
+            load_weights(model, read_checkpoint(self.weights)["model"], self.weights)
+            take_gpu(self.device)
+            return model.to(self.device.device).eval()
+
+
+def load_run(
+    folder: str | Path, device: str = "auto", weights: Predict = "best", tokenizer: str | Path | None = None
+) -> LoadedRun:
+    """A finished run of run_classify.py, run_glue.py or run_imdb.py.
+
+    Args:
+        folder: with its result.json.
+        device: auto, cpu, cuda or cuda:N.
+        weights: of the epoch that was best on the validation data, or of the last one.
+        tokenizer: folder of the one that its checkpoint was pretrained with; None: the copy in the run's folder or
+            beside the checkpoint.
+
+    Raises:
+        UserError: no finished run there, one of another task, or its weights or tokenizer are gone.
+    """
+    folder = Path(folder)
+    result = read_result(folder)
+    if result is None:
+        raise UserError(
+            f"{folder}: expected the folder of a finished fine-tuning run, with {RESULT_FILE}, such as "
+            "MODEL/model/imdb/cp-0099-…"
+        )
+    recipe = read_recipe(folder)
+    known = known_run(result, recipe, folder)
+    path = folder / f"{epoch_name(result.choose(weights).epoch)}.model"
+    if not path.is_file():
+        raise UserError(
+            f"{path}: no such weights: the run discarded them (--discard_weights) or they were moved. Put them "
+            "back, or move the folder away and train the run again without --discard_weights"
+        )
+    content = read_checkpoint(path, mmap=True)
+    config = experiment_config(content["config"], str(path))
+    its_tokenizer = content.get("tokenizer") if recipe is None else recipe.get(TOKENIZER_SHA256)
+    return LoadedRun(
+        folder,
+        result,
+        known,
+        config,
+        _find_tokenizer(folder, None if tokenizer is None else Path(tokenizer), str(its_tokenizer)),
+        path,
+        choose_device(device, config.model.mixed_precision),
+    )
+
+
+def _find_tokenizer(folder: Path, given: Path | None, sha256: str) -> Tokenizer:
+    """The tokenizer that a run's texts are read with: in its folder, or in one above it.
+
+    Raises:
+        UserError: it is not there; names where it was looked for.
+    """
+    looked = [given] if given is not None else list(_tokenizer_folders(folder.resolve()))
+    for place in looked:
+        path = place / TOKENIZER_FILE
+        if path.is_file() and sha256_of(path) == sha256:
+            return load_tokenizer(place)
+    raise UserError(
+        f"{folder}: the tokenizer of its run (sha256 {sha256[:12]}…) was not found in "
+        f"{', '.join(map(str, looked))}. Name its folder with --tokenizer: the folder `tokenizer` beside the "
+        "pretraining's checkpoints"
+    )
+
+
+def _tokenizer_folders(folder: Path) -> Iterator[Path]:
+    """In the run's own folder, and beside the checkpoints above it: model/glue/MRPC/RUN lies three folders deep."""
+    for place in (folder, *folder.parents[:4]):
+        yield place / TOKENIZER_FOLDER

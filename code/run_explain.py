@@ -1,0 +1,48 @@
+"""Explain a prediction: which tokens a finished run's answer goes by, as a page and as numbers."""
+
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer import cli
+from nystromformer.flags import DeviceName
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run of run_classify.py, run_glue.py, run_imdb.py.")],
+    text: Annotated[Path, typer.Option("--text", help="File with the text.")],
+    second: Annotated[
+        Path | None, typer.Option("--second", help="File with the other text, for runs that learned from pairs.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", help="Explain this label's score. Default: the likeliest one's.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="Folder of the tokenizer. Default: the copy near the run.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="The page, ending in .html; the numbers stand beside it as .json.")
+    ] = Path("explained.html"),
+    device: DeviceName = "auto",
+) -> None:
+    """Shade a text by what a prediction goes by: attention of what is pooled, over layers, and gradient x input."""
+    from nystromformer.bounded import JSON_BYTES, read_text
+
+    texts = [read_text(path, JSON_BYTES, "a text") for path in (text, second) if path is not None]
+
+    # After the files were read: importing torch takes seconds.
+    from nystromformer.report.explain_run import explain_text, write_explanation
+    from nystromformer.tasks.prediction.loaded import load_run
+
+    made = explain_text(load_run(run, device, tokenizer=tokenizer), texts[0], *texts[1:], label=label)
+    beside = write_explanation(made, out)
+    for name, value in made.facts.items():
+        typer.echo(f"{name}: {value}")
+    typer.echo(f"page: {out}, numbers: {beside}")
+
+
+if __name__ == "__main__":
+    cli.run(explain)

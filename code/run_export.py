@@ -1,0 +1,111 @@
+"""Bring models of others into experiment folders, and experiments into what others load."""
+
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer import cli
+from nystromformer.config.ranges import MOST
+
+Force = Annotated[bool, typer.Option("--force", help="Replace all that is in a target folder that is not empty.")]
+
+
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder as transformers saves it (Nystromformer, BERT or RoBERTa), the name of one on the Hugging "
+            "Face hub, or a .model or .cp file of the authors' code."
+        ),
+    ],
+    dest: Annotated[Path, typer.Argument(help="The experiment folder to make.")],
+    compatible: Annotated[
+        bool,
+        typer.Option(
+            "--compatible",
+            help="Compute the attention exactly as the source does, on the lengths that it takes; else it takes any "
+            "length and padding.",
+        ),
+    ] = False,
+    conv_kernel_size: Annotated[
+        int | None,
+        typer.Option(
+            "--conv_kernel_size",
+            min=0,
+            max=MOST,
+            help="From BERT or RoBERTa: taps of the convolution, which begins at zero; 0 for none. Default: 33.",
+        ),
+    ] = None,
+    num_landmarks: Annotated[
+        int | None,
+        typer.Option("--num_landmarks", min=1, max=MOST, help="From BERT or RoBERTa: landmarks. Default: 64."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="The authors' config.json. Default: beside their checkpoint or one above."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", help="Folder of the tokenizer, or none for the weights alone. Default: SOURCE."),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Make an experiment folder of a model that others have trained."""
+    from nystromformer.exchange.imported import ImportSettings, import_model
+
+    settings = ImportSettings(compatible, conv_kernel_size, num_landmarks)
+    for line in import_model(source, dest, settings, config, tokenizer, force):
+        typer.echo(line)
+    typer.echo(f"imported: {dest}")
+
+
+import_.__name__ = "import"
+
+
+def export(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="The experiment folder, or the folder of a fine-tuning run below its checkpoints."),
+    ],
+    form: Annotated[
+        str, typer.Option("--format", help="hf: a folder for transformers; onnx; torch: a torch.export program.")
+    ],
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", help="Which weights: last, an epoch's number, or best of a run.")
+    ] = "last",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder to write. Default: FOLDER/export-FORMAT."),
+    ] = None,
+    code: Annotated[
+        str,
+        typer.Option(
+            "--code",
+            help="Of hf. transformers: its own modules; file: a file of code beside the weights; auto: transformers' "
+            "own where they compute the same on all input.",
+        ),
+    ] = "auto",
+    force: Force = False,
+) -> None:
+    """Write a model for transformers, onnxruntime or torch.export."""
+    from nystromformer.exchange.exported import export_model
+
+    typer.echo(export_model(folder, checkpoint, form, out, code, force))
+
+
+def push(
+    folder: Annotated[Path, typer.Argument(help="A folder that export --format hf has written.")],
+    name: Annotated[str, typer.Argument(help="The repository on the hub, owner/model.")],
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+) -> None:
+    """Upload an exported folder to the Hugging Face hub, with the user's own login."""
+    from nystromformer.exchange.hub import push as upload
+
+    typer.echo(upload(folder, name, private))
+
+
+if __name__ == "__main__":
+    cli.run_one_of(import_, export, push)

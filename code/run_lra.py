@@ -1,0 +1,138 @@
+"""Train on a task of the Long Range Arena; run again, it goes on where it was stopped."""
+
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer import cli
+from nystromformer.config.ranges import MOST
+from nystromformer.errors import UserError
+from nystromformer.flag_groups import Without, with_flag_groups
+from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
+from nystromformer.tasks.finetuning.flags import FinetuningFlags
+from nystromformer.tasks.lra.recipe import check_task, overrides_for, sweep_of
+from nystromformer.tasks.lra.tracks import CLASS_RATES, TOKEN_RATES, find_track
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+@with_flag_groups
+def lra(
+    task: Annotated[str, typer.Option("--task", help="listops, text, retrieval, image or pathfinder.")],
+    track: Annotated[
+        str,
+        typer.Option(
+            "--track",
+            help="How: paper (the authors' recipe), modern (rotary positions, an auxiliary loss of masked tokens, "
+            "pictures moved), or spt (first masked tokens of the task's own training inputs; rotary positions).",
+        ),
+    ] = "paper",
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            help="Folder of the experiment: its config.json, which is the recipe, and its runs in model/. Default: "
+            "/model in a container, else lra/TASK.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder that lra/prepare.py has written. Default: data_folder of config.json."),
+    ] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            "--attention",
+            help="Another attention than config.json's; its parameters by --set model.attn_type.NAME=VALUE.",
+        ),
+    ] = None,
+    conv: Annotated[
+        int | None,
+        typer.Option(
+            "--conv",
+            min=0,
+            max=MOST,
+            help="Taps of the convolution beside the attention, 0 for none. Default: config.json's for its own "
+            "attention, none for others.",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, max=MOST, help="Steps of training. Default: config.json's.")
+    ] = None,
+    every: Annotated[
+        int | None,
+        typer.Option("--every", min=1, max=MOST, help="Steps from one validation to the next. Default: config.json's."),
+    ] = None,
+    batch_size: Annotated[
+        str | None,
+        typer.Option("--batch_size", help="Examples of a step; several: try each. Default: config.json's."),
+    ] = None,
+    lr: Annotated[
+        str | None,
+        typer.Option("--lr", help="Highest learning rate; several: try each. Default: config.json's."),
+    ] = None,
+    warmup: Annotated[
+        float | None,
+        typer.Option(
+            "--warmup",
+            min=0,
+            max=1,
+            help="Share of all steps during which the learning rate rises. Default: config.json's.",
+        ),
+    ] = None,
+    token_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--token_steps",
+            min=1,
+            max=MOST,
+            help="With --track spt: how many of the steps go to masked tokens. Default: half.",
+        ),
+    ] = None,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as_published",
+            help="As the paper's authors did: the mean over a row counts its padding, and black pixels are padding.",
+        ),
+    ] = False,
+    *,
+    shared: Annotated[
+        FinetuningFlags, Without("model", "checkpoint", "tokenizer", "batch_size", "lr", "epoch", "warmup")
+    ],
+) -> None:
+    """Train an encoder with any attention on a task of the Long Range Arena; the best validation's weights are tested,
+    once, on all of test."""
+    check_task(task)
+    chosen = find_track(track)
+    if token_steps is not None and not chosen.pretrains:
+        raise UserError(f"--token_steps {token_steps}: expected --track spt beside it, found {track}")
+    folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else PROJECT / "lra" / task)
+    overrides = overrides_for(folder / "config.json", attention, conv, chosen, shared.overrides or [])
+    experiment = open_experiment(folder, overrides)
+    rate = lr or (repr(CLASS_RATES[task]) if chosen.pretrains else None)
+    sweep = sweep_of(
+        experiment.config, shared.sweep(), steps=steps, every=every, batch_size=batch_size, lr=rate, warmup=warmup
+    )
+
+    # After the flags were checked: importing torch takes seconds.
+    from nystromformer.tasks.finetuning.command import run_sweeps
+    from nystromformer.tasks.lra.command import phases_of, run_phases
+    from nystromformer.tasks.lra.task import Arena, TokensOf
+
+    source = data or experiment.path(experiment.config.data_folder)
+    setting = experiment.config.pretraining_setting
+    most = setting.validate_batches_per_epoch * setting.batch_size
+    arena = Arena(task, source, most, chosen, as_published)
+    if chosen.pretrains:
+        first = sweep.half_of_steps if token_steps is None else token_steps
+        phases = phases_of(TokensOf(task, source, most, chosen), arena, sweep, first, TOKEN_RATES[task])
+        run_phases(experiment, phases, shared.device, typer.echo)
+    run_sweeps(experiment, [arena], sweep, shared.device, typer.echo)
+
+
+if __name__ == "__main__":
+    cli.run(lra)

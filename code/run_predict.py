@@ -1,0 +1,69 @@
+"""Predict new rows with a finished fine-tuning run; run again, it goes on where it was stopped."""
+
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer import cli, flags
+from nystromformer.config.ranges import MOST
+
+
+def predict(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of a finished run of run_classify.py, run_glue.py or run_imdb.py, such as "
+            "MODEL/model/imdb/cp-0099-….",
+        ),
+    ],
+    input: Annotated[
+        str,
+        typer.Option("--input", help="Table to predict: a .csv, .tsv, .jsonl or .parquet file, or hub:NAME:SPLIT."),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", help="File to write, which ends in .csv, .tsv, .jsonl or .parquet; a new one.")
+    ],
+    text: Annotated[
+        str | None,
+        typer.Option("--text", help="Column of the texts; two of pairs. Default: as in the data that it learned from."),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Column that names the rows. Default: their numbers, from 1.")
+    ] = None,
+    weights: Annotated[
+        str,
+        typer.Option(
+            "--predict", help="Whose weights predict: best (of the epoch best on the validation data) or last."
+        ),
+    ] = "best",
+    skip_empty: Annotated[
+        bool, typer.Option("--skip_empty", help="Give rows without text no prediction instead of stopping.")
+    ] = False,
+    tokens_at_a_time: Annotated[
+        int,
+        typer.Option(
+            "--tokens_at_a_time", min=1, max=MOST, help="Tokens of a batch, padding included; a GPU wants more of them."
+        ),
+    ] = 8192,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", help="Folder of the run's tokenizer, where it is not beside the checkpoint."),
+    ] = None,
+    device: flags.DeviceName = "auto",
+) -> None:
+    """Predict a table of any size, in its order: labels and their probabilities."""
+    from nystromformer.tasks.finetuning.settings import predict_choice
+
+    whose = predict_choice(weights)
+
+    # After the flags were checked: importing torch takes seconds.
+    from nystromformer.tasks.prediction.command import run_predict
+
+    run_predict(run, input, out, text, id, whose, skip_empty, tokens_at_a_time, tokenizer, device)
+
+
+if __name__ == "__main__":
+    cli.run(predict)

@@ -1,0 +1,50 @@
+"""Serve a trained model: a local page, and a JSON API."""
+
+import nystromformer.interrupt  # noqa: F401  # first of all: for Ctrl-C within the imports below
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer import cli
+from nystromformer.config.ranges import MOST
+from nystromformer.flags import DeviceName
+
+_MOST_PORT = 65_535
+
+
+def serve(
+    run: Annotated[
+        Path,
+        typer.Argument(help="Folder of a pretrained experiment (fill-mask), or of a finished fine-tuning run."),
+    ],
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", help="Of a pretrained experiment: an epoch's number, or last.")
+    ] = "last",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", help="Folder of the tokenizer. Default: the copy beside the checkpoints."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines ask.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=_MOST_PORT, help="0: any that is free.")] = 8000,
+    most_bytes: Annotated[int, typer.Option("--most_bytes", min=64, max=MOST, help="Bytes of the longest request.")] = 1
+    << 20,
+    waiting: Annotated[
+        int, typer.Option("--waiting", min=1, max=100_000, help="Texts that may wait; further ones are answered 503.")
+    ] = 256,
+    together: Annotated[
+        int, typer.Option("--together", min=1, max=4096, help="Texts that are computed together.")
+    ] = 16,
+    device: DeviceName = "auto",
+) -> None:
+    """Answer texts by a trained model, on a page and as JSON (/answer, /explain, /health, /version)."""
+    from nystromformer.serve.server import serve_run
+
+    serve_run(run, checkpoint, tokenizer, host, port, most_bytes, waiting, together, device, typer.echo)
+
+
+if __name__ == "__main__":
+    cli.run(serve)

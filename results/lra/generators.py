@@ -1,0 +1,86 @@
+"""What is drawn here beside what is known of the Long Range Arena's own data: `generators.json` and `generators.md`.
+
+Run it at the top of a clone, in its environment: `python results/lra/generators.py`, after the stage `prepared` of
+results/lra/run.py.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nystromformer.files import write_json, write_text
+from nystromformer.machine import machine_facts
+from nystromformer.tables import markdown
+from nystromformer.tasks.lra.listops import OPERATORS, TOKENS
+from nystromformer.tasks.lra.stored import open_stored
+
+HERE = Path(__file__).resolve().parent
+KNOWN = {"median length": "1,012", "10 % are shorter than": "586", "10 % are longer than": "1,667"}
+"""Of expressions drawn with the Long Range Arena's own code."""
+KNOWN_LABELS = ("16.6", *["7 to 10"] * 8, "15.7")
+_FIRST, _END = TOKENS.index(OPERATORS[0]), TOKENS.index("]")
+
+
+def depth_of(tokens: NDArray[np.uint8]) -> int:
+    """Of the deepest operator, the outermost being 1."""
+    is_operator = (tokens >= _FIRST) & (tokens < _FIRST + len(OPERATORS))
+    return int(np.cumsum(is_operator.astype(np.int64) - (tokens == _END)).max())
+
+
+def listops(folder: Path) -> dict[str, Any]:
+    """Lengths, depths, operators and labels of the training expressions."""
+    split = open_stored(folder, "listops").split("train")
+    lengths = split.lengths[:, 0]
+    depths, operators = np.zeros(20, dtype=np.int64), np.zeros(len(OPERATORS), dtype=np.int64)
+    for number in range(len(split)):
+        tokens = split.tokens(number)
+        depths[depth_of(tokens)] += 1
+        operators += np.bincount(tokens, minlength=32)[_FIRST : _FIRST + len(OPERATORS)]
+    return {
+        "expressions": len(split),
+        "median length": float(np.median(lengths)),
+        "10 % are shorter than": float(np.quantile(lengths, 0.1)),
+        "10 % are longer than": float(np.quantile(lengths, 0.9)),
+        "labels": (np.bincount(split.labels, minlength=10) / len(split)).tolist(),
+        "operators": dict(zip(OPERATORS, (operators / operators.sum()).tolist(), strict=True)),
+        "depths": {depth: int(count) for depth, count in enumerate(depths) if count},
+    }
+
+
+def pathfinder(folder: Path) -> dict[str, Any]:
+    """Balance of labels, and how bright pictures of both are."""
+    split = open_stored(folder, "pathfinder").split("train")
+    brightness = np.array([split.tokens(number).mean() for number in range(len(split))])
+    return {
+        "pictures": len(split),
+        "connected": float(split.labels.mean()),
+        "mean brightness of those that are not connected, and of those that are": [
+            float(brightness[split.labels == label].mean()) for label in (0, 1)
+        ],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/lra"), help="of run.py; default: %(default)s")
+    data = parser.parse_args().out / "data"
+    found = listops(data / "listops")
+    paths = {name: pathfinder(data / name) for name in ("pathfinder", "pathfinder-easy")}
+    rows = [[name, f"{found[name]:,.0f}", known] for name, known in KNOWN.items()]
+    rows += [
+        [f"label {label}, %", f"{100 * share:.1f}", known]
+        for label, (share, known) in enumerate(zip(found["labels"], KNOWN_LABELS, strict=True))
+    ]
+    rows += [[f"operator {name}, %", f"{100 * share:.1f}", "25.0"] for name, share in found["operators"].items()]
+    depths = ", ".join(f"{depth}: {count:,}" for depth, count in found["depths"].items())
+    text = f"{found['expressions']:,} expressions. Depth of the deepest operator and how many have it: {depths}."
+    table = markdown(["ListOps", "drawn here", "the Long Range Arena's"], rows)
+    write_text(HERE / "generators.md", f"{text}\n\n{table}\n")
+    write_json(HERE / "generators.json", {"machine": machine_facts(), "listops": found, **paths})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Trains what results/lra tells of: the Long Range Arena on two cores.
+
+Run it at the top of a clone, in its environment: `python results/lra/run.py [STAGE ...] --data DIR`. DIR holds imdb and
+some at least of lra/cifar-10-batches-py and of lra/retrieval; --out, by default runs/lra, takes everything.
+Started again, it goes on where it was stopped. Each process has one thread, and --jobs of them run at once.
+"""
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from nystromformer.config.attention import ATTENTIONS
+from nystromformer.side_by_side import ROOT, Job, Runner, job, run_stages
+
+SHORT: dict[str, Sequence[str]] = {
+    "nystrom": ("num_landmarks=32",),
+    "performer": ("num_features=32",),
+    "linformer": ("projected_length=32",),
+    "conv_linformer": ("stride=8",),
+    "local": ("block_size=32",),
+    "longformer": ("window=32",),
+    "bigbird": ("block_size=8", "num_global_blocks=1"),
+    "sparse": ("stride=16",),
+    "reformer": ("chunk_length=32",),
+    "sinkhorn": ("block_size=32",),
+}
+"""Of expressions of 50 to 250 tokens: a width of 32 where one may be chosen."""
+TAPS = 35
+SEEDS = "0,1,2"
+STEPS, EVERY = 5000, 250
+
+
+class Stages:
+    """The stages, in their order."""
+
+    def __init__(self, data: Path, out: Path, run: Runner, rehearse: bool) -> None:
+        self.data, self.out, self.run, self.rehearse = data, out, run, rehearse
+
+    def prepared(self) -> None:
+        """All tasks' data."""
+        place = self.out / "data"
+        short = "--train 20000 --longer_than 50 --shorter_than 250 --seed 1"
+        wanted = {
+            "listops": "",
+            "listops-short": short,
+            "text": f"--imdb {self.data / 'imdb'} --length 1024",
+            "retrieval": f"--release {self.data / 'lra' / 'retrieval'} --partial",
+            "image": f"--cifar {self.data / 'lra'} --partial",
+            "pathfinder": "--train 1600 --validation 200 --test 200",
+            "pathfinder-easy": "--train 8000 --validation 500 --test 500 --contour 6 --no_distractors",
+        }
+        jobs = [
+            job(f"prepare-{name}", "lra/prepare.py", name.split("-")[0], flags, "--out", place / name)
+            for name, flags in wanted.items()
+            if not (place / name / "manifest.json").exists()
+        ]
+        for one in jobs:  # each uses all cores itself
+            self.run([one])
+
+    def listops(self) -> None:
+        """ListOps at the Long Range Arena's sizes: the paper's recipe, validated every 250 steps."""
+        self.run([self._train("listops", "listops", "nystrom", "--every 250 --baselines")])
+
+    def listops_others(self) -> None:
+        """Softmax and linear on it for a fifth of the steps, beside nystrom for as many."""
+        self.run([
+            self._train("listops", "listops", name, "--steps 1000 --every 250 --baselines")
+            for name in ("nystrom", "softmax", "linear")
+        ])  # fmt: skip
+
+    def short(self) -> None:
+        """Every attention on short expressions, with the convolution and without."""
+        self.run([
+            self._short(name, conv, "--seed 0", "paper")
+            for conv in (0, TAPS)
+            for name in sorted(ATTENTIONS, key=lambda name: name not in ("softmax", "nystrom"))
+        ])  # fmt: skip
+
+    def tracks(self) -> None:
+        """The three tracks on them, at as many steps in all."""
+        self.run([
+            self._short(name, 0, f"--seed {SEEDS}", track)
+            for track in ("paper", "modern", "spt")
+            for name in ("nystrom", "softmax")
+        ])  # fmt: skip
+
+    def others(self) -> None:
+        """Text at 1,024 bytes, a part of CIFAR, pairs of papers, and paths."""
+        text = (
+            "--steps 1000 --every 250 --length 1024 --set pretraining_setting.validate_batches_per_epoch=20 --baselines"
+        )
+        self.run([
+            *(self._train("text", "text", name, text) for name in ("nystrom", "softmax")),
+            *(
+                self._train("image", "image", name, "--steps 500 --every 100 --batch_size 64 --baselines")
+                for name in ("nystrom", "softmax")
+            ),
+            self._train("retrieval", "retrieval", "nystrom", "--steps 60 --every 20 --batch_size 8 --baselines"),
+            self._train("pathfinder", "pathfinder", "nystrom", "--steps 100 --every 50 --baselines"),
+            self._train(
+                "pathfinder", "pathfinder-easy", "nystrom",
+                "--steps 2000 --every 250 --batch_size 32 --lr 1e-3 --warmup 0.1 --baselines",
+            ),
+        ])  # fmt: skip
+
+    def _short(self, name: str, conv: int, seeds: str, track: str) -> Job:
+        narrower = " ".join(f"--set model.attn_type.{each}" for each in SHORT.get(name, ()))
+        flags = f"--conv {conv} --track {track} --steps {STEPS} --every {EVERY} --lr 1e-3 --baselines {seeds}"
+        widths = f"--set model.max_seq_len=256 {narrower}"
+        return self._train("listops", "listops-short", name, f"{flags} {widths}", f"-{track}-{conv}")
+
+    def _train(self, task: str, data: str, name: str, flags: str, more: str = "") -> Job:
+        folder = self.out / data
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / "lra" / task / "config.json", folder / "config.json")
+        if self.rehearse:
+            flags = re.sub(r"--(steps|every) \d+", "", flags) + " --train_rows 64 --steps 4 --every 2"
+        place = ("--task", task, "--model", folder, "--data", self.out / "data" / data)
+        steps = "" if "--steps" in flags else f"--steps {STEPS}"
+        return job(f"{data}-{name}{more}", "code/run_lra.py", *place, "--attention", name, f"{steps} {flags}")
+
+
+STAGES = ("prepared", "listops_others", "short", "tracks", "others", "listops")
+
+
+if __name__ == "__main__":
+    run_stages(__doc__, STAGES, Stages, "folder with imdb and lra", Path("runs/lra"))

@@ -1,0 +1,60 @@
+"""A step on ListOps beside the same model with the authors' attention."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from small import ROOT, run_here
+
+from nystromformer.benchmark.lra import AUTHORS, BY_LENGTH, PADDED, PARTS, LraBenchmark, measure_lra
+from nystromformer.errors import UserError
+from nystromformer.tasks.lra.listops import Expressions
+from nystromformer.tasks.lra.prepare import draw_listops
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> LraBenchmark:
+    """A narrow model on short expressions."""
+    folder = tmp_path_factory.mktemp("lra")
+    wanted = Expressions(longer_than=4, shorter_than=40, depth=5, most_values=4)
+    draw_listops(folder / "data", wanted, {"train": 40, "validation": 1, "test": 1}, 0, 1)
+    config = json.loads((ROOT / "lra" / "listops" / "config.json").read_text())
+    config["model"] |= {"max_seq_len": 45, "attn_type": {"name": "nystrom", "num_landmarks": 8, "conv_kernel_size": 3}}
+    config["pretraining_setting"]["batch_size"] = config["gpu_setting"]["inst_per_gpu"] = 8
+    (folder / "config.json").write_text(json.dumps(config))
+    return LraBenchmark(folder / "config.json", folder / "data", batches=2, repeats=1, threads=1)
+
+
+def test_all_ways_are_measured_and_written(recipe: LraBenchmark, tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    try:
+        text = measure_lra(recipe, tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    rows = {row["method"]: row for row in json.loads((tmp_path / "lra.json").read_text())["rows"]}
+    assert list(rows) == [BY_LENGTH, PADDED, AUTHORS]
+    assert rows[PADDED]["tokens"] == rows[AUTHORS]["tokens"] == 48, "a multiple of the landmarks"
+    assert rows[BY_LENGTH]["tokens"] < 48
+    for row in rows.values():
+        assert set(row["parts"]) == set(PARTS)
+        assert all(value > 0 for value in row["parts"].values())
+        assert row["time"]["median"] > 0
+    assert AUTHORS in text
+    assert str(recipe.data) not in (tmp_path / "lra.json").read_text()
+
+
+def test_another_attention_is_refused(recipe: LraBenchmark, tmp_path: Path) -> None:
+    config = json.loads(recipe.config.read_text())
+    config["model"]["attn_type"] = "softmax"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="expected Nyström attention, found softmax"):
+        measure_lra(LraBenchmark(tmp_path / "config.json", recipe.data), tmp_path / "out")
+
+
+def test_missing_data_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--data", tmp_path / "none", "--out", tmp_path / "out")
+    assert run_here(monkeypatch, "code/run_benchmark.py", "lra", *flags) == 2
+    assert "no prepared data: run `python lra/prepare.py listops` first" in capsys.readouterr().err

@@ -1,0 +1,47 @@
+"""The scripts of examples/, run small."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_examples import ROOT
+
+
+def run(name: str, *words: object) -> str:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / name, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_script_has_a_test() -> None:
+    tested = {"swap_softmax.py", "time_series.py", "far_sight.py"}
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == tested
+
+
+@pytest.mark.slow
+def test_softmax_is_swapped_and_the_error_told() -> None:
+    out = run("swap_softmax.py")
+    assert "4 layers run the registered attention, in 4 calls" in out
+    assert len(out.splitlines()) >= 5
+
+
+@pytest.mark.slow
+def test_a_series_classifier_learns() -> None:
+    lines = run("time_series.py", 100).splitlines()
+    shares = [int(found[1]) for line in lines if (found := re.search(r"(\d+) % of the last", line))]
+    assert shares[-1] > 80 > shares[0]
+
+
+def test_far_sight(tmp_path: Path) -> None:
+    out = run("far_sight.py", 3000, tmp_path / "row.png")
+    assert "the first of 3,000 tokens" in out
+    assert out.count("token ") >= 5
+    assert (tmp_path / "row.png").read_bytes().startswith(b"\x89PNG")

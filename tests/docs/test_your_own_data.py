@@ -1,0 +1,77 @@
+"""docs/your-own-data.md: its five commands, on a small table."""
+
+import csv
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_examples import ROOT, blocks, commands, copy_of_project, run
+from served import asked
+
+PAGE = ROOT / "docs" / "your-own-data.md"
+COMMANDS = commands(blocks(PAGE, "From a table to a served model"))
+
+
+def write(path: Path, rows: int, labelled: bool = True) -> None:
+    randomness = random.Random(path.name)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["body", "stars"] if labelled else ["body"])
+        for number in range(rows):
+            word, stars = (("fine", "5"), ("dull", "1"))[number % 2]
+            filling = " ".join(randomness.choices(["film", "actor", "plot", "music", "end", "scene"], k=12))
+            writer.writerow([f"{word} {filling}", stars][: 1 + labelled])
+
+
+def test_there_are_five() -> None:
+    scripts = [words[1] for words in COMMANDS]
+    assert scripts == [f"code/run_{name}.py" for name in ("classify", "report", "predict", "explain", "serve")]
+
+
+@pytest.mark.slow
+def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    project = copy_of_project(tmp_path / "project")
+    for name in ("glue", "imdb", "wikihop", "lra", "documents"):
+        (project / name).mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / name / "README.md", project / name / "README.md")
+    for name, rows in (("reviews", 60), ("later", 20)):
+        write(project / f"{name}.csv", rows)
+    write(project / "new.csv", 7, labelled=False)
+    (project / "one.txt").write_text("fine music film")
+    learn, compare, predict, explain, serve = COMMANDS
+    # One seed and a few epochs: it is the way that is tried.
+    fewer = {"--seed": "0", "--epoch": "3", "--vocab_size": "300"}
+    learn = [fewer.get(before, word) for before, word in zip(["", *learn], learn, strict=False)]
+    assert "bag of words" in run(learn, project, 300).stdout
+    (folder,) = (project / "nystrom-demo-conv" / "model" / "documents" / "reviews").glob("*-seed0-*")
+
+    def of_run(words: list[str]) -> list[str]:
+        return [str(folder) if word.endswith("/RUN") else word for word in words]
+
+    assert "reviews" in run(compare, project).stdout
+    run(of_run(predict), project)
+    assert len((project / "predictions.csv").read_text().splitlines()) == 8
+    assert "predicted: " in run(of_run(explain), project).stdout
+    assert 'class="shaded"' in (project / "explained.html").read_text()
+    served = [sys.executable, *of_run(serve)[1:]]
+    served[served.index("8000")] = "0"
+    environment = {**os.environ, "PYTHONPATH": str(project / "code")}
+    process = subprocess.Popen(served, cwd=project, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    try:
+        address = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert address, line
+        status, found = asked(f"{address[0]}/answer", text="a dull plot")
+        assert status == 200
+        assert {choice["label"] for choice in found["answers"][0]["choices"]} == {"1", "5"}
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)

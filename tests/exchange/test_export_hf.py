@@ -1,0 +1,345 @@
+"""Exported folders as transformers loads them: equal logits, and a user's flow without this package."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import foreign
+import pytest
+import torch
+from exported import MADE, WITHOUT_FILE, experiment
+from finetuning import pretrained, sweep, write_sst2, write_stsb
+from small import CPU, LENGTH, ROOT, VOCABULARY, run_here
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from nystromformer.errors import UserError
+from nystromformer.exchange.exported import export_model
+from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.exchange.layouts import MODULE_FILE
+from nystromformer.exchange.opened import open_model
+from nystromformer.files import sha256_of
+from nystromformer.model import ClassificationModel, PretrainingModel
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.task import Glue
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
+
+
+def rows(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, mask and types: the first row is full, the others are padded, the last from the left."""
+    generator = torch.Generator().manual_seed(length)
+    tokens = torch.randint(5, VOCABULARY, (batch, length), generator=generator)
+    lengths = torch.randint(1, length + 1, (batch,), generator=generator)
+    lengths[0] = length
+    mask = torch.arange(length) < lengths[:, None]
+    if batch > 2:
+        mask[-1] = mask[-1].flip(0)
+    return tokens, mask, (torch.arange(length) >= lengths[:, None] // 2).long().expand(batch, -1)
+
+
+def logits(model: PretrainingModel | ClassificationModel, batch: tuple[Tensor, Tensor, Tensor], types: bool) -> Tensor:
+    tokens, mask, types_BN = batch
+    chosen = types_BN if types else None
+    with torch.no_grad():
+        if isinstance(model, ClassificationModel):
+            classified: Tensor = model(tokens, mask, chosen)
+            return classified
+        guessed: Tensor = model.mlm(model.encoder(tokens, mask, chosen), model.encoder.embeddings.word.weight)
+    return guessed
+
+
+def given(batch: tuple[Tensor, Tensor, Tensor], types: bool) -> dict[str, Tensor]:
+    tokens, mask, types_BN = batch
+    given = {"input_ids": tokens, "attention_mask": mask.long()}
+    return given | ({"token_type_ids": types_BN} if types else {})
+
+
+def assert_equal(theirs: Tensor, ours: Tensor) -> None:
+    assert float((theirs - ours).abs().max()) <= 1e-5 * max(1.0, float(ours.abs().max()))
+
+
+@pytest.mark.parametrize("case", MADE)
+def test_masked_tokens(tmp_path: Path, dataset_folder: Path, case: str) -> None:
+    made = experiment(tmp_path / "ours", dataset_folder, **MADE[case])
+    export_model(made.folder, "0", "hf", tmp_path / "hf", "auto", False)
+    has_file = (tmp_path / "hf" / MODULE_FILE).is_file()
+    assert has_file == (case not in WITHOUT_FILE)
+    theirs, loading = AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "hf", trust_remote_code=has_file, output_loading_info=True
+    )
+    assert not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    model = open_model(made.folder).build()
+    types = made.config.model.num_sen_type > 1
+    for batch, length in ((1, 1), (3, 7), (4, 8), (4, 21), (2, LENGTH)):
+        inputs = rows(batch, length)
+        with torch.no_grad():
+            out = theirs(**given(inputs, types)).logits
+        mask = inputs[1]
+        assert_equal(out[mask], logits(model, inputs, types)[mask])
+    tokens, mask, _ = rows(2, LENGTH)
+    labels = torch.where(torch.arange(LENGTH) % 5 == 0, tokens, -100)
+    with torch.no_grad():
+        out = theirs(input_ids=tokens, labels=labels)
+        expected = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), labels.flatten())
+    assert float((out.loss - expected).abs()) < 1e-5
+    tuple_out = theirs(input_ids=tokens, return_dict=False)
+    assert isinstance(tuple_out, tuple)
+    assert torch.equal(tuple_out[0], out.logits)
+
+
+@pytest.mark.parametrize("kind", ["nystromformer", "classification", "bert", "roberta", "64 = 64"])
+def test_a_round_trip_gives_the_same_bits(tmp_path: Path, kind: str) -> None:
+    """Imported as it computes, exported by transformers' own module, imported again."""
+    if kind == "64 = 64":
+        source = foreign.nystromformer(num_landmarks=64, segment_means_seq_len=64)
+    elif kind in ("nystromformer", "classification"):
+        source = foreign.nystromformer(classes=3 if kind == "classification" else None)
+    else:
+        source = getattr(foreign, kind)()
+    foreign.stored(source, tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings(compatible=True))
+    folder = tmp_path / "ours"
+    if kind == "classification":
+        folder = folder / "model" / "classification"
+    # Of softmax with a convolution transformers' own module has padding in it, and is asked for.
+    export_model(folder, "last", "hf", tmp_path / "back", "transformers", False)
+    assert not (tmp_path / "back" / MODULE_FILE).exists()
+    back = type(source) if kind != "roberta" else AutoModelForMaskedLM
+    again = back.from_pretrained(tmp_path / "back")
+    if kind != "roberta":
+        ours, theirs = again.state_dict(), source.state_dict()
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(weight, theirs[name]) for name, weight in ours.items())
+    tokens = torch.randint(5, VOCABULARY, (2, LENGTH))
+    with torch.no_grad():
+        torch.testing.assert_close(again(tokens).logits, source(tokens).logits, atol=1e-5, rtol=1e-5)
+    import_model(tmp_path / "back", tmp_path / "again", ImportSettings(compatible=True))
+    name = "model/classification/cp-0000.model" if kind == "classification" else "model/cp-0000.model"
+    first, second = (read_checkpoint(tmp_path / each / name) for each in ("ours", "again"))
+    for key, weight in first["model"].items():
+        offset = 2 if kind == "roberta" and "position" in key else 0
+        assert torch.equal(weight[offset:], second["model"][key]), key
+    assert first["tokenizer"] == second["tokenizer"]
+
+
+def test_an_exported_file_is_imported_again(tmp_path: Path, dataset_folder: Path) -> None:
+    made = experiment(tmp_path / "ours", dataset_folder, pretraining_setting__objectives=["mlm"])
+    export_model(made.folder, "last", "hf", tmp_path / "hf", "auto", False)
+    import_model(tmp_path / "hf", tmp_path / "again", ImportSettings())
+    first, second = (read_checkpoint(tmp_path / each / "model" / "cp-0000.model") for each in ("ours", "again"))
+    assert first["model"].keys() == second["model"].keys()
+    assert all(torch.equal(weight, second["model"][key]) for key, weight in first["model"].items())
+    assert first["tokenizer"] == second["tokenizer"]
+    assert open_model(tmp_path / "again").config.attentions == made.config.model.attentions
+
+
+PROGRAM = """
+import sys
+sys.modules["nystromformer"] = None  # an import of it fails
+from transformers import pipeline
+trust = sys.argv[2] == "file"
+model = pipeline("fill-mask", sys.argv[1], trust_remote_code=trust)
+found = model(f"landmark segment {model.tokenizer.mask_token} token matrix")
+print([guess["token_str"] for guess in found])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["nystrom", "softmax"])
+def test_a_users_flow_by_transformers_alone(tmp_path: Path, dataset_folder: Path, case: str) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder, **MADE[case])
+    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", False)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    how = "transformers" if case in WITHOUT_FILE else "file"
+    # A fresh process in an empty folder; modules of a remote file are cached in one of the test's own.
+    environment = {"PATH": "/usr/bin:/bin", "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-P", str(program), str(tmp_path / "hf"), how],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("'") == 10, done.stdout
+
+
+def test_the_tokenizer_gives_the_rows_of_pretraining(tmp_path: Path, dataset_folder: Path) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder)
+    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", False)
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    opened = open_model(made.folder)
+    assert opened.tokenizer is not None
+    encoded = theirs("landmark segment", "token")
+    assert encoded["input_ids"] == opened.tokenizer.encode("landmark segment", "token").ids
+    second = encoded["input_ids"].index(theirs.sep_token_id) + 1
+    assert encoded["token_type_ids"] == [int(place >= second) for place in range(len(encoded["input_ids"]))]
+    assert (theirs.model_max_length, theirs.mask_token) == (LENGTH, "<mask>")
+
+
+def test_the_model_card(tmp_path: Path, dataset_folder: Path) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder)
+    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", False)
+    card = (tmp_path / "hf" / "README.md").read_text()
+    history = read_checkpoint(made.checkpoints / "cp-0001.model")["history"]
+    loss = history[-1]["metrics"]["loss"]
+    assert f"| validation at step 4: loss | {loss:.4g} |" in card
+    assert "| training at step 4: loss |" in card
+    assert "python code/run_pretrain.py --model ours" in card
+    assert "checkpoint cp-0001.model, step 4" in card
+    assert "trust_remote_code=True" in card
+    assert str(tmp_path) not in card
+    # The data of the rows, once the dataset lies where config.json says.
+    shutil.copytree(dataset_folder, tmp_path / "rows")
+    config = json.loads((made.folder / "config.json").read_text()) | {"data_folder": str(tmp_path / "rows")}
+    (made.folder / "config.json").write_text(json.dumps(config))
+    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", True)
+    assert "tokens from made-up (" in (tmp_path / "hf" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("case", ["nystrom", "softmax", "pre-norm, rotary, mean"])
+@pytest.mark.parametrize("task", ["SST-2", "STS-B"])
+def test_a_fine_tuned_run(tmp_path: Path, dataset_folder: Path, task: str, case: str) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder, **MADE[case])
+    glue = write_sst2(tmp_path / "glue") if task == "SST-2" else write_stsb(tmp_path / "glue")
+    (result,) = finetune(made, Glue(find_tasks(task)[0], glue), sweep(), CPU).results
+    run = Path(result.folder)
+    export_model(run, "best", "hf", tmp_path / "hf", "auto", False)
+    has_file = (tmp_path / "hf" / MODULE_FILE).is_file()
+    assert has_file == (case not in WITHOUT_FILE)
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=has_file)
+    opened = open_model(run, "best")
+    assert opened.path.name == f"cp-{result.best.epoch:04d}.model"
+    inputs = rows(4, 21)
+    with torch.no_grad():
+        out = theirs(**given(inputs, types=True))
+        # Of a row whose first token is padding BERT pools what stands there, which has no meaning.
+        counted = inputs[1][:, 0] | has_file
+        assert_equal(out.logits[counted], logits(opened.build(), inputs, types=True)[counted])
+        labels = torch.tensor([1, 0, 1, 0])
+        labels = labels.float() if task == "STS-B" else labels
+        loss = theirs(**given(inputs, types=True), labels=labels).loss
+    if task == "STS-B":
+        expected = torch.nn.functional.mse_loss(out.logits[:, 0], labels)
+        assert theirs.config.num_labels == 1
+    else:
+        expected = torch.nn.functional.cross_entropy(out.logits, labels)
+        assert theirs.config.id2label == dict(enumerate(find_tasks(task)[0].labels or ()))
+    assert float((loss - expected).abs()) < 1e-5
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert f"| validation: {result.main_metric} | {result.best.metrics[result.main_metric]:.4g} |" in card
+    assert "text-classification" in card
+
+
+def test_an_imported_classification(tmp_path: Path) -> None:
+    """With our attention its head still has the source's activation, which no module of BERT's has."""
+    source = foreign.nystromformer(classes=3)
+    import_model(foreign.stored(source, tmp_path / "theirs"), tmp_path / "ours", ImportSettings())
+    folder = tmp_path / "ours" / "model" / "classification"
+    export_model(folder, "last", "hf", tmp_path / "hf", "auto", False)
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=True)
+    inputs = rows(3, 20)
+    with torch.no_grad():
+        assert_equal(theirs(**given(inputs, types=True)).logits, logits(open_model(folder).build(), inputs, types=True))
+
+
+BAD: dict[str, tuple[dict[str, Any], list[object], str]] = {
+    "another attention": (
+        {"model__attn_type": "linear", "model__num_landmarks": None},
+        [],
+        "layer 0 has linear attention; the exported file has nystrom and softmax",
+    ),
+    "ignored mask": (
+        {"model__attn_type": {"name": "softmax", "ignore_mask": True}, "model__num_landmarks": None},
+        [],
+        "ignores its mask",
+    ),
+    "fixed segments": ({"model__attn_type": {"name": "nystrom", "segments": "padded"}}, [], 'has segments "padded"'),
+    "means of clusters": ({"model__attn_type": {"name": "nystrom", "landmarks": "kmeans"}}, [], "landmarks kmeans"),
+    "reversible": ({"model__norm": "pre", "model__reversible": True}, [], "reversible layers are another network"),
+    "transformers alone": (
+        {},
+        ["--code", "transformers"],
+        "(?s)no module of transformers computes the same:.*BERT",
+    ),
+    "an unknown form": ({}, ["--format", "tf"], "--format: expected one of hf, onnx, torch, found 'tf'"),
+    "an unknown code": ({}, ["--code", "both"], "--code: expected one of auto, transformers, file, found 'both'"),
+    "code of another form": ({}, ["--format", "onnx", "--code", "file"], "--code file is for --format hf"),
+    "no such checkpoint": ({}, ["--checkpoint", 7], "expected --checkpoint last, all or one of 0; found '7'"),
+    "all checkpoints": ({}, ["--checkpoint", "all"], "expected last or an epoch's number"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(
+    tmp_path: Path, dataset_folder: Path, case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes, flags, message = BAD[case]
+    few = {"pretraining_setting__epoch": 1, "pretraining_setting__batches_per_epoch": 1}
+    made = pretrained(tmp_path / "ours", dataset_folder, **few | changes)
+    out = tmp_path / "out"
+    form = [] if "--format" in flags else ["--format", "hf"]
+    assert run_here(monkeypatch, "code/run_export.py", "export", made.folder, *form, "--out", out, *flags) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
+
+
+def test_bad_folders(tmp_path: Path, dataset_folder: Path) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+
+    def refused(folder: Path, message: str, dest: Path = tmp_path / "new") -> None:
+        with pytest.raises(UserError, match=message):
+            export_model(folder, "last", "hf", dest, "auto", False)
+        assert not (tmp_path / "new").exists()
+
+    refused(made.folder, "not empty: choose another folder, or give --force", out)
+    refused(tmp_path / "nowhere", "no such folder")
+    for above in (made.folder, tmp_path):
+        with pytest.raises(UserError, match="which is read: choose another folder"):
+            export_model(made.folder, "last", "hf", above, "auto", True)
+    refused(out, "expected an experiment's folder, with a config.json, or a run's, with checkpoints")
+    tokenizer = made.checkpoints / "tokenizer" / "tokenizer.json"
+    whole = tokenizer.read_text()
+    tokenizer.write_text(whole + " ")
+    refused(made.folder, "another tokenizer .* than the checkpoint's")
+    tokenizer.unlink()
+    refused(made.folder, "its tokenizer .* is not there")
+    assert (out / "mine.txt").read_text() == "mine"
+    # A head that nothing of transformers' has.
+    path = made.checkpoints / "cp-0001.model"
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(path, run)
+    refused(run, "a model whose head has no exported form \\(mlm, sentence_order\\)")
+
+
+def test_a_tokenizer_that_has_more_tokens_than_the_model(tmp_path: Path) -> None:
+    foreign.stored(foreign.bert(), tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings(num_landmarks=8))
+    path = tmp_path / "ours" / "model" / "tokenizer" / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.add_tokens([f"word{number}" for number in range(60)])
+    tokenizer.save(str(path))
+    checkpoint = tmp_path / "ours" / "model" / "cp-0000.model"
+    write_checkpoint(read_checkpoint(checkpoint) | {"tokenizer": sha256_of(path)}, checkpoint)
+    with pytest.raises(UserError, match="its tokenizer does not fit the vocabulary: ids up to"):
+        export_model(tmp_path / "ours", "last", "hf", tmp_path / "hf", "auto", False)
+
+
+def test_the_file_is_short_and_plain() -> None:
+    lines = (ROOT / "code" / "nystromformer" / "exchange" / MODULE_FILE).read_text().splitlines()
+    assert len(lines) <= 250
+    imported = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
+    assert imported == {"typing", "torch", "transformers"}

@@ -1,0 +1,280 @@
+"""What an import refuses: one error that names everything, and nothing written."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import foreign
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small import VOCABULARY, run_here
+from torch import Tensor
+
+from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
+from nystromformer.errors import UserError
+from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.tasks.experiment.start import is_foreign
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return foreign.stored(foreign.nystromformer(), tmp_path / "theirs")
+
+
+def in_config(**changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
+
+
+def in_weights(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Path], None]:
+    def changed(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        weights = load_file(path)
+        change(weights)
+        save_file(weights, path)
+
+    return changed
+
+
+def lose(weights: dict[str, Tensor]) -> None:
+    for name in ("encoder.layer.0.output.dense.bias", "encoder.layer.1.attention.self.conv.weight"):
+        del weights[f"nystromformer.{name}"]
+    weights["nystromformer.encoder.layer.1.intermediate.dense.weight"] = torch.ones(31, 16)
+    weights["nystromformer.encoder.layer.2.output.dense.bias"] = torch.ones(16)
+    del weights["cls.predictions.transform.dense.bias"]
+
+
+class Code:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("code ran",)
+
+
+def with_code(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": Code()}, folder / "pytorch_model.bin")
+
+
+def instead(name: str, content: bytes) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        if name != "config.json":
+            (folder / "model.safetensors").unlink(missing_ok=True)
+        (folder / name).write_bytes(content)
+
+    return write
+
+
+def big_tokenizer(folder: Path) -> None:
+    save_tokenizer(train_tokenizer(["many more words than that in a longer text"] * 9, 330), folder)
+    in_config(vocab_size=261)(folder)
+    in_weights(
+        lambda w: w.update(
+            {name: each[:261] for name, each in w.items() if len(each) == VOCABULARY}  # the embedding and the bias
+        )
+    )(folder)
+
+
+EVIL_INDEX = json.dumps({"weight_map": {"a": "../other.safetensors"}}).encode()
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another model": (in_config(model_type="gpt2"), "unsupported architecture, model_type 'gpt2'; supported: Nystrom"),
+    "another head": (
+        in_config(architectures=["NystromformerForTokenClassification"]),
+        "unsupported .*; supported: ",
+    ),
+    "no config": (lambda at: (at / "config.json").unlink(), r"no config.json there: expected a folder as transformers"),
+    "config cut short": (instead("config.json", b'{"model'), r"config.json: expected JSON"),
+    "a list": (instead("config.json", b"[]"), "unsupported architecture"),
+    "text for a number": (in_config(hidden_size="many"), r"config.json: transformers cannot read it: .*hidden_size"),
+    "another activation": (in_config(hidden_act="relu"), "hidden_act: expected one of gelu.*, found 'relu'"),
+    "heads": (in_config(num_attention_heads=3), "3 heads do not divide hidden_size = 16"),
+    "landmarks": (in_config(num_landmarks=7), "num_landmarks = 7 does not divide segment_means_seq_len = 32"),
+    "long": (in_config(segment_means_seq_len=64), "segment_means_seq_len = 64 is more than its 32 positions"),
+    "even": (in_config(conv_kernel_size=4), "conv_kernel_size: expected an odd number, found 4"),
+    "no weights": (
+        lambda at: (at / "model.safetensors").unlink(),
+        "no weights there: expected one of model.safe",
+    ),
+    "weights cut short": (instead("model.safetensors", b"\x08"), "model.safetensors: truncated or damaged"),
+    "a pickle with code": (with_code, "refused: the file holds more than tensors and plain data, .* run code"),
+    "a bare pickle with code": (
+        instead("pytorch_model.bin", pickle.dumps(Code(), protocol=2)),
+        "refused: |damaged",
+    ),
+    "damaged bin": (instead("pytorch_model.bin", b"PK\x03\x04nothing"), "pytorch_model.bin: truncated or damaged"),
+    "no dict": (
+        lambda at: (instead("pytorch_model.bin", b"")(at), torch.save([1], at / "pytorch_model.bin")),
+        "a dict of",
+    ),
+    "no tensors": (
+        lambda at: (instead("pytorch_model.bin", b"")(at), torch.save({"a": 1}, at / "pytorch_model.bin")),
+        "expected tensors alone, found a int at 'a'",
+    ),
+    "an index without files": (
+        instead("model.safetensors.index.json", b'{"weight_map": {"a": "x.safetensors"}}'),
+        "names files that are not there: x.safetensors",
+    ),
+    "an index of files elsewhere": (
+        instead("model.safetensors.index.json", EVIL_INDEX),
+        "expected names of files",
+    ),
+    "an index of nothing": (instead("model.safetensors.index.json", b"{}"), "expected a weight_map"),
+    "an output of its own": (
+        in_weights(lambda w: w.update({"cls.predictions.decoder.weight": torch.ones(VOCABULARY, 16)})),
+        "decoder.weight differs from .*not tied",
+    ),
+    "no tokenizer": (lambda at: (at / "tokenizer.json").unlink(), "no tokenizer there .*--tokenizer none"),
+    "tokenizer cut short": (lambda at: (at / "tokenizer.json").write_text("{"), "tokenizer.json: expected a tokenizer"),
+    "too many tokens": (big_tokenizer, "a tokenizer that does not fit the vocabulary: its ids go up to .*261 tokens"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_source(tmp_path: Path, source: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil, message = BAD[case]
+    spoil(source)
+    with pytest.raises(UserError, match=rf"(?s){message}"):
+        import_model(source, tmp_path / "new" / "ours", ImportSettings())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["theirs"]
+    assert "code ran" not in capsys.readouterr().out
+
+
+def test_all_that_does_not_fit_is_named(tmp_path: Path, source: Path) -> None:
+    in_weights(lose)(source)
+    with pytest.raises(UserError) as caught:
+        import_model(source, tmp_path / "ours", ImportSettings())
+    lines = str(caught.value).splitlines()
+    assert lines[1:] == [
+        "  nystromformer.encoder.layer.0.output.dense.bias: missing, expected (16,)",
+        "  nystromformer.encoder.layer.1.attention.self.conv.weight: missing, expected (2, 1, 5, 1)",
+        "  nystromformer.encoder.layer.1.intermediate.dense.weight: expected (32, 16) by config.json, found (31, 16)",
+        "  cls.predictions.transform.dense.bias: missing, expected (16,)",
+        "  nystromformer.encoder.layer.2.output.dense.bias: of a layer or a part that config.json has not",
+    ]
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_classification_with_half_a_head(tmp_path: Path) -> None:
+    folder = foreign.stored(foreign.nystromformer(classes=3), tmp_path / "theirs")
+    in_weights(lambda w: w.update({"classifier.dense.weight": torch.ones(4, 4)}))(folder)
+    in_weights(lambda w: w.pop("classifier.dense.bias"))(folder)
+    with pytest.raises(UserError, match=r"(?s)dense.bias: missing.*dense.weight: expected \(16, 16\), found \(4, 4\)"):
+        import_model(folder, tmp_path / "ours", ImportSettings())
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("bert", {"is_decoder": True}, "a decoder, where an encoder was expected"),
+        ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type: expected absolute"),
+        ("roberta", {"hidden_act": "gelu_new"}, 'expected "gelu" of RoBERTa'),
+        ("roberta", {"pad_token_id": None}, "pad_token_id: expected a number"),
+    ],
+)
+def test_a_bad_warm_start(tmp_path: Path, kind: str, changes: dict[str, Any], message: str) -> None:
+    folder = foreign.stored(getattr(foreign, kind)(), tmp_path / "theirs")
+    in_config(**changes)(folder)
+    with pytest.raises(UserError, match=message):
+        import_model(folder, tmp_path / "ours", ImportSettings())
+
+
+AUTHORS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (
+        lambda at: (at.parents[1] / "config.json").unlink(),
+        "no config.json that says its.*--config",
+    ),
+    "another attention": (
+        lambda at: section(at, attn_type="reformer"),
+        "expected nystrom or softmax, found 're",
+    ),
+    "keys are missing": (lambda at: section(at, num_head=None, seq_len=None), "found no num_head, seq_len"),
+    "no section": (lambda at: (at.parents[1] / "config.json").write_text("{}"), "with a section model"),
+    "landmarks as text": (lambda at: section(at, num_landmarks="8"), "expected positive integers"),
+    "widths": (lambda at: section(at, head_dim=7), "expected num_head x head_dim"),
+    "something else": (lambda at: torch.save({"weights": 1}, at), "with a model_state_dict; found something else"),
+    "one of this project": (lambda at: torch.save({"format": 2}, at), "one of this project, which needs no import"),
+    "a pickle with code": (lambda at: torch.save({"model_state_dict": Code()}, at), "refused: .* could run code"),
+    "cut short": (lambda at: at.write_bytes(at.read_bytes()[:900]), "truncated or damaged"),
+}
+
+
+def section(path: Path, **changes: Any) -> None:
+    model = {key: value for key, value in (foreign.AUTHORS | changes).items() if value is not None}
+    (path.parents[1] / "config.json").write_text(json.dumps({"model": model}))
+
+
+@pytest.mark.parametrize("case", AUTHORS)
+def test_a_bad_checkpoint_of_the_authors(tmp_path: Path, case: str) -> None:
+    spoil, message = AUTHORS[case]
+    path = foreign.authors_folder(tmp_path / "theirs")
+    spoil(path)
+    with pytest.raises(UserError, match=rf"(?s){message}"):
+        import_model(path, tmp_path / "ours", ImportSettings(), tokenizer="none")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_the_command(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    (ours / "notes.txt").write_text("mine")
+    for flags, message in [
+        ((source, ours), "not empty: choose another folder, or give --force"),
+        (
+            (tmp_path / "nowhere", tmp_path / "new"),
+            "no such folder or file. Of a model on the Hugging Face hub get",
+        ),
+        ((source, ours / "notes.txt"), "expected a folder, or nothing, found a file"),
+        ((source, source, "--force"), "which is read: choose another folder"),
+        ((source, tmp_path, "--force"), "which is read: choose another folder"),
+        ((source, tmp_path / "new", "--conv_kernel_size", 5), "are for BERT and RoBERTa"),
+    ]:
+        assert run_here(monkeypatch, "code/run_export.py", "import", *flags) == 2
+        assert message in capsys.readouterr().err
+    assert [path.name for path in ours.iterdir()] == ["notes.txt"]
+    assert not (tmp_path / "new").exists()
+    assert run_here(monkeypatch, "code/run_export.py", "import", source, ours, "--force") == 0
+    assert sorted(path.name for path in ours.iterdir()) == ["config.json", "model"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "theirs"]
+
+
+def test_flags_of_a_warm_start_beside_its_softmax(tmp_path: Path) -> None:
+    folder = foreign.stored(foreign.bert(), tmp_path / "theirs")
+    with pytest.raises(UserError, match="--compatible keeps the source's softmax"):
+        import_model(folder, tmp_path / "ours", ImportSettings(compatible=True, num_landmarks=8))
+    with pytest.raises(UserError, match="expected fewer landmarks than max_seq_len = 32, found 64"):
+        import_model(folder, tmp_path / "ours", ImportSettings())
+
+
+def test_a_failure_at_the_very_end_leaves_what_was_there(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = tmp_path / "ours"
+    import_model(source, ours, ImportSettings())
+    before = {path: path.read_bytes() for path in ours.rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise UserError("no space left on the device")
+
+    monkeypatch.setattr("nystromformer.exchange.imported.write_checkpoint", full)
+    with pytest.raises(UserError, match="no space"):
+        import_model(source, ours, ImportSettings(), force=True)
+    assert {path: path.read_bytes() for path in ours.rglob("*") if path.is_file()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours", "theirs"]
+
+
+def test_what_is_foreign(tmp_path: Path, source: Path) -> None:
+    path = foreign.authors_folder(tmp_path / "authors")
+    import_model(source, tmp_path / "ours", ImportSettings())
+    assert is_foreign(source)
+    assert is_foreign(path)
+    for other in (
+        tmp_path / "ours",
+        tmp_path / "ours/model/cp-0000.model",
+        tmp_path / "nowhere",
+        source / "config.json",
+    ):
+        assert not is_foreign(other)

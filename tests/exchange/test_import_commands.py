@@ -1,0 +1,185 @@
+"""What an imported experiment is good for: every command takes it; and from_cp takes the sources themselves."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import foreign
+import numpy as np
+import pytest
+import torch
+from corpora import write_unified
+from finetuning import write_sst2
+from foreign import LANDMARKS
+from small import LENGTH, ROOT, run_here, small_data
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer
+
+from nystromformer.config import experiment_config
+from nystromformer.data.dataset import Dataset, open_dataset
+from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
+from nystromformer.data.preprocessing.corpus import Document
+from nystromformer.errors import UserError
+from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.exchange.opened import open_model
+from nystromformer.model import PretrainingModel
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.start import StartWeights, open_start_weights
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.training.archive import read_checkpoint
+
+SHAPE = {"objectives": ["mlm"], "batch_size": 8, "batches_per_epoch": 2, "epoch": 1, "validate_batches_per_epoch": 1}
+
+
+@pytest.fixture
+def roberta(tmp_path: Path, dataset_folder: Path) -> Path:
+    """A RoBERTa in the dataset's tokens."""
+    folder = foreign.stored(foreign.roberta(), tmp_path / "roberta")
+    for path in (dataset_folder / "tokenizer").iterdir():
+        shutil.copy(path, folder)
+    return folder
+
+
+def overrides(**changes: Any) -> list[str]:
+    setting = SHAPE | changes
+    return [
+        part for key, value in setting.items() for part in ("--set", f"pretraining_setting.{key}={json.dumps(value)}")
+    ] + ["--set", "gpu_setting.inst_per_gpu=4", "--set", "model.mixed_precision=false"]
+
+
+def test_every_command_takes_an_import(
+    tmp_path: Path, roberta: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = tmp_path / "ours"
+    assert run_here(monkeypatch, "code/run_export.py", "import", roberta, ours, "--num_landmarks", 8) == 0
+    before = read_checkpoint(ours / "model" / "cp-0000.model")
+    own = ["--model", ours, "--device", "cpu", *overrides()]
+    assert run_here(monkeypatch, "code/run_validation.py", *own, "--dataset", dataset_folder) == 0
+    assert "cp-0000" in (ours / "model" / "validation.json").read_text()
+    glue = write_sst2(tmp_path / "glue")
+    flags = ["--glue", glue, "--task", "SST-2", "--batch_size", 8, "--lr", 1e-3, "--epoch", 1]
+    assert run_here(monkeypatch, "code/run_glue.py", *own, *flags) == 0
+    assert list((ours / "model" / "glue" / "SST-2").glob("cp-0000-*/result.json"))
+    # A new run goes on from it; in its own folder one would overwrite it.
+    assert run_here(monkeypatch, "code/run_pretrain.py", *own, "--dataset", dataset_folder) == 2
+    new = tmp_path / "new"
+    new.mkdir()
+    config = json.loads((ours / "config.json").read_text()) | {"from_cp": "../ours/model/cp-0000.model"}
+    (new / "config.json").write_text(json.dumps(config))
+    command = ["--model", new, "--device", "cpu", *overrides(), "--dataset", dataset_folder]
+    assert run_here(monkeypatch, "code/run_pretrain.py", *command) == 0
+    started = read_checkpoint(new / "model" / "cp-0000.model")["started_from"]
+    assert started["path"] == "../ours/model/cp-0000.model"
+    after = read_checkpoint(ours / "model" / "cp-0000.model")
+    assert all(torch.equal(weight, after["model"][name]) for name, weight in before["model"].items())
+
+
+def test_rows_in_berts_tokens(tmp_path: Path) -> None:
+    """Preprocessing takes BERT's tokenizer, and what it writes is the imported model's."""
+    source = foreign.stored(foreign.bert(), tmp_path / "bert", bert_tokens=True)
+    import_model(source, tmp_path / "ours", ImportSettings(num_landmarks=LANDMARKS))
+    sentences = tuple(f"the small {first} reads {second}." for first in foreign.WORDS for second in foreign.WORDS)
+    documents = [Document(f"{n}", split, sentences) for split in ("train", "validation") for n in range(3)]
+    write_unified(tmp_path / "corpora", "made-up", documents)
+    settings = DatasetSettings(LENGTH, ("made-up",), str(source), None)
+    build_dataset(tmp_path / "corpora", tmp_path / "rows", settings)
+    dataset = open_dataset(tmp_path / "rows")
+    content = read_checkpoint(tmp_path / "ours" / "model" / "cp-0000.model")
+    assert dataset.manifest.tokenizer_sha256 == content["tokenizer"]
+    theirs = AutoTokenizer.from_pretrained(source)
+    row = dataset.train.tokens[0]
+    assert (row[0], row[row != 0][-1]) == (theirs.cls_token_id, theirs.sep_token_id)
+    assert theirs.decode(row[1:4]) == "the small " + theirs.decode(row[3:4])
+    # The tokenizer beside the checkpoint gives the same rows as the source's.
+    again = DatasetSettings(LENGTH, ("made-up",), str(tmp_path / "ours" / "model" / "tokenizer"), None)
+    build_dataset(tmp_path / "corpora", tmp_path / "again", again)
+    assert open_dataset(tmp_path / "again").manifest.tokenizer_sha256 == content["tokenizer"]
+
+
+def start(folder: Path, source: Path, dataset: Dataset, **changes: Any) -> tuple[Experiment, StartWeights]:
+    data = small_data(**changes) | {"from_cp": str(source)}
+    experiment = Experiment(folder, experiment_config(data, "test"))
+    weights = open_start_weights(experiment, dataset)
+    assert weights is not None
+    return experiment, weights
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bert"])
+def test_from_cp_takes_the_source_itself(tmp_path: Path, dataset_folder: Path, kind: str) -> None:
+    """The convolution begins at zero, positions move to the config's own rows, and short input gets the source's
+    output."""
+    source = foreign.roberta() if kind == "roberta" else foreign.bert()
+    folder = foreign.stored(source, tmp_path / kind)
+    for path in (dataset_folder / "tokenizer").iterdir():
+        shutil.copy(path, folder)
+    eps = source.config.layer_norm_eps
+    changes = {"model__activation": "gelu", "model__layer_norm_eps": eps, "model__position_offset": 0}
+    experiment, weights = start(tmp_path, folder, open_dataset(dataset_folder), **changes)
+    assert any(
+        "not in the checkpoint, initial values: encoder.layers.0-1.attention.core.skip" in n for n in weights.notes
+    )
+    model = PretrainingModel(experiment.config.model, ["mlm", "sop"]).eval()
+    model.load_state_dict(weights.weights)
+    tokens = torch.randint(5, 300, (2, LANDMARKS))
+    with torch.no_grad():
+        ours = model.mlm(model.encoder(tokens), model.encoder.embeddings.word.weight)
+        torch.testing.assert_close(ours, source(tokens).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_from_cp_takes_the_authors(tmp_path: Path, dataset_folder: Path) -> None:
+    path = foreign.authors_folder(tmp_path / "authors")
+    changes = {"model__num_sen_type": 1, "pretraining_setting__objectives": ["mlm"], "model__conv_kernel_size": 9}
+    _, weights = start(tmp_path, path, open_dataset(dataset_folder), **changes)
+    assert any("tokenizer does not lie beside it" in note for note in weights.notes)
+    assert any("5 taps amid 9" in note for note in weights.notes)
+    theirs = foreign.authors_weights(foreign.AUTHORS)["model.transformer_1.ff1.weight"]
+    assert torch.equal(weights.weights["encoder.layers.1.feed_forward.up.weight"], theirs)
+
+
+def test_from_cp_refuses_other_tokens_and_other_widths(tmp_path: Path, dataset_folder: Path) -> None:
+    dataset = open_dataset(dataset_folder)
+    folder = foreign.stored(foreign.bert(), tmp_path / "bert", bert_tokens=True)
+    with pytest.raises(UserError, match=r"another tokenizer than the dataset's: .* tokens have another id"):
+        start(tmp_path, folder, dataset)
+    wide = foreign.stored(foreign.bert("deep"), tmp_path / "wide")
+    for path in (dataset_folder / "tokenizer").iterdir():
+        shutil.copy(path, wide)
+    with pytest.raises(UserError, match=r"model.transformer_dim: 16 in config.json, 32 in the checkpoint"):
+        start(tmp_path, wide, dataset)
+
+
+def test_the_shipped_experiment_is_berts_network(tmp_path: Path) -> None:
+    """`nystrom-512-from-bert` takes BERT-base: every weight finds its place, checked on shapes alone."""
+    config = json.loads((ROOT / "nystrom-512-from-bert" / "config.json").read_text())
+    model, setting = config["model"], config["pretraining_setting"]
+    assert (model["vocab_size"], model["num_sen_type"], model["position_offset"]) == (30522, 2, 0)
+    assert (model["activation"], model["layer_norm_eps"]) == ("gelu", 1e-12)
+    assert setting["epoch"] * setting["batches_per_epoch"] == 250_000
+    from transformers import BertConfig, BertForMaskedLM
+
+    from nystromformer.interop.formats.names import BERT
+
+    with torch.device("meta"):
+        ours = PretrainingModel(experiment_config(config, "shipped").model, ["mlm"]).state_dict()
+        theirs = BertForMaskedLM(BertConfig()).state_dict()
+    for name, weight in ours.items():
+        if "core.skip" not in name:
+            assert theirs[BERT.theirs(name) or ""].shape == weight.shape
+
+
+def test_a_tokenizer_of_alberts_kind_serves_fine_tuning(tmp_path: Path) -> None:
+    source = foreign.stored(foreign.nystromformer(), tmp_path / "theirs")
+    pieces = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", *(f"▁{word}" for word in foreign.WORDS)]
+    tokenizer = Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], unk_id=1))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(pieces[:5])
+    tokenizer.save(str(source / "tokenizer.json"))
+    said = import_model(source, tmp_path / "ours", ImportSettings())
+    assert any("no rows for pretraining can be made with this tokenizer" in line for line in said)
+    read = open_model(tmp_path / "ours").tokenizer
+    assert read is not None
+    encoded = EncodedTexts(Texts("a", ["token matrix"], ["key"], None), read, 12, sentence_types=True)
+    assert encoded.tokens_of(0).tolist() == [2, 7, 8, 3, 12, 3]
+    assert encoded.batch(np.arange(1))["types_BN"].tolist() == [[0, 0, 0, 0, 1, 1]]

@@ -1,0 +1,103 @@
+"""`nystromformer.from_pretrained`, and the upload to the hub."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import foreign
+import pytest
+import torch
+from finetuning import pretrained
+from small import run_here
+
+import nystromformer
+from nystromformer.errors import UserError
+from nystromformer.exchange.hub import find_source, push
+from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.model import ClassificationModel, PretrainingModel
+
+
+def test_from_pretrained(tmp_path: Path, dataset_folder: Path) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder)
+    model, tokenizer = nystromformer.from_pretrained(made.folder)
+    earlier, _ = nystromformer.from_pretrained(str(made.folder), checkpoint=0)
+    assert isinstance(model, PretrainingModel)
+    assert not model.training
+    assert tokenizer is not None
+    tokens = torch.tensor([tokenizer.encode("landmark <mask> token").ids])
+    with torch.no_grad():
+        assert not torch.equal(model.encoder(tokens), earlier.encoder(tokens))
+    with pytest.raises(UserError, match="expected --checkpoint last, all or one of 0, 1; found '9'"):
+        nystromformer.from_pretrained(made.folder, checkpoint=9)
+
+
+def test_from_pretrained_of_a_classification(tmp_path: Path) -> None:
+    foreign.stored(foreign.nystromformer(classes=3), tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings(), tokenizer="none")
+    model, tokenizer = nystromformer.from_pretrained(tmp_path / "ours" / "model" / "classification")
+    assert isinstance(model, ClassificationModel)
+    assert tokenizer is None
+
+
+def test_nothing_else_is_there() -> None:
+    with pytest.raises(AttributeError, match="module 'nystromformer' has no attribute 'from_nowhere'"):
+        nystromformer.from_nowhere  # noqa: B018
+    program = "import sys, nystromformer; nystromformer.__version__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    for flags, message in [
+        ((folder, "me/model"), "expected a folder that `run_export.py export --format hf` has written"),
+        ((folder, "model"), "expected a name such as owner/model, found 'model'"),
+        ((folder, "me/model"), "cannot be uploaded to the Hugging Face hub: .*network.*can be uploaded later"),
+    ]:
+        assert run_here(monkeypatch, "code/run_export.py", "push", *flags) == 2
+        error = capsys.readouterr().err
+        assert re.search(f"(?s){message}", error), error
+        for name in ("config.json", "model.safetensors"):
+            (folder / name).touch()
+
+
+def test_push_uploads_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    done: list[tuple[str, object]] = []
+
+    class Api:
+        def create_repo(self, name: str, private: bool, exist_ok: bool) -> None:
+            done.append((name, private and exist_ok))
+
+        def upload_folder(self, repo_id: str, folder_path: str) -> None:
+            done.append((repo_id, folder_path))
+
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    assert push(tmp_path, "me/model", True) == "https://huggingface.co/me/model"
+    assert done == [("me/model", True), ("me/model", str(tmp_path))]
+
+
+def test_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_here(monkeypatch, "code/run_export.py", "import", "some/model", tmp_path / "ours") == 2
+    error = capsys.readouterr().err
+    assert "some/model: no such folder here, and it cannot be had from the Hugging Face hub: " in error
+    assert "`hf download NAME --local-dir FOLDER` gets the files: bring FOLDER here" in error
+    assert not list(tmp_path.iterdir())
+    # Where there is a network: safetensors first, and .bin where there are none.
+    folder, asked = tmp_path / "cache", []
+    folder.mkdir()
+
+    def download(name: str, allow_patterns: list[str]) -> str:
+        asked.append((name, any("bin" in pattern for pattern in allow_patterns)))
+        if asked[-1][1]:
+            (folder / "pytorch_model.bin").touch()
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert find_source(Path("some/model")) == folder
+    assert asked == [("some/model", False), ("some/model", True)]

@@ -1,0 +1,104 @@
+"""ONNX files and torch.export programs: one serves any batch and length, padded or not."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import foreign
+import pytest
+import torch
+from exported import MADE, experiment
+from finetuning import pretrained
+from small import LENGTH, run_here
+from torch import Tensor
+
+from nystromformer.errors import UserError
+from nystromformer.exchange import programs
+from nystromformer.exchange.exported import export_model
+from nystromformer.exchange.imported import ImportSettings, import_model
+from nystromformer.exchange.opened import Opened, open_model
+from nystromformer.exchange.programs import ONNX_FILE, OPSET, TOLERANCE, TORCH_FILE, Exported, inputs
+
+LENGTHS, BATCHES = (1, 7, 8, 21, LENGTH), (1, 2, 5)
+
+
+def assert_serves_all(opened: Opened, run: Any) -> None:
+    """Five lengths and three batch sizes, with padding and without, equal to 1e-4 of the largest logit."""
+    module = Exported(opened.build()).eval()
+    for batch in BATCHES:
+        for length in LENGTHS:
+            for padded in (True, False):
+                given = inputs(opened, batch, length)
+                if not padded:
+                    given["attention_mask"] = torch.ones_like(given["attention_mask"])
+                with torch.no_grad():
+                    expected: Tensor = module(**given)
+                    found: Tensor = run(given)
+                if opened.labels is None:
+                    keep = given["attention_mask"] != 0
+                    expected, found = expected[keep], found[keep]
+                assert found.shape == expected.shape
+                assert float((found - expected).abs().max()) <= TOLERANCE * float(expected.abs().max().clamp(min=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["nystrom", "one start for the batch", "pre-norm, rotary, mean", "softmax"])
+def test_onnx(tmp_path: Path, dataset_folder: Path, case: str) -> None:
+    import onnx
+
+    made = experiment(tmp_path / "ours", dataset_folder, **MADE[case])
+    said = export_model(made.folder, "last", "onnx", tmp_path / "onnx", "auto", False)
+    assert "its logits differ from the model's by" in said
+    path = tmp_path / "onnx" / ONNX_FILE
+    assert {each.version for each in onnx.load(path).opset_import if each.domain == ""} == {OPSET}
+    assert_serves_all(open_model(made.folder), programs._in_onnxruntime(path))
+    names = sorted(each.name for each in (tmp_path / "onnx").iterdir())
+    assert names == ["about.json", ONNX_FILE, "tokenizer.json", "tokenizer_config.json"]
+
+
+@pytest.mark.slow
+def test_a_classification_in_onnx(tmp_path: Path) -> None:
+    foreign.stored(foreign.nystromformer(classes=3), tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "ours", ImportSettings())
+    folder = tmp_path / "ours" / "model" / "classification"
+    export_model(folder, "last", "onnx", tmp_path / "onnx", "auto", False)
+    assert_serves_all(open_model(folder), programs._in_onnxruntime(tmp_path / "onnx" / ONNX_FILE))
+
+
+@pytest.mark.parametrize("case", [pytest.param("nystrom", marks=pytest.mark.slow), "softmax"])
+def test_a_program(tmp_path: Path, dataset_folder: Path, case: str) -> None:
+    made = experiment(tmp_path / "ours", dataset_folder, **MADE[case])
+    export_model(made.folder, "last", "torch", tmp_path / "torch", "auto", False)
+    module = torch.export.load(tmp_path / "torch" / TORCH_FILE).module()
+    assert_serves_all(open_model(made.folder), lambda given: module(**given))
+
+
+def test_what_has_no_program(tmp_path: Path, dataset_folder: Path) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder, model__attn_type={"name": "nystrom", "segments": "padded"})
+    for form in ("torch", "onnx"):
+        with pytest.raises(UserError, match=r"layer 0's attention .nystrom, configured like this. has no program that"):
+            export_model(made.folder, "last", form, tmp_path / "out", "auto", False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_the_extra(
+    tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder, **MADE["softmax"])
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "onnxruntime" else find(name, *a))
+    flags = ["--format", "onnx", "--out", tmp_path / "out"]
+    assert run_here(monkeypatch, "code/run_export.py", "export", made.folder, *flags) == 2
+    assert "needs onnxruntime: install the extra export (pip install -e '.[export]')" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_program_that_computes_something_else_is_not_written(
+    tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder, **MADE["softmax"])
+    opened = open_model(made.folder)
+    with pytest.raises(UserError, match=r"logits differ from the model's by .*it is not written"):
+        programs.largest_difference(opened, lambda given: Exported(opened.build())(**given) + 0.1)
+    with pytest.raises(UserError, match="by nan"):
+        programs.largest_difference(opened, lambda given: Exported(opened.build())(**given) * float("nan"))

@@ -1,0 +1,226 @@
+"""Registered attentions in whole models of transformers.
+
+Shapes: B batch, N tokens, E width.
+"""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from theirs import CONFIGS, LAYERS, ODD, TEXTS, batch, build, hidden
+from torch import Tensor, nn
+from transformers import AutoModel
+
+from nystromformer.attention import NystromAttention
+from nystromformer.interop.drop_in import check, register, report_error
+from nystromformer.interop.drop_in.names import REGISTERED
+
+LANDMARKS = 16
+
+
+@pytest.fixture(autouse=True)
+def registered() -> None:
+    register(num_landmarks=LANDMARKS)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_few_tokens_get_the_models_own_attention(name: str) -> None:
+    inputs, keep_BN = batch(name)
+    theirs, ours = build(name, "sdpa"), build(name, "nystrom")
+    assert ours.config._attn_implementation == "nystrom"
+    assert theirs.config._attn_implementation == "sdpa"
+    torch.testing.assert_close(hidden(ours, inputs)[keep_BN], hidden(theirs, inputs)[keep_BN], rtol=1e-5, atol=1e-5)
+    assert set(check(ours, inputs).swapped.values()) == {1}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_models_that_call_it_in_other_ways(name: str) -> None:
+    inputs, keep_BN = batch(name)
+    theirs, ours = build(name, "sdpa"), build(name, "nystrom")
+    torch.testing.assert_close(hidden(ours, inputs)[keep_BN], hidden(theirs, inputs)[keep_BN], rtol=1e-5, atol=1e-5)
+    assert list(check(ours, inputs).swapped.values()) == ([2] if name == "albert" else [1, 1])
+    longer, _ = batch(name, length=40)
+    assert [each.error > 0 for each in report_error(ours, longer)] == ([True] if name == "albert" else [True, True])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_state_dict_is_the_models_own(name: str) -> None:
+    theirs, ours = build(name, "sdpa"), build(name, "nystrom")
+    hidden(ours, batch(name)[0])
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert all(torch.equal(ours.state_dict()[key], value) for key, value in theirs.state_dict().items())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gradients_of_few_tokens_are_the_models_own(name: str) -> None:
+    inputs, keep_BN = batch(name)
+    both = [build(name, attention) for attention in ("sdpa", "nystrom")]
+    for model in both:
+        weighted_sum(hidden(model, inputs)[keep_BN]).backward()
+    for (key, theirs), ours in zip(both[0].named_parameters(), both[1].parameters(), strict=True):
+        if theirs.grad is None:
+            assert ours.grad is None
+        else:
+            # Of numbers that add up over all tokens and layers: relative to the largest.
+            error = (ours.grad - theirs.grad).abs().max()
+            assert error <= 1e-5 * max(1.0, float(theirs.grad.abs().max())), key
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_more_tokens_are_approximated_with_gradients_everywhere(name: str) -> None:
+    inputs, keep_BN = batch(name, length=40, image=40)
+    register(num_landmarks=4)
+    theirs, ours = build(name, "sdpa"), build(name, "nystrom")
+    options = {"interpolate_pos_encoding": True} if name == "vit" else {}
+    out = ours(**inputs, **options).last_hidden_state[keep_BN]
+    exact = theirs(**inputs, **options).last_hidden_state[keep_BN]
+    assert not torch.allclose(out, exact, rtol=1e-3, atol=1e-3)
+    weighted_sum(out).backward()
+    grads = {key: p.grad for key, p in ours.named_parameters() if "pooler" not in key and "mask_token" not in key}
+    assert all(grad is not None and grad.isfinite().all() for grad in grads.values())
+    assert all(grad.any() for key, grad in grads.items() if key.endswith("weight"))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_padding_changes_nothing(name: str) -> None:
+    register(num_landmarks=4)
+    model = build(name, "nystrom")
+    ids_1N = batch(name, length=21)[0]["input_ids"][:1]
+    alone = hidden(model, {"input_ids": ids_1N, "attention_mask": torch.ones_like(ids_1N)})
+    ids = nn.functional.pad(ids_1N, (0, 9), value=7)
+    mask = nn.functional.pad(torch.ones_like(ids_1N), (0, 9))
+    padded = hidden(model, {"input_ids": ids, "attention_mask": mask})[:, :21]
+    torch.testing.assert_close(padded, alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", [name for name in register().names if name != "softmax"])
+def test_every_attention_that_is_registered_runs(attention: str) -> None:
+    inputs, keep_BN = batch("bert", length=40)
+    state = torch.get_rng_state()
+    first, second = (hidden(build("bert", attention), inputs) for _ in range(2))
+    assert torch.equal(first, second), "random numbers of the method are the same in every model"
+    assert first[keep_BN].isfinite().all()
+    more = {"input_ids": nn.functional.pad(inputs["input_ids"], (0, 30), value=9)}
+    more["attention_mask"] = nn.functional.pad(inputs["attention_mask"], (0, 30))
+    longer = hidden(build("bert", attention), more)[:, :40]
+    torch.testing.assert_close(longer[keep_BN], first[keep_BN], rtol=1e-4, atol=1e-4)
+    torch.set_rng_state(state)
+
+
+def test_a_methods_random_numbers_leave_the_callers_alone() -> None:
+    inputs, _ = batch("bert")
+    register("performer", name="performer-fresh", num_features=24)
+    model = build("bert", "performer-fresh")
+    torch.manual_seed(5)
+    hidden(model, inputs)
+    drawn = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(torch.rand(3), drawn)
+
+
+def test_softmax_under_its_name_is_the_models_own_at_any_length() -> None:
+    inputs, keep_BN = batch("bert", length=40)
+    ours, theirs = (hidden(build("bert", attention), inputs)[keep_BN] for attention in ("softmax", "sdpa"))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_options_decide() -> None:
+    inputs, keep_BN = batch("bert", length=40)
+    register("nystrom", name="means", num_landmarks=LANDMARKS, landmarks="segment_means")
+    register("nystrom", name="strided", num_landmarks=LANDMARKS, landmarks="strided")
+    outs = {name: hidden(build("bert", name), inputs)[keep_BN] for name in ("nystrom", "means", "strided")}
+    assert torch.equal(outs["nystrom"], outs["strided"])
+    assert not torch.allclose(outs["means"], outs["strided"], atol=1e-3)
+
+
+def test_windows_keep_their_own_attention_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    inputs, _ = batch("modernbert", length=40)
+    model = build("modernbert", "nystrom")
+    with caplog.at_level(logging.WARNING, logger="nystromformer"):
+        found = check(model, inputs)
+        check(model, inputs)
+    assert list(found.swapped) == ["layers.0.attn", "layers.3.attn"]
+    assert list(found.own) == ["layers.1.attn", "layers.2.attn"]
+    assert str(found) == "2 layers run the registered attention, in 2 calls; 2 with a sliding window keep their own"
+    assert [record.message for record in caplog.records] == [
+        "ModernBertAttention: layers with a sliding window keep their own attention (sdpa) under "
+        'attn_implementation="nystrom"; those without one are swapped'
+    ]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_check_counts_and_leaves_the_model_as_it_was(name: str) -> None:
+    model = build(name, "nystrom").train()
+    frozen = next(model.children()).eval()
+    found = check(model, batch(name)[0])
+    assert len(found.swapped) == LAYERS[name]
+    assert model.training
+    assert not frozen.training
+    assert not REGISTERED["nystrom"].observers
+
+
+def test_check_takes_texts_dummy_inputs() -> None:
+    assert len(check(build("bert", "nystrom")).swapped) == 2
+
+
+def test_the_error_is_the_distance_from_softmax() -> None:
+    inputs, keep_BN = batch("bert", length=40)
+    model = build("bert", "nystrom")
+    seen: list[tuple[Tensor, ...]] = []
+    handle = model.encoder.layer[0].attention.self.register_forward_hook(
+        lambda module, args, kwargs, out: seen.append((args[0] if args else kwargs["hidden_states"], out[0])),
+        with_kwargs=True,
+    )
+    first, second = report_error(model, inputs)
+    handle.remove()
+    (x_BNE, _), module = seen[0], model.encoder.layer[0].attention.self
+    q, k, v = (each(x_BNE).double().unflatten(2, (4, 8)).transpose(1, 2) for each in projections(module))
+    scores = (q @ k.mT / 8**0.5).masked_fill(~keep_BN[:, None, None], -torch.inf)
+    exact = scores.softmax(-1) @ v
+    ours = NystromAttention(4, 8, LANDMARKS, landmarks="strided")(q, k, v, keep_BN)
+    differences, exact = ((x.detach() * keep_BN[:, None, :, None]) for x in (ours - exact, exact))
+    assert first.layer == "encoder.layer.0.attention.self"
+    assert first.error == pytest.approx(float(differences.norm() / exact.norm()), rel=1e-4)
+    by_head = differences.transpose(0, 1).flatten(1).norm(dim=1) / exact.transpose(0, 1).flatten(1).norm(dim=1)
+    assert first.by_head == pytest.approx(by_head.tolist(), rel=1e-4)
+    assert first.error > 0.01
+    assert second.layer == "encoder.layer.1.attention.self"
+    assert str(first).startswith(f"encoder.layer.0.attention.self: {first.error:.2%}, its heads ")
+
+
+def test_there_is_no_error_where_landmarks_are_all_tokens() -> None:
+    errors = report_error(build("modernbert", "nystrom"), batch("modernbert")[0])
+    assert [each.layer for each in errors] == ["layers.0.attn", "layers.3.attn"]
+    assert all(each.error < 1e-6 for each in errors)
+
+
+def test_a_saved_model_is_loaded_with_it(tmp_path: Path) -> None:
+    inputs, keep_BN = batch("bert")
+    build("bert", "nystrom").save_pretrained(tmp_path)
+    assert "nystrom" not in json.dumps(json.loads((tmp_path / "config.json").read_text()))
+    loaded = AutoModel.from_pretrained(tmp_path, attn_implementation="nystrom").eval()
+    torch.testing.assert_close(
+        hidden(loaded, inputs)[keep_BN], hidden(build("bert", "sdpa"), inputs)[keep_BN], rtol=1e-5, atol=1e-5
+    )
+    assert len(check(loaded, inputs).swapped) == 2
+
+
+def test_a_mask_that_changes_in_place_is_read_again() -> None:
+    inputs, keep_BN = batch("bert", length=40)
+    model = build("bert", "nystrom")
+    mask = torch.ones_like(keep_BN)
+    hidden(model, {"input_ids": inputs["input_ids"], "attention_mask": mask})
+    mask.copy_(keep_BN)
+    out = hidden(model, {"input_ids": inputs["input_ids"], "attention_mask": mask})
+    torch.testing.assert_close(out[keep_BN], hidden(model, inputs)[keep_BN])
+
+
+def weighted_sum(x: Tensor) -> Tensor:
+    """Of which no two entries have the same gradient."""
+    return (x * torch.linspace(-1, 1, x.numel()).view(x.shape)).sum()
+
+
+def projections(module: nn.Module) -> tuple[nn.Module, ...]:
+    return module.query, module.key, module.value

@@ -1,0 +1,265 @@
+"""What registered attentions refuse, each with one sentence, and what the function makes of odd calls.
+
+Shapes: B batch, H heads, N tokens, D head dim.
+"""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from theirs import VOCABULARY, batch, build, hidden
+from torch import Tensor, nn
+from transformers import (
+    AutoModel,
+    BertConfig,
+    DebertaV2Config,
+    GPT2Config,
+    MPNetConfig,
+    PreTrainedConfig,
+    T5Config,
+    T5EncoderModel,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
+
+from nystromformer.config import NystromConfig
+from nystromformer.interop.drop_in import check, register, report_error
+from nystromformer.interop.drop_in.names import REGISTERED
+
+B, H, N, D = 2, 4, 10, 8
+
+
+@pytest.fixture(autouse=True)
+def registered() -> None:
+    register(num_landmarks=16)
+
+
+class Layer(nn.Module):
+    """All that the function looks at."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__()
+        for name, value in {"is_causal": False, **attributes}.items():
+            setattr(self, name, value)
+
+
+class CrossAttention(Layer):
+    pass
+
+
+def qkv(heads: int = H) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(B, H, N, D), torch.randn(B, heads, N, D), torch.randn(B, heads, N, D)
+
+
+def attend(module: nn.Module, mask: Tensor | None = None, heads: int = H, **options: Any) -> Tensor:
+    """(B, N, H, D)."""
+    out, weights = REGISTERED["nystrom"].attend(module, *qkv(heads), mask, **options)
+    assert weights is None
+    return out
+
+
+def refused(*args: Any, **options: Any) -> str:
+    with pytest.raises(ValueError, match='cannot run attn_implementation="nystrom": ') as error:
+        attend(*args, **options)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (BertConfig(is_decoder=True), r"the model cannot run .*: it asks for a causal mask"),
+        (GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=VOCABULARY), "it asks for a causal mask"),
+    ],
+    ids=["a BERT as decoder", "GPT-2"],
+)
+def test_decoders(config: PreTrainedConfig, words: str) -> None:
+    for key, value in {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 60}.items():
+        setattr(config, key, value)
+    model = AutoModel.from_config(config, attn_implementation="nystrom").eval()
+    with pytest.raises(ValueError, match=words):
+        model(torch.ones(1, 5, dtype=torch.int64))
+
+
+def test_position_biases() -> None:
+    config = T5Config(d_model=32, d_kv=8, num_heads=4, num_layers=2, d_ff=48, vocab_size=VOCABULARY)
+    config._attn_implementation = "nystrom"
+    with pytest.raises(ValueError, match=r"T5Attention cannot run .*: it adds a position bias to the scores"):
+        T5EncoderModel(config).eval()(torch.ones(1, 5, dtype=torch.int64))
+
+
+def test_a_model_that_never_calls_it() -> None:
+    config = DebertaV2Config(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, vocab_size=VOCABULARY
+    )
+    model = AutoModel.from_config(config, attn_implementation="nystrom")
+    for function in (check, lambda model: report_error(model, model.dummy_inputs)):
+        with pytest.raises(ValueError, match='DebertaV2Model accepted attn_implementation="nystrom" and never calls'):
+            function(model)
+
+
+def test_a_model_whose_own_attention_fails_on_the_mask() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
+    config = MPNetConfig(**sizes, vocab_size=VOCABULARY)
+    model = AutoModel.from_config(config, attn_implementation="nystrom")
+    ids = torch.ones(2, N, dtype=torch.int64)
+    with pytest.raises(ValueError, match="MPNetModel failed before it called the registered attention, most likely"):
+        check(model, {"input_ids": ids, "attention_mask": ids})
+
+
+def test_a_model_that_was_not_asked_to() -> None:
+    with pytest.raises(ValueError, match='BertModel runs attn_implementation="sdpa": load it with one that is regist'):
+        check(build("bert", "sdpa"))
+
+
+def test_a_model_of_windows_alone() -> None:
+    model = build("modernbert", "nystrom", layer_types=["sliding_attention"] * 4)
+    with pytest.raises(ValueError, match="all 4 layers have sliding windows"):
+        check(model)
+
+
+def test_a_model_of_images_needs_a_batch() -> None:
+    with pytest.raises(ValueError, match="ViTModel takes no token ids: pass a batch"):
+        check(build("vit", "nystrom"))
+
+
+@pytest.mark.parametrize("attributes", [{"is_causal": True}, {"is_causal": True, "sliding_window": 4}])
+def test_causal_layers(attributes: dict[str, Any]) -> None:
+    window = attributes.get("sliding_window")
+    assert "Layer cannot" in refused(Layer(**attributes), sliding_window=window)
+    assert "it is causal" in refused(Layer(), is_causal=True)
+    assert attend(Layer(is_causal=True), is_causal=False).shape == (B, N, H, D)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"softcap": 30.0}, "it caps the scores"),
+        ({"s_aux": torch.ones(H)}, "its softmax has sinks"),
+        ({"position_bias": torch.zeros(1, H, N, N)}, "it adds a position bias"),
+        ({"cu_seq_lens_q": torch.tensor([0, 4, 10])}, "packed into one row"),
+        ({"cache": object()}, "a cache of keys"),
+        ({"output_attentions": True}, "the N x N weights are never formed"),
+        ({"tilt": 0.1}, "it passes tilt, of which it is not known"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_arguments_that_change_the_scores(options: dict[str, Any], words: str) -> None:
+    assert words in refused(Layer(), **options)
+    off = dict.fromkeys(options)
+    assert torch.equal(attend(Layer(), **off), attend(Layer(), position_ids=torch.arange(N), deterministic=True))
+
+
+def test_cross_attention() -> None:
+    q, k, v = qkv()
+    with pytest.raises(ValueError, match="10 queries meet 7 keys of other tokens"):
+        REGISTERED["nystrom"].attend(Layer(), q, k[:, :, :7], v[:, :, :7], None)
+    assert "cross-attention" in refused(CrossAttention())
+    assert "cross-attention" in refused(Layer(is_cross_attention=True))
+    with pytest.raises(ValueError, match="its values and queries differ in their dimensions, 5 and 8"):
+        REGISTERED["nystrom"].attend(Layer(), q, k, v[..., :5], None)
+
+
+def test_dropout_of_weights_is_refused_or_left_out() -> None:
+    inputs, keep_BN = batch("bert")
+    model = build("bert", "nystrom").train()
+    with pytest.raises(ValueError, match=re.escape("it drops 0.1 of the weights")):
+        hidden(model, inputs)
+    register(num_landmarks=16, attention_dropout="leave_out")
+    torch.manual_seed(1)
+    trained = hidden(model, inputs)
+    theirs = build("bert", "sdpa", attention_probs_dropout_prob=0.0).train()
+    torch.manual_seed(1)
+    torch.testing.assert_close(trained[keep_BN], hidden(theirs, inputs)[keep_BN], rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="attention_dropout must be one of refuse, leave_out"):
+        register(attention_dropout="perhaps")  # type: ignore[arg-type]
+
+
+def test_masks_of_any_form_that_says_the_same_to_all_queries() -> None:
+    keep_BN = torch.arange(N) < torch.tensor([[N], [6]])
+    wanted = attend(Layer(), keep_BN)
+    assert not wanted[1, 6:].any()
+    lowest = torch.zeros(B, 1, 1, N).masked_fill(~keep_BN[:, None, None], torch.finfo(torch.float32).min)
+    for mask in (keep_BN[:, None, None], keep_BN[:, None, None].expand(B, H, N, N), lowest, keep_BN.long()):
+        assert torch.equal(attend(Layer(), mask), wanted)
+
+
+def test_masks_that_cannot_be_applied() -> None:
+    assert "may differ from query to query" in refused(Layer(), torch.ones(B, 1, N, N, dtype=torch.bool))
+    assert "expected (batch, tokens)" in refused(Layer(), torch.ones(B, N, N, dtype=torch.bool))
+    with pytest.raises(ValueError, match="biases of the scores cannot be added"):
+        attend(Layer(), torch.full((B, 1, 1, N), -0.5))
+
+
+def test_masks_that_are_asked_for() -> None:
+    mask, sizes = REGISTERED["nystrom"].mask, {"batch_size": B, "q_length": N, "kv_length": N}
+    keep_BN = torch.ones(B, N, dtype=torch.bool)
+    given = mask(mask_function=bidirectional_mask_function, attention_mask=keep_BN, **sizes)
+    assert given is not None
+    assert torch.equal(given, keep_BN)
+    assert mask(mask_function=bidirectional_mask_function, **sizes) is None
+    for function in (causal_mask_function, lambda *places: places[2] > 3):
+        with pytest.raises(ValueError, match=r"the model cannot run .* a causal mask, or for one of its own"):
+            mask(mask_function=function, attention_mask=keep_BN, **sizes)
+    with pytest.raises(ValueError, match=re.escape("its mask has the shape (2, 10, 10)")):
+        mask(mask_function=bidirectional_mask_function, attention_mask=keep_BN[:, None].expand(-1, N, -1), **sizes)
+
+
+@pytest.mark.parametrize("scaling", [None, 1.0, D**-0.5, 0.11])
+@pytest.mark.parametrize("heads", [H, 2, 1])
+def test_scales_and_grouped_heads_are_sdpas(scaling: float | None, heads: int) -> None:
+    layer = Layer(num_key_value_groups=H // heads)
+    keep_BN = torch.arange(N) < torch.tensor([[N], [6]])
+    theirs, _ = sdpa_attention_forward(layer, *qkv(heads), keep_BN[:, None, None], scaling=scaling)
+    ours = attend(layer, keep_BN, heads, scaling=scaling)
+    torch.testing.assert_close(ours[keep_BN], theirs[keep_BN], rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_registered() -> None:
+    found = register()
+    assert {"nystrom", "softmax", "linear", "longformer", "performer"} <= set(found.names)
+    assert found.refused["reformer"] == "it makes its keys of the queries, and the softmax has keys of their own"
+    assert "learned" in found.refused["linformer"]
+    assert set(found.names) | set(found.refused) >= {"conv_linformer", "synthesizer", "bigbird", "sinkhorn"}
+    assert "linformer cannot: it has weights" in str(found)
+    assert REGISTERED["nystrom"].config == NystromConfig(landmarks="strided")
+    assert register(num_landmarks=7, landmarks="kmeans").names == found.names
+    assert REGISTERED["nystrom"].config == NystromConfig(num_landmarks=7, landmarks="kmeans")
+    assert register(NystromConfig(num_landmarks=9), name="nine").names == ("nine",)
+    assert REGISTERED["nine"].config == NystromConfig(num_landmarks=9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"attention": "nystrm"}, 'unknown attention "nystrm"'),
+        ({"num_landmark": 3}, "num_landmark"),
+        ({"attention": "reformer"}, "reformer cannot stand in for a trained softmax: it makes its keys"),
+        ({"attention": "synthesizer"}, "it does not look at the keys"),
+        ({"attention": "linformer"}, "which are learned"),
+        ({"attention": "longformer", "global_projections": True}, "which are learned"),
+        ({"conv_kernel_size": 33}, "its convolution of 33 taps is learned"),
+        ({"attention": "softmax", "conv_kernel_size": 5}, "its convolution of 5 taps is learned"),
+        ({"name": "mine"}, 'name = "mine" is for one attention'),
+        ({"attention": "nystrom", "name": "flashy"}, "expected a name of letters"),
+        ({"attention": "nystrom", "name": "a/b"}, "expected a name of letters"),
+        ({"attention": "nystrom", "name": ""}, "expected a name of letters"),
+        ({"attention": NystromConfig(), "num_landmarks": 3}, "parameters stand in the config already"),
+    ],
+    ids=lambda value: " ".join(map(str, value.values()))[:40] if isinstance(value, dict) else None,
+)
+def test_what_cannot_be_registered(arguments: dict[str, Any], words: str) -> None:
+    before = dict(REGISTERED)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        register(**arguments)
+    assert before == REGISTERED
+
+
+def test_a_name_of_transformers_own_is_not_taken() -> None:
+    from transformers import AttentionInterface
+
+    AttentionInterface.register("someone-elses", lambda *args, **options: None)
+    with pytest.raises(ValueError, match='transformers has an attention called "someone-elses" already'):
+        register("nystrom", name="someone-elses")

@@ -1,0 +1,297 @@
+"""Other attentions in torch's own modules.
+
+Shapes: B batch, H heads, N tokens, E width.
+"""
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nystromformer.attention import Attention
+from nystromformer.config import ATTENTIONS, NystromConfig
+from nystromformer.nn import MultiheadAttention, replace_attention
+
+B, H, N, E, M = 3, 4, 10, 32, 16
+KEEP_BN = torch.arange(N) < torch.tensor([[N], [6], [1]])
+
+
+def spread(module: nn.Module) -> Any:
+    """Weights so large that no softmax is all but uniform, and biases that are none of them zero."""
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in module.named_parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator) * 0.3 + ("norm" in name)
+    return module.eval()
+
+
+def multihead(**options: Any) -> nn.MultiheadAttention:
+    return spread(nn.MultiheadAttention(E, H, **{"batch_first": True, **options}))
+
+
+def encoder(**options: Any) -> nn.TransformerEncoder:
+    settings = {"dropout": 0.0, "batch_first": True, **options}
+    layer = nn.TransformerEncoderLayer(E, H, 48, **settings)
+    nested = settings["batch_first"] and not settings.get("norm_first", False)
+    return spread(nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested))
+
+
+def tokens(batch_first: bool = True) -> Tensor:
+    x_BNE = torch.randn(B, N, E, generator=torch.Generator().manual_seed(1))
+    return x_BNE if batch_first else x_BNE.transpose(0, 1)
+
+
+def as_rows(out: Tensor, batch_first: bool) -> Tensor:
+    """Of tokens that count, whatever the order of the dimensions."""
+    return (out if batch_first else out.transpose(0, 1))[KEEP_BN]
+
+
+def float_mask() -> Tensor:
+    return torch.zeros(B, N).masked_fill(~KEEP_BN, -torch.inf)
+
+
+@pytest.mark.parametrize("mask", [~KEEP_BN, float_mask()], ids=["bool", "float"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_few_tokens_get_multihead_attention_itself(batch_first: bool, bias: bool, mask: Tensor) -> None:
+    theirs = multihead(batch_first=batch_first, bias=bias)
+    ours = replace_attention(copy.deepcopy(theirs), num_landmarks=M)
+    x, value = tokens(batch_first), tokens(batch_first).flip(-1)
+    for v in (x, value):
+        expected, _ = theirs(x, x, v, key_padding_mask=mask, need_weights=False)
+        out, weights = ours(x, x, v, key_padding_mask=mask, need_weights=False)
+        assert weights is None
+        torch.testing.assert_close(as_rows(out, batch_first), as_rows(expected, batch_first), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        ours(x, x, x, need_weights=False)[0], theirs(x, x, x, need_weights=False)[0], rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_one_row_without_a_batch(batch_first: bool) -> None:
+    theirs = multihead(batch_first=batch_first)
+    ours = replace_attention(copy.deepcopy(theirs), num_landmarks=M)
+    x_NE, padding_N = tokens()[1], ~KEEP_BN[1]
+    expected, _ = theirs(x_NE, x_NE, x_NE, key_padding_mask=padding_N)
+    out, _ = ours(x_NE, x_NE, x_NE, key_padding_mask=padding_N, need_weights=False)
+    torch.testing.assert_close(out[:6], expected[:6], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("mode", ["training", "evaluation", "no gradients"])
+def test_few_tokens_get_the_encoder_itself(mode: str, batch_first: bool, norm_first: bool) -> None:
+    theirs = encoder(batch_first=batch_first, norm_first=norm_first)
+    ours = replace_attention(copy.deepcopy(theirs), num_landmarks=M)
+    assert isinstance(ours, nn.TransformerEncoder)
+    for model in (theirs, ours):
+        model.train(mode == "training")
+    x = tokens(batch_first)
+    with torch.set_grad_enabled(mode != "no gradients"):
+        for mask in (None, ~KEEP_BN, float_mask()):
+            expected, out = (model(x, src_key_padding_mask=mask) for model in (theirs, ours))
+            torch.testing.assert_close(as_rows(out, batch_first), as_rows(expected, batch_first), rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_of_few_tokens_are_torchs() -> None:
+    theirs = encoder()
+    ours = replace_attention(copy.deepcopy(theirs), num_landmarks=M)
+    for model in (theirs, ours):
+        out = model(tokens(), src_key_padding_mask=~KEEP_BN)[KEEP_BN]
+        (out * torch.linspace(-1, 1, out.numel()).view(out.shape)).sum().backward()
+    for (name, their), our in zip(theirs.named_parameters(), ours.parameters(), strict=True):
+        assert their.grad is not None
+        assert our.grad is not None
+        error = float((our.grad - their.grad).abs().max())
+        assert error <= 1e-5 * max(1.0, float(their.grad.abs().max())), name
+
+
+def calls(model: nn.Module, run: Callable[[], object]) -> int:
+    """How often an attention of this project was called; hooks would keep torch off its fast path."""
+    seen = 0
+
+    def counting(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def count(*args: Any) -> Tensor:
+            nonlocal seen
+            seen += 1
+            return forward(*args)
+
+        return count
+
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.forward = counting(module.forward)  # type: ignore[method-assign]
+    run()
+    return seen
+
+
+@pytest.mark.parametrize("mask", [None, ~KEEP_BN], ids=["no mask", "padding"])
+def test_torchs_fast_path_does_not_bypass_it(mask: Tensor | None) -> None:
+    assert torch.backends.mha.get_fastpath_enabled()
+    ours = replace_attention(encoder(), num_landmarks=4)
+    exact = encoder()
+    with torch.no_grad():
+        assert calls(ours, lambda: ours(tokens(), src_key_padding_mask=mask)) == 2
+        (first, second) = (model(tokens(), src_key_padding_mask=mask)[KEEP_BN] for model in (ours, exact))
+        assert not torch.allclose(first, second, rtol=1e-3, atol=1e-3)
+        again = nn.TransformerEncoder(replace_attention(encoder()).layers[0], 3, enable_nested_tensor=False).eval()
+        assert calls(again, lambda: again(tokens(), src_key_padding_mask=mask)) == 3
+        alone = replace_attention(encoder().layers[1])
+        assert calls(alone, lambda: alone(tokens(), src_key_padding_mask=mask)) == 1
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_many_tokens_are_approximated_and_padding_changes_nothing(batch_first: bool) -> None:
+    ours = replace_attention(encoder(batch_first=batch_first), num_landmarks=4)
+    x_1NE = tokens()[:1]
+    padded = nn.functional.pad(x_1NE, (0, 0, 0, 5), value=9.0)
+    mask = torch.arange(15)[None] >= N
+    turn = (lambda x: x) if batch_first else (lambda x: x.transpose(0, 1))
+    with_padding = turn(ours(turn(padded), src_key_padding_mask=mask))[:, :N]
+    torch.testing.assert_close(with_padding, turn(ours(turn(x_1NE))), rtol=1e-5, atol=1e-5)
+
+
+def test_parameters_are_the_same_ones_under_the_same_names() -> None:
+    model = nn.ModuleDict({"encoder": encoder(), "head": nn.Linear(E, 2)})
+    before = dict(model.named_parameters())
+    assert replace_attention(model) is model
+    after = dict(model.named_parameters())
+    assert list(after) == list(before)
+    assert all(after[name] is parameter for name, parameter in before.items())
+    assert list(model.state_dict()) == list(before)
+    model["encoder"].load_state_dict(encoder().state_dict())
+    fresh = copy.deepcopy(model)
+    assert torch.equal(fresh["encoder"](tokens()), model["encoder"](tokens()))
+
+
+def test_what_is_asked_for_is_put_there() -> None:
+    core = replace_attention(multihead()).core
+    assert (core.landmarks, core.num_landmarks) == ("strided", 64)
+    assert replace_attention(multihead(), landmarks="segment_means").core.landmarks == "segment_means"
+    assert replace_attention(multihead(), NystromConfig(num_landmarks=5)).core.num_landmarks == 5
+    twice = replace_attention(replace_attention(multihead(), num_landmarks=3), num_landmarks=9)
+    assert twice.core.num_landmarks == 9
+    assert torch.equal(twice.in_proj_weight, multihead().in_proj_weight)
+    learned = replace_attention(multihead().double(), "linformer", max_length=40, projected_length=4)
+    x = tokens().double()
+    assert learned(x, x, x, need_weights=False)[0].dtype == torch.float64
+    trained = replace_attention(multihead().train(), conv_kernel_size=3)
+    assert trained.training
+    assert trained.core.training
+    assert "core.skip.weight" in trained.state_dict()
+
+
+@pytest.mark.parametrize("attention", [name for name in ATTENTIONS if name not in ("reformer", "synthesizer")])
+def test_every_attention_with_keys_of_its_own(attention: str) -> None:
+    options = {"max_length": N} if attention == "linformer" else {}
+    model = replace_attention(encoder(), attention, **options)
+    assert model(tokens(), src_key_padding_mask=~KEEP_BN)[KEEP_BN].isfinite().all()
+
+
+def test_one_module_in_two_places_stays_one() -> None:
+    shared = multihead()
+    model = replace_attention(nn.ModuleList([nn.ModuleDict({"a": shared}), nn.ModuleDict({"b": shared})]))
+    assert model[0]["a"] is model[1]["b"]
+    assert isinstance(model[0]["a"], MultiheadAttention)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"attn_mask": torch.zeros(N, N)}, "attn_mask and is_causal are refused"),
+        ({"is_causal": True}, "attn_mask and is_causal are refused"),
+        ({"need_weights": True}, "need_weights=True asks for the N x N weights"),
+        ({"key": tokens().clone()}, "key must be query itself"),
+        ({"value": tokens()[:, :5]}, "query and value must have one shape"),
+        ({"key_padding_mask": KEEP_BN.long()}, "key_padding_mask must be bool"),
+        ({"key_padding_mask": torch.full((B, N), 0.5)}, "biases of the scores cannot be added"),
+        ({"key_padding_mask": KEEP_BN[:, :4]}, "mask must have the shape (batch, tokens)"),
+        ({"key_padding_mask": float_mask()[0]}, "key_padding_mask must have the shape (batch, tokens)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_calls_that_are_refused(options: dict[str, Any], words: str) -> None:
+    ours = replace_attention(multihead())
+    x = tokens()
+    given = {"key": x, "value": x, "need_weights": False, **options}
+    with pytest.raises(ValueError, match=re.escape(words)):
+        ours(x, **given)
+
+
+def test_causal_encoders_are_refused_when_they_run() -> None:
+    ours = replace_attention(encoder())
+    mask = nn.Transformer.generate_square_subsequent_mask(N)
+    for options in ({"mask": mask}, {"mask": mask, "is_causal": True}):
+        with pytest.raises(ValueError, match="attn_mask and is_causal are refused"):
+            ours(tokens(), **options)
+
+
+def test_other_widths_and_nested_input_are_refused() -> None:
+    ours = replace_attention(multihead())
+    x = tokens()[..., :5]
+    with pytest.raises(ValueError, match="2-D or 3-D with 32 last"):
+        ours(x, x, x, need_weights=False)
+    nested = torch.nested.as_nested_tensor([tokens()[0], tokens()[1, :6]])
+    with pytest.raises(ValueError, match="nested tensors are refused"):
+        ours(nested, nested, nested, need_weights=False)
+
+
+def test_weights_that_a_call_leaves() -> None:
+    ours = replace_attention(multihead(), num_landmarks=M, need_weights="none")
+    x = tokens()
+    out, weights = ours(x, x, x)
+    assert weights is None
+    torch.testing.assert_close(out, multihead()(x, x, x)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_dropout_of_weights_is_refused_in_training_or_left_out() -> None:
+    ours = replace_attention(encoder(dropout=0.1), num_landmarks=M)
+    assert ours(tokens()).isfinite().all()
+    with pytest.raises(ValueError, match=r"dropout=0.1 drops weights of pairs of tokens"):
+        ours.train()(tokens())
+    ours = replace_attention(encoder(dropout=0.1), num_landmarks=M, attention_dropout="leave_out").train()
+    assert not torch.equal(ours(tokens()), ours(tokens())), "the layers' own dropout stays"
+    for module in ours.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    torch.testing.assert_close(ours(tokens()), encoder()(tokens()), rtol=1e-5, atol=1e-5)
+
+
+class OwnKind(nn.MultiheadAttention):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "words"),
+    [
+        (nn.Linear(2, 2), {}, "there is no nn.MultiheadAttention in Linear"),
+        (nn.Transformer(E, H, 1, 1, 8, batch_first=True), {}, "has a TransformerDecoder at decoder"),
+        (nn.TransformerDecoderLayer(E, H, 8), {}, "TransformerDecoderLayer has a TransformerDecoderLayer, whose"),
+        (nn.MultiheadAttention(E, H, kdim=5), {}, "its keys and values have the widths 5 and 32"),
+        (nn.MultiheadAttention(E, H, add_bias_kv=True), {}, "add_bias_kv and add_zero_attn"),
+        (nn.MultiheadAttention(E, H, add_zero_attn=True), {}, "add_bias_kv and add_zero_attn"),
+        (OwnKind(E, H), {}, "OwnKind is a class of its own"),
+        (multihead(), {"attention": "reformer"}, "it makes its keys of the queries"),
+        (multihead(), {"attention": "synthesizer", "max_length": 9}, "it does not look at the keys"),
+        (multihead(), {"attention": "linformer"}, "expected max_length"),
+        (multihead(), {"max_length": 9}, "max_length = 9 has no effect"),
+        (multihead(), {"attention": "softmx"}, 'unknown attention "softmx"'),
+        (multihead(), {"num_landmark": 3}, "num_landmark"),
+        (multihead(), {"need_weights": "all"}, "need_weights must be one of refuse, none"),
+        (multihead(), {"attention_dropout": "all"}, "attention_dropout must be one of refuse, leave_out"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else None,
+)
+def test_what_cannot_be_replaced(module: nn.Module, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        replace_attention(module, **options)
+
+
+def test_nothing_is_changed_where_something_is_refused() -> None:
+    model = nn.ModuleList([multihead(), OwnKind(E, H)])
+    with pytest.raises(ValueError, match="OwnKind is a class of its own"):
+        replace_attention(model)
+    assert type(model[0]) is nn.MultiheadAttention

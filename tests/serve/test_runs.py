@@ -1,0 +1,58 @@
+"""A finished fine-tuning run that answers texts."""
+
+from pathlib import Path
+
+import pytest
+from finetuning import copy_of, pretrained, sweep, write_sst2, write_stsb
+from served import ask, asked, served
+from small import CPU
+
+from nystromformer.errors import UserError
+from nystromformer.serve.app import Limits, create_app
+from nystromformer.serve.runs import RunModel
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.task import Glue
+from nystromformer.tasks.prediction.loaded import LoadedRun, load_run
+
+TEXTS = ["softmax landmark", "query value key", "token " * 60]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> dict[str, LoadedRun]:
+    folder = tmp_path_factory.mktemp("served")
+    source = pretrained(folder / "source", dataset_folder).folder
+    glue = write_stsb(write_sst2(folder / "glue"))
+    found = {}
+    for name in ("SST-2", "STS-B"):
+        done = finetune(copy_of(source, folder / name), Glue(find_tasks(name)[0], glue), sweep(epochs=1), CPU)
+        found[name] = load_run(done.results[0].folder, "cpu")
+    return found
+
+
+def test_answers_are_the_runs_predictions(runs: dict[str, LoadedRun]) -> None:
+    run = runs["SST-2"]
+    told = run.predict(TEXTS)
+    assert told.probabilities is not None
+    for number, answer in enumerate(RunModel(run).answer(TEXTS)):
+        assert answer.choices[0].label == told.labels[number]
+        assert answer.choices[0].probability == pytest.approx(float(told.probabilities[number].max()), rel=1e-5)
+        assert answer.cut == (number == 2)
+        assert answer.tokens <= run.result.length
+
+
+def test_the_service_answers_and_explains(runs: dict[str, LoadedRun]) -> None:
+    with served(create_app(RunModel(runs["SST-2"]), Limits(), {})) as address:
+        status, found = asked(f"{address}/answer", texts=TEXTS)
+        assert status == 200
+        assert len(found["answers"]) == 3
+        status, content = ask(f"{address}/explain", b'{"text": "softmax landmark"}')
+        assert status == 200
+        assert 'class="shaded"' in content
+        status, again = asked(f"{address}/answer", texts=TEXTS)
+        assert again["answers"] == found["answers"], "an explanation leaves nothing behind"
+
+
+def test_pairs_are_refused(runs: dict[str, LoadedRun]) -> None:
+    with pytest.raises(UserError, match="it learned from pairs of texts"):
+        RunModel(runs["STS-B"])

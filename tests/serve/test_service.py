@@ -1,0 +1,214 @@
+"""The service: what it answers, refuses and survives."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from browser import BROWSER, open_browser
+from served import ask, asked, served
+
+import nystromformer
+from nystromformer.serve.answers import Answer, Choice
+from nystromformer.serve.app import Limits, create_app
+from nystromformer.serve.cost import RowTime
+
+TIMES = RowTime([10, 100], [0.01, 1.0])
+LIMITS = Limits(most_bytes=4096, most_texts=8, waiting=300, together=16)
+
+
+class Counting:
+    """Says how many characters a text has; slow where it is told to be."""
+
+    name, does, longest = "counting <b>", "It counts & tells.", 100
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.go = threading.Event()
+        self.go.set()
+
+    def answer(self, texts: Sequence[str]) -> list[Answer]:
+        assert self.go.wait(30)
+        self.sizes.append(len(texts))
+        if any(text == "wrong" for text in texts):
+            raise ValueError("this text has no answer")
+        if any(text == "broken" for text in texts):
+            raise RuntimeError("out of order")
+        return [Answer([Choice(str(len(text)), 0.75), Choice("other", 0.25)], len(text), False) for text in texts]
+
+    def explain(self, text: str) -> str | None:
+        return f"<p>{len(text)}</p>" if len(text) < 50 else None
+
+
+@pytest.fixture
+def model() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def address(model: Counting) -> Iterator[str]:
+    with served(
+        create_app(model, LIMITS, {"encoder_seconds": lambda tokens: 0.5, "softmax_seconds": TIMES.at})
+    ) as found:
+        yield found
+
+
+def test_a_text_and_several(address: str) -> None:
+    status, found = asked(f"{address}/answer", text="four")
+    assert status == 200
+    assert found["answers"][0]["choices"][0] == {"label": "4", "probability": 0.75}
+    assert found["softmax_seconds"] == pytest.approx(0.01)
+    assert found["encoder_seconds"] == 0.5
+    status, found = asked(f"{address}/answer", texts=["a", "bb", "ccc"])
+    assert [answer["tokens"] for answer in found["answers"]] == [1, 2, 3]
+
+
+def test_health_and_version(address: str) -> None:
+    assert json.loads(ask(f"{address}/health")[1]) == {"status": "ok"}
+    told = json.loads(ask(f"{address}/version")[1])
+    assert told == {"version": nystromformer.__version__, "model": "counting <b>", "longest": 100}
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (b"{", 400, "expected JSON such as"),
+        (b"[]", 400, "expected JSON such as"),
+        (b'{"text": 3}', 400, "text: "),
+        (b'{"texts": "a"}', 400, "texts: "),
+        (b'{"text": "a", "path": "/etc/passwd"}', 400, "path: "),
+        (b"{}", 400, 'expected either "text" or "texts"'),
+        (b'{"text": "a", "texts": ["b"]}', 400, 'expected either "text" or "texts"'),
+        (b'{"texts": ["a", " "]}', 422, "a text is empty"),
+        (json.dumps({"texts": ["a"] * 9}).encode(), 413, "expected at most 8 texts, found 9"),
+        (b'{"text": "wrong"}', 422, "this text has no answer"),
+    ],
+)
+def test_what_is_no_question_is_refused_with_a_sentence(content: bytes, status: int, words: str, address: str) -> None:
+    found, text = ask(f"{address}/answer", content)
+    assert found == status
+    assert words in json.loads(text)["error"]
+    assert asked(f"{address}/answer", text="on it goes")[0] == 200
+
+
+def test_one_texts_fault_is_not_anothers(address: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        texts = ["fine", "wrong", "good", "wrong", "well", "fine"]
+        found = list(pool.map(lambda text: asked(f"{address}/answer", text=text)[0], texts))
+    assert found == [422 if text == "wrong" else 200 for text in texts]
+
+
+def test_a_fault_of_the_model_is_a_500_and_the_service_goes_on(address: str) -> None:
+    assert ask(f"{address}/answer", b'{"text": "broken"}')[0] == 500
+    assert asked(f"{address}/answer", text="on")[0] == 200
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_huge_body_is_not_read(told: bool, address: str) -> None:
+    place = urlsplit(address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    connection.putrequest("POST", "/answer")
+    connection.putheader("content-type", "application/json")
+    if told:
+        connection.putheader("content-length", str(1 << 40))
+        connection.endheaders()
+    else:
+        connection.putheader("transfer-encoding", "chunked")
+        connection.endheaders()
+        try:
+            for _ in range(200):
+                connection.send(b"400\r\n" + b"x" * 1024 + b"\r\n")
+        except OSError:
+            pass  # it does not listen to the end
+    answer = connection.getresponse()
+    assert answer.status == 413
+    assert "longer than the 4,096 bytes" in json.loads(answer.read())["error"]
+    assert asked(f"{address}/answer", text="on")[0] == 200
+
+
+def test_two_hundred_at_once_of_mixed_lengths(address: str, model: Counting) -> None:
+    texts = ["x" * (1 + 37 * number % 1500) for number in range(200)]
+    with ThreadPoolExecutor(64) as pool:
+        found = list(pool.map(lambda text: asked(f"{address}/answer", text=text), texts))
+    assert [status for status, _ in found] == [200] * 200
+    assert [answer["answers"][0]["tokens"] for _, answer in found] == [len(text) for text in texts]
+    assert sum(model.sizes) == 200
+    assert max(model.sizes) <= LIMITS.together
+
+
+def test_more_than_may_wait_are_told_to_come_again(model: Counting) -> None:
+    with served(create_app(model, Limits(waiting=3, together=2), {})) as address:
+        model.go.clear()
+        with ThreadPoolExecutor(12) as pool:
+            asking = [pool.submit(asked, f"{address}/answer", text="a") for _ in range(12)]
+            deadline = time.monotonic() + 20
+            while sum(one.done() for one in asking) < 7 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            model.go.set()
+            found = [one.result() for one in asking]
+        statuses = sorted(status for status, _ in found)
+        assert set(statuses) == {200, 503}
+        assert statuses.count(200) <= 5, "two are computed, three wait"
+        assert asked(f"{address}/answer", text="a")[0] == 200
+
+
+def test_who_has_gone_is_not_computed_for_ever(address: str, model: Counting) -> None:
+    place = urlsplit(address)
+    model.go.clear()
+    for _ in range(5):
+        gone = socket.create_connection((place.hostname, place.port))
+        body = b'{"text": "gone"}'
+        gone.sendall(b"POST /answer HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n")
+        gone.sendall(b"content-length: %d\r\n\r\n%s" % (len(body), body))
+        gone.close()
+    model.go.set()
+    assert asked(f"{address}/answer", text="here")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/../../etc/passwd", "/static/../app.py", "/answer/../../x"])
+def test_no_path_reads_a_file(path: str, address: str) -> None:
+    status, text = ask(address + path)
+    assert status in (404, 405)
+    assert "root:" not in text
+
+
+def test_an_explanation_is_a_page_or_none(address: str) -> None:
+    assert ask(f"{address}/explain", b'{"text": "short"}') == (200, "<p>5</p>")
+    status, text = ask(f"{address}/explain", json.dumps({"text": "x" * 60}).encode())
+    assert status == 404
+    assert "no explanation" in json.loads(text)["error"]
+
+
+def test_softmax_is_between_what_was_measured_and_beyond_by_the_square() -> None:
+    times = RowTime([64, 128, 256], [1.0, 2.0, 8.0])
+    assert times.at(10) == times.at(64) == 1.0
+    assert times.at(128) == pytest.approx(2.0)
+    assert 2.0 < times.at(200) < 8.0
+    assert times.at(512) == pytest.approx(32.0)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+@pytest.mark.slow
+def test_the_page_answers_in_a_browser(address: str, tmp_path: Path) -> None:
+    with open_browser() as page:
+        for width, dark in ((1200, False), (380, True)):
+            page.open(f"{address}/", width, dark)
+            assert page.evaluate("document.querySelector('h1').textContent") == "counting <b>"
+            page.evaluate("document.getElementById('text').value = 'a <i>text</i>'")
+            page.evaluate("document.querySelector('button').click()")
+            script = """new Promise(resolve => { const wait = () => {
+                const cells = [...document.querySelectorAll('td')].map(cell => cell.textContent);
+                const frame = document.getElementById('explained');
+                if (cells.length && !frame.hidden) resolve(cells.concat(document.getElementById('said').textContent));
+                else setTimeout(wait, 20); }; wait(); })"""
+            *cells, said = page.evaluate(script)
+            assert cells == ["13", "75.0 %", "other", "25.0 %"]
+            assert "13 tokens" in said
+            assert "softmax attention" in said
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "nothing is cut off"

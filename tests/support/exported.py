@@ -1,0 +1,47 @@
+"""Experiments of many kinds to hand on."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from finetuning import pretrained
+
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
+
+SOFTMAX: dict[str, Any] = {
+    "model__attn_type": "softmax",
+    "model__num_landmarks": None,
+    "model__conv_kernel_size": None,
+}
+MADE: dict[str, dict[str, Any]] = {
+    "nystrom": {},
+    "without convolution": {"model__conv_kernel_size": None},
+    "strided": {"model__attn_type": {"name": "nystrom", "landmarks": "strided", "pinv_iterations": 4}},
+    "another for each layer": {"model__attn_type": ["nystrom", "softmax"]},
+    "one start for the batch": {"model__attn_type": {"name": "nystrom", "pinv_start": "batch"}},
+    "pre-norm, rotary, mean": {
+        "model__norm": "pre",
+        "model__positions": "rotary",
+        "model__pooling": "mean",
+        "model__embedding_norm": False,
+    },
+    "a narrower embedding": {"model__embedding_dim": 12, "model__activation": "gelu", "model__num_sen_type": 1},
+    "softmax with convolution": SOFTMAX | {"model__conv_kernel_size": 5},
+    "softmax": SOFTMAX,
+    "softmax from row 0": SOFTMAX | {"model__position_offset": 0, "model__activation": "gelu"},
+}
+WITHOUT_FILE = ("softmax", "softmax from row 0")
+
+
+def experiment(folder: Path, dataset: Path, **changes: Any) -> Experiment:
+    few = {"pretraining_setting__epoch": 1, "pretraining_setting__batches_per_epoch": 2}
+    made = pretrained(folder, dataset, **few | changes)
+    # Of two steps, biases and norms are hardly others than at first: what they are for would not show.
+    path = made.checkpoints / "cp-0000.model"
+    content = read_checkpoint(path)
+    generator = torch.Generator().manual_seed(1)
+    for weight in content["model"].values():
+        weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
+    write_checkpoint(content, path)
+    return made

@@ -1,0 +1,112 @@
+"""What labels ask for, and their numbers; which labels are refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of
+from nystromformer.tasks.documents.asked import check_kind, check_weights, name_of
+from nystromformer.tasks.documents.label_cells import LabelCells
+
+
+def cells(*labels: Any, columns: tuple[str, ...] = ("label",)) -> LabelCells:
+    rows = [each if len(columns) > 1 else (each,) for each in labels]
+    return LabelCells("t.csv", columns, ";", [3 * number + 1 for number in range(len(rows))], rows)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "names"),
+    [
+        (("b", "a", "b"), "classes", ("a", "b")),
+        (("10", "9", "10"), "classes", ("9", "10")),
+        ((1, 0, 1), "classes", ("0", "1")),
+        ((2.0, 1.0, 2.0), "classes", ("1", "2")),
+        (("2.0", "1", "2"), "classes", ("1", "2")),
+        ((True, False, True), "classes", ("false", "true")),
+        (("1", "two", "1"), "classes", ("1", "two")),
+        (("0.5", "1", "2"), "value", ()),
+        (tuple(range(21)), "value", ()),
+        ((["b", "a"], [], ["b"]), "several", ("a", "b")),
+    ],
+)
+def test_the_kind_that_labels_tell(labels: tuple[Any, ...], kind: str, names: tuple[str, ...]) -> None:
+    answer = answer_of(cells(*labels), None)
+    assert (answer.kind, answer.names) == (kind, names)
+
+
+def test_numbers_of_each_kind() -> None:
+    classes = cells("b", "a", " b ")
+    assert numbers_of(answer_of(classes, None), classes).tolist() == [1, 0, 1]
+    several = cells("x; y", "", "y;y")
+    answer = answer_of(several, "several")
+    assert answer.names == ("x", "y")
+    assert numbers_of(answer, several).tolist() == [[1, 1], [0, 0], [0, 1]]
+    columns = cells(("1", "no"), (0, True), (None, "0"), columns=("x", "y"))
+    assert numbers_of(answer_of(columns, None), columns).tolist() == [[1, 0], [0, 1], [0, 0]]
+    values = cells("1", "3", "8")
+    answer = answer_of(values, "value")
+    assert answer.mean == 4
+    found = numbers_of(answer, values)
+    assert found.dtype == np.float32
+    assert np.allclose(found * answer.deviation + answer.mean, [1, 3, 8])
+    ordered = cells("low", "high", "low")
+    answer = answer_of(ordered, "ordered", ("low", "middle", "high"))
+    assert (answer.outputs, numbers_of(answer, ordered).tolist()) == (2, [0, 2, 0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "said"),
+    [
+        (cells("a", "a"), None, "expected two classes or more, found 'a' in every row"),
+        (cells("1", "1"), "value", "expected different values to learn, found 1 in every row"),
+        (cells("a", "a"), "several", "that some rows have and others not, found a in every row"),
+        (cells("", ""), "several", "found none in any row"),
+        (cells("a", "", "b", None), None, "no|found none in 2 of 4 rows, the first of them row 4"),
+        (cells("a", float("nan")), None, "found none in 1 of 2 rows, the first of them row 4"),
+        (cells("1", {"x": 1}), None, "row 4: expected a label that is a number or text, found an object"),
+        (cells("1", ["x"]), "classes", "row 4: expected a label that is a number or text, found a list"),
+        (cells("1", 1j), None, "row 4: expected a label that is a number or text, found 1j"),
+        (cells("1", "x"), "value", r"row 4: expected a number \(--kind value\), found 'x'"),
+        (cells("low", "high"), "ordered", "expected --order with the classes from the lowest on"),
+        (cells(*(f"id-{number}" for number in range(30))), None, "another label in each of its 30 rows"),
+        (cells(("1", "2"), columns=("x", "y")), None, "row 1: expected 0 or 1 in y, found '2'"),
+        (cells(("1", "0"), columns=("x", "y")), "classes", "--kind classes: expected one column of labels, found x, y"),
+    ],
+)
+def test_labels_to_refuse(labels: LabelCells, kind: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        answer_of(labels, kind)
+
+
+def test_labels_that_were_not_learned() -> None:
+    with pytest.raises(
+        UserError, match=r"found others:\n  'c' in 2 rows, first in row 4\n  'd' in 1 row, first in row 7"
+    ):
+        numbers_of(Answer("classes", ("a", "b")), cells("a", "c", "d", "c"))
+    with pytest.raises(UserError, match=r"'z' in 1 row, first in row 1"):
+        numbers_of(Answer("several", ("a", "b")), cells("a;z"))
+
+
+def test_an_order() -> None:
+    with pytest.raises(UserError, match=r"--order: expected all classes of t.csv, found none of middle"):
+        answer_of(cells("low", "middle"), "ordered", ("low", "high"))
+    with pytest.raises(UserError, match="--order: expected each class once"):
+        answer_of(cells("low", "high"), "ordered", ("low", "low"))
+    with pytest.raises(UserError, match="--order: expected --kind ordered beside it, found classes"):
+        answer_of(cells("low", "high"), None, ("low", "high"))
+
+
+def test_flags() -> None:
+    assert check_weights("spam=3, other=0.5") == {"spam": 3.0, "other": 0.5}
+    assert check_weights("balanced") == "balanced"
+    for text in ("spam", "spam=0", "spam=x", "a=1,a=2"):
+        with pytest.raises(UserError, match="--class_weights"):
+            check_weights(text)
+    with pytest.raises(UserError, match="--kind stars: expected one of classes, several, value, ordered"):
+        check_kind("stars")
+    assert name_of(None, "some/my reviews (2).csv") == "my-reviews-2"
+    assert name_of(None, "hub:a/b:train") == "a-b-train"
+    with pytest.raises(UserError, match=r"--name ../x"):
+        name_of("../x", "t.csv")

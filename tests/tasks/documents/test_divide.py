@@ -1,0 +1,117 @@
+"""Which rows are held out: a function of table and flags; of each class alike, whole groups, or the latest."""
+
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.divide import Division, check_division, divide
+from nystromformer.tasks.finetuning.divide import split_validation
+from nystromformer.tasks.finetuning.examples import Texts
+
+
+def texts(labels: Any) -> Texts:
+    names = [str(number) for number in range(len(labels))]
+    return Texts("t train", [f"text {name}" for name in names], None, np.asarray(labels, dtype=np.int64), names)
+
+
+def held(given: Texts, division: Division, is_class: bool = True, **columns: Any) -> list[int]:
+    """The numbers of the rows that are held out; the others are trained on, in order."""
+    train, validation = divide(given, division, is_class, **columns)
+    assert train.ids is not None
+    assert validation.ids is not None
+    assert sorted(map(int, [*train.ids, *validation.ids])) == list(range(len(given)))
+    assert list(map(int, train.ids)) == sorted(map(int, train.ids))
+    assert (train.name, validation.name) == ("t train", "t validation")
+    return list(map(int, validation.ids))
+
+
+def test_a_share_of_each_class_is_imdbs_division() -> None:
+    given = texts([number % 3 == 0 for number in range(60)])
+    theirs = split_validation(given, 0.2, 5)[1].ids
+    assert list(map(str, held(given, Division(share=0.2, seed=5)))) == theirs
+    plain = held(given, Division(share=0.2, seed=5), is_class=False)
+    assert len(plain) == 12
+    assert plain != held(given, Division(share=0.2, seed=6), is_class=False)
+
+
+@given(st.lists(st.integers(0, 4), min_size=6, max_size=60), st.integers(2, 6), st.booleans(), st.integers(0, 99))
+def test_folds_are_a_partition(labels: list[int], folds: int, is_class: bool, seed: int) -> None:
+    given = texts(labels)
+    parts = [held(given, Division(seed=seed, folds=folds, fold=fold), is_class) for fold in range(1, folds + 1)]
+    assert sorted(number for part in parts for number in part) == list(range(len(labels)))
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= (1 if not is_class else len(set(labels)))
+    if is_class:
+        for label in set(labels):
+            counts = [sum(labels[number] == label for number in part) for part in parts]
+            assert max(counts) - min(counts) <= 1
+
+
+@given(st.lists(st.integers(0, 7), min_size=8, max_size=60), st.integers(0, 99))
+def test_groups_stay_together(groups: list[int], seed: int) -> None:
+    given = texts([0] * len(groups))
+    count = len(set(groups))
+    if count < 2:
+        with pytest.raises(UserError, match=f"expected two groups or more, found {groups[0]} in every row"):
+            divide(given, Division(seed=seed), True, groups)
+        return
+    chosen = held(given, Division(share=0.3, seed=seed), group=groups)
+    assert not {groups[number] for number in chosen} & {groups[n] for n in range(len(groups)) if n not in chosen}
+    parts = [held(given, Division(seed=seed, folds=2, fold=fold), group=groups) for fold in (1, 2)]
+    assert sorted(parts[0] + parts[1]) == list(range(len(groups)))
+    assert not {groups[number] for number in parts[0]} & {groups[number] for number in parts[1]}
+    with pytest.raises(UserError, match=f"--folds {count + 1}: --group has {count} groups, so that a fold would have"):
+        divide(given, Division(seed=seed, folds=count + 1), True, groups)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["3", "1", "2", "10", "4", "5", "6", "7", "8", "9"],
+        [f"2026-01-{day:02d}" for day in (3, 1, 2, 10, 4, 5, 6, 7, 8, 9)],
+        [date(2026, 1, day) for day in (3, 1, 2, 10, 4, 5, 6, 7, 8, 9)],
+        [datetime(2026, 1, day, 12) for day in (3, 1, 2, 10, 4, 5, 6, 7, 8, 9)],
+    ],
+    ids=["numbers", "text", "dates", "moments"],
+)
+def test_the_latest_are_held_out(times: list[Any]) -> None:
+    assert held(texts([0, 1] * 5), Division(share=0.2), time=times) == [3, 9]
+
+
+def test_rows_of_one_time_stay_together() -> None:
+    given = texts([0, 1] * 3)
+    assert held(given, Division(share=0.5), time=[1, 1, 1, 1, 2, 2]) == [4, 5]
+    with pytest.raises(UserError, match="so many rows have the latest time that none would be held out"):
+        divide(given, Division(share=0.2), True, time=[1, 2, 2, 2, 2, 2])
+    with pytest.raises(UserError, match="row 1: expected a number or a date such as 2026-01-31, found 'monday'"):
+        divide(given, Division(share=0.2), True, time=["1", "monday", "2", "3", "4", "5"])
+    with pytest.raises(UserError, match="expected numbers or dates in t train, found both"):
+        divide(given, Division(share=0.2), True, time=["1", "2026-01-31", "2", "3", "4", "5"])
+    with pytest.raises(UserError, match="--group: t train, row 2: expected a value, found an empty cell"):
+        divide(given, Division(), True, ["a", "b", "", "a", "b", "c"])
+
+
+def test_nothing_is_left() -> None:
+    with pytest.raises(UserError, match="--folds 7: t train has 6 rows: a fold would have none"):
+        divide(texts([0] * 6), Division(folds=7), True)
+    with pytest.raises(UserError, match=r"--validation 0.01 of 6 rows leaves none to choose by"):
+        divide(texts([0] * 6), Division(share=0.01), False)
+
+
+def test_what_flags_exclude() -> None:
+    assert check_division("0.2", 3, None, None, None) == Division(None, 0.2, 3, None)
+    assert check_division("v.csv", 3, None, None, None).file == "v.csv"
+    for flags, said in {
+        ("1.5", None, None, None): "--validation 1.5: expected a table, or a share between 0 and 1",
+        ("v.csv", 5, None, None): "--validation v.csv: expected no --folds",
+        ("0.1", 5, None, "day"): "--time day: expected no --folds beside it",
+        ("0.1", None, "author", "day"): "--time day: expected no --group beside it",
+    }.items():
+        validation, folds, group, time = flags
+        with pytest.raises(UserError, match=said):
+            check_division(validation, 0, folds, group, time)

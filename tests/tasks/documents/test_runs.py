@@ -1,0 +1,281 @@
+"""Runs on tables, from texts to predictions: the same as a task of its own, of every kind, cut by every rule."""
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from finetuning import imdb_as_table, made_rows, sweep, write_imdb, write_table
+from small import CPU, ROOT, run_command, run_here, stop_at
+
+from nystromformer.report.table2 import write_table2
+from nystromformer.tasks.documents.cut import Cut
+from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.source import Columns
+from nystromformer.tasks.documents.task import Asked, Documents, Places
+from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.imdb.task import Imdb
+from nystromformer.tasks.prediction.loaded import load_run
+from nystromformer.training.archive import read_checkpoint
+
+SCRIPT = "code/run_classify.py"
+QUICK = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 1, "--device", "cpu", "--validation", 0.25)
+
+
+def documents(
+    train: Path, test: Path | None = None, text: str = "body", label: str = "label", **asked: Any
+) -> Documents:
+    places = Places(str(train), None if test is None else str(test), None, train.parent)
+    asked = {"division": Division(share=0.25)} | asked
+    return Documents(places, Columns(text, label), Asked(train.stem, **asked))
+
+
+def results(experiment: Experiment, name: str) -> list[RunResult]:
+    found = [read_result(path) for path in sorted((experiment.checkpoints / "documents" / name).glob("cp-*"))]
+    return [result for result in found if result is not None]
+
+
+def predicted(result: RunResult, name: str) -> list[dict[str, str]]:
+    with (Path(result.folder) / "predictions" / name).open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_imdb(tmp_path_factory.mktemp("reviews") / "aclImdb")
+
+
+def test_imdb_as_a_table_is_imdb(experiment: Experiment, reviews: Path, tmp_path: Path) -> None:
+    """The same rows in the same order, the same ones held out: every metric to its last digit, and every weight."""
+    train, test = (imdb_as_table(reviews, split, tmp_path / f"{split}.csv") for split in ("train", "test"))
+    changes: dict[str, Any] = {"seeds": (3,), "train_rows": 15}
+    theirs = finetune(experiment, Imdb(reviews, 0.25, 0), sweep(**changes), CPU).results
+    ours = finetune(experiment, documents(train, test), sweep(**changes), CPU).results
+    for their, our in zip(theirs, ours, strict=True):
+        assert our.test_metrics["accuracy"] == their.test_metrics["accuracy"]
+        for mine, his in zip(our.epochs, their.epochs, strict=True):
+            assert {name: mine.metrics[name] for name in his.metrics} == his.metrics
+        for name in ("cp-0001.model",):
+            weights, others = (read_checkpoint(Path(run.folder) / name)["model"] for run in (our, their))
+            assert all(torch.equal(weights[key], others[key]) for key in others)
+        theirs_test = predicted(their, "test.tsv")
+        chances = [(row["p_neg"], row["p_pos"]) for row in theirs_test]
+        assert [(row["p_neg"], row["p_pos"]) for row in predicted(our, "test.tsv")] == chances
+    assert [run.family for run in ours] != [run.family for run in theirs]
+
+
+def test_the_script(
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    train = write_table(tmp_path / "reviews.csv", ("body", "stars"), made_rows(40))
+    test = write_table(tmp_path / "test.csv", ("stars", "body"), [(label, text) for text, label in made_rows(12, 1)])
+    flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "stars", "--test", test)
+    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--baselines") == 0
+    out = capsys.readouterr().out
+    assert "documents/reviews, " in out
+    (line,) = (line for line in out.splitlines() if line.startswith("test accuracy of the best epoch's weights: "))
+    assert "; majority class 50.0; bag of words " in line
+    assert "what is learned is one of the classes no, yes" in caplog.text
+    (result,) = results(experiment, "reviews")
+    assert result.rows == {"train": 30, "validation": 10}
+    assert result.test_rows == {"test": 12}
+    assert {"accuracy", "macro_f1"} == set(result.test_metrics)
+    names = {f"predictions/{split}{ending}" for split in ("validation", "test") for ending in ENDINGS}
+    assert set(result.predictions) == names
+    rows = predicted(result, "test.tsv")
+    assert [row["id"] for row in rows] == [str(number) for number in range(1, 13)]
+    assert sum(row["label"] == row["prediction"] for row in rows) / 12 == pytest.approx(result.test_metrics["accuracy"])
+    worst = predicted(result, "test-worst.tsv")
+    assert {row["id"] for row in worst} == {row["id"] for row in rows if row["label"] != row["prediction"]}
+    losses = [float(row["loss"]) for row in worst]
+    assert losses == sorted(losses, reverse=True)
+    assert write_table2([experiment.folder], tmp_path / "table2.md").tasks == ["reviews"]
+    # Again: nothing is computed, and the files stay as they are; what predicting needs is made again where it is gone.
+    before = {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()}
+    (Path(result.folder) / "task.json").unlink()
+    (Path(result.folder) / "tokenizer" / "tokenizer.json").write_text("{}")
+    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK) == 0
+    assert {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()} == before
+
+
+ENDINGS = (".tsv", "-worst.tsv", "-confusion.png", "-calibration.png")
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same(
+    experiment: Experiment, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = write_table(tmp_path / "reviews.csv", ("body", "label"), made_rows(40))
+
+    def go() -> int:
+        where = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label")
+        return run_here(monkeypatch, SCRIPT, *where, *QUICK, "--cut", "windows", "--length", 12, "--overlap", 2)
+
+    with monkeypatch.context() as context:
+        stop_at(2, context)
+        assert go() == 128 + 15
+    assert results(experiment, "reviews") == []
+    assert go() == 0
+    (resumed,) = results(experiment, "reviews")
+    whole = documents(train, cut=Cut("windows", 2))
+    other = Experiment(tmp_path / "other", experiment.config)
+    (other.folder / "model").mkdir(parents=True)
+    for name in ("config.json", "model/cp-0001.model", "model/tokenizer/tokenizer.json"):
+        (other.folder / name).parent.mkdir(exist_ok=True)
+        (other.folder / name).write_bytes((source / name).read_bytes())
+    settings = sweep(epochs=1, length=12, bucket=50)
+    (undisturbed,) = finetune(other, whole, settings, CPU).results
+    assert resumed.epochs == undisturbed.epochs
+    for name in resumed.predictions:
+        assert (Path(resumed.folder) / name).read_bytes() == (Path(undisturbed.folder) / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_several_labels_at_once(experiment: Experiment, tmp_path: Path) -> None:
+    rows = [(text, [word for word in ("softmax", "query", "key") if word in text.split()]) for text, _ in made_rows(60)]
+    train = write_table(tmp_path / "t.parquet", ("body", "label"), rows)
+    task = documents(train, train, weights="balanced")
+    (result,) = finetune(experiment, task, sweep(), CPU).results
+    assert set(result.test_metrics) == {"micro_f1", "macro_f1", "map"}
+    found = predicted(result, "test.tsv")
+    assert [row["label"] for row in found] == [",".join(sorted(labels)) for _, labels in rows]
+    for row in found:
+        likely = [name for name in ("key", "query", "softmax") if float(row[f"p_{name}"]) > 0.5]
+        assert row["prediction"] == ",".join(likely)
+    table = {row["label"]: row for row in predicted(result, "test-labels.tsv")}
+    assert int(table["softmax"]["rows"]) == 30
+    (other,) = finetune(experiment, documents(train, train), sweep(), CPU).results
+    assert other.folder != result.folder, "weights of classes decide"
+
+
+@pytest.mark.slow
+def test_values(experiment: Experiment, tmp_path: Path) -> None:
+    rows = [(text, f"{1000 + 10 * len(text.split()):.1f}") for text, _ in made_rows(60)]
+    train = write_table(tmp_path / "t.tsv", ("body", "label"), rows)
+    (result,) = finetune(experiment, documents(train, train, kind="value"), sweep(epochs=3), CPU).results
+    assert set(result.test_metrics) == {"pearson", "spearman", "rmse"}
+    found = predicted(result, "test.tsv")
+    values, labels = (torch.tensor([float(row[name]) for row in found]).double() for name in ("prediction", "label"))
+    assert (values - 1100).abs().max() < 300, "in the table's own units"
+    assert result.test_metrics["rmse"] == pytest.approx(float((values - labels).square().mean().sqrt()), rel=1e-4)
+    assert result.test_metrics["pearson"] == pytest.approx(
+        float(torch.corrcoef(torch.stack([values, labels]))[0, 1]), abs=1e-3
+    )
+    assert "predictions/test-values.png" in result.predictions
+
+
+@pytest.mark.slow
+def test_ordered_classes(experiment: Experiment, tmp_path: Path) -> None:
+    rows = [(text, min(len(text.split()) // 6, 3) + 1) for text, _ in made_rows(60)]
+    train = write_table(tmp_path / "t.jsonl", ("body", "label"), rows)
+    (result,) = finetune(experiment, documents(train, train, kind="ordered"), sweep(), CPU).results
+    assert set(result.test_metrics) == {"kappa", "accuracy", "mae"}
+    found = predicted(result, "test.tsv")
+    off = [abs(int(row["prediction"]) - int(row["label"])) for row in found]
+    assert result.test_metrics["mae"] == pytest.approx(sum(off) / len(off))
+    assert result.test_metrics["accuracy"] == pytest.approx(off.count(0) / len(off))
+    for row in found:
+        assert sum(float(row[f"p_{name}"]) for name in (1, 2, 3, 4)) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "found"), [("ordered", False), ("value", True), ("classes", True)], ids=["ordered", "values", "windows"]
+)
+def test_baselines(
+    experiment: Experiment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    found: bool,
+) -> None:
+    rows = [(text, len(text.split()) % 3) for text, _ in made_rows(40, most=60)]
+    train = write_table(tmp_path / "t.csv", ("body", "label"), rows)
+    flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label", "--kind", kind)
+    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--baselines", "--cut", "windows", "--overlap", 2) == 0
+    assert ("bag of words" in capsys.readouterr().out) == found
+
+
+@pytest.mark.slow
+def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> None:
+    texts = [text for text, _ in made_rows(40)]
+    rows = [
+        (text, texts[number - number % 2], "same" if number % 2 == 0 else "other") for number, text in enumerate(texts)
+    ]
+    train = write_table(tmp_path / "t.csv", ("a", "b", "label"), rows)
+    validation = write_table(tmp_path / "v.csv", ("label", "b", "a"), [(label, b, a) for a, b, label in rows[:10]])
+    test = write_table(tmp_path / "test.csv", ("b", "a"), [(b, a) for a, b, _ in rows[:6]])
+    task = documents(train, test, text="a,b", division=Division(str(validation)), cut=Cut("head_and_tail"))
+    (result,) = finetune(experiment, task, sweep(), CPU).results
+    assert result.rows == {"train": 40, "validation": 10}
+    assert (result.test_metrics, result.test_rows) == ({}, {}), "the test table has no labels"
+    (first, *_) = predicted(result, "test.tsv")
+    assert list(first) == ["id", "prediction", "p_other", "p_same"]
+    assert not any(name.startswith("predictions/test-") for name in result.predictions)
+
+
+def test_folds(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [(text, label, number // 4) for number, (text, label) in enumerate(made_rows(36))]
+    train = write_table(tmp_path / "t.csv", ("body", "label", "author"), rows)
+    flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label", "--folds", 3)
+    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK[:-2], "--group", "author") == 0
+    held: list[str] = []
+    figures = []
+    for fold in (1, 2, 3):
+        (result,) = results(experiment, f"t-fold-{fold}-of-3")
+        assert result.rows == {"train": 24, "validation": 12}
+        held += [row["id"] for row in predicted(result, "validation.tsv")]
+        figures.append(result.best.metrics["accuracy"])
+    assert sorted(map(int, held)) == list(range(1, 37))
+    out = capsys.readouterr().out
+    assert "over 3 folds, of the best epochs" in out
+    assert f"  accuracy {100 * sum(figures) / 3:.1f} ± " in out
+
+
+def test_from_scratch(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = write_table(tmp_path / "t.csv", ("body", "label"), made_rows(40))
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    (fresh / "config.json").write_bytes((experiment.folder / "config.json").read_bytes())
+    flags = ("--model", fresh, "--train", train, "--text", "body", "--label", "label", "--from_scratch")
+    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--vocab_size", 280) == 0
+    place = Experiment(fresh, experiment.config)
+    (path,) = (place.checkpoints / "documents" / "t").glob("scratch-*")
+    result = read_result(path)
+    assert result is not None
+    assert result.checkpoint == ""
+    (kept,) = (place.checkpoints / "documents" / "t" / "cache").glob("tokenizer-*/tokenizer.json")
+    assert kept.read_bytes() == (path / "tokenizer" / "tokenizer.json").read_bytes()
+    # The run's folder alone is enough to predict.
+    alone = shutil.copytree(path, tmp_path / "alone")
+    assert len(load_run(alone, "cpu").predict(["a token"])) == 1
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_same_run(experiment: Experiment, source: Path, tmp_path: Path) -> None:
+    """Windows of one example are never divided between processes."""
+    train = write_table(tmp_path / "t.csv", ("body", "label"), made_rows(24, most=60))
+    flags = ("--train", train, "--text", "body", "--label", "label", "--cut", "windows", "--length", 16)
+    flags = (*flags, *QUICK, "--set", "model.dropout_prob=0.0", "--discard_weights")
+    figures = []
+    for launcher in ((), ("--standalone", "--nproc_per_node", 2)):
+        folder = tmp_path / f"by-{len(launcher)}"
+        shutil.copytree(experiment.folder, folder)
+        script = ("code/torchrun.py", *launcher, str(ROOT / SCRIPT)) if launcher else (SCRIPT,)
+        done = run_command(*script, "--model", folder, *flags)
+        assert done.returncode == 0, done.stderr
+        (result,) = results(Experiment(folder, experiment.config), "t")
+        figures.append(result.last.metrics)
+    assert figures[0] == pytest.approx(figures[1], abs=1e-5)

@@ -1,0 +1,143 @@
+"""Tables in every format give the same rows; what is none is refused by one message that names the row."""
+
+import json
+from pathlib import Path
+
+import pytest
+from finetuning import write_table
+
+from nystromformer.errors import UserError
+from nystromformer.tasks.documents.hub import open_hub
+from nystromformer.tasks.documents.source import Columns, open_place, read_rows
+from nystromformer.tasks.documents.table import columns_named, open_table
+
+COLUMNS = ("body", "label", "a,b")
+ROWS = [
+    ("a plain text", "x", "1"),
+    ('a "quoted", text\nof two lines\t.', "y", "2"),
+    ("déjà 語 \N{GRINNING FACE}", "x", "3"),
+] * 9
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_format_gives_the_same_rows(tmp_path: Path, ending: str) -> None:
+    table = open_table(write_table(tmp_path / f"t{ending}", COLUMNS, ROWS))
+    assert table.columns == COLUMNS
+    assert list(table.rows(COLUMNS)) == ROWS
+    assert list(table.rows(("label", "body"))) == [(label, body) for body, label, _ in ROWS]
+    assert next(iter(table.rows(("label", "label")))) == ("x", "x")
+    with pytest.raises(UserError, match="expected the column stars, found none of that name; it has the columns body"):
+        table.rows(("body", "stars"))
+
+
+def test_names_of_columns(tmp_path: Path) -> None:
+    table = open_table(write_table(tmp_path / "t.csv", COLUMNS, ROWS))
+    assert columns_named("--text", "a,b", table) == ("a,b",)
+    assert columns_named("--text", "label, body", table) == ("label", "body")
+    with pytest.raises(UserError, match=r"--text title,body: .* of .*t.csv, found no title; it has the columns body,"):
+        columns_named("--text", "title,body", table)
+
+
+def test_cells_that_are_no_text(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "t.jsonl", ("body", "label"), [("a", 1), (None, 2), (7, 3)])
+    with pytest.raises(UserError, match=r"t.jsonl, row 3: expected text in body, found 7"):
+        read_rows(open_table(path), Columns("body", "label"))
+    write_table(path, ("body", "label"), [("a", 1), ("\ud800", 2)])
+    with pytest.raises(UserError, match=r"row 2: expected text in body, found a half of a character at 0"):
+        read_rows(open_table(path), Columns("body", "label"))
+
+
+def test_empty_texts_are_counted(tmp_path: Path) -> None:
+    rows = [("a", "x"), ("", "y"), (" \t", "x"), ("b", "y")]
+    table = open_table(write_table(tmp_path / "t.csv", ("body", "label"), rows))
+    with pytest.raises(UserError, match=r"2 of 4 texts are empty, the first of them in row 2: .*--skip_empty"):
+        read_rows(table, Columns("body", "label"))
+    read = read_rows(table, Columns("body", "label", skip_empty=True))
+    assert (read.texts, read.ids, read.left_out) == ([("a",), ("b",)], ["1", "4"], 2)
+    assert read.labels is not None
+    assert list(read.labels.rows) == [1, 4]
+
+
+BAD: dict[str, tuple[str, bytes, str]] = {
+    "no such ending": (
+        "t.xlsx",
+        b"",
+        "expected a file that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, found .xlsx",
+    ),
+    "empty": ("t.csv", b"", "expected a header and rows, found an empty file"),
+    "no lines": ("t.jsonl", b"\n", "found an empty file"),
+    "twice": ("t.csv", b"body,body\na,b\n", "different columns, found 'body' more than once"),
+    "nameless": ("t.csv", b"body,\na,b\n", "different columns, found one without a name"),
+    "mixed encodings": ("t.csv", "body,label\na,x\ncafé,y\n".encode() + "café,x\n".encode("latin-1"), "row 3: .*0xe9"),
+    "UTF-16": ("t.csv", "body,label\na,x\n".encode("utf-16"), "its header: expected UTF-8 .*0xff"),
+    "within quotes": ("t.csv", b'body,label\na,x\n"b and so', "row 2: it ends within quotes: the file ends early"),
+    "within a row": ("t.csv", b"body,label\na,x\nb", "row 2: expected 2 cells, found 1: the file ends early"),
+    "a cell too many": ("t.csv", b"body,label\na,x\nb,c,y\n", "row 2: expected 2 cells, found 3: .* is not quoted"),
+    "cut JSON": ("t.jsonl", b'{"body": "a", "label": 1}\n{"body": "b', "row 2: expected an object of JSON.*ends early"),
+    "no object": ("t.jsonl", b'{"body": "a", "label": 1}\n[1]\n', r"row 2: expected an object of JSON, found \[1\]"),
+    "a key less": ("t.jsonl", b'{"body": "a", "label": 1}\n{"body": "b"}\n', "row 2: expected the column label, which"),
+    "JSON in latin-1": ("t.jsonl", '{"body": "é", "label": 1}'.encode("latin-1"), "row 1: .*0xe9"),
+    "no parquet": ("t.parquet", b"PAR1 and then not", "expected a Parquet file, found a damaged one"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_table(tmp_path: Path, case: str) -> None:
+    name, content, said = BAD[case]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=said):
+        list(open_table(tmp_path / name).rows(("body", "label")))
+
+
+def test_parquet_that_ends_early(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "t.parquet", COLUMNS, ROWS)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(UserError, match="expected a Parquet file, found a damaged one or one that ends early"):
+        open_table(path)
+
+
+def test_where_relative_names_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("here", "there", "default"):
+        write_table(tmp_path / folder / "t.csv", (folder,), [("a",)])
+    monkeypatch.chdir(tmp_path / "here")
+
+    def find(folder: Path | None) -> tuple[str, ...]:
+        return open_place("t.csv", folder, tmp_path / "default", "train").columns
+
+    assert find(None) == ("here",)
+    assert find(tmp_path / "there") == ("there",)
+    (tmp_path / "here" / "t.csv").unlink()
+    assert find(None) == ("default",)
+    (tmp_path / "default" / "t.csv").unlink()
+    with pytest.raises(UserError, match=r"^t.csv: no such file"):
+        find(None)
+
+
+def test_the_hub_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with pytest.raises(UserError, match=r"hub:no/such:test: cannot be loaded from the hub: .*needs a network"):
+        open_hub("hub:no/such:test", "train")
+    with pytest.raises(UserError, match=r"hub:a/b/c: expected hub:NAME, hub:NAME:SPLIT or hub:NAME@CONFIG:SPLIT"):
+        open_hub("hub:a/b/c", "train")
+
+
+def test_the_hub_gives_names_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(body=datasets.Value("string"), label=datasets.ClassLabel(names=["bad", "good"]))
+    data = datasets.Dataset.from_dict({"body": ["a", "b", "c"], "label": [1, 0, -1]}, features)
+    asked: list[object] = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: asked.append((args, kwargs)) or data)
+    table = open_hub("hub:some/reviews@plain", "train")
+    assert asked == [(("some/reviews", "plain"), {"split": "train"})]
+    assert list(table.rows(("label", "body"))) == [("good", "a"), ("bad", "b"), (None, "c")]
+
+
+def test_a_file_is_read_row_by_row(tmp_path: Path) -> None:
+    """What is wrong far behind is found when it is reached."""
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps({"body": str(number)}) + "\n" for number in range(1000)) + "no")
+    rows = open_table(path).rows(("body",))
+    assert [next(rows)[0] for _ in range(1000)] == [str(number) for number in range(1000)]
+    with pytest.raises(UserError, match="row 1,001"):
+        next(rows)

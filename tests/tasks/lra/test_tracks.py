@@ -1,0 +1,178 @@
+"""The Long Range Arena's tracks: what training does to batches, and self-pretraining before the classes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from arena import SCRIPT, experiment, flags, write_task
+from small import run_here, small_config
+
+from nystromformer.model import SequenceModel, TokenModel
+from nystromformer.tasks.lra.examples import StoredExamples
+from nystromformer.tasks.lra.masked import MaskedExamples
+from nystromformer.tasks.lra.noise import IGNORED, mask_tokens, move_pictures
+from nystromformer.tasks.lra.stored import open_stored
+from nystromformer.tasks.lra.target import SequenceClasses, Tokens
+from nystromformer.training.archive import read_checkpoint
+
+MASK = 250
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> StoredExamples:
+    return StoredExamples(
+        "train", open_stored(write_task(tmp_path / "d", "retrieval", 2), "retrieval").split("train"), 32
+    )
+
+
+def test_masked_tokens_are_told_and_nothing_else_changes(pairs: StoredExamples) -> None:
+    numbers = np.arange(10)
+    plain = pairs.batch(numbers)
+    masked = mask_tokens(plain, numbers, 0.3, 0.5, MASK, seed=1, step=2)
+    changed_BN = masked["tokens_BN"] != plain["tokens_BN"]
+    assert (masked["tokens_BN"][changed_BN] == MASK).all()
+    told_BN = torch.zeros_like(changed_BN)
+    for row, (positions, guessed) in enumerate(zip(masked["positions_BK"], masked["guessed_BK"], strict=True)):
+        counted = guessed != IGNORED
+        told_BN[row, positions[counted]] = True
+        assert plain["tokens_BN"][row, positions[counted]].tolist() == guessed[counted].tolist()
+    assert torch.equal(told_BN, changed_BN)
+    assert not (changed_BN & ~plain["mask_BN"]).any(), "no padding"
+    hidden_B = masked["hidden"].repeat(2)
+    assert torch.equal(changed_BN.any(1), hidden_B), "both rows of a hidden pair, and of no other"
+    assert 0 < int(masked["hidden"].sum()) < 10
+    assert torch.equal(masked["labels"], plain["labels"])
+
+
+def test_what_is_masked_follows_from_seed_step_and_number_alone(pairs: StoredExamples) -> None:
+    numbers = np.array([0, 3, 5, 8])
+    whole = mask_tokens(pairs.batch(numbers), numbers, 0.3, 1.0, MASK, 1, 4)["tokens_BN"]
+    for place, number in enumerate(numbers.tolist()):
+        alone = mask_tokens(pairs.batch(np.array([number])), np.array([number]), 0.3, 1.0, MASK, 1, 4)["tokens_BN"]
+        for tower in (0, 1):
+            assert torch.equal(whole[place + 4 * tower][: alone.shape[1]], alone[tower]), "in any batch"
+    for seed, step in ((2, 4), (1, 5)):
+        assert not torch.equal(
+            mask_tokens(pairs.batch(numbers), numbers, 0.3, 1.0, MASK, seed, step)["tokens_BN"], whole
+        )
+
+
+def test_the_share_of_masked_tokens_is_the_rate(listops: Path) -> None:
+    examples = StoredExamples("train", open_stored(listops, "listops").split("train"), 64)
+    numbers = np.arange(len(examples))
+    counts = [
+        (mask_tokens(examples.batch(numbers), numbers, 0.2, 1.0, MASK, 0, step)["guessed_BK"] != IGNORED).sum()
+        for step in range(40)
+    ]
+    assert float(np.mean(counts)) / int(examples.tokens.sum()) == pytest.approx(0.2, abs=0.02)
+
+
+def test_a_batch_without_a_hidden_example_has_nothing_to_guess(pairs: StoredExamples) -> None:
+    numbers = np.array([0, 3])
+    batch = mask_tokens(pairs.batch(numbers), numbers, 0.3, 0.0, MASK, 0, 0)
+    assert batch["guessed_BK"].shape == (4, 0)
+    target = SequenceClasses(2, 2, guesses_tokens=True)
+    config = small_config(model__pooling="mean", model__dropout_prob=0.0).model
+    model = target.build(config)
+    scores_IC, losses_I = target.learn(model, batch)
+    torch.testing.assert_close(losses_I, F.cross_entropy(scores_IC, batch["labels"], reduction="none"))
+    losses_I.sum().backward()
+    assert all(p.grad is not None for p in model.mlm.parameters()), "every process has a gradient of every weight"  # type: ignore[union-attr]
+
+
+def test_validation_masks_the_same_tokens_every_time(pairs: StoredExamples) -> None:
+    masked = MaskedExamples(pairs, 0.3, MASK)
+    first, again = masked.batch(np.array([2, 7])), masked.batch(np.array([2, 7]))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert masked.fingerprint != pairs.fingerprint
+    assert len(masked) == len(pairs)
+
+
+def test_a_hidden_example_learns_its_tokens_and_another_its_class(pairs: StoredExamples) -> None:
+    torch.manual_seed(0)
+    config = small_config(model__pooling="mean", model__dropout_prob=0.0).model
+    target, numbers = SequenceClasses(2, 2, guesses_tokens=True), np.arange(6)
+    model = target.build(config).eval()
+    assert isinstance(model, SequenceModel)
+    batch = mask_tokens(pairs.batch(numbers), numbers, 0.3, 0.5, MASK, 0, 1)
+    scores_IC, losses_I = target.learn(model, batch)
+    hidden_BNE = model.encoder(batch["tokens_BN"], batch["mask_BN"])
+    classes_I = F.cross_entropy(scores_IC, batch["labels"], reduction="none")
+    for place in range(6):
+        if not batch["hidden"][place]:
+            torch.testing.assert_close(losses_I[place], classes_I[place])
+            continue
+        each = []
+        for row in (place, place + 6):
+            counted = batch["guessed_BK"][row] != IGNORED
+            at = hidden_BNE[row, batch["positions_BK"][row][counted]][None]
+            logits = model.mlm(at, model.encoder.embeddings.word.weight)[0]  # type: ignore[misc]
+            each.append(F.cross_entropy(logits, batch["guessed_BK"][row][counted], reduction="none"))
+        torch.testing.assert_close(losses_I[place], torch.cat(each).mean())
+
+
+def test_tokens_of_a_model_alone_are_scored_by_example(pairs: StoredExamples) -> None:
+    torch.manual_seed(0)
+    target = Tokens()
+    model = target.build(small_config(model__dropout_prob=0.0).model).eval()
+    assert isinstance(model, TokenModel)
+    batch = MaskedExamples(pairs, 0.3, MASK).batch(np.array([1, 4, 6]))
+    scores_I3 = target.scores(model, batch)
+    counts_B = (batch["guessed_BK"] != IGNORED).sum(1)
+    assert scores_I3[:, 2].tolist() == (counts_B[:3] + counts_B[3:]).tolist()
+    assert (scores_I3[:, 1] <= scores_I3[:, 2]).all()
+    assert scores_I3[:, 0].mean().item() == pytest.approx(np.log(300), rel=0.2), "nothing is known yet"
+
+
+def test_pictures_move_as_their_class_allows() -> None:
+    numbers = np.arange(64)
+    picture = torch.arange(1, 65).view(1, 64)
+    batch = {"tokens_BN": picture.repeat(64, 1), "mask_BN": torch.ones(64, 64, dtype=torch.bool)}
+    square = picture.view(8, 8)
+    symmetries = {
+        tuple(torch.rot90(each, turns).flatten().tolist()) for each in (square, square.flip(1)) for turns in range(4)
+    }
+    moved = move_pictures(batch, numbers, "pathfinder", 0, 0)["tokens_BN"]
+    assert {tuple(row.tolist()) for row in moved} == symmetries
+    moved = move_pictures(batch, numbers, "image", 0, 0)["tokens_BN"]
+    assert len({tuple(row.tolist()) for row in moved}) > 30
+    for row in moved:
+        kept = row[row > 1]
+        assert len(set(kept.tolist())) == len(kept), "no pixel is there twice"
+        assert len(kept) >= 15, "shifted by 4 each way at most"
+    assert torch.equal(move_pictures(batch, numbers, "image", 0, 0)["tokens_BN"], moved)
+
+
+def test_modern_trains_with_rotary_positions(listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment(tmp_path / "e")
+    more = ("--track", "modern", "--steps", 4, "--every", 2)
+    assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "e", listops, *more)) == 0
+    (folder,) = (tmp_path / "e").glob("model/lra/listops-modern/scratch-*")
+    weights = read_checkpoint(folder / "cp-0001.model")
+    assert weights["config"]["model"]["positions"] == "rotary"
+    assert any(name.startswith("mlm.") for name in weights["model"])
+    assert json.loads((folder / "result.json").read_text())["test_metrics"].keys() == {"accuracy"}
+
+
+def test_self_pretraining_comes_before_the_classes_of_each_seed(
+    listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment(tmp_path / "e")
+    more = ("--track", "spt", "--steps", 8, "--every", 2, "--token_steps", 6, "--seed", "0,1", "--baselines")
+    given = flags(tmp_path / "e", listops, *more)
+    assert run_here(monkeypatch, SCRIPT, *given) == 0
+    assert "majority class" in capsys.readouterr().out
+    tokens = sorted((tmp_path / "e").glob("model/lra/listops-spt-tokens/scratch-*"))
+    classes = sorted((tmp_path / "e").glob("model/lra/listops-spt/cp-0002-*"))
+    assert len(tokens) == len(classes) == 2
+    results = [json.loads((folder / "result.json").read_text()) for folder in classes]
+    assert [result["checkpoint_step"] for result in results] == [6, 6]
+    assert len({result["checkpoint_sha256"] for result in results}) == 2, "each seed has its own"
+    assert len({result["family"] for result in results}) == 1, "and both are of one kind"
+    assert [len(result["epochs"]) for result in results] == [1, 1]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("cp-*")}
+    assert run_here(monkeypatch, SCRIPT, *given) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("cp-*")} == before, "done already"

@@ -1,0 +1,268 @@
+"""Training on the Long Range Arena's tasks: from prepared data to tested weights."""
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from arena import SCRIPT, TINY, experiment, flags, write_task
+from small import CPU, ROOT, command, run_here, small_config
+
+from nystromformer.config import load_config
+from nystromformer.model import SequenceModel
+from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
+from nystromformer.tasks.lra.examples import StoredExamples
+from nystromformer.tasks.lra.recipe import TASKS
+from nystromformer.tasks.lra.stored import open_stored
+from nystromformer.tasks.lra.task import Arena
+from nystromformer.training import Group
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.checkpoint import find_checkpoints
+from nystromformer.training.log import read_log
+
+
+def sweep(**changes: Any) -> Sweep:
+    settings: dict[str, Any] = {"batch_sizes": (8,), "learning_rates": (1e-3,), "seeds": (0,), "epochs": 2, "every": 3}
+    return Sweep(**settings | {"bucket": 3} | changes)
+
+
+def train(folder: Path, data: Path, *overrides: str, task: str = "listops", **changes: Any) -> Finetuned:
+    arena = Arena(task, data, 10**6)
+    return finetune(experiment(folder, *overrides, task=task), arena, sweep(**changes), CPU, Group())
+
+
+def weights(result: RunResult, number: int) -> dict[str, torch.Tensor]:
+    model: dict[str, torch.Tensor] = read_checkpoint(Path(result.folder) / f"cp-{number:04d}.model")["model"]
+    return model
+
+
+def test_a_batch_holds_the_stored_tokens(listops: Path) -> None:
+    split = open_stored(listops, "listops").split("train")
+    rows = StoredExamples("train", split, 32)
+    numbers = np.array([4, 0, 7])
+    batch = rows.batch(numbers)
+    assert batch["tokens_BN"].shape == (3, max(rows.lengths[numbers]))
+    for row, number in enumerate(numbers.tolist()):
+        kept = batch["tokens_BN"][row][batch["mask_BN"][row]]
+        assert (kept - 1).tolist() == split.tokens(number)[:32].tolist()
+        assert not batch["tokens_BN"][row][~batch["mask_BN"][row]].any()
+    assert batch["labels"].tolist() == split.labels[numbers].tolist()
+    assert rows.batch(numbers, 50)["tokens_BN"].shape == (3, 50)
+
+
+def test_a_longer_sequence_is_cut_and_counted(listops: Path) -> None:
+    split = open_stored(listops, "listops").split("train")
+    whole, cut = StoredExamples("train", split, 32), StoredExamples("train", split, 10)
+    assert whole.lengths.max() > 10
+    assert cut.truncated == int((split.lengths > 10).sum()) > 0
+    assert cut.lengths.max() == 10
+    assert cut.fingerprint != whole.fingerprint == StoredExamples("train", split, 32).fingerprint
+
+
+def test_a_pair_takes_two_rows_the_first_ones_before_the_second_ones(tmp_path: Path) -> None:
+    split = open_stored(write_task(tmp_path, "retrieval", 2), "retrieval").split("train")
+    rows = StoredExamples("train", split, 32)
+    assert set(rows.rows) == {2}
+    batch = rows.batch(np.array([3, 5]))
+    for row, (example, sequence) in enumerate(((3, 0), (5, 0), (3, 1), (5, 1))):
+        kept = batch["tokens_BN"][row][batch["mask_BN"][row]]
+        assert (kept - 1).tolist() == split.tokens(example, sequence).tolist()
+    assert len(batch["labels"]) == 2
+
+
+def test_black_is_a_value_or_as_published_padding(tmp_path: Path) -> None:
+    split = open_stored(write_task(tmp_path, "image", 1), "image").split("train")
+    for published in (False, True):
+        batch = StoredExamples("train", split, 32, black_is_padding=published).batch(np.array([1, 3]))
+        assert bool(batch["mask_BN"][0, 0]) is not published
+        assert batch["mask_BN"][0, 1]
+
+
+def test_the_model_pools_over_valid_tokens_or_as_published_over_all() -> None:
+    torch.manual_seed(0)
+    config = small_config(model__pooling="mean", model__dropout_prob=0.0).model
+    tokens_BN, mask_BN = torch.randint(1, 200, (2, 20)), torch.arange(20) < torch.tensor([[20], [9]])
+    for over_padding in (False, True):
+        model = SequenceModel(config, 3, over_padding=over_padding).eval()
+        hidden_BNE = model.encoder(tokens_BN, mask_BN)
+        chosen = [hidden_BNE[0].mean(0), hidden_BNE[1].mean(0) if over_padding else hidden_BNE[1, :9].mean(0)]
+        torch.testing.assert_close(model(tokens_BN, mask_BN)[0], model.head(torch.stack(chosen)))
+    pairs = SequenceModel(config, 3, sequences=2)
+    assert pairs(tokens_BN, mask_BN)[0].shape == (1, 3)
+    with pytest.raises(ValueError, match="expected 1 or 2 sequences, found 3"):
+        SequenceModel(config, 3, sequences=3)
+
+
+def test_steps_are_counted_and_the_best_validations_weights_are_tested(listops: Path, tmp_path: Path) -> None:
+    done = train(tmp_path / "a", listops)
+    (result,) = done.results
+    # 30 examples in batches of 8: the second pass begins after step 4, the second validation comes after step 6.
+    records = [(r["step"], r["type"]) for r in read_log(Path(result.folder) / "log.jsonl")]
+    assert [step for step, kind in records if kind == "validation"] == [3, 6]
+    assert [step for step, kind in records if kind == "train"] == [1, 2, 3, 4, 5, 6]
+    assert "step6" in Path(result.folder).name
+    assert (result.checkpoint, result.checkpoint_sha256, result.task) == ("", "", "lra/listops")
+    assert result.predicted_epoch == result.best.epoch
+    assert result.test_rows == {"test": 9}
+    lines = (Path(result.folder) / "predictions" / "test.tsv").read_text().splitlines()
+    cells = [line.split("\t") for line in lines[1:]]
+    assert result.test_metrics["accuracy"] == sum(label == guess for _, label, guess in cells) / 9
+    assert read_result(Path(result.folder)) == result
+
+
+def test_the_same_seed_is_the_same_run_and_another_is_another(listops: Path, tmp_path: Path) -> None:
+    first, again = (train(tmp_path / name, listops).results[0] for name in "ab")
+    other = train(tmp_path / "c", listops, seeds=(1,)).results[0]
+    assert Path(first.folder).name == Path(again.folder).name != Path(other.folder).name
+    one, two, three = (weights(result, 1) for result in (first, again, other))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not all(torch.equal(one[name], three[name]) for name in one)
+
+
+def test_pairs_train(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data", "retrieval", 2)
+    (result,) = train(tmp_path / "e", data, task="retrieval").results
+    assert result.rows == {"train": 12, "validation": 12}
+
+
+def test_validation_of_some_examples_is_stated(
+    listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    experiment(tmp_path / "e")
+    few = ("--steps", 2, "--every", 2, "--set", "pretraining_setting.validate_batches_per_epoch=1")
+    with caplog.at_level("INFO"):
+        assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "e", listops, *few, "--length", 9)) == 0
+    assert "validated on 8 of the 12 examples of listops validation" in caplog.text
+    assert "cut to 9 tokens" in caplog.text
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_it_ends_in_the_same_bits(
+    listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("whole", "killed"):
+        experiment(tmp_path / name)
+    more = ("--steps", 40, "--every", 5, "--set", "pretraining_setting.minutes_per_checkpoint=1e-6")
+    assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "whole", listops, *more)) == 0
+    for least in (7, 20):
+        with (tmp_path / "stderr.txt").open("ab") as errors:
+            process = subprocess.Popen(command(SCRIPT, *flags(tmp_path / "killed", listops, *more)), stderr=errors)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            found = [find_checkpoints(folder) for folder in (tmp_path / "killed").glob("model/lra/*/*")]
+            if found and found[0] and 5 * (found[0][-1].epoch + 1) >= least:
+                break
+            time.sleep(0.002)
+        process.kill()
+        assert process.wait() < 0, (tmp_path / "stderr.txt").read_text()
+    assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "killed", listops, *more)) == 0
+    folders = [next((tmp_path / name).glob("model/lra/listops/scratch-*")) for name in ("whole", "killed")]
+    first, second = (read_result(folder) for folder in folders)
+    assert first is not None
+    assert second is not None
+    assert first.epochs == second.epochs
+    assert first.test_metrics == second.test_metrics
+    one, two = weights(first, 7), weights(second, 7)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_two_processes_are_one(listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        experiment(tmp_path / name)
+    more = ("--steps", 6, "--every", 3, "--set", "model.dropout_prob=0.0")
+    assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "one", listops, *more)) == 0
+    launched = command("code/torchrun.py", "--standalone", "--nproc_per_node", 2, ROOT / SCRIPT)
+    subprocess.run([*launched, *map(str, flags(tmp_path / "two", listops, *more))], check=True, timeout=300)
+    logs = [next((tmp_path / name).glob("model/lra/listops/scratch-*/log.jsonl")) for name in ("one", "two")]
+    curves = [[(r["step"], r["loss"]) for r in read_log(log) if r["type"] in ("train", "validation")] for log in logs]
+    torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear", "linformer", "reformer", "nystrom"])
+def test_another_attention_trains_with_the_papers_parameters(
+    attention: str, listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment(tmp_path / "e")
+    tiny = [override for override in TINY if "attn_type" not in override]
+    settings = [flag for override in tiny for flag in ("--set", override)]
+    settings[settings.index("model.max_seq_len=32")] = "model.max_seq_len=128"
+    widths = ("--set", "model.attn_type.projected_length=8") if attention == "linformer" else ()
+    given = ("--task", "listops", "--model", tmp_path / "e", "--data", listops, "--steps", 1, "--every", 1, *settings)
+    assert run_here(monkeypatch, SCRIPT, *given, "--attention", attention, "--conv", 7, *widths) == 0
+    result = json.loads(next((tmp_path / "e").glob("model/lra/listops/scratch-*/result.json")).read_text())
+    (layer,) = {json.dumps(each, sort_keys=True) for each in result["attention"]}
+    assert json.loads(layer)["name"] == attention
+    assert json.loads(layer)["conv_kernel_size"] == 7
+    published = {"reformer": ("num_hashes", 2), "nystrom": ("num_landmarks", 64), "linformer": ("projected_length", 8)}
+    if attention in published:
+        key, value = published[attention]
+        assert json.loads(layer)[key] == value
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("--task", "chess"), "--task chess: expected one of listops, text, retrieval, image, pathfinder"),
+        (("--attention", "nystroem"), "--attention nystroem: expected one of"),
+        (("--steps", 100, "--every", 30), "--steps 100: expected a multiple of --every 30"),
+        (("--data", "missing"), "missing: no prepared data: run `python lra/prepare.py listops` first"),
+        (("--task", "text"), "expected data of text, found that of listops"),
+        (("--attention", "linformer", "--set", "model.attn_type.projected_length=64"), "projected_length"),
+        (("--attention", "softmax", "--set", "model.attn_type.num_landmarks=8"), "num_landmarks"),
+        (("--lr", "fast"), "--lr: expected a number"),
+        (("--track", "fast"), "--track fast: expected one of paper, modern, spt"),
+        (("--token_steps", 50), "--token_steps 50: expected --track spt beside it, found paper"),
+        (("--track", "spt", "--token_steps", 5000), "expected a multiple of --every 50 below --steps 5000"),
+        (("--track", "spt", "--lr", "1e-3,1e-4"), "--track spt: expected one --batch_size and one --lr"),
+        (("--track", "modern", "--as_published"), "--as_published: expected --track paper beside it, found modern"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(
+    given: tuple[object, ...],
+    expected: str,
+    listops: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    experiment(tmp_path / "e")
+    own = [override for override in TINY if "--attention" not in given or "attn_type" not in override]
+    settings = [flag for override in own for flag in ("--set", override)]
+    base = ("--task", "listops", "--model", tmp_path / "e", "--data", listops, *settings)
+    assert run_here(monkeypatch, SCRIPT, *base, *given) == 2
+    assert expected in " ".join(capsys.readouterr().err.split())
+    assert [path.name for path in (tmp_path / "e").rglob("*")] == ["config.json"]
+
+
+def test_damaged_data_are_refused(
+    listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment(tmp_path / "e")
+    damaged = shutil.copytree(listops, tmp_path / "data")
+    path = damaged / "test.tokens.bin"
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+    assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "e", damaged, "--steps", 1, "--every", 1)) == 2
+    assert "test.tokens.bin: is not as it was written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_shipped_recipes_are_the_authors(task: str) -> None:
+    config = load_config(ROOT / "lra" / task / "config.json")
+    model, setting = config.model, config.pretraining_setting
+    assert (model.num_layers, model.transformer_dim, model.transformer_hidden_dim, model.num_head) == (2, 64, 128, 2)
+    assert (model.norm, model.activation, model.pooling, model.embedding_norm) == ("pre", "gelu", "mean", False)
+    assert {layer.name for layer in model.attentions} == {"nystrom"}
+    steps = {"listops": 5000, "text": 20000, "retrieval": 30000, "image": 35000, "pathfinder": 62400}
+    warmup = {"listops": 1000, "text": 8000, "retrieval": 800, "image": 175, "pathfinder": 312}
+    assert (setting.num_steps, setting.warmup_steps) == (steps[task], warmup[task])
+    assert (setting.learning_rate, setting.max_grad_norm) == (1e-4, None)

@@ -1,0 +1,280 @@
+"""Finished runs on new rows: the run's own predictions again, in order, in bounded memory, whole after any kill."""
+
+import csv
+import json
+import os
+import shutil
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from finetuning import copy_of, made_rows, sweep, write_imdb, write_sst2, write_stsb, write_table
+from pyarrow import parquet
+from small import CPU, run_here
+
+import nystromformer
+from nystromformer.errors import UserError
+from nystromformer.files import NewFile
+from nystromformer.tasks.documents.cut import Cut
+from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.source import Columns
+from nystromformer.tasks.documents.table import open_table
+from nystromformer.tasks.documents.task import Asked, Documents, Places
+from nystromformer.tasks.finetuning.definition import Definition
+from nystromformer.tasks.finetuning.results import RunResult
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.task import Glue
+from nystromformer.tasks.imdb.task import Imdb
+from nystromformer.tasks.prediction import stream
+from nystromformer.tasks.prediction.loaded import LoadedRun, load_run
+
+SCRIPT = "code/run_predict.py"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def fine_tuned(source: Path, folder: Path) -> Callable[[str], RunResult]:
+    """A finished run of a kind, trained once for all tests."""
+    experiment = copy_of(source, folder / "experiment")
+    done: dict[str, RunResult] = {}
+    tasks: dict[str, Callable[[], Definition]] = {
+        "SST-2": lambda: Glue(find_tasks("SST-2")[0], write_sst2(folder / "glue")),
+        "STS-B": lambda: Glue(find_tasks("STS-B")[0], write_stsb(folder / "glue")),
+        "imdb": lambda: Imdb(write_imdb(folder / "aclImdb"), 0.25, 0),
+        "classes": lambda: table_task(folder, "classes", None),
+        "several": lambda: table_task(folder, "several", "several"),
+        "value": lambda: table_task(folder, "value", "value"),
+        "ordered": lambda: table_task(folder, "ordered", "ordered"),
+    }
+
+    def run(name: str) -> RunResult:
+        if name not in done:
+            (done[name],) = finetune(experiment, tasks[name](), sweep(epochs=1), CPU).results
+        return done[name]
+
+    return run
+
+
+def table_task(folder: Path, name: str, kind: Any) -> Documents:
+    """Of texts longer than a row, with a test table."""
+    rows = [
+        (text, label, f"{len(text.split()) % 4 + 1}", "a;b" if number % 3 else "b")
+        for number, (text, label) in enumerate(made_rows(40, most=60))
+    ]
+    label = {"classes": "label", "several": "sets"}.get(name, "count")
+    path = write_table(folder / f"{name}.csv", ("body", "label", "count", "sets"), rows)
+    asked = Asked(name, kind, cut=Cut("windows", 4), division=Division(share=0.25))
+    return Documents(Places(str(path), str(path), None, folder), Columns("body", label, ";"), asked)
+
+
+def own(result: RunResult, name: str = "test.tsv") -> list[dict[str, str]]:
+    """What the run itself predicted."""
+    return rows_of(Path(result.folder) / "predictions" / name, "\t")
+
+
+def rows_of(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter=delimiter))
+
+
+@pytest.mark.parametrize("name", ["classes", "several", "value", "ordered"])
+def test_a_run_on_a_table_predicts_as_it_did(
+    fine_tuned: Callable[[str], RunResult], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    result = fine_tuned(name)
+    out = tmp_path / "out.csv"
+    flags = ("--input", folder / f"{name}.csv", "--out", out, "--device", "cpu")
+    assert run_here(monkeypatch, SCRIPT, result.folder, *flags) == 0
+    found, expected = rows_of(out), own(result)
+    assert [row["id"] for row in found] == [row["id"] for row in expected]
+    columns = [column for column in found[0] if column.startswith("p_")]
+    assert columns == [column for column in expected[0] if column.startswith("p_")]
+    for mine, his in zip(found, expected, strict=True):
+        for column in columns if name != "value" else ["prediction"]:
+            assert float(mine[column]) == pytest.approx(float(his[column]), abs=2e-5)
+    if name != "value":
+        same = [mine["prediction"] == his["prediction"] for mine, his in zip(found, expected, strict=True)]
+        assert sum(same) >= len(same) - 1
+    assert os.listdir(tmp_path) == ["out.csv"], "nothing is left beside it"
+
+
+@pytest.mark.parametrize(("name", "split"), [("SST-2", "dev.tsv"), ("STS-B", "dev.tsv"), ("imdb", "test.tsv")])
+def test_a_run_on_a_data_set_predicts_as_it_did(
+    fine_tuned: Callable[[str], RunResult], folder: Path, tmp_path: Path, name: str, split: str
+) -> None:
+    """In Python, by a lazy name of the package; its tokenizer is the one beside the checkpoint."""
+    result = fine_tuned(name)
+    run = nystromformer.load_run(result.folder, "cpu")
+    second = None
+    if name == "imdb":
+        texts = [
+            text
+            for label in ("neg", "pos")
+            for number in range(10)
+            for text in [next((folder / "aclImdb" / "test" / label).glob(f"{number}_*.txt")).read_text()]
+        ]
+    else:
+        with (folder / "glue" / name / split).open() as file:
+            rows = list(csv.DictReader(file, delimiter="\t"))
+        texts = [row["sentence" if name == "SST-2" else "sentence1"] for row in rows]
+        second = None if name == "SST-2" else [row["sentence2"] for row in rows]
+    found, expected = run.predict(texts, second), own(result, split)
+    if name == "STS-B":
+        assert found.probabilities is None
+        assert found.labels == pytest.approx([float(row["prediction"]) for row in expected], abs=2e-5)
+    else:
+        assert found.probabilities is not None
+        chances = [[float(row[f"p_{name}"]) for name in found.names] for row in expected]
+        np.testing.assert_allclose(found.probabilities, chances, atol=2e-5)
+        assert found.probabilities.sum(1) == pytest.approx(1)
+    assert len(run.predict([], None if second is None else [])) == 0
+    with pytest.raises(UserError, match=r"expected (pairs|single texts), as the run learned from, found"):
+        run.predict(texts, texts if second is None else None)
+
+
+def test_breaks_of_reviews(fine_tuned: Callable[[str], RunResult]) -> None:
+    run = load_run(fine_tuned("imdb").folder, "cpu")
+    one, other = run.predict(["a token<br /><br />of a row"]), run.predict(["a token of a row"])
+    assert np.array_equal(one.probabilities, other.probabilities)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["classes", "several", "value"])
+def test_every_format_says_the_same(
+    fine_tuned: Callable[[str], RunResult], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    texts = [*(text for text, _ in made_rows(9)), " "]
+    table = write_table(
+        tmp_path / "in.jsonl", ("key", "body"), [(f"k{number}", text) for number, text in enumerate(texts)]
+    )
+    flags = (fine_tuned(name).folder, "--input", table, "--id", "key", "--skip_empty", "--device", "cpu")
+    for ending in ("csv", "tsv", "jsonl", "parquet"):
+        assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / f"out.{ending}") == 0
+    first = rows_of(tmp_path / "out.csv")
+    assert [row["id"] for row in first] == [f"k{number}" for number in range(10)]
+    assert set(first[-1].values()) == {"k9", ""}
+    assert rows_of(tmp_path / "out.tsv", "\t") == first
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    columns = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert records[-1]["prediction"] is columns[-1]["prediction"] is None
+    for row, record, column in zip(first[:-1], records, columns, strict=False):
+        spelt = row["prediction"]
+        if name == "value":
+            assert record["prediction"] == column["prediction"] == pytest.approx(float(spelt), rel=1e-5)
+            continue
+        assert record["prediction"] == column["prediction"]
+        assert (spelt.split(";") if spelt else []) == record["prediction"] if name == "several" else True
+        for label, chance in record["probabilities"].items():
+            assert float(row[f"p_{label}"]) == chance == pytest.approx(column[f"p_{label}"], abs=1e-6)
+
+
+class Killed(BaseException):
+    """In the place of a signal that ends the process."""
+
+
+def dying_at(number: int) -> Callable[..., None]:
+    """What ends a new file, and at the one of that number, from 1, the process: it is not renamed."""
+    end, left = NewFile.__exit__, [number]
+
+    def die(self: NewFile, *args: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            self._file.close()
+            raise Killed
+        end(self, *args)
+
+    return die
+
+
+@pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
+def test_killed_anywhere_it_goes_on_to_the_same_bytes(
+    fine_tuned: Callable[[str], RunResult],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ending: str,
+) -> None:
+    monkeypatch.setattr(stream, "WINDOW_ROWS", 8)
+    table = write_table(tmp_path / "in.csv", ("body",), [(text,) for text, _ in made_rows(36, most=60)])
+    flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out")
+    assert run_here(monkeypatch, SCRIPT, *flags, tmp_path / f"whole.{ending}") == 0
+    scored: list[int] = []
+    scores = LoadedRun.scores
+    monkeypatch.setattr(LoadedRun, "scores", lambda *args: (scored.append(len(args[1])), scores(*args))[1])
+    for kill in range(1, 12):
+        out = tmp_path / f"killed-{kill}.{ending}"
+        with monkeypatch.context() as context:
+            context.setattr(NewFile, "__exit__", dying_at(kill))
+            try:
+                run_here(context, SCRIPT, *flags, out)
+            except Killed:
+                assert not out.exists()
+            else:
+                break
+        before = len(scored)
+        assert run_here(monkeypatch, SCRIPT, *flags, out) == 0
+        assert out.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
+        assert len(scored) - before == max(0, min(5, 7 - kill)), "what was scored is not scored again"
+        assert not out.with_name(f"{out.name}.parts").exists()
+    assert kill == 8, "state, five windows, and the file"
+
+
+def test_killed_after_the_file_was_renamed(
+    fine_tuned: Callable[[str], RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = write_table(tmp_path / "in.csv", ("body",), made_rows_of_texts(12))
+    flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out", tmp_path / "out.csv")
+    with monkeypatch.context() as context:
+        context.setattr(shutil, "rmtree", lambda path: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            run_here(context, SCRIPT, *flags)
+    before = (tmp_path / "out.csv").read_bytes()
+    assert run_here(monkeypatch, SCRIPT, *flags) == 0
+    assert (tmp_path / "out.csv").read_bytes() == before
+    assert not (tmp_path / "out.csv.parts").exists()
+
+
+def made_rows_of_texts(count: int) -> list[tuple[str]]:
+    return [(text,) for text, _ in made_rows(count)]
+
+
+def test_windows_end_by_rows_or_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "WINDOW_ROWS", 4)
+    monkeypatch.setattr(stream, "WINDOW_CHARACTERS", 20)
+    rows = [("x" * size,) for size in (1, 1, 1, 1, 30, 10, 10, 5, 1)]
+    table = open_table(write_table(tmp_path / "in.csv", ("body",), rows))
+    job = stream.Job(table, ("body",), None, tmp_path / "out.csv", False, 100)
+    assert [window.ids for window in stream.windows(job)] == [["1", "2", "3", "4"], ["5"], ["6", "7"], ["8", "9"]]
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_table(
+    fine_tuned: Callable[[str], RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "WINDOW_ROWS", 16)
+    monkeypatch.setattr(LoadedRun, "scores", lambda self, examples, tokens: __import__("torch").zeros(len(examples), 2))
+    run = load_run(fine_tuned("classes").folder, "cpu")
+    peaks = []
+    for count in (64, 64, 512):
+        text = "a row of a matrix " * 50
+        table = open_table(write_table(tmp_path / f"{count}.csv", ("body",), [(text,) for _ in range(count)]))
+        out = tmp_path / f"out-{len(peaks)}.parquet"
+        tracemalloc.start()
+        stream.predict_table(run, stream.Job(table, ("body",), None, out, False, 4096))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 1.5 * peaks[1], peaks
+
+
+def test_many_windows_of_one_text_are_computed_in_pieces(fine_tuned: Callable[[str], RunResult]) -> None:
+    run = load_run(fine_tuned("classes").folder, "cpu")
+    examples = run.encode(["a row of a matrix and a token " * 40])
+    assert examples.rows[0] > 8
+    whole, pieces = run.scores(examples, 10**6), run.scores(examples, 70)
+    np.testing.assert_allclose(whole, pieces, atol=1e-5)

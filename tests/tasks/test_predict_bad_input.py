@@ -1,0 +1,135 @@
+"""What run_predict.py refuses: one message, exit status 2, nothing written."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from finetuning import copy_of, made_rows, sweep, write_sst2, write_table
+from small import CPU, run_here
+
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.task import Glue
+from nystromformer.tasks.prediction import stream
+
+SCRIPT = "code/run_predict.py"
+
+
+@pytest.fixture(scope="module")
+def finished(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, which each test copies with its experiment."""
+    folder = tmp_path_factory.mktemp("finished")
+    experiment = copy_of(source, folder / "experiment")
+    glue = Glue(find_tasks("SST-2")[0], write_sst2(folder / "glue"))
+    (result,) = finetune(experiment, glue, sweep(epochs=1), CPU).results
+    return Path(result.folder)
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    top = finished.parents[3]
+    shutil.copytree(top, tmp_path / "experiment")
+    return tmp_path / "experiment" / finished.relative_to(top)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "in.csv", ("sentence", "key"), made_rows(6))
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    def check(*flags: object, out: str = "out.csv") -> str:
+        before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+        capsys.readouterr()
+        assert run_here(monkeypatch, SCRIPT, *flags, "--out", tmp_path / out, "--device", "cpu") == 2
+        assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
+        said = capsys.readouterr().err
+        assert said.lower().count("error:") == 1
+        assert "Traceback" not in said
+        return said
+
+    return check
+
+
+def test_folders_that_are_no_run(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
+    assert "expected the folder of a finished fine-tuning run, with result.json" in refused(tmp_path, "--input", table)
+    result = json.loads((run / "result.json").read_text())
+    result.pop("sha256")
+    for task in ("wikihop", "lra/text"):
+        (run / "result.json").write_text(json.dumps(result | {"task": task}))
+        said = refused(run, "--input", table)
+        assert f"expected a run of run_classify.py, run_glue.py or run_imdb.py, found {task}" in said
+    (run / "result.json").write_text(json.dumps(result | {"task": "documents/reviews"}))
+    assert "task.json: no such file, which says what the run learned" in refused(run, "--input", table)
+    (run / "task.json").write_text("{}")
+    assert "task.json: expected what a run of this version says" in refused(run, "--input", table)
+    (run / "result.json").write_text("{")
+    assert "expected the result of a fine-tuning run" in refused(run, "--input", table)
+
+
+def test_a_run_without_weights_or_tokenizer(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
+    tokenizer = tmp_path / "experiment" / "model" / "tokenizer"
+    tokenizer.rename(tmp_path / "elsewhere")
+    said = refused(run, "--input", table)
+    assert "the tokenizer of its run" in said
+    assert "--tokenizer" in said
+    (path,) = run.glob("*.model")
+    path.unlink()
+    said = refused(run, "--input", table)
+    assert "cp-0000.model: no such weights: the run discarded them (--discard_weights) or they were moved" in said
+
+
+def test_columns(refused: Refused, run: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "in.csv", ("body", "key"), made_rows(6))
+    said = refused(run, "--input", table)
+    assert "expected the columns of the data that the run learned from (sentence), found no sentence; it has" in said
+    assert "body, key: name others with --text" in said
+    assert "found no review; it has the columns body, key" in refused(run, "--input", table, "--text", "review")
+    assert "expected 1 of the columns" in refused(run, "--input", table, "--text", "body,key")
+    assert "--id title: expected columns" in refused(run, "--input", table, "--text", "body", "--id", "title")
+    assert "expected one column, found 2" in refused(run, "--input", table, "--text", "body", "--id", "key,body")
+
+
+def test_tables(refused: Refused, run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "WINDOW_ROWS", 4)
+    assert "nowhere.csv: no such file" in refused(run, "--input", tmp_path / "nowhere.csv")
+    write_table(table, ("sentence",), [("a",), ("",), ("b",), ("c",), ("",), (" ",)])
+    assert "3 of 6 texts are empty, the first of them in row 2" in refused(run, "--input", table)
+    write_table(table, ("sentence",), [])
+    assert "expected rows to predict, found none" in refused(run, "--input", table)
+    table.write_bytes(b"sentence\n" + b"a text\n" * 9 + "caf\u00e9\n".encode("latin-1"))
+    assert "row 10: expected UTF-8 as in the rest of the file, found the byte 0xe9" in refused(run, "--input", table)
+    table.write_bytes(b"sentence\n" + b"a text\n" * 9 + b'"and so')
+    assert "row 10: it ends within quotes" in refused(run, "--input", table)
+
+
+def test_where_to_write(
+    refused: Refused, run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "expected a file that ends in .csv, .tsv, .jsonl, .parquet, found .txt" in refused(
+        run, "--input", table, out="out.txt"
+    )
+    assert "no such folder as" in refused(run, "--input", table, out="no/out.csv")
+    (tmp_path / "out.csv").touch()
+    assert "out.csv: is there already: remove it, or name another file" in refused(run, "--input", table)
+
+
+def test_another_prediction_is_half_done(
+    refused: Refused, run: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(stream, "_compute", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+        flags = (run, "--input", table, "--device", "cpu", "--out", tmp_path / "out.csv")
+        assert run_here(context, SCRIPT, *flags) == 130
+    said = refused(run, "--input", table, "--tokens_at_a_time", 100)
+    assert "out.csv.parts: a prediction of another tokens_at_a_time is half done there: remove the folder" in said
+    write_table(table, ("sentence", "key"), made_rows(6, 1))
+    assert "a prediction of another table is half done there" in refused(run, "--input", table)
+    (tmp_path / "out.csv.parts" / "state.json").write_text("{")
+    assert "state.json: damaged" in refused(run, "--input", table)

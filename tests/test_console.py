@@ -1,0 +1,84 @@
+"""The scripts under one name, and what the attention alone needs."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from small import ROOT, write_experiment
+
+from nystromformer import console
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+ALONE = """
+import sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in REFUSED:
+            raise ImportError(f"{name} is not among the attention's needs")
+
+sys.meta_path.insert(0, Refusing())
+import torch
+from nystromformer.attention import create_attention
+from nystromformer.config import ATTENTIONS
+from nystromformer.model import ClassificationModel, PretrainingModel
+from nystromformer.nn import Encoder, NystromAttention, replace_attention
+
+x = torch.randn(1, 2, 40, 8)
+for name in ATTENTIONS:
+    create_attention(name, num_heads=2, head_dim=8, max_length=40)(x, x, x)
+Encoder(16, depth=1, heads=2, num_landmarks=8)(torch.randn(1, 20, 16))
+print("it runs")
+"""
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {requirement.partition(">")[0].partition("[")[0] for requirement in requirements}
+
+
+def test_the_attention_needs_torch_numpy_and_pydantic_alone() -> None:
+    assert names_of(PROJECT["project"]["dependencies"]) == {"torch", "numpy", "pydantic"}
+    extras = PROJECT["project"]["optional-dependencies"]
+    refused = names_of([*extras["train"], *extras["docker"], *extras["report"], *extras["baselines"], *extras["serve"]])
+    refused = {"sklearn" if name == "scikit-learn" else name for name in refused}
+    script = f"REFUSED = {sorted(refused)!r}\n{ALONE}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "it runs\n", done.stderr
+
+
+def test_every_script_is_installed_and_has_a_command() -> None:
+    scripts = {path.stem for path in (ROOT / "code").glob("run_*.py")} - {"run_demo"}
+    assert set(PROJECT["tool"]["setuptools"]["py-modules"]) == scripts == set(console.COMMANDS.values())
+    assert PROJECT["project"]["scripts"] == {"nystromformer": "nystromformer.console:main"}
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> object:
+    monkeypatch.syspath_prepend(str(ROOT / "code"))
+    monkeypatch.setattr(sys, "argv", ["nystromformer", *map(str, words)])
+    try:
+        console.main()
+    except SystemExit as ended:
+        return ended.code
+    return 0
+
+
+def test_a_command_is_its_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_experiment(tmp_path / "e")
+    assert run(monkeypatch, "pretrain", "--model", tmp_path / "e", "--dataset", tmp_path / "none") == 2
+    assert "expected a dataset folder, found none" in capsys.readouterr().err
+    assert Path(sys.argv[0]) == ROOT / "code" / "run_pretrain.py"
+
+
+def test_help_and_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch) == 0
+    assert "pretrain, validate, glue" in capsys.readouterr().out
+    assert run(monkeypatch, "train") == 2
+    assert "train: expected one of pretrain, validate" in capsys.readouterr().err
+    monkeypatch.setattr(console, "find_spec", lambda name: None)
+    assert run(monkeypatch, "glue") == 2
+    assert 'pip install "nystromformer[train,report]"' in capsys.readouterr().err

@@ -1,0 +1,146 @@
+"""Phases of a pretraining run: short rows before long ones, stopped in any of them and resumed."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import LENGTH, VOCABULARY, run_here, small_config, small_data, stop_at, write_dataset
+
+from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.errors import UserError
+from nystromformer.training.archive import read_checkpoint
+from nystromformer.training.log import read_log
+
+SCRIPT = "code/run_pretrain.py"
+HALF = LENGTH // 2
+
+
+@pytest.fixture(scope="module")
+def short_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the same text as the others, and so with the same tokenizer."""
+    return write_dataset(tmp_path_factory.mktemp("short") / "rows", HALF)
+
+
+def stages(short: Path, long: Path) -> list[dict[str, Any]]:
+    """Two steps of short rows with softmax, four with fewer landmarks on rows of the run's own length."""
+    own = {"max_seq_len": HALF, "batches_per_epoch": 2, "epoch": 1, "attn_type": "softmax"}
+    return [
+        {"data_folder": str(short), **own, "conv_kernel_size": 5},
+        {"data_folder": str(long), "max_seq_len": LENGTH, "batches_per_epoch": 4, "epoch": 1, "num_landmarks": 4}
+        | {"learning_rate": 1e-4, "batch_size": 4},
+    ]
+
+
+def write(folder: Path, short: Path, long: Path) -> Path:
+    folder.mkdir()
+    changes = {"pretraining_setting__epoch": 1, "pretraining_setting__stages": stages(short, long)}
+    (folder / "config.json").write_text(json.dumps(small_data(**changes)))
+    return folder
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    content: dict[str, torch.Tensor] = read_checkpoint(path)["model"]
+    return content
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path, short_rows: Path) -> Path:
+    folder = write(tmp_path_factory.mktemp("whole") / "e", short_rows, dataset_folder)
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_here(patch, SCRIPT, "--model", folder, "--dataset", dataset_folder) == 0
+    return folder
+
+
+def test_each_phase_begins_with_the_weights_of_the_one_before_it(whole: Path) -> None:
+    paths = [whole / "model" / name / "cp-0000.model" for name in ("stage-0", "stage-1", "")]
+    first, second, last = (read_checkpoint(path) for path in paths)
+    assert [content["step"] for content in (first, second, last)] == [2, 4, 10]
+    assert first["started_from"] is None
+    for content, before in ((second, paths[0]), (last, paths[1])):
+        assert Path(content["started_from"]["path"]) == before.resolve()
+    models = [content["config"]["model"] for content in (first, second, last)]
+    assert [model["max_seq_len"] for model in models] == [HALF, LENGTH, LENGTH]
+    assert [model["attn_type"] for model in models] == ["softmax", "nystrom", "nystrom"]
+    assert [model["num_landmarks"] for model in models] == [None, 4, 8]
+    logs = [read_log(path.parent / "log.jsonl") for path in paths]
+    rates = [max(r["learning_rate"] for r in log if r["type"] == "train") for log in logs]
+    assert rates[1] <= 1e-4 < 5e-4 < min(rates[0], rates[2]), "of the phase's own schedule"
+    assert read_checkpoint(paths[1])["config"]["pretraining_setting"]["batch_size"] == 4
+
+
+@pytest.mark.parametrize("stop", [1, 3, 7])
+def test_stopped_in_any_phase_it_ends_in_the_same_bits(
+    stop: int, whole: Path, tmp_path: Path, dataset_folder: Path, short_rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "e", short_rows, dataset_folder)
+    flags = ("--model", folder, "--dataset", dataset_folder)
+    with monkeypatch.context() as patch:
+        stop_at(stop, patch)
+        assert run_here(patch, SCRIPT, *flags) == 128 + signal.SIGTERM
+    assert run_here(monkeypatch, SCRIPT, *flags) == 0
+    expected, resumed = (weights(each / "model" / "cp-0000.model") for each in (whole, folder))
+    assert all(torch.equal(resumed[name], expected[name]) for name in expected)
+    assert run_here(monkeypatch, SCRIPT, *flags) == 0, "done already"
+
+
+def test_a_run_that_has_begun_asks_for_no_earlier_phase(
+    whole: Path, tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "e" / "model").mkdir(parents=True)
+    (tmp_path / "e" / "config.json").write_bytes((whole / "config.json").read_bytes())
+    for name in ("cp-0000.cp", "cp-0000.model", "run.json"):
+        (tmp_path / "e" / "model" / name).write_bytes((whole / "model" / name).read_bytes())
+    assert run_here(monkeypatch, SCRIPT, "--model", tmp_path / "e", "--dataset", dataset_folder) == 0
+    assert not list((tmp_path / "e").glob("model/stage-*"))
+
+
+def with_stages(*given: dict[str, Any]) -> ExperimentConfig:
+    return experiment_config(small_data(pretraining_setting__stages=list(given)), "config.json")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], "pretraining_setting.stages: expected at least one phase, or null for none"),
+        ([16, 8], "pretraining_setting.stages[0].max_seq_len: expected at most 8, as the phase after it has, found 16"),
+        ([64], "pretraining_setting.stages[0].max_seq_len: expected at most 32, as the phase after it has, found 64"),
+    ],
+)
+def test_phases_that_do_not_follow_on_each_other(given: list[int], expected: str) -> None:
+    with pytest.raises(UserError) as refused:
+        with_stages(*({"data_folder": "/rows", "max_seq_len": length, "epoch": 1} for length in given))
+    assert expected in str(refused.value)
+
+
+def test_what_is_wrong_with_a_phase_is_told_before_anything_is_trained(
+    tmp_path: Path,
+    dataset_folder: Path,
+    short_rows: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = write_dataset(tmp_path / "other", LENGTH, seed=3)
+    assert small_config().model.vocab_size == VOCABULARY
+    cases = {
+        "missing": ({"data_folder": str(tmp_path / "none")}, "expected a dataset folder, found none"),
+        "long": ({"data_folder": str(dataset_folder)}, "32"),
+        "landmarks": ({"attn_type": {"name": "nystrom", "num_landmarks": 999}}, "pretraining_setting.stages[1]"),
+    }
+    for name, (change, expected) in cases.items():
+        folder = write(tmp_path / name, short_rows, dataset_folder)
+        data = json.loads((folder / "config.json").read_text())
+        number = 1 if name == "landmarks" else 0
+        data["pretraining_setting"]["stages"][number] |= change
+        if name == "landmarks":
+            del data["pretraining_setting"]["stages"][1]["num_landmarks"]
+        (folder / "config.json").write_text(json.dumps(data))
+        assert run_here(monkeypatch, SCRIPT, "--model", folder, "--dataset", dataset_folder) == 2, name
+        assert expected in capsys.readouterr().err, name
+        assert not list(folder.rglob("cp-*"))
+    folder = write(tmp_path / "tokenizer", short_rows, other)
+    assert run_here(monkeypatch, SCRIPT, "--model", folder, "--dataset", dataset_folder) == 2
+    assert "made with another tokenizer than the run's own rows" in capsys.readouterr().err
+    assert not list(folder.rglob("cp-*"))
