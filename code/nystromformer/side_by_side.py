@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from nystromformer.machine import machine_facts
 
@@ -88,7 +89,11 @@ class Runner:
 
 
 def run_stages(
-    description: str, stages: Sequence[str], make: Callable[[Path, Path, Runner, bool], object], holds: str, out: Path
+    description: str,
+    stages: Sequence[str],
+    make: Callable[[Any, Path, Runner, bool], object],
+    holds: str | None,
+    out: Path,
 ) -> None:
     """The command line of a measurement in stages: the named ones, or all, in their order.
 
@@ -96,12 +101,13 @@ def run_stages(
         description: of the whole.
         stages: names of methods of what `make` gives for the data, the folder for everything, the runner, and whether
             it is a rehearsal.
-        holds: what is in the folder that --data names.
+        holds: what is in the folder that --data names; None: there is no such flag, and `make` is given None.
         out: the folder for everything where --out names none; `stages.jsonl` in it tells when each began, and where.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"{', '.join(stages)}; default: all, in this order")
-    parser.add_argument("--data", type=Path, required=True, help=holds)
+    if holds is not None:
+        parser.add_argument("--data", type=Path, required=True, help=holds)
     parser.add_argument("--out", type=Path, default=out, help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once; default: %(default)s")
     parser.add_argument("--rehearse", action="store_true", help="a little of everything: what it reaches means nothing")
@@ -111,7 +117,8 @@ def run_stages(
             parser.error(f"{stage}: expected one of {', '.join(stages)}")
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
     place = flags.out.resolve()
-    made = make(flags.data.resolve(), place, Runner(place, flags.jobs), flags.rehearse)
+    data = None if holds is None else flags.data.resolve()
+    made = make(data, place, Runner(place, flags.jobs), flags.rehearse)
     for stage in flags.stages or stages:
         place.mkdir(parents=True, exist_ok=True)
         with (place / "stages.jsonl").open("a") as file:

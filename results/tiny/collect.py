@@ -60,7 +60,9 @@ def tables(runs: Path) -> None:
             logger.info("%s: nothing finished yet", name)
             continue
         write_table2(folders, HERE / f"{name}.md")
-        for path in (HERE / f"{name}.md", HERE / f"{name}.json"):
+        data = HERE / f"{name}.json"
+        write_json(data, {"began": began(runs, name), **json.loads(data.read_text())})
+        for path in (HERE / f"{name}.md", data):
             _without_places(path, runs)
 
 
@@ -136,7 +138,7 @@ def landmarks(runs: Path) -> None:
     if not rows:
         logger.info("landmarks: nothing finished yet")
         return
-    write_json(HERE / "landmarks.json", rows)
+    write_json(HERE / "landmarks.json", {"began": began(runs, "landmarks", "landmarks_noconv"), "rows": rows})
     _draw_landmarks(rows, HERE / "landmarks.png")
 
 
@@ -169,10 +171,11 @@ def _draw_landmarks(rows: Sequence[dict[str, Any]], path: Path) -> None:
     write_figure(path, figure, dpi=120)
 
 
-def began(runs: Path) -> list[dict[str, Any]]:
-    """When, where and by which commit each stage was begun or gone on with."""
+def began(runs: Path, *stages: str) -> list[dict[str, Any]]:
+    """When, where and by which commit each stage, or each of the named ones, was begun or gone on with."""
     path = runs / "stages.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    return [each for each in found if not stages or each["stage"] in stages]
 
 
 def main() -> None:
