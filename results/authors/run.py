@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nystromformer.data.tokenizer import load_tokenizer
-from nystromformer.files import write_text
+from nystromformer.files import write_json, write_text
 from nystromformer.side_by_side import Job, Runner, job, run_stages
 
 KIND, CHECKPOINT = "softmax-tiny-conv", 2
@@ -72,6 +72,7 @@ class Stages:
     def tables(self) -> None:
         """Of each length a table of each side's passages, and one of those that the epoch is chosen by."""
         made = passages_of(self.data / "authors", self.tiny / "seed0" / KIND / "model" / "tokenizer")
+        write_json(self.out / "authors.json", sorted({author for author, *_ in made[LONGEST]}))
         for length, way in itertools.product(LENGTHS, WAYS):
             table = [(author, text, number) for author, book, number, text in made[length] if book == way]
             last = max(number for _, _, number in table)

@@ -62,7 +62,7 @@ class Prepared:
 
 def scenes() -> list[Scene]:
     """All of them."""
-    return [*_pretraining(), *_finetuning(), *_stage_one(), *_stage_two(), *_reports()]
+    return [*_pretraining(), *_finetuning(), *_stage_one(), *_stage_two(), *_reports(), *_exchange()]
 
 
 def prepare(scene: Scene, made: Path, folder: Path) -> Prepared:
@@ -162,3 +162,10 @@ def _reports() -> Iterable[Scene]:
     edited = ("model/config.json", "model/model")
     yield Scene("table2", (world.TABLE,), ("model",), ("table2.md", "table2.json"), edited=edited)
     yield Scene("curves", (world.CURVES,), ("model",), ("curves.png",), edited=edited)
+
+
+def _exchange() -> Iterable[Scene]:
+    # The card of an exported model quotes the log and the scores for people to read.
+    quoted = ("model/config.json", "model/model/log.jsonl", _SCORES)
+    yield Scene("export", (world.EXPORT,), ("model",), ("exported",), _TASK_FOLDERS, edited=quoted)
+    yield Scene("import", (world.IMPORT,), ("model",), ("imported",), first=(world.EXPORT,), edited=("exported",))

@@ -1,0 +1,127 @@
+"""Gathers what run.py has reached into this folder: a table, data and a picture.
+
+`python results/authors/collect.py [--runs runs/authors]`: what is not there yet is named and left out.
+"""
+
+import argparse
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from nystromformer.files import write_figure, write_json, write_text
+from nystromformer.tables import markdown
+from nystromformer.tasks.finetuning.results import read_result
+from nystromformer.training.log import read_log
+
+HERE = Path(__file__).resolve().parent
+WAYS = ("first", "second")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table: one way to tell who wrote a passage."""
+
+    what: str
+    passage: int
+    accuracy: dict[str, float]
+    """By the book that was learned from."""
+    rows: int
+    tokens_per_second: float | None
+    """Of training, two runs at once with a thread each; None for what has no steps."""
+
+    @property
+    def mean(self) -> float:
+        return sum(self.accuracy.values()) / len(self.accuracy)
+
+
+def encoders(runs: Path) -> list[Line]:
+    """Of the finished runs."""
+    lines = []
+    for folder in sorted(path.parent for path in runs.glob("*/config.json")):
+        accuracy: dict[str, float] = {}
+        speeds, rows, passage, what = [], 0, 0, ""
+        for path in sorted(folder.glob("model/documents/*/*/result.json")):
+            result = read_result(path.parent)
+            found = result and re.fullmatch(r"documents/(first|second)-(\d+)", result.task)
+            if not result or not found or "accuracy" not in result.test_metrics:
+                continue
+            passage, rows = int(found[2]), sum(result.test_rows.values())
+            accuracy[found[1]] = result.test_metrics["accuracy"]
+            what = f"{result.attention[0]['name']}, {len(result.epochs)} epoch{'s' if len(result.epochs) > 1 else ''}"
+            what += f", mean of blocks of {result.length}" if result.length < passage else ""
+            records = [one for one in read_log(path.parent / "log.jsonl") if one["type"] == "train"]
+            speeds += [one["tokens_per_second"] for one in records]
+        if len(accuracy) == len(WAYS):
+            lines.append(Line(what, passage, accuracy, rows, sum(speeds) / len(speeds)))
+        else:
+            print(f"{folder.name}: not finished")  # noqa: T201
+    return lines
+
+
+def guessers(runs: Path) -> list[Line]:
+    """Without a network."""
+    lines = []
+    for path in sorted(runs.glob("guessers-*.json")):
+        rows: list[dict[str, Any]] = json.loads(path.read_text())
+        for guesser in dict.fromkeys(row["guesser"] for row in rows):
+            own = [row for row in rows if row["guesser"] == guesser]
+            accuracy = {row["way"]: row["accuracy"] for row in own}
+            lines.append(Line(guesser, own[0]["passage"], accuracy, own[0]["rows"], None))
+    return lines
+
+
+def table(lines: list[Line], authors: int) -> str:
+    body = [
+        [f"{line.passage:,}", line.what, *(f"{100 * line.accuracy[way]:.1f}" for way in WAYS), f"{100 * line.mean:.1f}",
+         "" if line.tokens_per_second is None else f"{line.tokens_per_second:,.0f}"]
+        for line in sorted(lines, key=lambda line: (line.passage, line.tokens_per_second is None, line.what))
+    ]  # fmt: skip
+    header = ["tokens", "by", "learned from the first books, %", "from the second, %", "mean", "tokens/s"]
+    return f"{markdown(header, body)}\n\nOne of {authors} authors by chance: {100 / authors:.1f} %. One seed.\n"
+
+
+def draw(lines: list[Line], path: Path) -> None:
+    """Accuracy over the length of a passage, both ways as a bar's ends."""
+    figure = Figure(figsize=(7, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    for place, what in enumerate(dict.fromkeys(line.what for line in lines)):
+        own = sorted((line for line in lines if line.what == what), key=lambda line: line.passage)
+        means = [100 * line.mean for line in own]
+        half = [100 * abs(line.accuracy["first"] - line.mean) for line in own]
+        look = {
+            "marker": "o",
+            "capsize": 3,
+            "color": f"C{place}",
+            "linestyle": "-" if own[0].tokens_per_second else ":",
+        }
+        axis.errorbar([line.passage for line in own], means, half, label=what, **look)
+    axis.set_xscale("log", base=2)
+    lengths = sorted({line.passage for line in lines})
+    axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    axis.set(xlabel="tokens of a passage", ylabel="passages whose author is told, %")
+    axis.grid(alpha=0.2)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize=8, frameon=False)
+    write_figure(path, figure, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs/authors"))
+    runs = parser.parse_args().runs
+    lines = [*encoders(runs), *guessers(runs)]
+    began = [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
+    authors = len(set(json.loads((runs / "authors.json").read_text())))
+    write_json(HERE / "authors.json", {"began": began, "rows": [vars(line) for line in lines]})
+    write_text(HERE / "authors.md", table(lines, authors))
+    draw(lines, HERE / "authors.png")
+
+
+if __name__ == "__main__":
+    main()
