@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from container_engine import ENVIRONMENT, Engine, missing, start_engine
 from image_build import build, copy_context, import_base, locked, pip_volumes, torch_index
-from small import write_experiment
+from small import ROOT, write_experiment
 
 ROOTFS = Path(os.environ.get("NYSTROM_BASE_IMAGE_ROOTFS") or "/proc/nonexistent")
 

@@ -1,6 +1,8 @@
 """The model card: what an exported model is, where it comes from, and what was measured of it."""
 
 import json
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from nystromformer.exchange.layouts import Layout
 from nystromformer.exchange.opened import Opened
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training.log import figure, read_log
+
+logger = logging.getLogger(__name__)
 
 _LOG = "log.jsonl"
 _SHOWN = ("loss", "mlm_accuracy", "tokens_per_second")
@@ -123,9 +127,11 @@ def _figures(opened: Opened) -> list[tuple[str, str]]:
 
 def _log(folder: Path) -> list[dict[str, Any]]:
     """The run's record; nothing where there is none, which costs the card its figures alone."""
-    if not (folder / _LOG).is_file():
+    path = folder / _LOG
+    if not os.path.lexists(path):
         return []
     try:
-        return read_log(folder / _LOG)
-    except UserError:
+        return read_log(path)
+    except UserError as error:
+        logger.warning("%s: the card is written without the figures of training", error)
         return []

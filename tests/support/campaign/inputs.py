@@ -89,6 +89,10 @@ FLAGS: dict[str, tuple[str, ...]] = {
     ),
     "run_wikihop.py": ("--wikihop", "--validation", "--split_seed", "--skip_unanswerable", *_TUNING),
     "run_report.py": ("--out",),
+    "run_export.py": (
+        *("--format", "--checkpoint", "--out", "--code"),
+        *("--config", "--tokenizer", "--num_landmarks", "--conv_kernel_size", "--compatible"),
+    ),
     "preprocess.py": ("--source", "--min_words", "--undecodable", "--text_field", "--seed", "--limit_mb", *_WORK),
     "preprocess_data_512.py": (
         *("--length", "--corpora", "--corpus", "--tokenizer", "--vocab_size", "--tokenizer_limit", "--validation"),
@@ -97,7 +101,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
 }
 """Flags of the scripts, by the scripts' names."""
 _AT_WORK = re.compile(r"step \d+/\d+|scored|predicting|tokens/s|parameters, cpu")
-_REMOVING = ("--discard_weights", "--overwrite")
+_REMOVING = ("--discard_weights", "--overwrite", "--force")
 """Flags that ask for something to be removed."""
 _PATIENCE = 4
 """Seconds after which a run that is at work was accepted: what is asked for may take days."""

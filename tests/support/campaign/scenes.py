@@ -165,7 +165,8 @@ def _reports() -> Iterable[Scene]:
 
 
 def _exchange() -> Iterable[Scene]:
-    # The card of an exported model quotes the log and the scores for people to read.
-    quoted = ("model/config.json", "model/model/log.jsonl", _SCORES)
-    yield Scene("export", (world.EXPORT,), ("model",), ("exported",), _TASK_FOLDERS, edited=quoted)
+    # The card, README.md, quotes the log and the scores, or says that it cannot read them.
+    exported = tuple(f"exported/{name}" for name in ("model.safetensors", "config.json", "tokenizer.json"))
+    edited = ("model/config.json",)
+    yield Scene("export", (world.EXPORT,), ("model",), exported, _TASK_FOLDERS, edited=edited)
     yield Scene("import", (world.IMPORT,), ("model",), ("imported",), first=(world.EXPORT,), edited=("exported",))
