@@ -206,6 +206,21 @@ def test_the_model_card(tmp_path: Path, dataset_folder: Path) -> None:
     assert "tokens from made-up (" in (tmp_path / "hf" / "README.md").read_text()
 
 
+def test_a_log_that_cannot_be_read_costs_the_card_its_figures(
+    tmp_path: Path, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = pretrained(tmp_path / "ours", dataset_folder)
+    log = made.checkpoints / "log.jsonl"
+    log.unlink()
+    log.symlink_to(log)
+    export_model(made.folder, "1", "hf", tmp_path / "hf", "auto", False)
+    assert "log.jsonl" in caplog.text
+    assert "without the figures of training" in caplog.text
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert "| validation at step 4: loss |" in card
+    assert "training at step" not in card
+
+
 @pytest.mark.parametrize("case", ["nystrom", "softmax", "pre-norm, rotary, mean"])
 @pytest.mark.parametrize("task", ["SST-2", "STS-B"])
 def test_a_fine_tuned_run(tmp_path: Path, dataset_folder: Path, task: str, case: str) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from corpora import write_unified
-from finetuning import write_sst2
+from finetuning import made_rows, write_sst2, write_table
 from foreign import LANDMARKS
 from small import LENGTH, ROOT, run_here, small_data
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer
 
+import nystromformer
 from nystromformer.config import experiment_config
 from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
@@ -62,6 +63,11 @@ def test_every_command_takes_an_import(
     flags = ["--glue", glue, "--task", "SST-2", "--batch_size", 8, "--lr", 1e-3, "--epoch", 1]
     assert run_here(monkeypatch, "code/run_glue.py", *own, *flags) == 0
     assert list((ours / "model" / "glue" / "SST-2").glob("cp-0000-*/result.json"))
+    table = write_table(tmp_path / "reviews.csv", ("body", "label"), made_rows(24))
+    flags = ["--train", table, "--text", "body", "--label", "label", "--batch_size", 8, "--lr", 1e-3, "--epoch", 1]
+    assert run_here(monkeypatch, "code/run_classify.py", *own, *flags) == 0
+    (run,) = (path.parent for path in (ours / "model" / "documents" / "reviews").glob("cp-0000-*/result.json"))
+    assert set(nystromformer.load_run(run).predict(["softmax of rows", "rows"]).labels) <= {"yes", "no"}
     # A new run goes on from it; in its own folder one would overwrite it.
     assert run_here(monkeypatch, "code/run_pretrain.py", *own, "--dataset", dataset_folder) == 2
     new = tmp_path / "new"
