@@ -1,0 +1,139 @@
+"""Documents a second: `load_run(RUN).predict(texts)` beside transformers' text-classification pipeline with its
+Nyströmformer and with RoBERTa, of BERT-small's size (4 layers, width 512); writes predict.json and predict.md here.
+
+`python results/predict/measure.py`, with nothing beside it. Texts are made-up words, weights are those of a training of
+one step: speed depends on neither. All ways read the same texts with the same tokenizer, tokenising included. Each
+pipeline has the batch size that is fastest for it. transformers' Nyströmformer takes rows of one length alone and fails
+on a mask: of mixed lengths it is given padded rows without one, which computes something else in the same time.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    NystromformerConfig,
+    NystromformerForSequenceClassification,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    pipeline,
+)
+
+import nystromformer
+from nystromformer.benchmark.timing import time_side_by_side
+from nystromformer.files import write_json, write_text
+from nystromformer.machine import machine_facts
+from nystromformer.tables import markdown
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+VOCABULARY = 4096
+COUNTS = {("full rows", 512): 32, ("mixed lengths", 512): 64, ("full rows", 4096): 8}
+"""Documents of each case; of mixed lengths they have 10 tokens to a row's, each as likely."""
+BATCHES = (1, 8)
+REPEATS = 5
+LANDMARKS, TAPS = 64, 33
+SHAPE = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048}
+
+
+def texts(kind: str, length: int, count: int) -> list[str]:
+    """More words than a row has tokens, so that all are cut; or fewer."""
+    draw = random.Random(f"{kind} {length}")
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 8))) for _ in range(500)]
+    sizes = [length if kind == "full rows" else draw.randint(10, length) for _ in range(count)]
+    return [" ".join(draw.choices(words, k=size)) for size in sizes]
+
+
+def trained_run(folder: Path, length: int) -> Path:
+    """A run of one step on a made-up table."""
+    experiment = folder / f"ours-{length}"
+    experiment.mkdir()
+    config = json.loads((ROOT / "nystrom-small-conv" / "config.json").read_text())
+    config["model"] |= {"max_seq_len": length, "vocab_size": VOCABULARY, "mixed_precision": False}
+    config["gpu_setting"]["inst_per_gpu"] = 1
+    (experiment / "config.json").write_text(json.dumps(config))
+    table = folder / "table.jsonl"
+    rows = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate(texts("mixed lengths", 512, 40))]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = f"code/run_classify.py --from_scratch --vocab_size {VOCABULARY} --text text --label label --epoch 1"
+    flags = ["--train_rows", "2", "--batch_size", "2", "--train", str(table), "--model", str(experiment)]
+    subprocess.run([sys.executable, *words.split(), *flags], cwd=ROOT, check=True)
+    (result,) = experiment.glob("model/documents/table/*/result.json")
+    return result.parent
+
+
+def theirs(kind: str, length: int, tokenizer_file: Path, padded: bool) -> Callable[..., object]:
+    """A pipeline of transformers with random weights."""
+    common = {"vocab_size": VOCABULARY, "num_labels": 2, "pad_token_id": 1} | SHAPE
+    if kind == "Nyströmformer":
+        config = NystromformerConfig(
+            **common, max_position_embeddings=length, segment_means_seq_len=length, num_landmarks=LANDMARKS,
+            conv_kernel_size=TAPS,
+        )  # fmt: skip
+        model = NystromformerForSequenceClassification(config)
+    else:
+        model = RobertaForSequenceClassification(RobertaConfig(**common, max_position_embeddings=length + 2))
+    names = ["input_ids"] if kind == "Nyströmformer" else ["input_ids", "attention_mask"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(tokenizer_file), pad_token="<pad>", model_max_length=length, model_input_names=names
+    )
+    made = pipeline("text-classification", model=model.eval(), tokenizer=tokenizer, device="cpu")
+    how = {"truncation": True, "max_length": length, "padding": "max_length" if padded else True}
+    return lambda documents, batch: made(documents, batch_size=batch, **how)
+
+
+def measured(run: Any, tokenizer_file: Path, kind: str, length: int, count: int) -> list[dict[str, Any]]:
+    """All ways on the same documents, in turn."""
+    documents = texts(kind, length, count)
+    pipelines = {name: theirs(name, length, tokenizer_file, name != "RoBERTa") for name in ("Nyströmformer", "RoBERTa")}
+    works: dict[str, Callable[[], object]] = {"ours": lambda: run.predict(documents)}
+    for name, call in pipelines.items():
+        for batch in BATCHES:
+            works[f"{name}, {batch} at a time"] = lambda call=call, batch=batch: call(documents, batch)
+    timings = time_side_by_side(works, REPEATS, warmup=1)
+    return [
+        {"case": kind, "tokens": length, "documents": count, "way": way, **asdict(timing)}
+        | {"documents_per_second": 1e3 * count / timing.median}
+        for way, timing in timings.items()
+    ]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    lines = []
+    for kind, length in COUNTS:
+        own = [row for row in rows if (row["case"], row["tokens"]) == (kind, length)]
+        best = {
+            name: max(row["documents_per_second"] for row in own if row["way"].startswith(name))
+            for name in ("ours", "Nyströmformer", "RoBERTa")
+        }
+        ratios = [f"{best['ours'] / best[name]:.2f}" for name in ("Nyströmformer", "RoBERTa")]
+        lines.append([kind, f"{length:,}", *(f"{value:.2f}" for value in best.values()), *ratios])
+    header = ["documents", "tokens", "ours, a second", "transformers' Nyströmformer", "RoBERTa", "ours / Nyströmformer",
+              "ours / RoBERTa"]  # fmt: skip
+    return markdown(header, lines) + "\n"
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    torch.manual_seed(0)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        runs = {length: trained_run(Path(name), length) for length in sorted({length for _, length in COUNTS})}
+        for (kind, length), count in COUNTS.items():
+            tokenizer_file = runs[length] / "tokenizer" / "tokenizer.json"
+            rows += measured(nystromformer.load_run(runs[length]), tokenizer_file, kind, length, count)
+    write_json(HERE / "predict.json", {"machine": machine_facts(), "repeats": REPEATS, "rows": rows})
+    write_text(HERE / "predict.md", table(rows))
+
+
+if __name__ == "__main__":
+    main()
