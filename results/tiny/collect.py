@@ -13,12 +13,16 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from scipy.stats import binomtest
 
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.report.finetuning import FinetunedModel, Repeats, collect
 from nystromformer.report.table2 import write_table2
+from nystromformer.tables import markdown
+from nystromformer.tasks.finetuning.results import read_result
 from nystromformer.tasks.finetuning.spread import Spread, mark, rows_behind
+from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("nystrom-tiny-conv", "softmax-tiny-conv", "nystrom-tiny-noconv", "softmax-tiny-noconv")
@@ -54,7 +58,7 @@ def pretraining(runs: Path) -> None:
 
 def tables(runs: Path) -> None:
     """`finetune.md` and the like, each with its `.json`."""
-    for name in ("tune", "finetune", "landmarks", "lengths", "more"):
+    for name in ("tune", "finetune", "landmarks", "more"):
         folders = [folder for folder in sorted((runs / name).glob("*")) if any(folder.glob("model/*/**/result.json"))]
         if not folders:
             logger.info("%s: nothing finished yet", name)
@@ -171,6 +175,82 @@ def _draw_landmarks(rows: Sequence[dict[str, Any]], path: Path) -> None:
     write_figure(path, figure, dpi=120)
 
 
+def lengths(runs: Path) -> None:
+    """`lengths.json` and `lengths.md`: the share of reviews that is right with rows of each length, and how many
+    changed. Those for validation are among them: the last epoch's weights count, and nothing was chosen.
+    """
+    rows: list[dict[str, Any]] = []
+    for folder in sorted((runs / "lengths").glob("*")):
+        right: dict[int, dict[str, bool]] = {}
+        for path in sorted(folder.glob("model/imdb-*/*/result.json")):
+            result = read_result(path.parent)
+            assert result is not None
+            assert result.tested_epoch == result.last.epoch
+            right[result.length] = _right(path.parent / "predictions")
+            speeds = [one["tokens_per_second"] for one in read_log(path.parent / "log.jsonl") if one["type"] == "train"]
+            rows.append({
+                "kind": folder.name,
+                "length": result.length,
+                "rows": len(right[result.length]),
+                "accuracy": sum(right[result.length].values()) / len(right[result.length]),
+                "test_accuracy": result.test_metrics["accuracy"],
+                "test_rows": sum(result.test_rows.values()),
+                "seed": result.run.seed,
+                "tokens_per_second": sum(speeds) / len(speeds),
+            })  # fmt: skip
+        for row in (row for row in rows if row["kind"] == folder.name and row["length"] != min(right)):
+            shorter, longer = right[min(right)], right[row["length"]]
+            row["gained"] = sum(longer[name] and not shorter[name] for name in longer)
+            row["lost"] = sum(shorter[name] and not longer[name] for name in longer)
+            row["p"] = float(binomtest(row["gained"], row["gained"] + row["lost"]).pvalue)
+    if not rows:
+        logger.info("lengths: nothing finished yet")
+        return
+    measured = {row["length"]: _guessed(runs, row["length"]) for row in rows}
+    guesses = [{"length": length, **guess} for length, guess in sorted(measured.items())]
+    write_json(HERE / "lengths.json", {"began": began(runs, "lengths"), "rows": rows, "baselines": guesses})
+    found = sorted(measured)
+    lines = []
+    for kind in KINDS:
+        own = {row["length"]: row for row in rows if row["kind"] == kind}
+        shown = [f"{100 * own[one]['accuracy']:.1f}{_changed(own[one])}" if one in own else "not run" for one in found]
+        lines.append([f"`{kind}`", *shown])
+    for name in ("bag of words", "majority class"):
+        lines.append([name, *(f"{100 * measured[length][name]:.1f}" for length in found)])
+    header = ["", *(f"{length:,} tokens, %" for length in found)]
+    write_text(HERE / "lengths.md", markdown(header, lines) + "\n")
+
+
+def _changed(row: dict[str, Any]) -> str:
+    """Reviews that became right and wrong beside the shortest rows."""
+    return f" (+{row['gained']} −{row['lost']}, p = {row['p']:.2g})" if "p" in row else ""
+
+
+def _right(predictions: Path) -> dict[str, bool]:
+    """By the review's name, whether it was told right, of both splits."""
+    found = {}
+    for split in ("test", "validation"):
+        header, *lines = (predictions / f"{split}.tsv").read_text(encoding="utf-8").splitlines()
+        columns = header.split("\t")
+        for line in lines:
+            row = dict(zip(columns, line.split("\t"), strict=True))
+            found[f"{split}/{row['id']}"] = row["label"] == row["prediction"]
+    return found
+
+
+def _guessed(runs: Path, length: int) -> dict[str, float]:
+    """The guessers' accuracy on both splits together with rows of this length."""
+    for path in sorted((runs / "lengths").glob("*/model/imdb-*/baselines.json")):
+        for one in json.loads(path.read_text())["measured"]:
+            if f"--length {length} " in one["command"]:
+                counts = {"accuracy": one["rows"]["validation"], "accuracy_test": one["rows"]["test"]}
+                return {
+                    name: sum(count * guess[key]["mean"] for key, count in counts.items()) / sum(counts.values())
+                    for name, guess in one["baselines"].items()
+                }
+    return {}
+
+
 def began(runs: Path, *stages: str) -> list[dict[str, Any]]:
     """When, where and by which commit each stage, or each of the named ones, was begun or gone on with."""
     path = runs / "stages.jsonl"
@@ -183,7 +263,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/tiny"))
     runs = parser.parse_args().runs
     logging.basicConfig(format="%(message)s", level=logging.INFO)
-    for stage in (pretraining, tables, differences, landmarks):
+    for stage in (pretraining, tables, differences, landmarks, lengths):
         stage(runs)
 
 
