@@ -18,7 +18,7 @@ ROOT = HERE.parents[1]
 LANDMARKS = (8, 16, 32, 64, 128)
 LENGTHS = (512, 1024, 2048)
 BATCH = 4
-REPEATS = 15
+REPEATS = 5
 
 
 class Way:
