@@ -3,6 +3,8 @@
 Shapes: B batch, H heads, N tokens, D head dim, F features.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -50,4 +52,27 @@ def unless_nothing(total: Tensor, least: float) -> Tensor:
 
 def _elu_plus_one(x: Tensor) -> Tensor:
     """elu(x) + 1, in which the 1 that elu takes away does not swallow the small values of exp(x)."""
-    return torch.add(x.clamp(max=0).exp_(), x.relu())
+    if torch.compiler.is_compiling():
+        return x.clamp(max=0).exp() + x.relu()
+    if torch.is_grad_enabled() and x.requires_grad:
+        features: Tensor = _EluPlusOne.apply(x)
+        return features
+    return x.clamp(max=0).exp_().add_(x.clamp(min=0))
+
+
+class _EluPlusOne(torch.autograd.Function):
+    """The same in one tensor, and with one for the gradient: at long inputs each further one costs as much as a
+    product.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        features = x.clamp(max=0).exp_().add_(x.clamp(min=0))
+        ctx.save_for_backward(features)
+        return features
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (features,) = ctx.saved_tensors
+        # exp(x) where x is negative, which is what the features are there, and 1 elsewhere.
+        return grad * features.clamp(max=1)
