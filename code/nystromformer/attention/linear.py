@@ -75,4 +75,4 @@ class _EluPlusOne(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (features,) = ctx.saved_tensors
         # exp(x) where x is negative, which is what the features are there, and 1 elsewhere.
-        return grad * features.clamp(max=1)
+        return features.clamp(max=1).mul_(grad)
