@@ -4,7 +4,7 @@ import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv
 
-from nystromformer.attention import create_attention, reference
+from nystromformer.attention import create_attention, linear, reference
 
 
 @pytest.mark.parametrize("shift", [0.0, 8.0, 16.0, 30.0])
@@ -34,3 +34,19 @@ def test_where_all_weights_underflow_there_is_nothing_and_no_gradient(name: str)
         assert (out[:, :, 3] == 0).all()
     for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
         assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_pieces_of_long_input_are_the_whole(monkeypatch: pytest.MonkeyPatch, transposed: bool) -> None:
+    """The features of long input are made piece by piece: the same bits, in place of each number, and its gradient."""
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) if transposed else x for x in qkv(2, 50, scale=4.0))
+    module = create_attention("linear", num_heads=HEADS, head_dim=DIM)
+    whole = module(q, k, v)
+    gradients = torch.autograd.grad(whole.square().sum(), (q, k, v))
+    monkeypatch.setattr(linear, "_FEW", 100)
+    monkeypatch.setattr(linear, "_PIECE", 64)
+    assert torch.equal(module(q, k, v), whole)
+    for gradient, other in zip(torch.autograd.grad(module(q, k, v).square().sum(), (q, k, v)), gradients, strict=True):
+        assert torch.equal(gradient, other)
+    with torch.no_grad():
+        assert torch.allclose(module(q, k, v), whole)

@@ -11,6 +11,9 @@ from torch import Tensor
 from nystromformer.attention.base import Attention
 from nystromformer.attention.mask import AttentionMask
 
+_FEW, _PIECE = 1 << 20, 1 << 17
+"""Numbers that are computed whole on a CPU, and in a piece of what is more."""
+
 
 class LinearAttention(Attention):
     """φ(Q) (φ(K)ᵀ V) / φ(Q) (φ(K)ᵀ 1) with φ(x) = elu(x) + 1 (their eq. 5 and 7): time and memory O(N D²).
@@ -57,7 +60,7 @@ def _elu_plus_one(x: Tensor) -> Tensor:
     if torch.is_grad_enabled() and x.requires_grad:
         features: Tensor = _EluPlusOne.apply(x)
         return features
-    return x.clamp(max=0).exp_().add_(x.clamp(min=0))
+    return _in_one_tensor(x)
 
 
 class _EluPlusOne(torch.autograd.Function):
@@ -67,7 +70,7 @@ class _EluPlusOne(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        features = x.clamp(max=0).exp_().add_(x.clamp(min=0))
+        features = _in_one_tensor(x)
         ctx.save_for_backward(features)
         return features
 
@@ -76,3 +79,15 @@ class _EluPlusOne(torch.autograd.Function):
         (features,) = ctx.saved_tensors
         # exp(x) where x is negative, which is what the features are there, and 1 elsewhere.
         return features.clamp(max=1).mul_(grad)
+
+
+def _in_one_tensor(x: Tensor) -> Tensor:
+    whole = x.transpose(1, 2) if x.ndim == 4 and not x.is_contiguous() else x
+    if x.device.type != "cpu" or x.numel() <= _FEW or not whole.is_contiguous():
+        return x.clamp(max=0).exp_().add_(x.clamp(min=0))
+    # In pieces that stay in the cache from one step to the next.
+    features = torch.empty_like(whole)
+    spare = x.new_empty(_PIECE)
+    for piece, part in zip(whole.view(-1).split(_PIECE), features.view(-1).split(_PIECE), strict=True):
+        torch.clamp(piece, max=0, out=part).exp_().add_(torch.clamp(piece, min=0, out=spare[: len(piece)]))
+    return features if whole is x else features.transpose(1, 2)
