@@ -146,11 +146,16 @@ def _table(rows: list[dict[str, Any]]) -> str:
         spread = Spread.of(values)
         return f"{spread.mean:.2f}" + ("" if spread.deviation is None else f" ± {spread.deviation:.2f}")
 
-    header = ["attention", "loss", "loss, convolution", "masked tokens right, %", "right, convolution, %"]
+    def seeds(kind: str) -> str:
+        counts = [sum((row["kind"], row["conv"]) == (kind, convolved) for row in rows) for convolved in (False, True)]
+        return " and ".join(dict.fromkeys(map(str, counts)))
+
+    header = ["attention", "loss", "loss, convolution", "masked tokens right, %", "right, convolution, %", "seeds"]
     columns = [(c, key, factor) for key, factor in (("loss", 1), ("mlm_accuracy", 100)) for c in (False, True)]
-    lines = [[kind, *(cell(kind, *column) for column in columns)] for kind in KINDS]
+    lines = [[kind, *(cell(kind, *column) for column in columns), seeds(kind)] for kind in KINDS]
     baselines = ", ".join(f"{name} {100 * value:.2f} %" for name, value in rows[0]["baselines"].items())
-    note = f"{EPOCHS * STEPS} steps of 8 rows of 256 tokens, the validation rows; mean ± standard deviation over seeds."
+    steps = f"{EPOCHS * STEPS} steps of 8 rows of 256 tokens, the validation rows"
+    note = f"{steps}; mean ± standard deviation where there are several seeds."
     return f"{markdown(header, lines)}\n\n{note} Without a network: {baselines}.\n"
 
 
@@ -185,13 +190,18 @@ def _began(out: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with wiki and bookcorpus")
+    parser.add_argument(
+        "--data", type=Path, help="folder with wiki and bookcorpus; without it only what is there is told"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/attentions"), help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once; default: %(default)s")
     parser.add_argument("--steps", type=int, default=STEPS, help="of an epoch, to rehearse; default: %(default)s")
     flags = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO)
     out = flags.out.resolve()
+    if flags.data is None:
+        collect(out)
+        return
     out.mkdir(parents=True, exist_ok=True)
     with (out / "began.jsonl").open("a") as file:
         file.write(json.dumps(machine_facts()) + "\n")
