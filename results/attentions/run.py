@@ -32,6 +32,8 @@ HERE = Path(__file__).resolve().parent
 EPOCHS, STEPS = 6, 100
 SEEDS = (0, 1, 2)
 TAPS = 33
+SCORED = 2048
+"""Validation rows: some 75,000 masked tokens."""
 KINDS: dict[str, dict[str, Any]] = {
     "softmax": {"name": "softmax"},
     "nystrom": {"name": "nystrom", "num_landmarks": 32},
@@ -80,23 +82,29 @@ class Trained:
         self.folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / "softmax-demo-noconv" / "config.json", self.folder / "config.json")
         settings = {
-            "model.attn_type": json.dumps(self.attention),
             "pretraining_setting.epoch": EPOCHS,
             "pretraining_setting.batches_per_epoch": steps,
             "pretraining_setting.seed": self.seed,
         }
-        flags = [f"--set {shlex.quote(f'{key}={value}')}" for key, value in settings.items()]
-        return job(f"pretrain-{self.name}", "code/run_pretrain.py", "--model", self.folder, "--dataset", rows, *flags)
+        return job(f"pretrain-{self.name}", "code/run_pretrain.py", *self._place(rows), *_set(settings))
 
     def scoring(self, rows: Path) -> Job:
-        flags = ("--model", self.folder, "--dataset", rows, "--checkpoint", EPOCHS - 1, "--baselines")
-        return job(f"validate-{self.name}", "code/run_validation.py", *flags)
+        flags = ("--checkpoint", EPOCHS - 1, "--rows", SCORED, "--baselines")
+        return job(f"validate-{self.name}", "code/run_validation.py", *self._place(rows), *flags)
+
+    def _place(self, rows: Path) -> tuple[object, ...]:
+        # config.json is softmax's: without the attention its weights would be read as softmax's, where they fit.
+        return ("--model", self.folder, "--dataset", rows, *_set({"model.attn_type": json.dumps(self.attention)}))
 
     @property
     def score(self) -> dict[str, Any] | None:
-        """On all validation rows, with the guessers' baselines; None before it was scored."""
+        """On validation rows, with the guessers' baselines; None before it was scored."""
         path = self.folder / "model" / "validation.json"
         return json.loads(path.read_text()) if path.is_file() else None
+
+
+def _set(settings: dict[str, Any]) -> list[str]:
+    return [f"--set {shlex.quote(f'{key}={value}')}" for key, value in settings.items()]
 
 
 def all_of(out: Path) -> Iterator[Trained]:
@@ -154,7 +162,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     columns = [(c, key, factor) for key, factor in (("loss", 1), ("mlm_accuracy", 100)) for c in (False, True)]
     lines = [[kind, *(cell(kind, *column) for column in columns), seeds(kind)] for kind in KINDS]
     baselines = ", ".join(f"{name} {100 * value:.2f} %" for name, value in rows[0]["baselines"].items())
-    steps = f"{EPOCHS * STEPS} steps of 8 rows of 256 tokens, the validation rows"
+    steps = f"{EPOCHS * STEPS} steps of 8 rows of 256 tokens, {SCORED:,} validation rows"
     note = f"{steps}; mean ± standard deviation where there are several seeds."
     return f"{markdown(header, lines)}\n\n{note} Without a network: {baselines}.\n"
 
