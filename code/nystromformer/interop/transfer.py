@@ -170,12 +170,19 @@ def transfer_weights(
     if keys.values or misfits:
         raise DoesNotFit([*keys.problems, *grouped(misfits)])
     result.resized, result.initial, result.left_out = grouped(resized), grouped(missing), grouped(unexpected)
-    result.mentioned = [
-        f"model.{key}: {_json(source_config[key])} in the checkpoint, {_json(config[key])} now"
-        for key in _MENTIONED
-        if key in config and key in source_config and what_decides(config[key]) != what_decides(source_config[key])
-    ]
+    result.mentioned = mentioned(source_config, config)
     return result
+
+
+def mentioned(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What the same weights fit and compute something else with: of two sections "model", a line for each key that
+    differs.
+    """
+    return [
+        f"model.{key}: {_json(before[key])} in the checkpoint, {_json(now[key])} now"
+        for key in _MENTIONED
+        if key in now and key in before and what_decides(now[key]) != what_decides(before[key])
+    ]
 
 
 def grouped(items: Iterable[tuple[str, str]]) -> list[str]:

@@ -16,7 +16,7 @@ from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
 from nystromformer.progress import WorkDone
 from nystromformer.report.curves import draw_curves, read_run
-from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies, count_guesses
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.guess import top_guesses
@@ -103,6 +103,17 @@ def test_validation_scores_checkpoints_and_guessers(finished: Experiment, datase
     assert "bigram table" in shown
     again = validate(finished, dataset_folder, CPU, "1")
     assert again.scores == result.scores[1:]
+
+
+def test_another_attention_than_the_checkpoints_is_said(
+    finished: Experiment, dataset_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The weights fit it, and it computes something else."""
+    own = validate(finished, dataset_folder, CPU, "1")
+    assert "in the checkpoint" not in caplog.text
+    fewer = open_experiment(finished.folder, ["model.num_landmarks=2"])
+    assert validate(fewer, dataset_folder, CPU, "1").scores != own.scores
+    assert "cp-0001.model: model.num_landmarks: 8 in the checkpoint, 2 now" in caplog.text
 
 
 @pytest.mark.parametrize(

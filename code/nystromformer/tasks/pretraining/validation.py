@@ -12,6 +12,7 @@ import torch
 
 from nystromformer.data.manifest import SPLITS
 from nystromformer.errors import UserError
+from nystromformer.interop.transfer import mentioned
 from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.model import PretrainingModel
 from nystromformer.progress import SECONDS_BETWEEN_LINES, WorkDone
@@ -65,7 +66,8 @@ class Validation:
 
 
 def load_checkpoint(experiment: Experiment, path: Path, device: Device) -> tuple[PretrainingModel, dict[str, Any]]:
-    """The model of config.json with a checkpoint's weights, and the checkpoint.
+    """The model of config.json with a checkpoint's weights, and the checkpoint. Says what the weights were not trained
+    with, such as another attention.
 
     Raises:
         UserError: unreadable, or of another architecture (lists all that differs).
@@ -73,6 +75,9 @@ def load_checkpoint(experiment: Experiment, path: Path, device: Device) -> tuple
     content = read_checkpoint(path)
     model = PretrainingModel(experiment.config.model, experiment.config.pretraining_setting.objectives)
     load_weights(model, content["model"], path)
+    now = experiment.config.model.model_dump(mode="json", by_alias=True)
+    for line in mentioned(content.get("config", {}).get("model", {}), now):
+        logger.warning("%s: %s", path.name, line)
     return model.to(device.device).eval(), content
 
 
