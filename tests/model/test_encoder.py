@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from bert_names import PARTS
 from small import LENGTH, VOCABULARY, small_config
 from torch import Tensor
 from transformers import BertConfig, BertModel, NystromformerConfig, NystromformerForMaskedLM
@@ -16,17 +17,6 @@ from nystromformer.model import (
     TwoTowerHead,
     count_parameters,
 )
-
-PARTS = {
-    "attention.query": "attention.self.query",
-    "attention.key": "attention.self.key",
-    "attention.value": "attention.self.value",
-    "attention.output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "feed_forward.up": "intermediate.dense",
-    "feed_forward.down": "output.dense",
-    "feed_forward_norm": "output.LayerNorm",
-}
 
 
 def tokens(batch: int = 2, length: int = LENGTH, seed: int = 0) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import CASES, Case
+from bert_names import PARTS
 from hypothesis import given
 from hypothesis import strategies as st
 from small import LENGTH, VOCABULARY, small_config
@@ -103,18 +104,8 @@ def test_with_softmax_it_is_roformer() -> None:
         "norm.bias": "LayerNorm.bias",
     }
     names = {f"embeddings.{own}": f"embeddings.{other}" for own, other in names.items()}
-    parts = {
-        "attention.query": "attention.self.query",
-        "attention.key": "attention.self.key",
-        "attention.value": "attention.self.value",
-        "attention.output": "attention.output.dense",
-        "attention_norm": "attention.output.LayerNorm",
-        "feed_forward.up": "intermediate.dense",
-        "feed_forward.down": "output.dense",
-        "feed_forward_norm": "output.LayerNorm",
-    }
     for layer in range(2):
-        for own, other in parts.items():
+        for own, other in PARTS.items():
             names |= {f"layers.{layer}.{own}.{k}": f"encoder.layer.{layer}.{other}.{k}" for k in ("weight", "bias")}
     theirs = dict(peer.named_parameters())
     weights = {own: theirs[other] for own, other in names.items()}
