@@ -12,6 +12,7 @@ from nystromformer.tasks.lra.stored import Manifest, write_manifest, write_split
 SCRIPT = "code/run_lra.py"
 SIZES = {"train": 30, "validation": 12, "test": 9}
 TINY = (
+    "model.mixed_precision=false",
     "model.embedding_dim=16",
     "model.transformer_dim=16",
     "model.transformer_hidden_dim=32",
