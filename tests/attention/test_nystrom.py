@@ -14,6 +14,7 @@ from transformers.models.nystromformer.modeling_nystromformer import Nystromform
 from nystromformer.attention import NystromAttention, iterative_pinv, pinv_residual, reference
 from nystromformer.attention.landmarks import Segments, segment_means
 from nystromformer.attention.nystrom import SegmentRule
+from nystromformer.attention.pinv import ridge_inverse
 from nystromformer.attention.skip import _convolve_channels
 
 
@@ -51,6 +52,43 @@ def test_the_inverses_gradient_is_that_of_the_iterations(start: str) -> None:
     # No two sums alike: at a tie the largest of them has no derivative for finite differences to find.
     a = torch.rand(3, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: iterative_pinv(x, 4, start), a)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ridge", [1e-10, 1e-4, 1.0])
+def test_a_ridge_is_what_the_singular_values_say(ridge: float) -> None:
+    a = torch.stack([well_conditioned(0), well_conditioned(1).mT, torch.full((16, 16), 1 / 16).double()])
+    wanted = torch.stack([reference.ridge_steps(each, ridge) for each in a])
+    torch.testing.assert_close(ridge_inverse(a, ridge), wanted, rtol=0, atol=max(1e-11, 1e-14 / ridge))
+    assert ridge_inverse(a.float(), ridge).dtype == torch.float32
+
+
+def test_a_small_ridge_is_the_pseudo_inverse() -> None:
+    a = well_conditioned(2)
+    torch.testing.assert_close(ridge_inverse(a, 1e-10), torch.linalg.pinv(a), rtol=1e-7, atol=1e-7)
+
+
+def test_the_gradient_of_a_ridge() -> None:
+    a = torch.rand(3, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: ridge_inverse(x, 1e-2), a)  # type: ignore[arg-type]
+
+
+def test_a_ridge_stands_alone() -> None:
+    with pytest.raises(ValueError, match="pinv_ridge must be from 1e-10 to 1, found 2"):
+        NystromAttention(HEADS, DIM, 8, pinv_ridge=2.0)
+    with pytest.raises(ValueError, match=r"takes the iterations' place.*found 3"):
+        NystromAttention(HEADS, DIM, 8, pinv_ridge=1e-3, pinv_iterations=3)
+    with pytest.raises(ValueError, match='found 6 and "batch"'):
+        NystromAttention(HEADS, DIM, 8, pinv_ridge=1e-3, pinv_start="batch")
+    with pytest.raises(ValueError, match="no pinv_ridge"):
+        NystromAttention(HEADS, DIM, 8, pinv_ridge=1e-3, implementation="triton")(*qkv(1, 64))
+
+
+def test_a_ridge_stays_finite_where_all_tokens_are_alike() -> None:
+    q, k, v = (0.02 * x if index < 2 else x for index, x in enumerate(qkv(1, 200, scale=1.0)))
+    out = NystromAttention(HEADS, DIM, 64, pinv_ridge=1e-10)(q, k, v)
+    assert (out - reference.softmax_attention(q, k, v)).abs().max() < 1e-2
+    for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
+        assert gradient.isfinite().all()
 
 
 def test_residual_falls_with_the_iterations() -> None:

@@ -1,6 +1,7 @@
 """How far attentions are from softmax: the figures, what is left out, the command and its mistakes."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,8 +11,18 @@ from small import run_here, small_data
 
 from nystromformer.attention import AttentionMask, NystromAttention, create_attention, reference
 from nystromformer.benchmark.approximation.candidates import candidates, why_not
-from nystromformer.benchmark.approximation.errors import EXACT, exact_weights, nystrom_errors, output_errors
-from nystromformer.benchmark.approximation.inputs import Inputs
+from nystromformer.benchmark.approximation.errors import (
+    EXACT,
+    NystromError,
+    NystromTime,
+    exact_weights,
+    nystrom_errors,
+    output_errors,
+    ridge_name,
+)
+from nystromformer.benchmark.approximation.inputs import RANDOM, Inputs
+from nystromformer.benchmark.approximation.report import Found, frontier
+from nystromformer.benchmark.timing import Timing
 from nystromformer.config import ATTENTIONS, attention_config
 from nystromformer.errors import UserError
 
@@ -48,18 +59,31 @@ def test_nystroms_errors_are_those_of_the_oracle(rule: str) -> None:
     seen = inputs(masked=0)
     exact = reference.softmax_attention(seen.q, seen.k, seen.v)
     checked = 0
-    for error in nystrom_errors([seen], (6,), (2, 6)):
+    for error in nystrom_errors([seen], (6,), (2, 6, ridge_name(1e-3))):
         if error.rule != rule:
             continue
         checked += 1
-        iterations = None if isinstance(error.iterations, str) else error.iterations
-        settings = {"num_landmarks": 6, "iterations": iterations, "landmarks": rules[rule]}
+        iterations = None if isinstance(error.inverse, str) else error.inverse
+        ridge = 1e-3 if error.inverse == "ridge 0.001" else None
+        settings = {"num_landmarks": 6, "iterations": iterations, "landmarks": rules[rule], "ridge": ridge}
         out = reference.nystrom_attention(seen.q, seen.k, seen.v, **settings)
         assert error.output_error == pytest.approx(float((out - exact).norm() / exact.norm()), rel=1e-6)
         assert 0 <= error.negative < 0.5
         assert error.matrix_error > 0
-        assert (error.residual < 1e-9) == (error.iterations == EXACT)
-    assert checked == 3
+        assert (error.residual < 1e-9) == (error.inverse == EXACT)
+    assert checked == 4
+
+
+def test_the_frontier_has_what_nothing_beats() -> None:
+    def setting(landmarks: int, ms: float, error: float) -> tuple[NystromTime, NystromError]:
+        time = NystromTime("strided", landmarks, 6, Timing(ms, ms, ms))
+        return time, NystromError("layer 0", "strided", landmarks, 6, 0, error, 0, 0)
+
+    given = [setting(1, 3, 0.2), setting(2, 1, 0.5), setting(3, 2, 0.6), setting(4, 4, 0.2), setting(5, 5, 0.1)]
+    found = Found(nystrom_times=[time for time, _ in given], nystrom=[error for _, error in given])
+    # On random input all would be otherwise, which counts for nothing.
+    found.nystrom += [replace(error, layer=RANDOM, output_error=9 - error.output_error) for _, error in given]
+    assert [(time.landmarks, error) for time, error in frontier(found)] == [(2, 0.5), (1, 0.2), (5, 0.1)]
 
 
 def test_the_exact_inverse_inverts() -> None:
@@ -102,7 +126,22 @@ def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> P
     return folder
 
 
-FEW = ("--rows", 2, "--landmarks", "4,8", "--iterations", "1,6", "--score_rows", 4, "--repeats", 1, "--threads", 1)
+FEW = (
+    "--rows",
+    2,
+    "--landmarks",
+    "4,8",
+    "--iterations",
+    "1,6",
+    "--ridges",
+    "1e-3",
+    "--score_rows",
+    4,
+    "--repeats",
+    1,
+    "--threads",
+    1,
+)
 SOME = ("--attention", "nystrom", "--attention", "linear")
 
 
@@ -124,7 +163,9 @@ def test_the_command_computes_and_writes(
     data = json.loads((tmp_path / "approximation.json").read_text())
     layers = {each["layer"] for each in data["output_errors"]}
     assert {"layer 0", "random"} <= layers
-    assert len(data["nystrom_errors"]) == len(layers) * 3 * 2 * 3, "three rules, two numbers, 1, 6 and exact"
+    assert len(data["nystrom_errors"]) == len(layers) * 3 * 2 * 4, "three rules, two numbers; 1, 6, ridge, exact"
+    assert len(data["nystrom_ms"]) == 3 * 2 * 3, "nothing computes with the exact one"
+    assert "| frontier |" in shown
     losses = {(each["method"], each["width"], each["steps"]): each for each in data["losses"]}
     assert {("softmax", None, 0), ("softmax", None, 2), ("linear", None, 0), ("linear", None, 2)} <= set(losses)
     assert losses["softmax", None, 0]["mlm_loss"] != losses["softmax", None, 2]["mlm_loss"], "it was trained"
@@ -175,6 +216,9 @@ def test_settings_that_are_asked_for_are_told_apart(
         (["--landmarks", "8,x"], "--landmarks: expected numbers separated by commas"),
         (["--landmarks", "8,100000"], "--landmarks: expected fewer than the"),
         (["--iterations", "0"], "--iterations: expected numbers from 1 to 24, found [0]"),
+        (["--ridges", "0"], "--ridges: expected numbers from 1e-10 to 1, found [0.0]"),
+        (["--ridges", "1e-3,nan"], "--ridges: expected numbers from 1e-10 to 1, found [nan]"),
+        (["--ridges", "x"], "--ridges: expected numbers separated by commas, found 'x'"),
         (["--set", "model.attn_type=linear", "--parts", "loss"], "expected a model with softmax in all layers"),
         (["--checkpoint", "7"], "expected --checkpoint last"),
         (["--checkpoint", "all"], "--checkpoint: expected last or an epoch's number"),

@@ -89,6 +89,26 @@ def test_what_cannot_stand_beside_other_landmarks_is_listed() -> None:
     assert attention_config("nystrom", landmarks="kmeans", kmeans_iterations=2).landmarks == "kmeans"  # type: ignore[attr-defined]
 
 
+def test_what_cannot_stand_beside_a_ridge_is_listed() -> None:
+    with pytest.raises(ValueError, match="cannot be configured") as caught:
+        attention_config("nystrom", pinv_ridge=1e-3, pinv_iterations=4, pinv_start="batch", implementation="triton")
+    beside = "beside pinv_ridge = 0.001, found"
+    assert str(caught.value).splitlines()[2:] == [
+        f"  pinv_iterations: expected 6 {beside} 4: it takes the iterations' place",
+        f'  pinv_start: expected "matrix" {beside} "batch": it takes the iterations\' place',
+        f'  implementation: expected "torch" or "auto" {beside} "triton": the kernels have the iterations alone',
+    ]
+    with pytest.raises(ValueError, match="pinv_ridge: expected a number from 1e-10 to 1"):
+        attention_config("nystrom", pinv_ridge=2.0)
+    again = NystromConfig.model_validate(NystromConfig(pinv_ridge=1e-3).model_dump())
+    assert again.pinv_ridge == 1e-3
+
+
+def test_a_ridge_has_its_arithmetic() -> None:
+    ridge, six = (NystromConfig(pinv_ridge=r, num_landmarks=16).arithmetic(1, 8, 99).forward for r in (1e-3, None))
+    assert six - ridge == pytest.approx((6 * 4 - 2 - 1 / 3) * 2 * 16**3)
+
+
 def test_neighbours_are_no_more_than_there_are_blocks() -> None:
     local = attention_config("local", block_size=128, neighbours=4)
     assert local.impossible_at(5 * 128) == []
@@ -108,7 +128,7 @@ def test_clustering_has_its_arithmetic() -> None:
 
 def test_what_decides_is_what_it_was_before_there_were_these_keys() -> None:
     written = NystromConfig().model_dump()
-    later = {"implementation", "ignore_mask", "landmarks", "kmeans_iterations"}
+    later = {"implementation", "ignore_mask", "landmarks", "kmeans_iterations", "pinv_ridge"}
     assert written.keys() - what_decides(written).keys() == later
     assert what_decides(NystromConfig(landmarks="strided").model_dump())["landmarks"] == "strided"
     ignoring = NystromConfig(segments="padded", ignore_mask=True).model_dump()

@@ -205,7 +205,7 @@ class TestPerLayer:
         names = f"expected {', '.join(others)} or {last}"
         valid_keys = (
             "name, conv_kernel_size, ignore_mask, num_landmarks, pinv_iterations, segments, landmarks, "
-            "kmeans_iterations, pinv_start, implementation"
+            "kmeans_iterations, pinv_start, pinv_ridge, implementation"
         )
         assert problems(write_config(valid)) == [
             "model.attn_type[0].pinv_iterations: expected an integer from 1 to 24, found 0",

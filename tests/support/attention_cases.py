@@ -206,7 +206,7 @@ def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | 
         "strided": reference.strided_tokens,
         "kmeans": partial(reference.lloyd_centres, iterations=module.kmeans_iterations or 3),
     }
-    sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations}
+    sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations, "ridge": module.pinv_ridge}
     return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rules[module.landmarks])
 
 
@@ -298,6 +298,7 @@ CASES = [
     Case("nystrom-kmeans", "nystrom", _nystrom, {"num_landmarks": 8, "landmarks": "kmeans", "conv_kernel_size": 3}),
     Case("nystrom-1-kmeans", "nystrom", _nystrom, {"num_landmarks": 7, "landmarks": "kmeans", "kmeans_iterations": 1}),
     Case("nystrom-3-iterations", "nystrom", _nystrom, {"num_landmarks": 5, "pinv_iterations": 3}),
+    Case("nystrom-ridge", "nystrom", _nystrom, {"num_landmarks": 8, "pinv_ridge": 1e-3, "conv_kernel_size": 3}),
 ]
 
 

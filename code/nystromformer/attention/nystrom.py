@@ -24,9 +24,9 @@ from nystromformer.attention.landmarks import (
     tokens_at,
 )
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.pinv import STABLE_ITERATIONS, PinvStart, iterative_pinv, pinv_residual
+from nystromformer.attention.pinv import STABLE_ITERATIONS, PinvStart, iterative_pinv, pinv_residual, ridge_inverse
 from nystromformer.config.attention.nystrom import DEFAULT_LLOYD_ITERATIONS
-from nystromformer.config.ranges import MOST_PINV_ITERATIONS
+from nystromformer.config.ranges import LEAST_RIDGE, MOST_PINV_ITERATIONS, MOST_RIDGE
 
 LandmarkRule = Literal["segment_means", "strided", "kmeans"]
 SegmentRule = Literal["valid", "padded", "padded_unmasked"]
@@ -74,6 +74,7 @@ class NystromAttention(Attention):
             two need segments="valid".
         kmeans_iterations: Lloyd's iterations of "kmeans"; None: 3.
         pinv_start: see `iterative_pinv`; "batch" is the authors' and transformers' rule.
+        pinv_ridge: λ of `ridge_inverse`, which is taken in place of eq. 14's iterations; None: the iterations.
         implementation: "torch": tensor operations. "triton": fused kernels, an error where they cannot compute the case
             (input no longer than `num_landmarks` is exact attention, PyTorch's own). "auto": the kernels on CUDA
             devices where they can, once a small input was right, else tensor operations; a line of the log says which.
@@ -92,12 +93,20 @@ class NystromAttention(Attention):
         ignore_mask: bool = False,
         landmarks: LandmarkRule = "segment_means",
         kmeans_iterations: int | None = None,
+        pinv_ridge: float | None = None,
     ) -> None:
         super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
         if num_landmarks < 1:
             raise ValueError(f"num_landmarks must be at least 1, found {num_landmarks}")
         if not 1 <= pinv_iterations <= MOST_PINV_ITERATIONS:
             raise ValueError(f"pinv_iterations must be from 1 to {MOST_PINV_ITERATIONS}, found {pinv_iterations}")
+        if pinv_ridge is not None and not LEAST_RIDGE <= pinv_ridge <= MOST_RIDGE:
+            raise ValueError(f"pinv_ridge must be from {LEAST_RIDGE:g} to {MOST_RIDGE:g}, found {pinv_ridge}")
+        if pinv_ridge is not None and (pinv_iterations, pinv_start) != (6, "matrix"):
+            raise ValueError(
+                "pinv_ridge takes the iterations' place: expected neither pinv_iterations nor pinv_start beside it, "
+                f'found {pinv_iterations} and "{pinv_start}"'
+            )
         if landmarks != "segment_means" and segments != "valid":
             raise ValueError(f'landmarks="{landmarks}" are of a row\'s own tokens: expected segments="valid"')
         if kmeans_iterations is not None and (landmarks != "kmeans" or kmeans_iterations < 1):
@@ -111,6 +120,7 @@ class NystromAttention(Attention):
         self.pinv_iterations = pinv_iterations
         self.segments = segments
         self.pinv_start = pinv_start
+        self.pinv_ridge = pinv_ridge
         self.implementation = implementation
         self.zeroes_masked_query_key = segments != "padded_unmasked"
 
@@ -122,7 +132,7 @@ class NystromAttention(Attention):
             padding=not (fixed or self.ignore_mask),
             masking=self.segments != "padded_unmasked" and not self.ignore_mask,
             any_length=not fixed,
-            export=not fixed,
+            export=not fixed and self.pinv_ridge is None,  # ONNX knows no factorisation
             batch=self.pinv_start == "matrix",
         )
 
@@ -171,6 +181,8 @@ class NystromAttention(Attention):
             )
         if self.landmarks != "segment_means":
             return f'the kernels have landmarks="segment_means" alone, not {self.landmarks!r}'
+        if self.pinv_ridge is not None:
+            return "the kernels have the iterations of eq. 14 alone, no pinv_ridge"
         if self.pinv_iterations > STABLE_ITERATIONS:
             return (
                 f"the kernels iterate in float32, of which {STABLE_ITERATIONS} are stable, not {self.pinv_iterations}"
@@ -313,6 +325,8 @@ class NystromAttention(Attention):
             a_BHMM = torch.where(short.rows_B[:, None, None, None], identity_MM, a_BHMM)
         if exact:
             return a_BHMM, torch.linalg.pinv(a_BHMM.double()).to(a_BHMM.dtype)
+        if self.pinv_ridge is not None:
+            return a_BHMM, ridge_inverse(a_BHMM, self.pinv_ridge)
         return a_BHMM, iterative_pinv(a_BHMM, self.pinv_iterations, self.pinv_start)
 
     def _softmax(self, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
@@ -323,7 +337,7 @@ class NystromAttention(Attention):
         return (
             f"{super().extra_repr()}, num_landmarks={self.num_landmarks}, pinv_iterations={self.pinv_iterations}, "
             f"segments={self.segments!r}, landmarks={self.landmarks!r}, kmeans_iterations={self.kmeans_iterations}, "
-            f"pinv_start={self.pinv_start!r}, implementation={self.implementation!r}"
+            f"pinv_start={self.pinv_start!r}, pinv_ridge={self.pinv_ridge}, implementation={self.implementation!r}"
         )
 
 

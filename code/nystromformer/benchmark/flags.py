@@ -1,7 +1,8 @@
 """The benchmarks' flags, and what each says for itself."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -9,6 +10,8 @@ from nystromformer.config.ranges import MOST, MOST_LAYERS
 from nystromformer.data.preprocessing.packing import MAX_LENGTH
 from nystromformer.errors import UserError
 from nystromformer.resources import most_processes
+
+T = TypeVar("T", int, float)
 
 _MOST_REPEATS = 10**6
 _MOST_WIDTH = 64 * 10**5
@@ -24,8 +27,21 @@ def numbers(text: str, flag: str) -> tuple[int, ...]:
     Raises:
         UserError: no numbers.
     """
+    return _sorted(text, flag, int)
+
+
+def fractions(text: str, flag: str) -> tuple[float, ...]:
+    """As `numbers`, such as 0.01,1e-3.
+
+    Raises:
+        UserError: no numbers.
+    """
+    return _sorted(text, flag, float)
+
+
+def _sorted(text: str, flag: str, kind: Callable[[str], T]) -> tuple[T, ...]:
     try:
-        return tuple(sorted({int(part) for part in text.split(",")}))
+        return tuple(sorted({kind(part) for part in text.split(",")}))
     except ValueError:
         raise UserError(f"{flag}: expected numbers separated by commas, found {text[:60]!r}") from None
 
@@ -71,6 +87,9 @@ RowsFlag = Annotated[int, _flag("--rows", "Validation rows whose queries and key
 LandmarkCountsFlag = Annotated[str, _flag("--landmarks", "Numbers of landmarks, separated by commas.")]
 IterationCountsFlag = Annotated[
     str, _flag("--iterations", "Numbers of iterations of eq. 14, beside the exact pseudo-inverse.")
+]
+RidgesFlag = Annotated[
+    str, _flag("--ridges", "Ridges in the place of the iterations (pinv_ridge), separated by commas.")
 ]
 ScoreRowsFlag = Annotated[int, _flag("--score_rows", "Validation rows that losses are means over.", 1, MOST)]
 AdaptFlag = Annotated[

@@ -126,6 +126,8 @@ def _why_no_file(config: ModelConfig) -> str | None:
             )
         if isinstance(attention, NystromConfig) and attention.landmarks == "kmeans":
             return f"layer {number} has landmarks kmeans; the exported file has segment_means and strided"
+        if isinstance(attention, NystromConfig) and attention.pinv_ridge is not None:
+            return f"layer {number} has pinv_ridge {attention.pinv_ridge:g}; the exported file has iterations alone"
         if isinstance(attention, NystromConfig) and attention.pinv_iterations > 12:
             return f"layer {number} has {attention.pinv_iterations} iterations, in float64; the file has float32"
     return None

@@ -22,6 +22,12 @@ def pseudo_inverse_steps(a: Tensor, iterations: int, norm: Tensor) -> Tensor:
     return z
 
 
+def ridge_steps(a: Tensor, ridge: float) -> Tensor:
+    """The Z of the smallest ‖A Z − I‖² + λ ‖Z‖², by A's singular values: (m, m) -> (m, m)."""
+    u, s, vh = torch.linalg.svd(a)
+    return vh.T @ torch.diag(s / (s**2 + ridge)) @ u.T
+
+
 def start_norm(a: Tensor) -> Tensor:
     """‖A‖₁ ‖A‖∞ of one matrix."""
     return a.abs().sum(0).max() * a.abs().sum(1).max()
@@ -63,12 +69,14 @@ def nystrom_attention(
     num_landmarks: int,
     iterations: int | None = 6,
     landmarks: Callable[[Tensor, int], Tensor] = segment_means,
+    ridge: float | None = None,
 ) -> Tensor:
     """Eq. 15 among the valid tokens of each row, exact where a row has at most M of them.
 
     Args:
         landmarks: from tokens (n, D) and M, the landmarks (M, D).
         iterations: of eq. 14; None takes `torch.linalg.pinv` (eq. 13).
+        ridge: λ of a ridge in place of either.
     """
 
     def attend(qs: Tensor, ks: Tensor, vs: Tensor) -> Tensor:
@@ -76,7 +84,12 @@ def nystrom_attention(
             return softmax_matrix(qs, ks) @ vs
         ql, kl = landmarks(qs, num_landmarks), landmarks(ks, num_landmarks)
         a = softmax_matrix(ql, kl)
-        z = torch.linalg.pinv(a) if iterations is None else pseudo_inverse_steps(a, iterations, start_norm(a))
+        if ridge is not None:
+            z = ridge_steps(a, ridge)
+        elif iterations is None:
+            z = torch.linalg.pinv(a)
+        else:
+            z = pseudo_inverse_steps(a, iterations, start_norm(a))
         return softmax_matrix(qs, kl) @ z @ softmax_matrix(ql, ks) @ vs
 
     return per_row(attend, q, k, v, keep_BN)

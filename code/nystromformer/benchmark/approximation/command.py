@@ -8,12 +8,19 @@ from pathlib import Path
 import torch
 
 from nystromformer.benchmark.approximation.candidates import Candidate, candidates
-from nystromformer.benchmark.approximation.errors import forward_times, nystrom_errors, output_errors
+from nystromformer.benchmark.approximation.errors import (
+    Inverse,
+    forward_times,
+    nystrom_errors,
+    nystrom_times,
+    output_errors,
+    ridge_name,
+)
 from nystromformer.benchmark.approximation.inputs import Inputs, captured, random_like
 from nystromformer.benchmark.approximation.losses import adapted, check_is_softmax, untrained
 from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
 from nystromformer.benchmark.approximation.report import Found, to_read
-from nystromformer.config.ranges import MOST_PINV_ITERATIONS
+from nystromformer.config.ranges import LEAST_RIDGE, MOST_PINV_ITERATIONS, MOST_RIDGE
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
@@ -34,7 +41,7 @@ class Approximation:
     """What is computed.
 
     Raises:
-        UserError: unknown parts, landmarks or iterations that cannot be.
+        UserError: unknown parts, landmarks, iterations or ridges that cannot be.
     """
 
     attentions: tuple[str, ...] = ()
@@ -42,6 +49,7 @@ class Approximation:
     rows: int = 8
     landmarks: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
     iterations: tuple[int, ...] = tuple(range(1, 13))
+    ridges: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
     score_rows: int = 256
     adapt: int = 200
     repeats: int = 9
@@ -55,6 +63,15 @@ class Approximation:
             raise UserError(f"--landmarks: expected numbers from 1 on, found {wrong}")
         if wrong := [count for count in self.iterations if not 1 <= count <= MOST_PINV_ITERATIONS]:
             raise UserError(f"--iterations: expected numbers from 1 to {MOST_PINV_ITERATIONS}, found {wrong}")
+        if wrong_ridges := [each for each in self.ridges if not LEAST_RIDGE <= each <= MOST_RIDGE]:
+            raise UserError(
+                f"--ridges: expected numbers from {LEAST_RIDGE:g} to {MOST_RIDGE:g}, found {list(wrong_ridges)}"
+            )
+
+    @property
+    def inverses(self) -> list[Inverse]:
+        """Of the landmarks' matrix, those that a model can compute with."""
+        return [*self.iterations, *map(ridge_name, self.ridges)]
 
 
 def measure_approximation(
@@ -114,7 +131,7 @@ def measure_approximation(
             write()
             draw_methods(found, folder / "methods.png", header)
             if found.nystrom:
-                draw_nystrom(found.nystrom, folder / "nystrom.png", header)
+                draw_nystrom(found, folder / "nystrom.png", header)
     if "loss" in settings.parts:
         for loss in untrained(opened, chosen, settings.score_rows):
             found.losses.append(loss)
@@ -134,9 +151,11 @@ def _errors(found: Found, chosen: Sequence[Candidate], layers: Sequence[Inputs],
     for output in output_errors(chosen, layers):
         found.outputs.append(output)
     if any(one.config.name == "nystrom" for one in chosen):
+        found.nystrom_times = nystrom_times(layers[0], settings.landmarks, settings.inverses, settings.repeats)
+        logger.info("%d settings of Nyström attention timed", len(found.nystrom_times))
         for inputs in layers:
-            found.nystrom += nystrom_errors([inputs], settings.landmarks, settings.iterations)
-            logger.info("%s: landmarks and iterations compared", inputs.name)
+            found.nystrom += nystrom_errors([inputs], settings.landmarks, settings.inverses)
+            logger.info("%s: landmarks and inverses compared", inputs.name)
 
 
 def _maps(layers: Sequence[Inputs], landmarks: Sequence[int], folder: Path, header: str) -> None:

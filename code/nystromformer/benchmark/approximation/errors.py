@@ -5,6 +5,7 @@ Shapes: B rows, H heads, N tokens, M landmarks, D head dim.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,19 @@ from nystromformer.attention import Attention, NystromAttention, create_attentio
 from nystromformer.benchmark.approximation.candidates import Candidate
 from nystromformer.benchmark.approximation.inputs import Inputs
 from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
-from nystromformer.config import attention_config
+from nystromformer.config import AttentionConfig, attention_config
 
+Inverse = int | str
+"""How the landmarks' matrix is inverted: the number of iterations of eq. 14, `ridge_name` of a ridge, or EXACT."""
 EXACT = "exact"
-"""In the place of a number of iterations: the pseudo-inverse itself."""
+"""The pseudo-inverse itself."""
 RULES = ("segment_means", "strided", "kmeans")
+_RIDGE = "ridge "
+
+
+def ridge_name(ridge: float) -> str:
+    """What a ridge is called among the inverses."""
+    return f"{_RIDGE}{ridge:g}"
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,7 @@ class NystromError:
     layer: str
     rule: str
     landmarks: int
-    iterations: int | str
-    """Of eq. 14, or EXACT."""
+    inverse: Inverse
     matrix_error: float
     """‖Ŝ − S‖ / ‖S‖."""
     output_error: float
@@ -48,6 +56,16 @@ class NystromError:
     """‖A Z A − A‖ / ‖A‖, the mean over rows and heads."""
     negative: float
     """The share of Ŝ's absolute values that is of negative weights."""
+
+
+@dataclass(frozen=True)
+class NystromTime:
+    """Of one setting of the Nyström method, a forward pass."""
+
+    rule: str
+    landmarks: int
+    inverse: Inverse
+    ms: Timing
 
 
 def exact_weights(inputs: Inputs) -> Tensor:
@@ -78,33 +96,30 @@ def output_errors(candidates: Sequence[Candidate], layers: Iterable[Inputs]) -> 
 
 @torch.no_grad()
 def nystrom_errors(
-    layers: Iterable[Inputs], landmarks: Sequence[int], iterations: Sequence[int]
+    layers: Iterable[Inputs], landmarks: Sequence[int], inverses: Sequence[Inverse]
 ) -> Iterator[NystromError]:
-    """Of each way to pick landmarks, their number, and each number of iterations and the exact pseudo-inverse; in
-    float64, because the latter turns what float32 rounds off into large numbers.
+    """Of each way to pick landmarks, their number, and each inverse and the exact one; in float64, because the latter
+    turns what float32 rounds off into large numbers.
     """
     for inputs in layers:
         rows = [(row, exact_weights(row)) for row in inputs.double().rows()]
         for rule in RULES:
             for count in landmarks:
-                numbers: list[int | str] = [*iterations, EXACT]
-                for number in numbers:
-                    yield _nystrom_error(inputs.name, rows, rule, count, number)
+                for inverse in (*inverses, EXACT):
+                    yield _nystrom_error(inputs.name, rows, rule, count, inverse)
 
 
 def _nystrom_error(
-    layer: str, rows: Sequence[tuple[Inputs, Tensor]], rule: str, landmarks: int, iterations: int | str
+    layer: str, rows: Sequence[tuple[Inputs, Tensor]], rule: str, landmarks: int, inverse: Inverse
 ) -> NystromError:
-    settings = {"num_landmarks": landmarks, "landmarks": rule}
-    if not isinstance(iterations, str):
-        settings["pinv_iterations"] = iterations
+    config = _nystrom(rule, landmarks, inverse)
     sums = dict.fromkeys(("matrix", "exact", "output", "wanted", "negative", "weight"), 0.0)
     residuals = []
     for inputs, exact in rows:
         _, H, _, D = inputs.q.shape
-        core = create_attention(attention_config("nystrom", **settings), num_heads=H, head_dim=D)
+        core = create_attention(config, num_heads=H, head_dim=D)
         assert isinstance(core, NystromAttention)
-        factors = core.factors(inputs.q, inputs.k, inputs.mask, exact_inverse=iterations == EXACT)
+        factors = core.factors(inputs.q, inputs.k, inputs.mask, exact_inverse=inverse == EXACT)
         approximate = factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN
         wanted = exact @ inputs.v
         sums["matrix"] += _squares(approximate - exact)
@@ -113,17 +128,27 @@ def _nystrom_error(
         sums["wanted"] += _squares(wanted)
         sums["negative"] += float(-approximate.clamp(max=0).sum())
         sums["weight"] += float(approximate.abs().sum())
-        residuals.append(core.residual(inputs.q, inputs.k, inputs.mask, exact_inverse=iterations == EXACT).mean())
+        residuals.append(core.residual(inputs.q, inputs.k, inputs.mask, exact_inverse=inverse == EXACT).mean())
     return NystromError(
         layer,
         rule,
         landmarks,
-        iterations,
+        inverse,
         (sums["matrix"] / sums["exact"]) ** 0.5,
         (sums["output"] / sums["wanted"]) ** 0.5,
         float(torch.stack(residuals).mean()),
         sums["negative"] / sums["weight"],
     )
+
+
+def _nystrom(rule: str, landmarks: int, inverse: Inverse) -> AttentionConfig:
+    """The configuration; of EXACT, which no model computes with, the rest of it."""
+    settings: dict[str, Any] = {"num_landmarks": landmarks, "landmarks": rule}
+    if isinstance(inverse, int):
+        settings["pinv_iterations"] = inverse
+    elif inverse != EXACT:
+        settings["pinv_ridge"] = float(inverse.removeprefix(_RIDGE))
+    return attention_config("nystrom", **settings)
 
 
 def _squares(x: Tensor) -> float:
@@ -134,9 +159,24 @@ def _squares(x: Tensor) -> float:
 def forward_times(candidates: Sequence[Candidate], inputs: Inputs, repeats: int) -> Mapping[str, Timing]:
     """Milliseconds of a forward pass over one layer's input, all in turn; softmax's under its name."""
 
-    def work(core: nn.Module) -> Work:
-        return lambda: core(inputs.q, inputs.k, inputs.v, inputs.mask)
-
     softmax = Candidate(attention_config("softmax"), "softmax")
-    works = {one.label: work(core_of(one, inputs)) for one in (softmax, *candidates)}
+    works = {one.label: _forward(core_of(one, inputs), inputs) for one in (softmax, *candidates)}
     return time_side_by_side(works, repeats)
+
+
+@torch.no_grad()
+def nystrom_times(
+    inputs: Inputs, landmarks: Sequence[int], inverses: Sequence[Inverse], repeats: int
+) -> list[NystromTime]:
+    """Of each way to pick landmarks, their number and each inverse that a model can compute with, all in turn."""
+    settings = [(rule, count, inverse) for rule in RULES for count in landmarks for inverse in inverses]
+    works = {}
+    for number, (rule, count, inverse) in enumerate(settings):
+        candidate = Candidate(_nystrom(rule, count, inverse), "nystrom")
+        works[str(number)] = _forward(core_of(candidate, inputs), inputs)
+    times = time_side_by_side(works, repeats)
+    return [NystromTime(*setting, times[str(number)]) for number, setting in enumerate(settings)]
+
+
+def _forward(core: nn.Module, inputs: Inputs) -> Work:
+    return lambda: core(inputs.q, inputs.k, inputs.v, inputs.mask)

@@ -1,17 +1,25 @@
 """Pictures: errors over time, landmarks and iterations; true and approximated maps; the three factors."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nystromformer.attention import NystromAttention, create_attention
-from nystromformer.benchmark.approximation.errors import EXACT, RULES, NystromError, exact_weights
+from nystromformer.benchmark.approximation.errors import EXACT, RULES, exact_weights
 from nystromformer.benchmark.approximation.inputs import RANDOM, Inputs
-from nystromformer.benchmark.approximation.report import PAPERS_ITERATIONS, Found, label, mean_errors
+from nystromformer.benchmark.approximation.report import (
+    PAPERS_ITERATIONS,
+    Found,
+    frontier,
+    inverse_label,
+    label,
+    mean_errors,
+    mean_of_setting,
+)
 from nystromformer.files import write_figure
 
 _MOST_LAYERS = 4
@@ -41,35 +49,39 @@ def draw_methods(found: Found, path: Path, header: str) -> None:
     write_figure(path, figure, dpi=110)
 
 
-def draw_nystrom(errors: Sequence[NystromError], path: Path, header: str) -> None:
-    """The output's error over the number of landmarks, and over the iterations."""
-    figure, (left, right) = _figure(2, (13, 5))
-    real = [each for each in errors if each.layer != RANDOM]
+def draw_nystrom(found: Found, path: Path, header: str) -> None:
+    """The output's error over the number of landmarks, over the iterations, and over the time."""
+    figure, (left, middle, right) = _figure(3, (18, 5))
+    errors = mean_of_setting(found.nystrom)
+    counts = sorted({landmarks for _, landmarks, _ in errors})
     for rule in RULES:
-        for iterations, line in ((PAPERS_ITERATIONS, "o-"), (EXACT, "x:")):
-            counts = sorted({e.landmarks for e in real if (e.rule, e.iterations) == (rule, iterations)})
-            heights = [_mean(real, count, rule, iterations) for count in counts]
-            name = f"{rule}, {iterations} iterations" if iterations != EXACT else f"{rule}, exact pseudo-inverse"
-            left.plot(counts, heights, line, label=name, color=f"C{RULES.index(rule)}")
+        for inverse, line in ((PAPERS_ITERATIONS, "o-"), (EXACT, "x:")):
+            heights = [errors.get((rule, count, inverse), math.nan) for count in counts]
+            left.plot(counts, heights, line, label=f"{rule}, {inverse_label(inverse)}", color=f"C{RULES.index(rule)}")
     left.set(xscale="log", yscale="log", xlabel="landmarks", ylabel="‖out − softmax's‖ / ‖softmax's‖")
-    counts = sorted({each.landmarks for each in real})
     left.set_xticks(counts, [str(count) for count in counts])
     left.minorticks_off()
     left.legend(fontsize=8, frameon=False)
-    numbers = sorted({each.iterations for each in real if not isinstance(each.iterations, str)})
-    for number, count in enumerate(counts):
-        heights = [_mean(real, count, RULES[0], iterations) for iterations in numbers]
-        right.plot(numbers, heights, "o-", color=f"C{number}", label=f"{count} landmarks")
-        right.axhline(_mean(real, count, RULES[0], EXACT), color=f"C{number}", linestyle=":", linewidth=1)
-    right.set(yscale="log", xlabel="iterations of eq. 14 (dotted: the exact pseudo-inverse)")
+    numbers = sorted({inverse for _, _, inverse in errors if isinstance(inverse, int)})
+    for place, count in enumerate(counts):
+        heights = [errors[RULES[0], count, number] for number in numbers]
+        middle.plot(numbers, heights, "o-", color=f"C{place}", label=f"{count} landmarks")
+        middle.axhline(errors[RULES[0], count, EXACT], color=f"C{place}", linestyle=":", linewidth=1)
+    middle.set(yscale="log", xlabel=f"iterations of eq. 14, {RULES[0]} (dotted: the exact pseudo-inverse)")
+    middle.legend(fontsize=8, frameon=False)
+    for place, rule in enumerate(RULES):
+        for kind, marker in ((int, "o"), (str, "^")):
+            mine = [one for one in found.nystrom_times if one.rule == rule and isinstance(one.inverse, kind)]
+            times = [one.ms.median for one in mine]
+            heights = [errors[one.rule, one.landmarks, one.inverse] for one in mine]
+            name = f"{rule}, {'iterations' if kind is int else 'ridges'}"
+            right.plot(times, heights, marker, color=f"C{place}", markersize=4, alpha=0.6, label=name)
+    best = frontier(found)
+    right.plot([one.ms.median for one, _ in best], [error for _, error in best], "k-", linewidth=1, label="the best")
+    right.set(xscale="log", yscale="log", xlabel="forward, ms")
     right.legend(fontsize=8, frameon=False)
     figure.suptitle(header, fontsize=8)
     write_figure(path, figure, dpi=110)
-
-
-def _mean(errors: Sequence[NystromError], landmarks: int, rule: str, iterations: int | str) -> float:
-    wanted = landmarks, rule, iterations
-    return fmean(each.output_error for each in errors if (each.landmarks, each.rule, each.iterations) == wanted)
 
 
 def draw_maps(layers: Sequence[Inputs], landmarks: int, path: Path, header: str) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from ..messages import ImpossibleError, Problem, quoted
-from ..ranges import MOST_ITERATIONS, MOST_PINV_ITERATIONS
+from ..ranges import LEAST_RIDGE, MOST_ITERATIONS, MOST_PINV_ITERATIONS, MOST_RIDGE
 from .base import Arithmetic, AttentionConfig, NumLandmarks, products
 
 DEFAULT_LLOYD_ITERATIONS = 3
@@ -18,6 +18,7 @@ class NystromConfig(AttentionConfig):
         {"segments": "padded"},
         {"segments": "padded_unmasked"},
         {"pinv_start": "batch"},
+        {"pinv_ridge": 1e-3},
         {"segments": "padded", "pinv_start": "batch", "ignore_mask": True},
     )
 
@@ -54,7 +55,11 @@ class NystromConfig(AttentionConfig):
         description="By what the start value of eq. 14 is divided. matrix: each matrix by its own norms, so that rows "
         "do not depend on one another; batch: all by the largest norms in the batch, as the authors do.",
     )
-
+    pinv_ridge: Annotated[float, Field(ge=LEAST_RIDGE, le=MOST_RIDGE)] | None = Field(
+        default=None,
+        description="In place of the iterations (AᵀA + pinv_ridge I)⁻¹ Aᵀ, by a factorisation in float64: directions "
+        "whose singular values are far below its root are left out, as few iterations do; null: the iterations.",
+    )
     implementation: Literal["auto", "torch", "triton"] = Field(
         default="auto",
         description="What computes it. torch: tensor operations; triton: fused GPU kernels, an error where these "
@@ -85,9 +90,25 @@ class NystromConfig(AttentionConfig):
         if self.landmarks != "kmeans" and self.kmeans_iterations is not None:
             text = f"expected no iterations beside landmarks = {quoted(self.landmarks)}, found {self.kmeans_iterations}"
             problems.append(Problem(("kmeans_iterations",), f'{text}: only "kmeans" has them'))
+        problems += self._impossible_beside_a_ridge()
         if problems:
             raise ImpossibleError(problems)
         return self
+
+    def _impossible_beside_a_ridge(self) -> list[Problem]:
+        if self.pinv_ridge is None:
+            return []
+        beside = f"beside pinv_ridge = {self.pinv_ridge:g}, found"
+        problems = []
+        for key in ("pinv_iterations", "pinv_start"):
+            default = type(self).model_fields[key].default
+            if (value := getattr(self, key)) != default:
+                text = f"expected {quoted(default)} {beside} {quoted(value)}: it takes the iterations' place"
+                problems.append(Problem((key,), text))
+        if self.implementation == "triton":
+            text = f'expected "torch" or "auto" {beside} "triton": the kernels have the iterations alone'
+            problems.append(Problem(("implementation",), text))
+        return problems
 
     @property
     def length_step(self) -> int:
@@ -134,6 +155,8 @@ class NystromConfig(AttentionConfig):
         if length <= M:
             return products(4.0 * length * length * num_heads * head_dim)
         by_token = 4 * 2 * length * M * head_dim
-        once = products(num_heads * float(by_token + 2 * 2 * M * M * head_dim + self.pinv_iterations * 4 * 2 * M**3))
+        # AᵀA, a third of a product for its factor, and two triangular solutions of half a product.
+        inverse = self.pinv_iterations * 4 * 2 * M**3 if self.pinv_ridge is None else (2 + 1 / 3) * 2 * M**3
+        once = products(num_heads * float(by_token + 2 * 2 * M * M * head_dim + inverse))
         clustering = num_heads * float(self.lloyd_iterations * 2 * 2 * 2 * length * M * head_dim)
         return Arithmetic(once.forward + clustering, once.backward)
