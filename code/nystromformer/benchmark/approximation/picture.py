@@ -85,18 +85,22 @@ def draw_nystrom(found: Found, path: Path, header: str) -> None:
 
 
 def draw_maps(layers: Sequence[Inputs], landmarks: int, path: Path, header: str) -> None:
-    """True and approximated attention of the first head of some layers, over one row (the paper's Figure 3)."""
+    """True and approximated attention of the first head of some layers, over one row (the paper's Figure 3), with the
+    paper's landmarks and with strided ones.
+    """
     chosen = [inputs for inputs in layers if inputs.name != RANDOM][:_MOST_LAYERS]
-    figure, axes = _figure((2, len(chosen)), (3.3 * len(chosen), 7))
+    rules = ("segment_means", "strided")
+    figure, axes = _figure((1 + len(rules), len(chosen)), (3.3 * len(chosen), 3.4 * (1 + len(rules))))
     for column, inputs in enumerate(chosen):
         row = inputs.rows()[0]
-        true, approximated = (each[0, 0] for each in (exact_weights(row), _approximated(row, landmarks)))
-        most = _most(true)
-        for axis, weights in zip(axes[:, column], (true, approximated), strict=True):
-            _show(axis, weights[:_MOST_TOKENS, :_MOST_TOKENS], most)
+        true = exact_weights(row)[0, 0]
+        approximated = (_approximated(row, landmarks, rule)[0, 0] for rule in rules)
+        for axis, weights in zip(axes[:, column], (true, *approximated), strict=True):
+            _show(axis, weights[:_MOST_TOKENS, :_MOST_TOKENS], _most(true))
         axes[0, column].set_title(f"{inputs.name}, head 0")
-    axes[0, 0].set_ylabel("softmax, eq. 2")
-    axes[1, 0].set_ylabel(f"Nyström, {landmarks} landmarks")
+    rows = ("softmax, eq. 2", *(f"{landmarks} landmarks, {rule}" for rule in rules))
+    for axis, name in zip(axes[:, 0], rows, strict=True):
+        axis.set_ylabel(name)
     length = chosen[0].q.shape[2]
     figure.suptitle(
         f"Weights between the first {min(length, _MOST_TOKENS)} of {length} tokens; colours are logarithmic, black is "
@@ -112,12 +116,7 @@ def draw_factors(inputs: Inputs, landmarks: int, path: Path, header: str) -> Non
     queries, inverse, keys = _core(row, landmarks).factors(row.q, row.k, row.mask)
     length = row.q.shape[2]
     figure, axes = _figure(4, (15, 6.4), widths=(length, landmarks, landmarks, length))
-    titles = (
-        "S = softmax(QKᵀ/√D)",
-        "≈  softmax(QK̃ᵀ/√D)",
-        "·  Z*",
-        "·  softmax(Q̃Kᵀ/√D)",
-    )
+    titles = ("S = softmax(QKᵀ/√D)", "≈  softmax(QK̃ᵀ/√D)", "·  Z*", "·  softmax(Q̃Kᵀ/√D)")
     for axis, title, matrix in zip(axes, titles, (exact_weights(row), queries, inverse, keys), strict=True):
         if "Z*" in title:
             most = float(matrix[0, 0].abs().max())
@@ -126,21 +125,25 @@ def draw_factors(inputs: Inputs, landmarks: int, path: Path, header: str) -> Non
         else:
             _show(axis, matrix[0, 0], _most(matrix[0, 0]))
         axis.set_anchor("N")
-        axis.set_title(f"{title}\n{matrix.shape[2]} x {matrix.shape[3]}", fontsize=8, loc="left")
+        rows, columns = matrix.shape[2:]
+        if rows > columns:  # beside it: above it is less room than the words take
+            axis.set_ylabel(f"{title}, {rows} x {columns}", fontsize=8)
+        else:
+            axis.set_title(f"{title}\n{rows} x {columns}", fontsize=8, loc="left")
     figure.suptitle(f"{inputs.name}, head 0; {header}", fontsize=8)
     write_figure(path, figure, dpi=110)
 
 
-def _core(inputs: Inputs, landmarks: int) -> NystromAttention:
+def _core(inputs: Inputs, landmarks: int, rule: str = RULES[0]) -> NystromAttention:
     _, H, _, D = inputs.q.shape
-    core = create_attention("nystrom", num_heads=H, head_dim=D, num_landmarks=landmarks)
+    core = create_attention("nystrom", num_heads=H, head_dim=D, num_landmarks=landmarks, landmarks=rule)
     assert isinstance(core, NystromAttention)
     return core
 
 
 @torch.no_grad()
-def _approximated(inputs: Inputs, landmarks: int) -> Tensor:
-    factors = _core(inputs, landmarks).factors(inputs.q, inputs.k, inputs.mask)
+def _approximated(inputs: Inputs, landmarks: int, rule: str) -> Tensor:
+    factors = _core(inputs, landmarks, rule).factors(inputs.q, inputs.k, inputs.mask)
     return factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN
 
 

@@ -10,6 +10,7 @@ from nystromformer.benchmark.approximation.inputs import RANDOM
 from nystromformer.benchmark.approximation.losses import Loss
 from nystromformer.benchmark.timing import Timing
 from nystromformer.tables import markdown
+from nystromformer.wording import number_of
 
 PAPERS_ITERATIONS = 6
 
@@ -116,7 +117,7 @@ _ERRORS = ("matrix_error", "output_error")
 
 def inverse_label(inverse: Inverse) -> str:
     """Of an inverse, for people."""
-    return f"{inverse} iterations" if isinstance(inverse, int) else inverse
+    return number_of(inverse, "iteration") if isinstance(inverse, int) else inverse
 
 
 def mean_of_setting(errors: Sequence[NystromError]) -> dict[tuple[str, int, Inverse], float]:

@@ -15,6 +15,8 @@ _NAMES = {
     "attention": (("both", "forward and backward, ms"), ("memory", "peak memory of both, MiB")),
     "encoder": (("both", "a step of training, ms"), ("memory", "peak memory of a step, MiB")),
 }
+_OWN = {SDPA: "black", WRITTEN_OUT: "dimgray", CONTROL: "lightgray", "nystrom": "crimson"}
+"""Colours that are no other's."""
 
 
 def draw(found: Found, part: str, path: Path, header: str) -> None:
@@ -29,15 +31,13 @@ def draw(found: Found, part: str, path: Path, header: str) -> None:
     for axis, (name, label) in zip(figure.subplots(1, 2), _NAMES[part], strict=True):
         lines = dict(series(found, part, name))
         fused = lines.get(SDPA, {})
-        others = [method for method in lines if method not in (SDPA, WRITTEN_OUT, CONTROL)]
+        others = [method for method in lines if method not in _OWN]
         for method, costs in lines.items():
             if method in others:
                 number = others.index(method)
-                width = 2.4 if method == "nystrom" else 1.3
-                style = {"color": colours[number % 10], "linestyle": _LINES[number // 10 % 3], "linewidth": width}
+                style = {"color": colours[number % 10], "linestyle": _LINES[number // 10 % 3], "linewidth": 1.3}
             else:
-                grey = {SDPA: "black", WRITTEN_OUT: "dimgray", CONTROL: "lightgray"}[method]
-                style = {"color": grey, "linewidth": 2, "linestyle": "--" if method == WRITTEN_OUT else "-"}
+                style = {"color": _OWN[method], "linewidth": 2.4, "linestyle": "--" if method == WRITTEN_OUT else "-"}
             axis.plot(list(costs), list(costs.values()), "o", markersize=3, color=style["color"])
             axis.plot(list(costs), list(costs.values()), label=method, **style)
             crossing = None if method in (SDPA, CONTROL) else crossover(costs, fused)
