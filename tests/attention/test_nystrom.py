@@ -357,3 +357,23 @@ def test_the_cpu_convolution_and_its_gradients_agree_with_the_oracle(length: int
     wanted = torch.autograd.grad(expected, (v, other, skip.weight), upstream.double())
     for a, b in zip((out, *gradients), (expected, *wanted), strict=True):
         assert (a - b).abs().max() < 2e-6 * max(1.0, b.abs().max().item())
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+def test_the_cpu_convolution_of_16_bits_is_rounded_once(dtype: torch.dtype, masked: bool) -> None:
+    skip = NystromAttention(HEADS, DIM, conv_kernel_size=33).skip
+    assert skip is not None
+    other, v = (x.detach().to(dtype).requires_grad_() for x in qkv(2, 300)[1:])
+    keep = random_mask(2, 300) if masked else None
+    factor = torch.ones(1) if keep is None else keep[:, None, :, None].float()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = skip(v * factor.to(dtype), other, factor if masked else None)
+    expected = reference.depthwise_convolution(v, skip.weight, keep) + other * factor
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    gradients = torch.autograd.grad(out, (v, other, skip.weight), upstream)
+    wanted = torch.autograd.grad(expected, (v, other, skip.weight), upstream.double())
+    assert [x.dtype for x in (out, *gradients)] == [dtype, dtype, dtype, torch.float32]
+    for a, b in zip((out, *gradients), (expected, *wanted), strict=True):
+        precision = torch.finfo(dtype).eps if a.dtype == dtype else 1e-5
+        assert (a - b).abs().max() < precision * max(1.0, b.abs().max().item())

@@ -51,14 +51,13 @@ class ConvolutionSkip(nn.Module):
 def add_convolution(v_BHND: Tensor, weight_H1K1: Tensor, out_BHND: Tensor, keep_B1N1: Tensor | None = None) -> Tensor:
     """(out + conv(V)) · keep, where conv takes each head's V along the tokens with that head's filter, zeros beyond
     both ends; (B, H, N, D)."""
-    plain = (
-        v_BHND.device.type != "cpu"
-        or v_BHND.dtype != torch.float32
-        or weight_H1K1.dtype != torch.float32
-        or torch.is_autocast_enabled("cpu")
-        or torch.compiler.is_compiling()
+    own = (
+        v_BHND.device.type == "cpu"
+        and weight_H1K1.dtype == torch.float32
+        and v_BHND.dtype in (torch.float32, torch.bfloat16, torch.float16)
+        and not torch.compiler.is_compiling()
     )
-    if not plain:
+    if own:
         total: Tensor = _CpuConvolution.apply(v_BHND, weight_H1K1, out_BHND, keep_B1N1)
         return total
     convolved = F.conv2d(v_BHND, weight_H1K1, padding=(weight_H1K1.shape[2] // 2, 0), groups=v_BHND.shape[1])
@@ -71,30 +70,32 @@ class _CpuConvolution(torch.autograd.Function):
 
     Forward and the gradient of V are depthwise convolutions over H·D channels, vectorised over the channels; the
     gradient of the weight is a sum of banded matrix products. The sum is taken in place: at long inputs every further
-    tensor costs as much as the arithmetic. (conv2d's own float32 weight gradient is also off by more than 1 % at some
+    tensor costs as much as the arithmetic. 16-bit values are convolved in float32: their own weight gradient takes conv2d
+    twice as long. (conv2d's own float32 weight gradient is also off by more than 1 % at some
     lengths: torch 2.13 on an AVX2 CPU, H = 12, N = 4096, D = 64, K = 33.)
     """
 
     @staticmethod
     def forward(ctx: Any, v: Tensor, weight: Tensor, out: Tensor, keep: Tensor | None) -> Tensor:
         ctx.save_for_backward(v, weight, keep)
-        total = _convolve_channels(v, weight).add_(out)
-        return total if keep is None else total.mul_(keep)
+        with torch.autocast("cpu", enabled=False):
+            total = _convolve_channels(v.float(), weight).add_(out)
+            return (total if keep is None else total.mul_(keep)).to(out.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor, None]:
         v, weight, keep = ctx.saved_tensors
         if keep is not None:
-            grad = grad * keep
+            grad = grad * keep.to(grad.dtype)
         elif any(stride == 0 and size > 1 for stride, size in zip(grad.stride(), grad.shape, strict=True)):
             # The gradient of a sum is few numbers, seen again and again: the convolution would go through such a view
             # at a tenth of its speed.
             grad = grad.transpose(1, 2).contiguous().transpose(1, 2)
-        # A caller may run backward under autocast; the forward ran in float32.
-        with torch.autocast("cpu", enabled=False):
-            grad_v = _convolve_channels(grad, weight.flip(2)) if ctx.needs_input_grad[0] else None
-            grad_weight = _weight_gradient(v, grad, weight.shape[2]) if ctx.needs_input_grad[1] else None
+        with torch.autocast("cpu", enabled=False):  # a caller may run backward under it
+            wide = grad.float()
+            grad_v = _convolve_channels(wide, weight.flip(2)).to(v.dtype) if ctx.needs_input_grad[0] else None
+            grad_weight = _weight_gradient(v, wide, weight.shape[2]) if ctx.needs_input_grad[1] else None
         return grad_v, grad_weight, grad, None
 
 
@@ -108,7 +109,7 @@ def _convolve_channels(x_BHND: Tensor, weight_H1K1: Tensor) -> Tensor:
 
 
 def _weight_gradient(v_BHND: Tensor, grad_BHND: Tensor, K: int) -> Tensor:
-    """Σ over b, n, d of grad[n, d]·v[n + k − K//2, d], as (H, 1, K, 1).
+    """Σ over b, n, d of grad[n, d]·v[n + k − K//2, d], as (H, 1, K, 1), in the gradient's dtype.
 
     A block of C rows of the gradient times the C + K − 1 rows of V that they saw, (C, D) @ (D, C + K − 1), holds the
     sums for the taps on its diagonals. Blocks overlap in V: they are views into one padded copy.
@@ -120,11 +121,11 @@ def _weight_gradient(v_BHND: Tensor, grad_BHND: Tensor, K: int) -> Tensor:
     group = max(1, min(H, _PRODUCTS // (blocks * C * W)))
     part = blocks if group > 1 else max(1, _PRODUCTS // (C * W))
     # Each head takes blocks·C rows, its own padding included, so that the windows of all heads have one stride.
-    v_pad = v_BHND.new_zeros(group * blocks * C + K - 1, D)
-    grad_pad = v_BHND.new_zeros(group, blocks * C, D)
+    v_pad = grad_BHND.new_zeros(group * blocks * C + K - 1, D)
+    grad_pad = grad_BHND.new_zeros(group, blocks * C, D)
     windows = v_pad.as_strided((group, blocks, W, D), (blocks * C * D, C * D, D, 1))
     body = v_pad[: group * blocks * C].view(group, blocks * C, D)[:, K // 2 : K // 2 + N]
-    products_HCW = v_BHND.new_zeros(H, C, W)
+    products_HCW = grad_BHND.new_zeros(H, C, W)
     for b in range(B):
         for first in range(0, H, group):
             heads = slice(first, min(first + group, H))
