@@ -163,13 +163,14 @@ def lra(
     batches: flags.BatchesFlag = 8,
     repeats: flags.StepRepeatsFlag = 5,
     threads: flags.ThreadsFlag = 2,
+    overrides: Overrides = None,
     out: flags.OutFlag = FOLDER,
 ) -> None:
     """A step of training on ListOps beside the same model with the authors' attention, and where its time goes."""
     from nystromformer.benchmark.lra import LraBenchmark, measure_lra
 
     recipe = PROJECT / "lra" / "listops" / "config.json"
-    typer.echo(measure_lra(LraBenchmark(recipe, data, batches, repeats, threads), out))
+    typer.echo(measure_lra(LraBenchmark(recipe, data, batches, repeats, threads, tuple(overrides or ())), out))
 
 
 def preprocess(

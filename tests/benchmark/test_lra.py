@@ -1,6 +1,7 @@
 """A step on ListOps beside the same model with the authors' attention."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,15 @@ def test_missing_data_are_told(
     flags = ("--data", tmp_path / "none", "--out", tmp_path / "out")
     assert run_here(monkeypatch, "code/run_benchmark.py", "lra", *flags) == 2
     assert "no prepared data: run `python lra/prepare.py listops` first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("value", "precision"), [("false", "float32"), ('"bf16"', "bf16")])
+def test_the_precision_that_was_measured_is_told(
+    recipe: LraBenchmark, tmp_path: Path, value: str, precision: str
+) -> None:
+    threads = torch.get_num_threads()
+    try:
+        measure_lra(replace(recipe, overrides=(f"model.mixed_precision={value}",)), tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    assert json.loads((tmp_path / "lra.json").read_text())["settings"]["precision"] == precision

@@ -70,9 +70,9 @@ class _CpuConvolution(torch.autograd.Function):
 
     Forward and the gradient of V are depthwise convolutions over H·D channels, vectorised over the channels; the
     gradient of the weight is a sum of banded matrix products. The sum is taken in place: at long inputs every further
-    tensor costs as much as the arithmetic. 16-bit values are convolved in float32: their own weight gradient takes conv2d
-    twice as long. (conv2d's own float32 weight gradient is also off by more than 1 % at some
-    lengths: torch 2.13 on an AVX2 CPU, H = 12, N = 4096, D = 64, K = 33.)
+    tensor costs as much as the arithmetic. 16-bit values are convolved in float32: for their weight gradient conv2d
+    takes several times as long. (conv2d's own float32 weight gradient is also off by more than 1 % at some lengths:
+    torch 2.13 on an AVX2 CPU, H = 12, N = 4096, D = 64, K = 33.)
     """
 
     @staticmethod

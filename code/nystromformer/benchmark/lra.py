@@ -62,6 +62,8 @@ class LraBenchmark:
     """Of a measurement with rows by length, whose batches differ."""
     repeats: int = 5
     threads: int = 2
+    overrides: tuple[str, ...] = ()
+    """Of the recipe, "section.key=JSON"."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,11 @@ def run_lra_benchmark(settings: LraBenchmark) -> list[LraRow]:
         UserError: the recipe or the data are not what they have to be.
     """
     torch.set_num_threads(settings.threads)
-    config = load_config(settings.config)
+    config = load_config(settings.config, settings.overrides)
     attention = config.model.attentions[0]
     if not isinstance(attention, NystromConfig):
         raise UserError(f"{settings.config}: expected Nyström attention, found {attention.name}")
-    device = choose_device("auto", config.model.mixed_precision)
+    device = _device(config)
     with tempfile.TemporaryDirectory() as scratch:
         examples = _examples(settings, config, Path(scratch))
         # The authors' segments divide the length.
@@ -122,6 +124,10 @@ def run_lra_benchmark(settings: LraBenchmark) -> list[LraRow]:
             rows.append(LraRow(name, way.tokens, each, parts, memory))
             logger.info("%s measured", name)
     return rows
+
+
+def _device(config: ExperimentConfig) -> Device:
+    return choose_device("auto", config.model.mixed_precision)
 
 
 def _wide(config: ExperimentConfig, length: int) -> ExperimentConfig:
@@ -280,6 +286,7 @@ def measure_lra(settings: LraBenchmark, folder: Path) -> str:
     rows = run_lra_benchmark(settings)
     chosen = {
         "data": "drawn" if settings.data is None else settings.data.name,
+        "precision": _device(load_config(settings.config, settings.overrides)).precision,
         **{key: value for key, value in asdict(settings).items() if not isinstance(value, Path) and key != "data"},
     }
     write_figures(folder, "lra", machine_facts(), chosen, rows, table(rows))
