@@ -154,17 +154,25 @@ def _ratios(ours: Mapping[str, Sequence[tuple[float, float] | None]], name: str)
     cells = []
     for index in range(len(LENGTHS)):
         paper, baseline = PAPER_TABLE_1[name][index], PAPER_TABLE_1["Transformer"][index]
-        theirs = f"{paper[0] / baseline[0]:.2f} / {paper[1] / baseline[1]:.2f}"
+        theirs = f"{_ratio(paper[0] / baseline[0])} / {_ratio(paper[1] / baseline[1])}"
         mine, softmax = ours[name][index], ours["Transformer"][index]
         if mine is None or softmax is None:
             cells.append(f"{theirs}; here –")
         else:
-            cells.append(f"{theirs}; here {mine[0] / softmax[0]:.2f} / {mine[1] / softmax[1]:.2f}")
+            cells.append(f"{theirs}; here {_ratio(mine[0] / softmax[0])} / {_ratio(mine[1] / softmax[1])}")
     return cells
 
 
 def _pair(cell: tuple[float, float] | None) -> str:
-    return "–" if cell is None else f"{cell[0]:.0f} / {cell[1]:.3g}"
+    if cell is None:
+        return "–"
+    memory, time = cell
+    return f"{memory:,.0f} / {time:,.0f}" if time >= 100 else f"{memory:,.0f} / {time:.3g}"
+
+
+def _ratio(value: float) -> str:
+    """Two digits that say something: the smallest are the point."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def table2(results: Path) -> Section:
