@@ -147,6 +147,13 @@ def test_what_the_budget_does_not_allow_is_left_out(monkeypatch: pytest.MonkeyPa
     assert all(one.why.startswith("budget: some ") for one in found[1].left_out)
 
 
+def test_without_time_the_shortest_length_alone_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    timings(monkeypatch, milliseconds=1.0, memory=0.1)
+    with pytest.raises(UserError, match="could be measured: two at 3000 tokens: budget"):
+        list(measure(slow, METHODS, (1000, 2000, 3000), 3, seconds=0, free=1e9))
+    assert slow.ran == [("one", 1000)], "longer ones would take the longer to find out the same"
+
+
 def test_what_would_not_fit_is_never_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     timings(monkeypatch, milliseconds=0.001, memory=1.0)
     found = list(measure(slow, METHODS, (1000, 2000), 3, seconds=60, free=3000))

@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _PROBES = (1024, 2048)
 """Lengths at which one row is tried first where all that are asked for are longer."""
+_OVER = "budget: it was over"
 _ROOM = 0.85
 """How much of the memory that is free a cell may be expected to take."""
 
@@ -72,12 +73,15 @@ def measure(
     forecasts = {method.name: Forecast() for method in methods}
     _probe(part, methods, lengths, forecasts)
     measured = False
-    for length in sorted(lengths):
+    for number, length in enumerate(sorted(lengths)):
         found = Found()
         chosen = []
         for method in methods:
             left = until - time.monotonic()
             why = _why_not(method, forecasts[method.name].at(length), length, repeats, left, free)
+            if why is None and number and left <= 0:
+                # Of a method of which nothing is known the shortest length alone is tried without time.
+                why = _OVER
             if why is None:
                 chosen.append(method)
             else:
@@ -140,7 +144,7 @@ def _measure_at(
     seconds: dict[str, float] = {}
     for name, each in list(works.items()):
         if seconds and time.monotonic() > until:
-            found.left_out.append(LeftOut(part.name, length, name, "budget: it was over"))
+            found.left_out.append(LeftOut(part.name, length, name, _OVER))
             del works[name]
             continue
         try:
