@@ -61,7 +61,7 @@ class _CpuDropout(torch.autograd.Function):
 
 
 def _keep(count: int, lost: int) -> Tensor:
-    """`count` independent ones and zeros, each zero in `lost` of 2¹⁶ cases; as uint8, by which a product takes a sixth of
+    """`count` independent ones and zeros, each zero in `lost` of 2¹⁶ cases; uint8, by which a product takes a sixth of
     the time that a choice by bools does.
     """
     words = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
