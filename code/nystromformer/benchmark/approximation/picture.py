@@ -89,14 +89,15 @@ def draw_maps(layers: Sequence[Inputs], landmarks: int, path: Path, header: str)
     paper's landmarks and with strided ones.
     """
     chosen = [inputs for inputs in layers if inputs.name != RANDOM][:_MOST_LAYERS]
-    rules = ("segment_means", "strided")
+    rules = RULES[:2]
     figure, axes = _figure((1 + len(rules), len(chosen)), (3.3 * len(chosen), 3.4 * (1 + len(rules))))
     for column, inputs in enumerate(chosen):
         row = inputs.rows()[0]
         true = exact_weights(row)[0, 0]
+        most = _most(true)
         approximated = (_approximated(row, landmarks, rule)[0, 0] for rule in rules)
         for axis, weights in zip(axes[:, column], (true, *approximated), strict=True):
-            _show(axis, weights[:_MOST_TOKENS, :_MOST_TOKENS], _most(true))
+            _show(axis, weights[:_MOST_TOKENS, :_MOST_TOKENS], most)
         axes[0, column].set_title(f"{inputs.name}, head 0")
     rows = ("softmax, eq. 2", *(f"{landmarks} landmarks, {rule}" for rule in rules))
     for axis, name in zip(axes[:, 0], rows, strict=True):
