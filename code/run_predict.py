@@ -43,11 +43,14 @@ def predict(
         bool, typer.Option("--skip_empty", help="Give rows without text no prediction instead of stopping.")
     ] = False,
     tokens_at_a_time: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--tokens_at_a_time", min=1, max=MOST, help="Tokens of a batch, padding included; a GPU wants more of them."
+            "--tokens_at_a_time",
+            min=1,
+            max=MOST,
+            help="Tokens of a batch, padding included. Default: 2048 on a CPU, 8192 on a GPU, which may want more.",
         ),
-    ] = 8192,
+    ] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option("--tokenizer", help="Folder of the run's tokenizer, where it is not beside the checkpoint."),

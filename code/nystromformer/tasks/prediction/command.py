@@ -24,7 +24,7 @@ def run_predict(
     id_column: str | None,
     weights: Predict,
     skip_empty: bool,
-    tokens_at_a_time: int,
+    tokens_at_a_time: int | None,
     tokenizer: Path | None,
     device: str,
 ) -> None:
@@ -55,5 +55,6 @@ def run_predict(
     if len(names) > 1:
         raise UserError(f"--id {id_column}: expected one column, found {len(names)}")
     logger.info("%s, %s, on %s", run.result.task, run.weights, run.device)
-    predict_table(run, Job(table, columns, names[0] if names else None, out, skip_empty, tokens_at_a_time))
+    at_a_time = tokens_at_a_time or run.tokens_at_a_time
+    predict_table(run, Job(table, columns, names[0] if names else None, out, skip_empty, at_a_time))
     logger.info("predictions: %s", out)
