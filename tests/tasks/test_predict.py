@@ -6,6 +6,7 @@ import os
 import shutil
 import tracemalloc
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.imdb.task import Imdb
-from nystromformer.tasks.prediction import stream
+from nystromformer.tasks.prediction import loaded, stream
 from nystromformer.tasks.prediction.loaded import LoadedRun, load_run
 
 SCRIPT = "code/run_predict.py"
@@ -278,3 +279,21 @@ def test_many_windows_of_one_text_are_computed_in_pieces(fine_tuned: Callable[[s
     assert examples.rows[0] > 8
     whole, pieces = run.scores(examples, 10**6), run.scores(examples, 70)
     np.testing.assert_allclose(whole, pieces, atol=1e-5)
+
+
+def test_fast_products_predict_the_same(
+    fine_tuned: Callable[[str], RunResult], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In rows of fewer lengths, none longer than the model's."""
+    run = load_run(fine_tuned("classes").folder, "cpu")
+    examples = run.encode([text for text, _ in made_rows(30, most=60)])
+    before = run.scores(examples, 100)
+    widths: list[int] = []
+    run.model.register_forward_pre_hook(lambda _, inputs: widths.append(inputs[0].shape[1]))
+    monkeypatch.setattr(loaded, "_WIDE", 1)
+    monkeypatch.setattr(loaded, "fast_products", lambda: nullcontext(True))
+    np.testing.assert_allclose(run.scores(examples, 100), before, atol=1e-5)
+    most = run.config.model.max_seq_len
+    assert widths
+    assert {width for width in widths if width % 32} <= {most}
+    assert max(widths) <= most

@@ -1,11 +1,11 @@
 """The device and the precision of a run."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from nystromformer.errors import UserError
+from nystromformer.training.processor import has_bf16
 
 _NAMED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -83,14 +83,7 @@ def choose_device(name: str, mixed_precision: bool | str, local_rank: int | None
 def _best_precision(device: torch.device) -> torch.dtype | None:
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    return torch.bfloat16 if _cpu_has_bf16() else None
-
-
-def _cpu_has_bf16() -> bool:
-    """Without such instructions bfloat16 on a CPU is emulated, and slower than float32."""
-    info = Path("/proc/cpuinfo")
-    flags = info.read_text() if info.exists() else ""
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+    return torch.bfloat16 if has_bf16() else None
 
 
 def peak_memory_in_mib(device: torch.device) -> float:

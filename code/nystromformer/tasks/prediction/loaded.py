@@ -6,6 +6,7 @@ Shapes: n texts, C outputs: classes, labels, or one value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,10 +38,15 @@ from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name
 from nystromformer.training.fitting import load_weights
 from nystromformer.training.prefetch import batches_ahead
+from nystromformer.training.processor import fast_products
 
 TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 """On each kind of device, padding included; an example of more is computed alone. On a CPU the tensors of more are so
 large that each is fetched from the system anew: 512 tokens of BERT-small's size then take a fifth longer."""
+_WIDE = 256
+"""From which width on a model gains by fast products of any shape."""
+_LENGTHS_APART = 32
+"""So that the shapes of fast products come again, for a few per cent more tokens."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +132,10 @@ class LoadedRun:
         pad_to = self.result.run.pad_to
         everything = np.arange(len(examples))
         parts = fit_to_budget(everything, examples.lengths, examples.rows, tokens_at_a_time, 1, pad_to)
-        batches = (examples.batch(part, pad_to) for part in parts)
         total: Tensor | None = None
-        with torch.inference_mode(), self.device.autocast():
+        with torch.inference_mode(), self.device.autocast(), self._fast_products() as are_fast:
+            lengths = [self._padded_length(int(examples.lengths[part].max()), are_fast) for part in parts]
+            batches = (examples.batch(part, length) for part, length in zip(parts, lengths, strict=True))
             for part, batch in zip(parts, batches_ahead(batches, self.device.device), strict=True):
                 scores = self._scores(batch, tokens_at_a_time).float().cpu()
                 total = scores.new_zeros(len(examples), scores.shape[1]) if total is None else total
@@ -153,6 +160,17 @@ class LoadedRun:
         ]
         whole: Tensor = self.model.head(torch.cat(pooled).mean(0, keepdim=True))
         return whole
+
+    def _fast_products(self) -> AbstractContextManager[bool]:
+        is_wide = self.config.model.transformer_dim >= _WIDE
+        has_float32 = self.device.device.type == "cpu" and self.device.autocast_dtype is None
+        return fast_products() if is_wide and has_float32 else nullcontext(False)
+
+    def _padded_length(self, longest: int, are_fast: bool) -> int | None:
+        """That rows of a batch are padded to; None: as long as the longest."""
+        if self.result.run.pad_to is not None or not are_fast:
+            return self.result.run.pad_to
+        return min(-(-longest // _LENGTHS_APART) * _LENGTHS_APART, self.config.model.max_seq_len)
 
     @property
     def _target(self) -> Any:
