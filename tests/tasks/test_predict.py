@@ -30,8 +30,9 @@ from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.imdb.task import Imdb
-from nystromformer.tasks.prediction import loaded, stream
+from nystromformer.tasks.prediction import stream
 from nystromformer.tasks.prediction.loaded import LoadedRun, load_run
+from nystromformer.training import Device
 
 SCRIPT = "code/run_predict.py"
 
@@ -290,8 +291,7 @@ def test_fast_products_predict_the_same(
     before = run.scores(examples, 100)
     widths: list[int] = []
     run.model.register_forward_pre_hook(lambda _, inputs: widths.append(inputs[0].shape[1]))
-    monkeypatch.setattr(loaded, "_WIDE", 1)
-    monkeypatch.setattr(loaded, "fast_products", lambda: nullcontext(True))
+    monkeypatch.setattr(Device, "products", lambda self, width: nullcontext(True))
     np.testing.assert_allclose(run.scores(examples, 100), before, atol=1e-5)
     most = run.config.model.max_seq_len
     assert widths

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from nystromformer.training import processor
+from nystromformer.training import Device, processor
 from nystromformer.training.processor import fast_products, products_are_float32
 
 MKLDNN: Any = torch.backends.mkldnn
@@ -73,3 +73,17 @@ def test_it_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     on(monkeypatch, "AuthenticAMD avx512f")
     with pytest.raises(KeyError), fast_products():
         raise KeyError
+
+
+def test_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32, on a CPU, of wide models."""
+    on(monkeypatch, "AuthenticAMD avx512f")
+    cpu = torch.device("cpu")
+    for device, width, expected in (
+        (Device(cpu, None), 256, True),
+        (Device(cpu, None), 128, False),
+        (Device(cpu, torch.bfloat16), 256, False),
+        (Device(torch.device("cuda"), None), 256, False),
+    ):
+        with device.products(width):
+            assert (MKLDNN.matmul.fp32_precision == "bf16") == (expected and products_are_float32())

@@ -1,13 +1,15 @@
 """The device and the precision of a run."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from nystromformer.errors import UserError
-from nystromformer.training.processor import has_bf16
+from nystromformer.training.processor import fast_products, has_bf16
 
 _NAMED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_WIDE = 256
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,14 @@ class Device:
 
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
+
+    def products(self, width: int) -> AbstractContextManager[bool]:
+        """While a model of this width computes, rows of few lengths: `fast_products` where they pay, nothing elsewhere.
+
+        They pay in float32 on a CPU, from a width on where a product takes longer than oneDNN's preparation of it.
+        """
+        pays = self.device.type == "cpu" and self.autocast_dtype is None and width >= _WIDE
+        return fast_products() if pays else nullcontext(False)
 
     def __str__(self) -> str:
         precision = (

@@ -6,7 +6,6 @@ Shapes: n texts, C outputs: classes, labels, or one value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,13 +37,10 @@ from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name
 from nystromformer.training.fitting import load_weights
 from nystromformer.training.prefetch import batches_ahead
-from nystromformer.training.processor import fast_products
 
 TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 """On each kind of device, padding included; an example of more is computed alone. On a CPU the tensors of more are so
 large that each is fetched from the system anew: 512 tokens of BERT-small's size then take a fifth longer."""
-_WIDE = 256
-"""From which width on a model gains by fast products of any shape."""
 _LENGTHS_APART = 32
 """So that the shapes of fast products come again, for a few per cent more tokens."""
 
@@ -133,7 +129,8 @@ class LoadedRun:
         everything = np.arange(len(examples))
         parts = fit_to_budget(everything, examples.lengths, examples.rows, tokens_at_a_time, 1, pad_to)
         total: Tensor | None = None
-        with torch.inference_mode(), self.device.autocast(), self._fast_products() as are_fast:
+        width = self.config.model.transformer_dim
+        with torch.inference_mode(), self.device.autocast(), self.device.products(width) as are_fast:
             lengths = [self._padded_length(int(examples.lengths[part].max()), are_fast) for part in parts]
             batches = (examples.batch(part, length) for part, length in zip(parts, lengths, strict=True))
             for part, batch in zip(parts, batches_ahead(batches, self.device.device), strict=True):
@@ -160,11 +157,6 @@ class LoadedRun:
         ]
         whole: Tensor = self.model.head(torch.cat(pooled).mean(0, keepdim=True))
         return whole
-
-    def _fast_products(self) -> AbstractContextManager[bool]:
-        is_wide = self.config.model.transformer_dim >= _WIDE
-        has_float32 = self.device.device.type == "cpu" and self.device.autocast_dtype is None
-        return fast_products() if is_wide and has_float32 else nullcontext(False)
 
     def _padded_length(self, longest: int, are_fast: bool) -> int | None:
         """That rows of a batch are padded to; None: as long as the longest."""
