@@ -40,6 +40,11 @@ def test_words_are_cut_at_spaces_but_within_quotes() -> None:
     assert made.words[1:] == ["code/run.py", "--a", "1", "--b", "two words", "with space", "3"]
 
 
+def test_paths_of_the_checkout_tell_nothing_of_the_machine(tmp_path: Path) -> None:
+    made = job("name", "code/run.py", "--model", ROOT / "runs" / "tiny", "--data", tmp_path)
+    assert made.words[1:] == ["code/run.py", "--model", "runs/tiny", "--data", str(tmp_path)]
+
+
 def test_sigterm_reaches_the_commands(tmp_path: Path) -> None:
     waits = (
         "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(5)); print(1, flush=True); time.sleep(60)"
