@@ -6,6 +6,7 @@ exported to ONNX.
 """
 
 import argparse
+import copy
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,11 @@ def replaced() -> list[dict[str, Any]]:
     register("nystrom", name="means-64", num_landmarks=64, landmarks="segment_means")
     torch.manual_seed(0)
     config = RobertaConfig(num_hidden_layers=2, max_position_embeddings=max(LENGTHS) + 2)
-    models = {name: RobertaModel._from_config(config, attn_implementation=name).eval() for name in NAMES.values()}
+    # A config each: a model asks its config which attention it runs.
+    models = {
+        name: RobertaModel._from_config(copy.deepcopy(config), attn_implementation=name).eval()
+        for name in NAMES.values()
+    }
     rows = []
     for length in LENGTHS:
         tokens = torch.randint(5, config.vocab_size, (1, length))
