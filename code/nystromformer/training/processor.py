@@ -37,7 +37,7 @@ def fast_products() -> Iterator[bool]:
     for the process stays.
     """
     setting = _MKLDNN.matmul
-    if setting.fp32_precision != "none" or not _is_wide_amd():
+    if not _is_wide_amd() or setting.fp32_precision != "none":
         yield False
         return
     try:
