@@ -33,8 +33,8 @@ class Job:
 
 
 def job(name: str, script: str, *parts: object) -> Job:
-    """A Python script of the checkout with flags; strings of several words are cut at their spaces, and paths within the
-    checkout are named from its top, so that results tell nothing of the machine.
+    """A Python script of the checkout with flags; strings of several words are cut at their spaces, and paths within
+    the checkout are named from its top, so that results tell nothing of the machine.
     """
     words = [word for part in parts for word in (shlex.split(part) if isinstance(part, str) else [_named(part)])]
     return Job(name, [sys.executable, script, *words])

@@ -37,8 +37,10 @@ def draw(runs: Path) -> None:
     FigureCanvasAgg(figure)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         results = finished(runs / name)
-        kinds = list(dict.fromkeys(result.attention[0]["name"] for result in results))
-        for result in results:
+        best_first = sorted(results, key=lambda result: -result.best.metrics["accuracy"])
+        kinds = list(dict.fromkeys(result.attention[0]["name"] for result in best_first))
+        lengths = {len(result.epochs) for result in results}
+        for result in best_first:
             every = result.run.every or 1
             steps = [(epoch.epoch + 1) * every for epoch in result.epochs]
             accuracy = [100 * epoch.metrics["accuracy"] for epoch in result.epochs]
@@ -46,8 +48,17 @@ def draw(runs: Path) -> None:
             style = "--" if own.get("conv_kernel_size") else "-"
             colour = f"C{kinds.index(own['name']) % 10}"
             marker = "" if kinds.index(own["name"]) < 10 else "."
-            label = attention_text(result.attention) if result.run.seed == 0 else None
-            axes.plot(steps, accuracy, style, color=colour, marker=marker, linewidth=1.2, label=label)
+            label = attention_text(result.attention)
+            label += f", {steps[-1]:,} steps" if len(lengths) > 1 else ""
+            axes.plot(
+                steps,
+                accuracy,
+                style,
+                color=colour,
+                marker=marker,
+                linewidth=1.2,
+                label=label if result.run.seed == 0 else None,
+            )
         axes.set(title=name, xlabel="step", ylabel="validation accuracy, %")
         axes.grid(alpha=0.25)
         axes.legend(fontsize=7, frameon=False)

@@ -40,6 +40,7 @@ _LEGEND = (
 )
 _BUBBLE = 900
 """Points² of the run that took the most memory."""
+_LEGEND_BUBBLE = 60
 
 
 @dataclass(frozen=True)
@@ -325,17 +326,27 @@ def draw(cells: Sequence[Cell], title: str, path: Path) -> None:
         UserError: the picture cannot be written.
     """
     # Importing it takes a second.
+    from matplotlib.collections import PathCollection
     from matplotlib.figure import Figure
 
-    figure_ = Figure(figsize=(8, 5.5), layout="constrained")
+    figure_ = Figure(figsize=(10, 5.5), layout="constrained")
     axes = figure_.add_subplot()
     most = max(cell.memory_mib for cell in cells) or 1.0
-    for number, cell in enumerate(sorted(cells, key=lambda cell: -cell.memory_mib)):
+    best_first = sorted(cells, key=lambda cell: -cell.test.mean)
+    for number, cell in enumerate(best_first):
         x, y = cell.examples_per_second, 100 * cell.test.mean
-        axes.scatter(x, y, s=_BUBBLE * cell.memory_mib / most, alpha=0.55, color=f"C{number % 10}", linewidth=0)
+        color = f"C{number % 10}"
+        label = f"{number + 1}: {cell.attention}, {cell.test}"
+        axes.scatter(
+            x, y, s=_BUBBLE * cell.memory_mib / most, alpha=0.55, color=color, linewidth=0, zorder=3, label=label
+        )
         if cell.test.deviation is not None:
-            axes.errorbar(x, y, yerr=100 * cell.test.deviation, color=f"C{number % 10}", capsize=3, linewidth=1)
-        axes.annotate(cell.attention, (x, y), textcoords="offset points", xytext=(7, 7), fontsize=8)
+            axes.errorbar(x, y, yerr=100 * cell.test.deviation, color=color, capsize=3, linewidth=1)
+        axes.annotate(str(number + 1), (x, y), ha="center", va="center", fontsize=8, zorder=4)
+    legend = figure_.legend(loc="outside right upper", fontsize=8, frameon=False)
+    for handle in legend.legend_handles:
+        if isinstance(handle, PathCollection):
+            handle.set_sizes([_LEGEND_BUBBLE])
     if majority := [cell.majority for cell in cells if cell.majority is not None]:
         axes.axhline(100 * majority[0], color="grey", linestyle=":", linewidth=1)
         axes.annotate("majority class", (0.01, 100 * majority[0]), xycoords=("axes fraction", "data"), fontsize=8)
