@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flag_groups": (),
     "flags": ("errors", "flag_groups"),
     "torchrun": (),
-    "side_by_side": ("machine",),
+    "side_by_side": ("files", "machine"),
     "console": (),
     "cli": (*PLAIN, "interrupt", "checked_command", "torchrun"),
     # The library: one way, each only what stands before it.

@@ -1,21 +1,25 @@
 """Commands side by side, each with its log, for measurements of hours that are stopped and go on."""
 
 import argparse
+import csv
+import io
 import json
 import logging
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from nystromformer.files import write_text
 from nystromformer.machine import machine_facts
 
 logger = logging.getLogger(__name__)
@@ -44,6 +48,26 @@ def _named(part: object) -> str:
     if isinstance(part, Path) and part.is_relative_to(ROOT):
         return str(part.relative_to(ROOT))
     return str(part)
+
+
+def experiment_from(source: Path, checkpoint: int, folder: Path) -> Path:
+    """An experiment folder that begins with a checkpoint of another: its config, weights and tokenizer; made once."""
+    if not (folder / "config.json").exists():
+        weights = f"cp-{checkpoint:04d}.model"
+        shutil.copytree(source / "model" / "tokenizer", folder / "model" / "tokenizer", dirs_exist_ok=True)
+        shutil.copyfile(source / "model" / weights, folder / "model" / weights)
+        shutil.copyfile(source / "config.json", folder / "config.json")
+    return folder
+
+
+def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file, whole or not at all."""
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow(header)
+    writer.writerows(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, file.getvalue())
 
 
 class Runner:

@@ -10,18 +10,15 @@ has, at most eight, and shorter passages are those divided. What differs is how 
 Softmax and Nyström begin with the same weights, those of softmax-tiny-conv, which favours softmax.
 """
 
-import csv
-import io
 import itertools
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nystromformer.data.tokenizer import load_tokenizer
-from nystromformer.files import write_json, write_text
-from nystromformer.side_by_side import Job, Runner, job, run_stages
+from nystromformer.files import write_json
+from nystromformer.side_by_side import Job, Runner, experiment_from, job, run_stages, write_table
 
 KIND, CHECKPOINT = "softmax-tiny-conv", 2
 LENGTHS = (512, 2048, 8192)
@@ -32,6 +29,7 @@ ROOM = 8
 """Tokens of a row of 512 that are left free, for the special ones and for words that are cut otherwise at the ends."""
 FIRST_CHARACTERS = 10_000
 """Cut off each book: author, title, preface, the list of chapters."""
+COLUMNS = ("author", "text", "passage")
 WAYS = ("first", "second")
 """Which of an author's two books, by their years, is learned from; the other one is tested on."""
 EPOCHS = 6
@@ -76,9 +74,9 @@ class Stages:
         for length, way in itertools.product(LENGTHS, WAYS):
             table = [(author, text, number) for author, book, number, text in made[length] if book == way]
             last = max(number for _, _, number in table)
-            write_table(self.table("held-out", way, length), [row for row in table if row[2] == last])
-            write_table(self.table("train", way, length), [row for row in table if row[2] < last])
-            write_table(self.table("all", way, length), table)
+            write_table(self.table("held-out", way, length), COLUMNS, [row for row in table if row[2] == last])
+            write_table(self.table("train", way, length), COLUMNS, [row for row in table if row[2] < last])
+            write_table(self.table("all", way, length), COLUMNS, table)
 
     def guessers(self) -> None:
         """A bag of words, and one of character n-grams."""
@@ -114,20 +112,11 @@ class Stages:
         tables = ("--train", train, "--validation", held_out, "--test", test)
         rows = f"--text text --label author --name {way}-{one.passage}"
         flags = f"{cut} --length {one.length} --batch_size {batch} --epoch {one.epochs} --lr 3e-4 --predict last"
-        place = ("--model", self._started(one.name), "--checkpoint", CHECKPOINT)
+        started = experiment_from(self.tiny / "seed0" / KIND, CHECKPOINT, self.out / one.name)
+        place = ("--model", started, "--checkpoint", CHECKPOINT)
         less = "--train_rows 18 --epoch 1" if self.rehearse else ""
         return job(f"{one.name}-{way}", "code/run_classify.py", *place, *tables, rows, flags, ATTENTIONS[one.attention],
                    "--set model.pooling=mean --discard_weights", less)  # fmt: skip
-
-    def _started(self, name: str) -> Path:
-        """An experiment folder with the pretrained weights."""
-        folder, source = self.out / name, self.tiny / "seed0" / KIND
-        if not (folder / "config.json").exists():
-            shutil.copytree(source / "model" / "tokenizer", folder / "model" / "tokenizer", dirs_exist_ok=True)
-            weights = f"cp-{CHECKPOINT:04d}.model"
-            shutil.copyfile(source / "model" / weights, folder / "model" / weights)
-            shutil.copyfile(source / "config.json", folder / "config.json")
-        return folder
 
 
 def passages_of(books: Path, tokenizer_folder: Path) -> dict[int, list[tuple[str, str, int, str]]]:
@@ -156,15 +145,6 @@ def passages_of(books: Path, tokenizer_folder: Path) -> dict[int, list[tuple[str
                     piece = text[ends[number * size] : ends[(number + 1) * size]]
                     made[length].append((author, way, number * size // longest, piece))
     return made
-
-
-def write_table(path: Path, rows: Sequence[tuple[str, str, int]]) -> None:
-    file = io.StringIO()
-    writer = csv.writer(file)
-    writer.writerow(("author", "text", "passage"))
-    writer.writerows(rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, file.getvalue())
 
 
 STAGES = ("tables", "guessers", "whole", "blocks", "one_epoch")

@@ -12,19 +12,18 @@ import csv
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
-from nystromformer.side_by_side import ROOT, Runner, run_stages
+from nystromformer.side_by_side import ROOT, Runner, experiment_from, run_stages, write_table
 from nystromformer.tables import markdown
 from nystromformer.tasks.finetuning.measured import BASELINES, find_baselines, read_baselines
 from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
@@ -138,23 +137,18 @@ class Stages:
         gather(self.out)
 
     def _trained(self, case: Case, how: str, killed: bool) -> tuple[RunResult, str]:
-        folder = self.out / f"{case.name}-{how}"
-        if not (folder / "config.json").exists():
-            weights = f"cp-{CHECKPOINT:04d}.model"
-            shutil.copytree(self.source / "model" / "tokenizer", folder / "model" / "tokenizer", dirs_exist_ok=True)
-            shutil.copyfile(self.source / "model" / weights, folder / "model" / weights)
-            shutil.copyfile(self.source / "config.json", folder / "config.json")
+        folder = experiment_from(self.source, CHECKPOINT, self.out / f"{case.name}-{how}")
         flags = FLAGS.split() + (["--train_rows", "64"] if self.rehearse else [])
         place = ["--model", str(folder), "--checkpoint", str(CHECKPOINT)]
         words = [sys.executable, f"code/{case.script}", *place, *case.words, *flags]
         log = self.out / "logs" / f"{case.name}-{how}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        if killed and not list(folder.glob(f"model/*/*/*/{RESULT_FILE}")):
+        if killed and not list(folder.rglob(RESULT_FILE)):
             kill_in_second_epoch(words, folder, log)
         logger.info("%s, %s", case.name, how)
         with log.open("ab") as file:
             subprocess.run(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, check=True)
-        (place_of_result,) = (path for path in folder.rglob(RESULT_FILE))
+        (place_of_result,) = folder.rglob(RESULT_FILE)
         result = read_result(place_of_result.parent)
         assert result is not None
         return result, log.read_text()
@@ -164,7 +158,7 @@ def kill_in_second_epoch(words: Sequence[str], folder: Path, log: Path) -> None:
     """Start a run, and kill it (SIGKILL) a second after its first epoch's checkpoint is there."""
     with log.open("ab") as file:
         process = subprocess.Popen(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
-        while process.poll() is None and not list(folder.glob("model/*/**/cp-0000.cp")):
+        while process.poll() is None and not list(folder.rglob("cp-0000.cp")):
             time.sleep(0.1)
         time.sleep(1)
         if process.poll() is not None:
@@ -186,14 +180,6 @@ def guessers_of(result: RunResult, metric: str) -> dict[str, float]:
     return {
         name: found[f"{metric}_test"].mean for name, found in measured.baselines.items() if f"{metric}_test" in found
     }
-
-
-def write_table(path: Path, header: Sequence[str], rows: Iterable[tuple[str, ...]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
 
 
 def gather(out: Path) -> None:

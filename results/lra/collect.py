@@ -76,7 +76,8 @@ def main() -> None:
     for path in (TABLE, TABLE.with_suffix(".json")):
         write_text(path, path.read_text().replace(f"{ROOT}/", ""))
     began = [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
-    write_json(HERE / "began.json", began)
+    figures = json.loads(TABLE.with_suffix(".json").read_text())
+    write_json(TABLE.with_suffix(".json"), {"began": began, **figures})
     draw(runs)
 
 

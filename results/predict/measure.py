@@ -9,10 +9,7 @@ on a mask: of mixed lengths it is given padded rows without one, which computes 
 Where predictions have oneDNN compute their products, as `fast_products` says, the pipelines are measured under it, too.
 """
 
-import json
 import random
-import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
@@ -31,6 +28,7 @@ from transformers import (
 )
 
 import nystromformer
+from nystromformer.benchmark.one_step import VOCABULARY, run_of_one_step
 from nystromformer.benchmark.timing import time_side_by_side
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
@@ -38,8 +36,6 @@ from nystromformer.tables import markdown
 from nystromformer.training.processor import fast_products
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-VOCABULARY = 4096
 COUNTS = {("full rows", 512): 32, ("mixed lengths", 512): 64, ("full rows", 4096): 8}
 """Documents of each case; of mixed lengths they have 10 tokens to a row's, each as likely."""
 BATCHES = (1, 8)
@@ -55,24 +51,6 @@ def texts(kind: str, length: int, count: int) -> list[str]:
     words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 8))) for _ in range(500)]
     sizes = [length if kind == "full rows" else draw.randint(10, length) for _ in range(count)]
     return [" ".join(draw.choices(words, k=size)) for size in sizes]
-
-
-def trained_run(folder: Path, length: int) -> Path:
-    """A run of one step on a made-up table."""
-    experiment = folder / f"ours-{length}"
-    experiment.mkdir()
-    config = json.loads((ROOT / "nystrom-small-conv" / "config.json").read_text())
-    config["model"] |= {"max_seq_len": length, "vocab_size": VOCABULARY, "mixed_precision": False}
-    config["gpu_setting"]["inst_per_gpu"] = 1
-    (experiment / "config.json").write_text(json.dumps(config))
-    table = folder / "table.jsonl"
-    rows = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate(texts("mixed lengths", 512, 40))]
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = f"code/run_classify.py --from_scratch --vocab_size {VOCABULARY} --text text --label label --epoch 1"
-    flags = ["--train_rows", "2", "--batch_size", "2", "--train", str(table), "--model", str(experiment)]
-    subprocess.run([sys.executable, *words.split(), *flags], cwd=ROOT, check=True)
-    (result,) = experiment.glob("model/documents/table/*/result.json")
-    return result.parent
 
 
 def theirs(kind: str, length: int, tokenizer_file: Path, padded: bool) -> Callable[..., object]:
@@ -142,7 +120,9 @@ def main() -> None:
     torch.manual_seed(0)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
-        runs = {length: trained_run(Path(name), length) for length in sorted({length for _, length in COUNTS})}
+        learned = texts("mixed lengths", 512, 40)
+        lengths = sorted({length for _, length in COUNTS})
+        runs = {length: run_of_one_step(Path(name), length, learned) for length in lengths}
         for (kind, length), count in COUNTS.items():
             tokenizer_file = runs[length] / "tokenizer" / "tokenizer.json"
             rows += measured(nystromformer.load_run(runs[length]), tokenizer_file, kind, length, count)

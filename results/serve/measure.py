@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nystromformer.benchmark.one_step import run_of_one_step
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
@@ -114,24 +115,6 @@ def one_round(client: Client, seed: int) -> tuple[list[Answered], float]:
     return found, time.monotonic() - began
 
 
-def trained_run(folder: Path) -> Path:
-    """A run of one step on a made-up table."""
-    config = json.loads((ROOT / "nystrom-small-conv" / "config.json").read_text())
-    config["model"] |= {"max_seq_len": LENGTH, "vocab_size": 4096, "mixed_precision": False}
-    config["gpu_setting"]["inst_per_gpu"] = 1
-    experiment = folder / "experiment"
-    experiment.mkdir()
-    write_json(experiment / "config.json", config)
-    table = folder / "table.jsonl"
-    rows = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate(texts(-1, 40))]
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = "code/run_classify.py --from_scratch --vocab_size 4096 --text text --label label --epoch 1"
-    flags = ["--train_rows", "2", "--batch_size", "2", "--train", str(table), "--model", str(experiment)]
-    subprocess.run([sys.executable, *words.split(), *flags], cwd=ROOT, check=True)
-    (result,) = experiment.glob("model/documents/table/*/result.json")
-    return result.parent
-
-
 def memory(process: int) -> float:
     """MiB that a process holds."""
     status = Path(f"/proc/{process}/status").read_text()
@@ -190,7 +173,7 @@ def table(rounds: Sequence[dict[str, Any]]) -> str:
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run = trained_run(folder)
+        run = run_of_one_step(folder, LENGTH, texts(-1, 40))
         log = folder / "log"
         words = [sys.executable, "code/run_serve.py", str(run), "--port", "0"]
         with log.open("wb") as file:

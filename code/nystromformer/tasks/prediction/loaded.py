@@ -40,7 +40,7 @@ from nystromformer.training.prefetch import batches_ahead
 
 TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 """On each kind of device, padding included; an example of more is computed alone. On a CPU the tensors of more are so
-large that each is fetched from the system anew: 512 tokens of BERT-small's size then take a fifth longer."""
+large that each is fetched from the system anew: rows of 512 at BERT-small's size take a fifth to two fifths longer."""
 _LENGTHS_APART = 32
 """So that the shapes of fast products come again, for a few per cent more tokens."""
 

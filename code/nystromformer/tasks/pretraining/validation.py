@@ -120,7 +120,8 @@ def _scored(opened: OpenedScoring, num_rows: int | None, baselines: bool, verifi
             verification.require(opened.group)
         model, content = load_checkpoint(experiment, path, device)
         report = _ScoringProgress(path.stem, number, len(opened.checkpoints))
-        with torch.no_grad(), device.autocast():
+        # As in training, so that what a run's log says of the same rows comes out again.
+        with torch.no_grad(), device.autocast(), device.products(experiment.config.model.transformer_dim):
             metrics = Pretraining(model, experiment.config, dataset, device).score(num_rows, report)
         scores.append(Score(path.stem, content["step"], metrics))
         logger.info("%s scored", path.name)
