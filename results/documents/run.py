@@ -94,11 +94,17 @@ class Stages:
 
     def values(self) -> None:
         """How alike two sentences are, from 0 to 5."""
-        folder = self.data / "glue" / "STS-B"
-        table = ("--train", folder / "train.tsv", "--test", folder / "dev.tsv")
-        words = [*map(str, table), "--text", "sentence1,sentence2", "--label", "score", "--name", "values"]
+        columns = ("sentence1", "sentence2", "score")
+        paths = []
+        for split in ("train", "dev"):
+            with (self.data / "glue" / "STS-B" / f"{split}.tsv").open(encoding="utf-8", newline="") as file:
+                # GLUE quotes nothing: a quotation mark there is one of the sentence.
+                rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+            path = self.out / f"values-{split}.csv"
+            write_table(path, columns, [[row[name] for name in columns] for row in rows])
+            paths.append(path)
         more = "--kind value --length 128 --epoch 3 --train_rows 3000"
-        self._both(Case("values", "run_classify.py", [*words, *more.split()], "pearson"))
+        self._table("values", *paths, "sentence1,sentence2", "score", more, "pearson")
 
     def _divided(self, name: str, header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> tuple[Path, Path]:
         train, test = (self.out / f"{name}-{part}.csv" for part in ("train", "test"))
