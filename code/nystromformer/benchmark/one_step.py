@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nystromformer.files import write_json
+from nystromformer.files import write_json, write_text
 
 VOCABULARY = 4096
 _ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +28,7 @@ def run_of_one_step(folder: Path, length: int, texts: Sequence[str]) -> Path:
     write_json(experiment / "config.json", config)
     table = folder / "table.jsonl"
     rows = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate(texts)]
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_text(table, "".join(json.dumps(row) + "\n" for row in rows))
     words = f"code/run_classify.py --from_scratch --vocab_size {VOCABULARY} --text text --label label --epoch 1"
     flags = ["--train_rows", "2", "--batch_size", "2", "--train", str(table), "--model", str(experiment)]
     subprocess.run([sys.executable, *words.split(), *flags], cwd=_ROOT, check=True)
