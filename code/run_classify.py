@@ -96,6 +96,10 @@ def classify(
         str | None,
         typer.Option("--id", help="Column that predictions name rows by. Default: their numbers, from 1."),
     ] = None,
+    no_quotes: Annotated[
+        bool,
+        typer.Option("--no_quotes", help="A quote in CSV and TSV is a character like any other, as in GLUE's files."),
+    ] = False,
     skip_empty: Annotated[
         bool, typer.Option("--skip_empty", help="Leave rows without text out instead of stopping.")
     ] = False,
@@ -145,7 +149,7 @@ def classify(
 
     check_scratch(from_scratch, vocab_size, shared)
     division = check_division(validation, split_seed, folds, group, time)
-    places = Places(train, test, documents, experiment.path(experiment.config.documents_folder))
+    places = Places(train, test, documents, experiment.path(experiment.config.documents_folder), not no_quotes)
     columns = Columns(text, label, separator, id, group, time, skip_empty)
     asked = Asked(called, wanted, classes_named(order), weights, check_rule(cut, overlap), division)
     task = Documents(places, columns, asked)

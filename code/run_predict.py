@@ -39,6 +39,10 @@ def predict(
             "--predict", help="Whose weights predict: best (of the epoch best on the validation data) or last."
         ),
     ] = "best",
+    no_quotes: Annotated[
+        bool,
+        typer.Option("--no_quotes", help="A quote in CSV and TSV is a character like any other, as in GLUE's files."),
+    ] = False,
     skip_empty: Annotated[
         bool, typer.Option("--skip_empty", help="Give rows without text no prediction instead of stopping.")
     ] = False,
@@ -65,7 +69,7 @@ def predict(
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.prediction.command import run_predict
 
-    run_predict(run, input, out, text, id, whose, skip_empty, tokens_at_a_time, tokenizer, device)
+    run_predict(run, input, out, text, id, whose, no_quotes, skip_empty, tokens_at_a_time, tokenizer, device)
 
 
 if __name__ == "__main__":

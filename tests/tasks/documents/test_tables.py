@@ -90,6 +90,25 @@ def test_what_is_no_table(tmp_path: Path, case: str) -> None:
         list(open_table(tmp_path / name).rows(("body", "label")))
 
 
+UNQUOTED = b'body\tlabel\n"Aye\tx\n6" long\ty\n""\tx\n'
+
+
+def test_quotes_that_quote_nothing(tmp_path: Path) -> None:
+    """As GLUE's files have them."""
+    path = tmp_path / "t.tsv"
+    path.write_bytes(UNQUOTED)
+    rows = list(open_table(path, quotes=False).rows(("body", "label")))
+    assert rows == [('"Aye', "x"), ('6" long', "y"), ('""', "x")]
+    with pytest.raises(UserError, match=r"row 1: .*, or a quote is not doubled\. Add --no_quotes if"):
+        list(open_table(path).rows(("body",)))
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "hub:some/reviews"])
+def test_no_quotes_where_there_are_none(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="no_quotes"):
+        open_place(name, None, tmp_path, "train", quotes=False)
+
+
 def test_parquet_that_ends_early(tmp_path: Path) -> None:
     path = write_table(tmp_path / "t.parquet", COLUMNS, ROWS)
     path.write_bytes(path.read_bytes()[:-40])

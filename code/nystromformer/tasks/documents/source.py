@@ -47,23 +47,26 @@ class Rows:
         return len(self.texts)
 
 
-def open_place(place: str, folder: Path | None, default: Path, split: str) -> Table:
+def open_place(place: str, folder: Path | None, default: Path, split: str, quotes: bool = True) -> Table:
     """The table that a flag names: `hub:NAME`, or a file.
 
     Args:
         folder: by --documents, in which relative names are; None: here, or else in `default`.
         default: where config.json says that documents are.
         split: of the hub's, where the place names none.
+        quotes: as `open_table` takes it.
 
     Raises:
         UserError: it is not there, or no table.
     """
     if place.startswith(PREFIX):
+        if not quotes:
+            raise UserError(f"--no_quotes: expected a file beside it, found {place}")
         return open_hub(place, split)
     path = Path(place)
     if folder is not None:
-        return open_table(folder / path)
-    return open_table(default / path if not path.exists() and (default / path).is_file() else path)
+        return open_table(folder / path, quotes)
+    return open_table(default / path if not path.exists() and (default / path).is_file() else path, quotes)
 
 
 def read_rows(table: Table, columns: Columns, labelled: bool = True, divided: bool = False) -> Rows:

@@ -7,6 +7,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,20 @@ def _columns(names: Sequence[str]) -> str:
     return f"{noun} {', '.join(map(str, names))}"
 
 
-def open_table(path: Path) -> Table:
+def open_table(path: Path, quotes: bool = True) -> Table:
     """A table in a file whose name ends in one of ENDINGS.
 
+    Args:
+        quotes: whether cells of CSV and TSV may stand in quotes; else a quote is a character like any other, as in
+            GLUE's files.
+
     Raises:
-        UserError: there is no such file, its name ends otherwise, or its beginning is none of a table.
+        UserError: there is no such file, its name ends otherwise, or its beginning is none of a table; or it is of a
+            format without quotes that are not to be read.
     """
-    opener = _OPENERS.get(path.suffix.lower())
+    opener = (_OPENERS if quotes else _UNQUOTED).get(path.suffix.lower())
+    if opener is None and path.suffix.lower() in _OPENERS:
+        raise UserError(f"{path}: expected a file that ends in {', '.join(_UNQUOTED)} beside --no_quotes")
     if opener is None:
         raise UserError(
             f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {path.suffix or 'no ending'}"
@@ -97,17 +105,9 @@ def open_table(path: Path) -> Table:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _comma(path: Path) -> Table:
-    return _delimited(path, ",")
-
-
-def _tab(path: Path) -> Table:
-    return _delimited(path, "\t")
-
-
-def _delimited(path: Path, delimiter: str) -> Table:
+def _delimited(delimiter: str, quotes: bool, path: Path) -> Table:
     with path.open("rb") as file:
-        header = next(_records(file, path, delimiter), None)
+        header = next(_records(file, path, delimiter, quotes), None)
     if header is None:
         raise UserError(f"{path}: expected a header and rows, found an empty file")
     twice = sorted({name for name in header if header.count(name) > 1})
@@ -118,20 +118,21 @@ def _delimited(path: Path, delimiter: str) -> Table:
     def read(columns: Sequence[str]) -> Iterator[Row]:
         places = [header.index(column) for column in columns]
         with path.open("rb") as file:
-            records = _records(file, path, delimiter)
+            records = _records(file, path, delimiter, quotes)
             next(records)
             for number, record in enumerate(records, start=1):
                 if len(record) != len(header):
+                    unquoted = "a cell holds a delimiter" + (" and is not quoted" if quotes else "")
                     raise UserError(
                         f"{path}, row {number:,}: expected {number_of(len(header), 'cell')}, found {len(record)}: the "
-                        "file ends early, or a cell holds a delimiter and is not quoted"
+                        f"file ends early, or {unquoted}"
                     )
                 yield tuple(record[place] for place in places)
 
     return Table(str(path), tuple(header), read)
 
 
-def _records(file: Any, path: Path, delimiter: str) -> Iterator[list[str]]:
+def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[list[str]]:
     """The records of an open file, the header first; empty lines are none.
 
     Raises:
@@ -156,13 +157,15 @@ def _records(file: Any, path: Path, delimiter: str) -> Iterator[list[str]]:
                 ) from None
             encoding = "utf-8"
 
-    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
+    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    reader = csv.reader(lines(), delimiter=delimiter, quoting=quoting, strict=True)
     while True:
         try:
             record = next(reader, None)
         except csv.Error as error:
             reason = "it ends within quotes: the file ends early" if "unexpected end" in str(error) else str(error)
-            raise UserError(f"{where()}: {reason}, or a quote is not doubled") from None
+            undoubled = ", or a quote is not doubled. Add --no_quotes if the file quotes no cells" if quotes else ""
+            raise UserError(f"{where()}: {reason}{undoubled}") from None
         if record is None:
             return
         if record:
@@ -233,5 +236,12 @@ def _parquet(path: Path) -> Table:
     return Table(str(path), names, read)
 
 
-_OPENERS = {".csv": _comma, ".tsv": _tab, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_UNQUOTED = {ending: partial(_delimited, delimiter, False) for ending, delimiter in _DELIMITERS.items()}
+_OPENERS: dict[str, Callable[[Path], Table]] = {
+    **{ending: partial(_delimited, delimiter, True) for ending, delimiter in _DELIMITERS.items()},
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".parquet": _parquet,
+}
 ENDINGS = tuple(_OPENERS)

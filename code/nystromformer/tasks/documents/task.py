@@ -37,12 +37,14 @@ class Places:
     Args:
         train, test: as the flags name them; test may be None.
         folder, default: where relative names are.
+        quotes: whether cells may stand in quotes.
     """
 
     train: str
     test: str | None
     folder: Path | None
     default: Path
+    quotes: bool = True
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class Documents(OnText):
         return read_rows(self._open(place, split), self.columns, labelled)
 
     def _open(self, place: str, split: str) -> Any:
-        return open_place(place, self.places.folder, self.places.default, split)
+        return open_place(place, self.places.folder, self.places.default, split, self.places.quotes)
 
     def _texts(self, rows: Rows, split: str) -> Texts:
         """A table's rows as texts.

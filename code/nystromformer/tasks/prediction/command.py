@@ -23,6 +23,7 @@ def run_predict(
     text: str | None,
     id_column: str | None,
     weights: Predict,
+    no_quotes: bool,
     skip_empty: bool,
     tokens_at_a_time: int | None,
     tokenizer: Path | None,
@@ -39,7 +40,7 @@ def run_predict(
     """
     output_kind(out)
     run = load_run(folder, device, weights, tokenizer)
-    table = open_place(place, None, Path(), "test")
+    table = open_place(place, None, Path(), "test", not no_quotes)
     columns = run.known.text if text is None else columns_named("--text", text, table)
     if missing := [name for name in columns if name not in table.columns]:
         raise UserError(
