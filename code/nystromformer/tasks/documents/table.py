@@ -157,8 +157,9 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
                 ) from None
             encoding = "utf-8"
 
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    reader = csv.reader(lines(), delimiter=delimiter, quoting=quoting, strict=True)
+    reader = csv.reader(
+        lines(), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, strict=True
+    )
     while True:
         try:
             record = next(reader, None)
