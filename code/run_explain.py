@@ -30,7 +30,14 @@ def explain(
 ) -> None:
     """Shade a text by what a prediction goes by: attention of what is pooled, over layers, and gradient x input."""
     from nystromformer.bounded import JSON_BYTES, read_text
+    from nystromformer.errors import UserError
+    from nystromformer.files import check_new_file
 
+    if out.suffix != ".html":
+        raise UserError(f"--out {out}: expected a name that ends in .html; a .json of the same name stands beside it")
+    numbers = out.with_suffix(".json")
+    for path in (out, numbers):
+        check_new_file("--out", path)
     texts = [read_text(path, JSON_BYTES, "a text") for path in (text, second) if path is not None]
 
     # After the files were read: importing torch takes seconds.
@@ -38,10 +45,10 @@ def explain(
     from nystromformer.tasks.prediction.loaded import load_run
 
     made = explain_text(load_run(run, device, tokenizer=tokenizer), texts[0], *texts[1:], label=label)
-    beside = write_explanation(made, out)
+    write_explanation(made, out, numbers)
     for name, value in made.facts.items():
         typer.echo(f"{name}: {value}")
-    typer.echo(f"page: {out}, numbers: {beside}")
+    typer.echo(f"page: {out}, numbers: {numbers}")
 
 
 if __name__ == "__main__":

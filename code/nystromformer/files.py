@@ -103,6 +103,18 @@ def write_figure(path: Path, figure: Any, dpi: int) -> None:
         file.write(picture.getvalue())
 
 
+def check_new_file(flag: str, path: Path) -> None:
+    """Check that a file can be written without another being lost.
+
+    Raises:
+        UserError: it is there already, or its folder is not.
+    """
+    if path.exists() or path.is_symlink():
+        raise UserError(f"{flag} {path}: is there already: remove it, or name another file")
+    if not path.resolve().parent.is_dir():
+        raise UserError(f"{flag} {path}: no such folder as {path.resolve().parent}")
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content, read in pieces."""
     digest = hashlib.sha256()

@@ -9,8 +9,7 @@ import torch
 from finetuning import copy_of, pretrained, sweep, write_sst2
 from small import CPU, run_here
 
-from nystromformer.errors import UserError
-from nystromformer.report.explain_run import explain_text, write_explanation
+from nystromformer.report.explain_run import explain_text
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
@@ -80,14 +79,21 @@ def test_the_command_writes_the_page_and_the_numbers(
         ("--text", tmp_path / "none.txt"): "none.txt: No such file",
     }
     for given, expected in mistakes.items():
-        assert run_here(monkeypatch, "code/run_explain.py", *flags, *given) == 2
+        out = () if given[0] == "--out" else ("--out", tmp_path / "other.html")
+        assert run_here(monkeypatch, "code/run_explain.py", *flags, *out, *given) == 2
         assert expected in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "other.html").exists()
     (tmp_path / "text.txt").write_bytes(b"caf\xe9")
-    assert run_here(monkeypatch, "code/run_explain.py", *flags) == 2
+    assert run_here(monkeypatch, "code/run_explain.py", *flags, "--out", tmp_path / "other.html") == 2
     assert "in UTF-8, found another byte at 3" in capsys.readouterr().err
 
 
-def test_another_ending_is_refused_before_anything_is_written(run: LoadedRun, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"ends in \.html"):
-        write_explanation(explain_text(run, TEXT), tmp_path / "page.png")
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("name", ["text.html", "text.json"])
+def test_no_file_is_written_over(
+    run: LoadedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / name).write_text(TEXT)
+    flags = (run.folder, "--text", tmp_path / name, "--out", tmp_path / "text.html", "--device", "cpu")
+    assert run_here(monkeypatch, "code/run_explain.py", *flags) == 2
+    assert f"{name}: is there already" in " ".join(capsys.readouterr().err.split())
+    assert [path.read_text() for path in tmp_path.iterdir()] == [TEXT]

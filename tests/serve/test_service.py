@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,10 +30,12 @@ class Counting:
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
+        self.begun = self.explained = 0
         self.go = threading.Event()
         self.go.set()
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
+        self.begun += 1
         assert self.go.wait(30)
         self.sizes.append(len(texts))
         if any(text == "wrong" for text in texts):
@@ -43,6 +45,7 @@ class Counting:
         return [Answer([Choice(str(len(text)), 0.75), Choice("other", 0.25)], len(text), False) for text in texts]
 
     def explain(self, text: str) -> str | None:
+        self.explained += 1
         return f"<p>{len(text)}</p>" if len(text) < 50 else None
 
 
@@ -54,7 +57,7 @@ def model() -> Counting:
 @pytest.fixture
 def address(model: Counting) -> Iterator[str]:
     with served(
-        create_app(model, LIMITS, {"encoder_seconds": lambda tokens: 0.5, "softmax_seconds": TIMES.at})
+        create_app(model, LIMITS, {"encoder_seconds": lambda tokens, rows: 0.5, "softmax_seconds": TIMES.of_rows})
     ) as found:
         yield found
 
@@ -87,6 +90,9 @@ def test_health_and_version(address: str) -> None:
         (b'{"text": "a", "texts": ["b"]}', 400, 'expected either "text" or "texts"'),
         (b'{"texts": ["a", " "]}', 422, "a text is empty"),
         (json.dumps({"texts": ["a"] * 9}).encode(), 413, "expected at most 8 texts, found 9"),
+        (b'{"texts": ["a", "b \\ud800 c"]}', 422, "a text has a half of a character"),
+        (b'{"text": "a\xff"}', 400, ""),
+        (b"[" * 3000, 400, ""),
         (b'{"text": "wrong"}', 422, "this text has no answer"),
     ],
 )
@@ -158,23 +164,59 @@ def test_more_than_may_wait_are_told_to_come_again(model: Counting) -> None:
         assert asked(f"{address}/answer", text="a")[0] == 200
 
 
-def test_who_has_gone_is_not_computed_for_ever(address: str, model: Counting) -> None:
+def test_who_has_gone_is_not_computed(address: str, model: Counting) -> None:
     place = urlsplit(address)
     model.go.clear()
-    for _ in range(5):
-        gone = socket.create_connection((place.hostname, place.port))
-        body = b'{"text": "gone"}'
-        gone.sendall(b"POST /answer HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n")
-        gone.sendall(b"content-length: %d\r\n\r\n%s" % (len(body), body))
-        gone.close()
-    model.go.set()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(asked, f"{address}/answer", text="first")
+        wait_until(lambda: model.begun > 0)
+        for path in ("answer", "explain") * 5:
+            gone = socket.create_connection((place.hostname, place.port))
+            body = b'{"text": "gone"}'
+            gone.sendall(b"POST /%s HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n" % path.encode())
+            gone.sendall(b"content-length: %d\r\n\r\n%s" % (len(body), body))
+            time.sleep(0.05)
+            gone.close()
+        time.sleep(0.5)
+        model.go.set()
+        assert first.result()[0] == 200
     assert asked(f"{address}/answer", text="here")[0] == 200
+    assert model.sizes == [1, 1]
+    assert model.explained == 0
+
+
+def test_explanations_wait_in_the_same_queue(model: Counting) -> None:
+    with served(create_app(model, Limits(waiting=3, together=2), {})) as address:
+        model.go.clear()
+        with ThreadPoolExecutor(12) as pool:
+            asking = [pool.submit(asked, f"{address}/answer", text="a")]
+            wait_until(lambda: model.begun > 0)
+            asking += [pool.submit(ask, f"{address}/explain", b'{"text": "a"}') for _ in range(11)]
+            wait_until(lambda: sum(one.done() for one in asking) == 8)
+            model.go.set()
+            statuses = sorted(one.result()[0] for one in asking)
+    assert statuses == [200] * 4 + [503] * 8, "one is computed, three wait"
+
+
+def test_more_texts_than_may_wait_are_not_told_to_come_again(model: Counting) -> None:
+    with served(create_app(model, Limits(waiting=3), {})) as address:
+        status, found = asked(f"{address}/answer", texts=["a"] * 4)
+        assert (status, found["error"]) == (413, "expected at most 3 texts, found 4")
+        assert asked(f"{address}/answer", texts=["a"] * 3)[0] == 200
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/../../etc/passwd", "/static/../app.py", "/answer/../../x"])
 def test_no_path_reads_a_file(path: str, address: str) -> None:
     status, text = ask(address + path)
     assert status in (404, 405)
+    assert json.loads(text)["error"]
     assert "root:" not in text
 
 
@@ -185,12 +227,17 @@ def test_an_explanation_is_a_page_or_none(address: str) -> None:
     assert "no explanation" in json.loads(text)["error"]
 
 
-def test_softmax_is_between_what_was_measured_and_beyond_by_the_square() -> None:
+def test_times_are_between_what_was_measured_and_beyond_by_the_last_power() -> None:
     times = RowTime([64, 128, 256], [1.0, 2.0, 8.0])
     assert times.at(10) == times.at(64) == 1.0
     assert times.at(128) == pytest.approx(2.0)
     assert 2.0 < times.at(200) < 8.0
     assert times.at(512) == pytest.approx(32.0)
+    linear = RowTime([64, 128], [1.0, 1.8])
+    assert linear.at(1280) == pytest.approx(18.0), "never by less than the length"
+    assert RowTime([64, 128], [1.0, 9.0]).at(256) == pytest.approx(36.0), "nor more than its square"
+    assert times.of_rows(1024, 8) == pytest.approx(8 * times.at(128))
+    assert RowTime([64], [1.0]).at(128) == pytest.approx(2.0)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser is installed")

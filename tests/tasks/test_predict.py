@@ -7,6 +7,7 @@ import shutil
 import tracemalloc
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from small import CPU, run_here
 import nystromformer
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile
+from nystromformer.report.explain_run import explain_text
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.source import Columns
@@ -240,6 +242,60 @@ def test_killed_after_the_file_was_renamed(
     assert run_here(monkeypatch, SCRIPT, *flags) == 0
     assert (tmp_path / "out.csv").read_bytes() == before
     assert not (tmp_path / "out.csv.parts").exists()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_no_file_is_written_over(
+    fine_tuned: Callable[[str], RunResult],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    begun: bool,
+) -> None:
+    """Whatever lies beside it: a folder of another's, or this prediction half done."""
+    table = write_table(tmp_path / "in.csv", ("body",), made_rows_of_texts(12))
+    out = tmp_path / "out.csv" if begun else table
+    flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out", out)
+    if begun:
+        with monkeypatch.context() as context:
+            context.setattr(NewFile, "__exit__", dying_at(2))
+            with pytest.raises(Killed):
+                run_here(context, SCRIPT, *flags)
+        out.write_text("another's")
+    else:
+        (tmp_path / "in.csv.parts").mkdir()
+    before = out.read_bytes()
+    assert run_here(monkeypatch, SCRIPT, *flags) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ("one text", "expected a sequence of texts, found one text"),
+        ([None], r"texts\[0\]: expected a text, found None"),
+        (["a", b"b"], r"texts\[1\]: expected a text, found b'b'"),
+        (["a", "\ud800"], r"texts\[1\]: expected a text, found a half of a character at 0"),
+    ],
+)
+def test_what_is_no_sequence_of_texts(fine_tuned: Callable[[str], RunResult], texts: Any, said: str) -> None:
+    run = nystromformer.load_run(fine_tuned("classes").folder, "cpu")
+    with pytest.raises((TypeError, ValueError), match=said):
+        run.predict(texts)
+
+
+def test_explaining_ordered_classes(fine_tuned: Callable[[str], RunResult]) -> None:
+    """Each class has an explanation, the predicted one by default; their chances' slopes sum to nothing."""
+    opened = nystromformer.load_run(fine_tuned("ordered").folder, "cpu")
+    run = replace(opened, known=replace(opened.known, cut=Cut("head")))
+    assert run.known.answer.outputs == len(run.known.answer.names) - 1
+    text = made_rows_of_texts(3)[2][0]
+    made = explain_text(run, text)
+    assert made.label == run.predict([text]).labels[0] == made.facts["predicted"]
+    steep = [explain_text(run, text, label=name).explained.steepness_N for name in run.known.answer.names]
+    np.testing.assert_allclose(sum(steep), 0.0, atol=1e-6)
+    assert all(np.abs(each).max() > 1e-5 for each in steep)
 
 
 def made_rows_of_texts(count: int) -> list[tuple[str]]:

@@ -3,7 +3,7 @@
 Shapes: B rows, N tokens, L layers, H heads, E width, C classes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class Explanation:
     """Of each row; zero at masked positions."""
 
     scores_BC: Tensor
-    """Logits, or values."""
+    """Of the classes, or values."""
     classes_B: Tensor
     """Which score is explained."""
     attention_BLN: Tensor
@@ -39,6 +39,7 @@ def explain(
     mask: Tensor | AttentionMask | None = None,
     types_BN: Tensor | None = None,
     classes_B: Tensor | None = None,
+    class_scores: Callable[[Tensor], Tensor] | None = None,
 ) -> Explanation:
     """Explain predictions, in the time and memory of a few training steps on the rows.
 
@@ -46,6 +47,7 @@ def explain(
         model: in evaluation mode.
         tokens_BN, mask, types_BN: as for the model.
         classes_B: of which class the score is explained, int64; None: each row's highest.
+        class_scores: from the model's scores (B, any number) to those of the classes (B, C); None: they are these.
 
     Raises:
         ValueError: a model in training mode, whose dropout would be explained; or an attention that has no weights.
@@ -55,6 +57,7 @@ def explain(
     shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
     with torch.enable_grad(), _watched(model.encoder) as seen:
         scores_BC = model(tokens_BN, shared, types_BN).float()
+        scores_BC = scores_BC if class_scores is None else class_scores(scores_BC)
     chosen_B = scores_BC.argmax(-1) if classes_B is None else classes_B
     (gradient_BNE,) = torch.autograd.grad(scores_BC.gather(1, chosen_B[:, None]).sum(), seen.embedded)
     steepness_BN = (gradient_BNE * seen.embedded.detach()).sum(-1).float()

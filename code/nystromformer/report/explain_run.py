@@ -3,8 +3,8 @@
 Shapes: N tokens, L layers.
 """
 
-import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile, write_json
+from nystromformer.files import write_json, write_text
 from nystromformer.model.explain import explain
 from nystromformer.report.explained import Explained, page
+from nystromformer.tasks.documents.targets import class_scores
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
-from nystromformer.tasks.prediction.loaded import LoadedRun
+from nystromformer.tasks.prediction.loaded import LoadedRun, Predictions
 
 _BETWEEN = "\n\n"
 """The two texts of a pair, on the page."""
@@ -62,7 +63,7 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
     """Explain what a run predicts of a text, or of a pair.
 
     Args:
-        label: whose score is explained; None: the likeliest one's.
+        label: whose score is explained; None: that of the predicted class, or of the likeliest of several labels.
 
     Raises:
         UserError: a run that reads several rows of a text, no such label, or a pair where it learned single texts.
@@ -76,10 +77,18 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
     encoded = run.encode([text], None if second is None else [second])
     assert isinstance(encoded, EncodedTexts)
     batch = {name: tensor.to(run.device.device) for name, tensor in encoded.batch(np.array([0])).items()}
-    classes_B = None if label is None else torch.tensor([_number_of(run, label)], device=run.device.device)
+    number = _number_of(run, told, label)
+    classes_B = None if number is None else torch.tensor([number], device=run.device.device)
     with run.device.autocast():
         try:
-            found = explain(run.model, batch["tokens_BN"], batch["mask_BN"], batch.get("types_BN"), classes_B)
+            found = explain(
+                run.model,
+                batch["tokens_BN"],
+                batch["mask_BN"],
+                batch.get("types_BN"),
+                classes_B,
+                partial(class_scores, run.known.answer),
+            )
         except ValueError as error:
             raise UserError(f"{run.folder}: {error}") from None
     whole, offsets = _offsets(run, text, second, len(encoded.tokens_of(0)))
@@ -104,19 +113,14 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
     return ExplainedText(explained, facts, chosen, len(names), bool(encoded.truncated))
 
 
-def write_explanation(made: ExplainedText, out: Path) -> Path:
-    """Write the page as `out` and the numbers beside it as JSON; returns the latter's path.
+def write_explanation(made: ExplainedText, page: Path, numbers: Path) -> None:
+    """Write the page, and the numbers as JSON.
 
     Raises:
-        UserError: another ending, or a file that cannot be written.
+        UserError: a file that cannot be written.
     """
-    if out.suffix != ".html":
-        raise UserError(f"--out {out}: expected a name that ends in .html; a .json of the same name stands beside it")
-    with NewFile(out) as file:
-        file.write(made.page.encode())
-    beside = out.with_suffix(".json")
-    write_json(beside, json.loads(json.dumps(made.as_data())))
-    return beside
+    write_text(page, made.page)
+    write_json(numbers, made.as_data())
 
 
 def _shown(label: object) -> str:
@@ -125,11 +129,15 @@ def _shown(label: object) -> str:
     return f"{label:.4g}" if isinstance(label, float) else str(label)
 
 
-def _number_of(run: LoadedRun, label: str) -> int:
+def _number_of(run: LoadedRun, told: Predictions, label: str | None) -> int | None:
+    """Of the class to explain; None: the one with the highest score."""
     names = run.known.answer.names
+    if label is None:
+        # Of ordered classes the middle one of the chances is predicted, which need not be the likeliest.
+        return names.index(told.labels[0]) if run.known.answer.kind == "ordered" else None
     if label not in names:
         raise UserError(f"--label {label}: expected one of {', '.join(names) or 'none: the run predicts values'}")
-    return list(names).index(label)
+    return names.index(label)
 
 
 def _offsets(run: LoadedRun, text: str, second: str | None, count: int) -> tuple[str, list[tuple[int, int]]]:

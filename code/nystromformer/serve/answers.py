@@ -1,16 +1,17 @@
 """What a service answers with, and what it asks of a model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the answers, and how likely it is; of a value the value itself."""
+    """One of the answers: how likely it is, or a value."""
 
     label: str
-    probability: float
+    probability: float | None
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,16 @@ class Answer:
     choices: list[Choice]
     """The likeliest first; of several masked tokens those of the first, then those of the next."""
     tokens: int
-    """That the model read, special ones included."""
+    """That the model read, special ones included, in all its rows."""
     cut: bool
     """Whether the text was longer."""
+    rows: int = 1
+    """That the text took."""
+
+    def as_data(self) -> dict[str, Any]:
+        """As plain data; a choice has either a probability or a value."""
+        choices = [{name: each for name, each in asdict(choice).items() if each is not None} for choice in self.choices]
+        return asdict(self) | {"choices": choices}
 
 
 class Model(Protocol):

@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -16,9 +17,11 @@ class Full(Exception):
 
 
 @dataclass(frozen=True)
-class _Waiting(Generic[T]):
-    text: str
-    future: "asyncio.Future[T]"
+class _Waiting:
+    """A text, or work of its own."""
+
+    asked: str | Callable[[], Any]
+    future: "asyncio.Future[Any]"
 
 
 class Batcher(Generic[T]):
@@ -32,7 +35,7 @@ class Batcher(Generic[T]):
 
     def __init__(self, work: Callable[[Sequence[str]], Sequence[T]], together: int, waiting: int) -> None:
         self._work, self._together, self._most = work, together, waiting
-        self._waiting: deque[_Waiting[T]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         # One thread: PyTorch's own threads share the cores.
         self._thread = ThreadPoolExecutor(1)
@@ -44,18 +47,29 @@ class Batcher(Generic[T]):
             Full: too many wait.
             Exception: what the work raised of it.
         """
-        if len(self._waiting) >= self._most:
-            raise Full
-        one = _Waiting(text, asyncio.get_running_loop().create_future())
-        self._waiting.append(one)
-        self._arrived.set()
-        result: T = await one.future
+        result: T = await self._queued(text)
         return result
 
     async def alone(self, work: Callable[[], R]) -> R:
-        """Other work in the same thread, between two batches."""
-        waiting: Awaitable[R] = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        return await waiting
+        """The result of other work, which is done in the same thread when its turn comes.
+
+        Raises:
+            Full: too many wait.
+            Exception: what the work raised.
+        """
+        result: R = await self._queued(work)
+        return result
+
+    def _queued(self, asked: str | Callable[[], Any]) -> "asyncio.Future[Any]":
+        # Of those whose clients have gone nothing is waited for.
+        if len(self._waiting) >= self._most:
+            self._waiting = deque(one for one in self._waiting if not one.future.done())
+        if len(self._waiting) >= self._most:
+            raise Full
+        one = _Waiting(asked, asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
+        self._arrived.set()
+        return one.future
 
     async def run(self) -> None:
         """Compute what comes, until cancelled."""
@@ -67,17 +81,22 @@ class Batcher(Generic[T]):
                 continue
             await self._compute(batch)
 
-    def _next(self) -> list[_Waiting[T]]:
-        """Without those whose clients have gone."""
-        batch: list[_Waiting[T]] = []
+    def _next(self) -> list[_Waiting]:
+        """Texts, or one work of its own, without those whose clients have gone."""
+        batch: list[_Waiting] = []
         while self._waiting and len(batch) < self._together:
+            if batch and callable(self._waiting[0].asked):
+                break
             one = self._waiting.popleft()
-            if not one.future.done():
-                batch.append(one)
+            if one.future.done():
+                continue
+            batch.append(one)
+            if callable(one.asked):
+                break
         return batch
 
-    async def _compute(self, batch: list[_Waiting[T]]) -> None:
-        results = await self._attempt([one.text for one in batch])
+    async def _compute(self, batch: list[_Waiting]) -> None:
+        results = await self._attempt([one.asked for one in batch])
         if isinstance(results, Exception) and len(batch) > 1:
             # One text's fault is not the others': each by itself.
             for one in batch:
@@ -91,9 +110,10 @@ class Batcher(Generic[T]):
             else:
                 one.future.set_result(results[number])
 
-    async def _attempt(self, texts: list[str]) -> Sequence[T] | Exception:
-        loop = asyncio.get_running_loop()
-        waiting: Awaitable[Sequence[T]] = loop.run_in_executor(self._thread, self._work, texts)
+    async def _attempt(self, asked: list[Any]) -> Sequence[Any] | Exception:
+        own = asked[0] if callable(asked[0]) else None
+        work = partial(self._work, asked) if own is None else lambda: [own()]
+        waiting: Awaitable[Sequence[Any]] = asyncio.get_running_loop().run_in_executor(self._thread, work)
         try:
             return await waiting
         except Exception as error:

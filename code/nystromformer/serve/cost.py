@@ -16,7 +16,7 @@ from nystromformer.model import Encoder
 
 _FIRST = 64
 _SECONDS = 5.0
-"""That the measurement may take; longer rows are extrapolated from there, with the square of the length."""
+"""That the measurement may take; longer rows are extrapolated from there."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,23 @@ class RowTime:
         return self.lengths[-1]
 
     def at(self, length: int) -> float:
-        """Of a row of so many tokens: between measured ones by a power of the length, beyond them by its square."""
-        if length <= self.lengths[0]:
-            return self.seconds[0]
-        if length >= self.lengths[-1]:
-            return self.seconds[-1] * math.pow(length / self.lengths[-1], 2)
-        above = bisect.bisect_left(self.lengths, length)
+        """Of a row of so many tokens: between measured ones, and beyond them, by the power of the length by which the
+        next two differ, from the first to the second power.
+
+        Softmax's power grows, so beyond what was measured it takes at least so long.
+        """
+        if length <= self.lengths[0] or len(self.lengths) == 1:
+            return self.seconds[0] * max(length / self.lengths[0], 1.0)
+        above = min(bisect.bisect_left(self.lengths, length), len(self.lengths) - 1)
         a, b = self.lengths[above - 1], self.lengths[above]
-        share = math.log(length / a) / math.log(b / a)
-        return math.pow(self.seconds[above - 1], 1 - share) * math.pow(self.seconds[above], share)
+        power = math.log(self.seconds[above] / self.seconds[above - 1]) / math.log(b / a)
+        if length > b:
+            power = min(max(power, 1.0), 2.0)
+        return self.seconds[above] * math.pow(length / b, power)
+
+    def of_rows(self, tokens: int, rows: int) -> float:
+        """Of a text that takes some rows of about the same length."""
+        return rows * self.at(-(-tokens // rows))
 
 
 def with_softmax(config: ModelConfig) -> ModelConfig:

@@ -56,8 +56,8 @@ by("form").addEventListener("submit", async (event) => {{
     for (const choice of answer.choices) {{
       const row = by("answers").insertRow();
       row.insertCell().textContent = choice.label;
-      row.insertCell().textContent = choice.probability <= 1 && choice.probability >= 0
-        ? `${{(100 * choice.probability).toFixed(1)}} %` : choice.probability.toFixed(3);
+      row.insertCell().textContent = choice.value === undefined
+        ? `${{(100 * choice.probability).toFixed(1)}} %` : choice.value.toPrecision(4);
     }}
   }} catch (error) {{
     by("said").textContent = error.message;

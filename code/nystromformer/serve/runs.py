@@ -37,14 +37,14 @@ class RunModel:
         answers = []
         for number, label in enumerate(told.labels):
             if told.probabilities is None:
-                choices = [Choice("value", float(label))]
+                choices = [Choice("value", None, float(label))]
             else:
                 chances = told.probabilities[number].tolist()
                 named = zip(told.names, chances, strict=True)
                 choices = [Choice(name, chance) for name, chance in sorted(named, key=lambda each: -each[1])[:_SHOWN]]
             read = int(examples.tokens[number])
             is_cut = self._run.known.cut.rule != "windows" and whole[number] > self.longest
-            answers.append(Answer(choices, read, is_cut))
+            answers.append(Answer(choices, read, is_cut, int(examples.rows[number])))
         return answers
 
     def explain(self, text: str) -> str | None:

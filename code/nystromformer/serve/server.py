@@ -54,7 +54,7 @@ def serve_run(
         logger.info("measuring the encoder, and the same with softmax attention")
         own, softmax = (measure_rows(each, chosen.device) for each in (config, with_softmax(config)))
         limits = Limits(most_bytes, waiting=waiting, together=together)
-        app = create_app(model, limits, {"encoder_seconds": own.at, "softmax_seconds": softmax.at})
+        app = create_app(model, limits, {"encoder_seconds": own.of_rows, "softmax_seconds": softmax.of_rows})
         address, bound = listener.getsockname()[:2]
         show(f"{model.name}: http://{f'[{address}]' if ':' in address else address}:{bound}/ (Ctrl-C ends it)")
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_keep_alive=5))

@@ -36,6 +36,37 @@ def test_the_kind_that_labels_tell(labels: tuple[Any, ...], kind: str, names: tu
     assert (answer.kind, answer.names) == (kind, names)
 
 
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ((1234567890123456789, 1234567890123456790, 42), ("1234567890123456789", "1234567890123456790", "42")),
+        (("007", "7", "07", "7"), ("007", "07", "7")),
+        (("1e2", "100"), ("100", "1e2")),
+        (("-0", "0.0", "1.00"), ("0", "1")),
+        ((1e300, 2.0), ("2", "1e+300")),
+        ((10**400, 1), (f"{10**400}", "1")),
+    ],
+)
+def test_what_is_spelt_otherwise_is_another_class(labels: tuple[Any, ...], names: tuple[str, ...]) -> None:
+    assert set(answer_of(cells(*labels), "classes").names) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("train", "order", "other"),
+    [
+        (("1.0", "2.0", "n/a"), (), ("1.0", "2.0")),
+        (("1.0", "2.0", "n/a"), (), (1, 2.0)),
+        (("1", "2", "2"), (), ("1.0", "2.00")),
+        (("1", "2", "3"), ("1.0", "2.0", "3.0"), ("1", 2)),
+        (("01", "02", "02"), ("01", "02"), ("01", "02")),
+    ],
+)
+def test_another_table_may_write_numbers_otherwise(train: Any, order: Any, other: Any) -> None:
+    answer = answer_of(cells(*train), "ordered" if order else "classes", order)
+    assert numbers_of(answer, cells(*other)).tolist() == [0, 1]
+    assert not order or answer.names == order
+
+
 def test_numbers_of_each_kind() -> None:
     classes = cells("b", "a", " b ")
     assert numbers_of(answer_of(classes, None), classes).tolist() == [1, 0, 1]
@@ -69,6 +100,11 @@ def test_numbers_of_each_kind() -> None:
         (cells("1", ["x"]), "classes", "row 4: expected a label that is a number or text, found a list"),
         (cells("1", 1j), None, "row 4: expected a label that is a number or text, found 1j"),
         (cells("1", "x"), "value", r"row 4: expected a number \(--kind value\), found 'x'"),
+        (cells("1", "x\ud800"), None, "row 4: expected a label in Unicode, found a half of a character"),
+        (cells('["a", "b"]', "[]"), "several", r"row 1: expected labels with ';' .*, found a list written as text"),
+        (cells("a", "[]"), "several", "row 4: .* found a list written as text"),
+        (cells(1e308, -1e308, 1e308), "value", "expected values whose mean and deviation are numbers, found .*inf"),
+        (cells(10**5000, 1), "classes", "row 1: expected a label, found a number of over 4,000 digits"),
         (cells("low", "high"), "ordered", "expected --order with the classes from the lowest on"),
         (cells(*(f"id-{number}" for number in range(30))), None, "another label in each of its 30 rows"),
         (cells(("1", "2"), columns=("x", "y")), None, "row 1: expected 0 or 1 in y, found '2'"),

@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,11 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
     (first, *_) = predicted(result, "test.tsv")
     assert list(first) == ["id", "prediction", "p_other", "p_same"]
     assert not any(name.startswith("predictions/test-") for name in result.predictions)
+    # Other names of the same rows are others in the files, and the run is not trained again.
+    named = Documents(task.places, replace(task.columns, id="b"), task.asked)
+    (again,) = finetune(experiment, named, sweep(), CPU).results
+    assert (again.folder, again.epochs) == (result.folder, result.epochs)
+    assert [row["id"] for row in predicted(again, "test.tsv")] == [b for _, b, _ in rows[:6]]
 
 
 def test_folds(

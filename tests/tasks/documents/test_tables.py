@@ -1,6 +1,7 @@
 """Tables in every format give the same rows; what is none is refused by one message that names the row."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,38 @@ def test_names_of_columns(tmp_path: Path) -> None:
         columns_named("--text", "title,body", table)
 
 
+def test_the_header_of_others(tmp_path: Path) -> None:
+    """A column of row numbers without a name, as pandas writes it, blanks around names, and columns of no use."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(b",body , label,x,x\r\n0,a,b,1,2\r\n")
+    table = open_table(path)
+    assert table.columns == ("body", "label", "x", "x")
+    assert list(table.rows(("label", "body"))) == [("b", "a")]
+    with pytest.raises(UserError, match="expected one column x, found 2"):
+        table.rows(("x",))
+
+
+def test_columns_of_parquet(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    numbers = arrow.array([Decimal("3.00"), Decimal("2.50"), None])
+    parquet.write_table(
+        arrow.table([["a", "b", "c"], numbers, numbers], ["body", "label", "x"]), tmp_path / "t.parquet"
+    )
+    assert [cell for (cell,) in open_table(tmp_path / "t.parquet").rows(("label",))] == [3, 2.5, None]
+    parquet.write_table(arrow.table([["a"], ["b"]], ["body", "body"]), tmp_path / "twice.parquet")
+    with pytest.raises(UserError, match="expected one column body, found 2"):
+        open_table(tmp_path / "twice.parquet").rows(("body",))
+
+
+@pytest.mark.parametrize("nothing", ["", None])
+def test_a_test_table_with_an_empty_column_of_labels_has_none(tmp_path: Path, nothing: str | None) -> None:
+    path = write_table(tmp_path / "t.jsonl", ("body", "label"), [("a", nothing), ("b", nothing)])
+    assert read_rows(open_table(path), Columns("body", "label"), labelled=False).labels is None
+    assert read_rows(open_table(path), Columns("body", "label")).labels is not None
+    write_table(path, ("body", "label"), [("a", nothing), ("b", "x")])
+    assert read_rows(open_table(path), Columns("body", "label"), labelled=False).labels is not None
+
+
 def test_cells_that_are_no_text(tmp_path: Path) -> None:
     path = write_table(tmp_path / "t.jsonl", ("body", "label"), [("a", 1), (None, 2), (7, 3)])
     with pytest.raises(UserError, match=r"t.jsonl, row 3: expected text in body, found 7"):
@@ -67,10 +100,14 @@ BAD: dict[str, tuple[str, bytes, str]] = {
     ),
     "empty": ("t.csv", b"", "expected a header and rows, found an empty file"),
     "no lines": ("t.jsonl", b"\n", "found an empty file"),
-    "twice": ("t.csv", b"body,body\na,b\n", "different columns, found 'body' more than once"),
-    "nameless": ("t.csv", b"body,\na,b\n", "different columns, found one without a name"),
+    "twice": ("t.csv", b"body,label,body\na,b,c\n", "expected one column body, found 2"),
+    "nameless": (
+        "t.csv",
+        b"body,\na,b\n",
+        "expected the column label, found none of that name; it has the column body$",
+    ),
     "mixed encodings": ("t.csv", "body,label\na,x\ncafé,y\n".encode() + "café,x\n".encode("latin-1"), "row 3: .*0xe9"),
-    "UTF-16": ("t.csv", "body,label\na,x\n".encode("utf-16"), "its header: expected UTF-8 .*0xff"),
+    "UTF-16": ("t.csv", "body,label\na,x\n".encode("utf-16"), "expected UTF-8, found UTF-16"),
     "within quotes": ("t.csv", b'body,label\na,x\n"b and so', "row 2: it ends within quotes: the file ends early"),
     "within a row": ("t.csv", b"body,label\na,x\nb", "row 2: expected 2 cells, found 1: the file ends early"),
     "a cell too many": ("t.csv", b"body,label\na,x\nb,c,y\n", "row 2: expected 2 cells, found 3: .* is not quoted"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 from nystromformer.errors import UserError
 from nystromformer.kept import STRICT
-from nystromformer.tasks.documents.label_cells import LabelCells, as_number
+from nystromformer.tasks.documents.label_cells import LabelCells, as_number, whole_number
 from nystromformer.tasks.finetuning.examples import Labels
 from nystromformer.wording import listed, number_of
 
@@ -61,8 +62,14 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
         values = np.asarray(labels.values())
         if (values == values[0]).all():
             raise UserError(f"{labels.name}: expected different values to learn, found {values[0]:g} in every row")
-        return Answer(kind, (), float(values.mean()), float(values.std()))
-    spelt = labels.spelt()
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, deviation = float(values.mean()), float(values.std())
+        if not math.isfinite(mean + deviation) or not deviation:
+            raise UserError(
+                f"{labels.name}: expected values whose mean and deviation are numbers, found {mean:g} and {deviation:g}"
+            )
+        return Answer(kind, (), mean, deviation)
+    spelt = _as_named(order, labels.spelt())
     counts = Counter(spelt)
     if len(counts) == 1:
         raise UserError(f"{labels.name}: expected two classes or more, found {spelt[0]!r} in every row")
@@ -98,9 +105,16 @@ def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
         for number, each in enumerate(chosen):
             total[number, [index[name] for name in each]] = 1
         return total
-    spelt = labels.spelt()
+    spelt = _as_named(answer.names, labels.spelt())
     _check_known(answer, labels, list(zip(labels.rows, spelt, strict=True)))
     return np.asarray([index[name] for name in spelt], dtype=np.int64)
+
+
+def _as_named(names: Sequence[str], spelt: Sequence[str]) -> list[str]:
+    """Labels as the names that are the same whole numbers, which another table may write otherwise: 3 and 3.0."""
+    known = set(names)
+    by_number = {whole: name for name in names if (whole := whole_number(name)) is not None}
+    return [label if label in known else by_number.get(whole_number(label) or "", label) for label in spelt]
 
 
 def _told(labels: LabelCells) -> Kind:

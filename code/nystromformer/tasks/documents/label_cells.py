@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,10 @@ from nystromformer.tasks.documents.table import Cell
 from nystromformer.wording import number_of
 
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
+_WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?", re.ASCII)
+_WRITTEN_LIST = re.compile(r"\[(\s*|.*[\"'].*)\]", re.DOTALL)
+"""As Python and JSON write lists of texts, and empty ones."""
+_MOST_DIGITS = 4000
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class LabelCells:
         Raises:
             UserError: some have none; says how many.
         """
-        missing = [row for row, (cell,) in zip(self.rows, self.cells, strict=True) if _is_missing(cell)]
+        missing = [row for row, (cell,) in zip(self.rows, self.cells, strict=True) if is_missing(cell)]
         if missing:
             raise UserError(
                 f"{self.name}: expected a label in each row of {self.columns[0]}, found none in "
@@ -61,16 +66,14 @@ class LabelCells:
         return [self._value(row, cell) for row, cell in zip(self.rows, self.present(), strict=True)]
 
     def spelt(self) -> list[str]:
-        """The labels of a column as names. Where all are whole numbers, 3, 3.0 and "3.0" are one.
+        """The labels of a column as names. Where all are whole numbers, 3, 3.0 and "3.0" are one, though not "003".
 
         Raises:
             UserError: a cell is neither number nor text.
         """
         names = [self._spell(row, cell) for row, cell in zip(self.rows, self.present(), strict=True)]
-        values = [as_number(name) for name in names]
-        if all(value is not None and value.is_integer() for value in values):
-            return [str(int(value)) for value in values if value is not None]
-        return names
+        whole = list(map(whole_number, names))
+        return names if None in whole else [name for name in whole if name is not None]
 
     def sets(self) -> list[list[str]]:
         """The labels that each row has, of several at once.
@@ -84,8 +87,13 @@ class LabelCells:
         if len(self.columns) > 1:
             return [name for name, cell in zip(self.columns, cells, strict=True) if self._is_yes(row, name, cell)]
         (cell,) = cells
-        if _is_missing(cell):
+        if is_missing(cell):
             return []
+        if isinstance(cell, str) and _WRITTEN_LIST.fullmatch(cell.strip()):
+            raise UserError(
+                f"{self.name}, row {row:,}: expected labels with {self.separator!r} between them (--separator), found "
+                f"a list written as text, {cell.strip()!r:.40}; JSON Lines and Parquet have lists"
+            )
         if isinstance(cell, list | tuple):
             parts = [self._spell(row, part) for part in cell]
         else:
@@ -93,7 +101,7 @@ class LabelCells:
         return list(dict.fromkeys(filter(None, parts)))
 
     def _is_yes(self, row: int, column: str, cell: Cell) -> bool:
-        text = "" if _is_missing(cell) else self._spell(row, cell).lower()
+        text = "" if is_missing(cell) else self._spell(row, cell).lower()
         if text not in _YES + _NO:
             raise UserError(f"{self.name}, row {row:,}: expected 0 or 1 in {column}, found {cell!r:.40}")
         return text in _YES
@@ -108,9 +116,19 @@ class LabelCells:
         if isinstance(cell, bool):
             return str(cell).lower()
         if isinstance(cell, str):
+            if any("\ud800" <= character <= "\udfff" for character in cell):
+                raise UserError(f"{self.name}, row {row:,}: expected a label in Unicode, found a half of a character")
             return " ".join(cell.split())  # it becomes a column's name in the predictions: one line
-        if isinstance(cell, int) or (isinstance(cell, float) and math.isfinite(cell)):
-            return str(int(cell)) if float(cell).is_integer() else repr(cell)
+        if isinstance(cell, int):
+            # Python writes out no number of more digits.
+            if abs(cell) >= 10**_MOST_DIGITS:
+                raise UserError(
+                    f"{self.name}, row {row:,}: expected a label, found a number of over {_MOST_DIGITS:,} digits"
+                )
+            return str(cell)
+        if isinstance(cell, float) and math.isfinite(cell):
+            # From there on floats are whole, whatever they were made of.
+            return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
         raise self._refusal(row, cell)
 
     def _refusal(self, row: int, cell: Cell) -> UserError:
@@ -119,8 +137,15 @@ class LabelCells:
         return UserError(f"{self.name}, row {row:,}: expected a label that is a number or text, found {kind}")
 
 
-def _is_missing(cell: Cell) -> bool:
+def is_missing(cell: Cell) -> bool:
+    """Whether a cell has nothing in it."""
     return cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, float) and cell != cell)
+
+
+def whole_number(name: str) -> str | None:
+    """How a name that is a whole number, as numbers are written, is spelt: 3 for 3.0; None of another, such as 003."""
+    found = _WHOLE.fullmatch(name)
+    return None if found is None else "0" if found[1] == "-0" else found[1]
 
 
 def as_number(cell: Cell) -> float | None:

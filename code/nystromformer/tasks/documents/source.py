@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.hub import PREFIX, open_hub
-from nystromformer.tasks.documents.label_cells import LabelCells
+from nystromformer.tasks.documents.label_cells import LabelCells, is_missing
 from nystromformer.tasks.documents.table import Cell, Table, columns_named, open_table
 from nystromformer.wording import number_of
 
@@ -114,6 +114,9 @@ def read_rows(table: Table, columns: Columns, labelled: bool = True, divided: bo
         raise UserError(empty_texts(table, len(empty), count, empty[0]))
     if not texts:
         raise UserError(f"{table.name}: expected rows with text, found {number_of(count, 'row')} and none with text")
+    if label_names and not labelled and all(is_missing(cell) for cells in label_cells for cell in cells):
+        # As tables to be predicted have it, which shall have their labels from others.
+        label_names = ()
     labels = LabelCells(table.name, label_names, columns.separator, numbers, label_cells) if label_names else None
     ids = list(map(str, others["--id"] or numbers))
     return Rows(table, text_columns, labels, texts, ids, others["--group"], others["--time"], len(empty))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ class Table:
 
     Args:
         name: what messages call it.
-        columns: in their order.
+        columns: in their order; none without a name.
         read: gives the cells of the named columns, row by row.
     """
 
@@ -51,6 +53,9 @@ class Table:
             raise UserError(
                 f"{self.name}: expected {_columns(missing)}, found none of that name; it has {_columns(self.columns)}"
             )
+        for column in columns:
+            if self.columns.count(column) > 1:
+                raise UserError(f"{self.name}: expected one column {column}, found {self.columns.count(column)}")
         return self.read(columns)
 
     def place(self, row: int) -> str:
@@ -110,10 +115,7 @@ def _delimited(delimiter: str, quotes: bool, path: Path) -> Table:
         header = next(_records(file, path, delimiter, quotes), None)
     if header is None:
         raise UserError(f"{path}: expected a header and rows, found an empty file")
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice or "" in header:
-        problem = f"found {twice[0]!r} more than once" if twice and twice[0] else "found one without a name"
-        raise UserError(f"{path}: expected a header of different columns, {problem}")
+    header = [name.strip() for name in header]
 
     def read(columns: Sequence[str]) -> Iterator[Row]:
         places = [header.index(column) for column in columns]
@@ -129,7 +131,8 @@ def _delimited(delimiter: str, quotes: bool, path: Path) -> Table:
                     )
                 yield tuple(record[place] for place in places)
 
-    return Table(str(path), tuple(header), read)
+    # Tables that pandas wrote begin with a column of row numbers without a name.
+    return Table(str(path), tuple(filter(None, header)), read)
 
 
 def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[list[str]]:
@@ -150,6 +153,8 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
             try:
                 yield line.decode(encoding)
             except UnicodeDecodeError as error:
+                if not number and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    raise UserError(f"{path}: expected UTF-8, found UTF-16: convert it, such as by iconv") from None
                 raise UserError(
                     f"{where()}: expected UTF-8 as in the rest of the file, found the byte "
                     f"0x{error.object[error.start]:02x}: parts of it have another encoding. Convert it, such as by "
@@ -229,12 +234,19 @@ def _parquet(path: Path) -> Table:
         try:
             with parquet.ParquetFile(path, buffer_size=_PARQUET_BYTES) as file:
                 for batch in file.iter_batches(_PARQUET_ROWS, columns=list(dict.fromkeys(columns))):
-                    cells = batch.to_pydict()
+                    cells = {name: list(map(_plain, column)) for name, column in batch.to_pydict().items()}
                     yield from zip(*(cells[column] for column in columns), strict=True)
         except failures as error:
             raise refusal(error) from None
 
     return Table(str(path), names, read)
+
+
+def _plain(cell: Cell) -> Cell:
+    """A decimal number as one of Python's own."""
+    if not isinstance(cell, Decimal) or not cell.is_finite():
+        return cell
+    return int(cell) if cell == cell.to_integral_value() else float(cell)
 
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}

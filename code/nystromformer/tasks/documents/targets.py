@@ -116,6 +116,21 @@ def probabilities(answer: Answer, scores: Tensor) -> Tensor:
     if answer.kind == "several":
         return scores.sigmoid()
     higher = scores.sigmoid().cummin(1).values
+    return _between(higher)
+
+
+def class_scores(answer: Answer, scores: Tensor) -> Tensor:
+    """What grows with the chance of each class or label and has a gradient everywhere, (n, C); values (n, 1).
+
+    Of ordered classes, their chances, which are not made to fall here as in `probabilities`.
+    """
+    if answer.kind != "ordered":
+        return scores
+    return _between(scores.sigmoid())
+
+
+def _between(higher: Tensor) -> Tensor:
+    """Chances of ordered classes (n, C) from those of higher ones than each but the last."""
     ones, zeros = higher.new_ones(len(higher), 1), higher.new_zeros(len(higher), 1)
     return torch.cat([ones, higher], 1) - torch.cat([higher, zeros], 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -139,7 +140,8 @@ class Documents(OnText):
         notes = [*self._notes, *map(describe, encoded)]
         facts = {"answer": asdict(self.answer), "weights": self.weights}
         warnings = [*self._unlearned(rows), *reduced]
-        return Splits(encoded[0], {"": encoded[1]}, warnings, notes, json.dumps(facts, sort_keys=True))
+        recipe, shown = json.dumps(facts, sort_keys=True), self._shown(held_out)
+        return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown)
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(self.answer, scores_NC, labels_N)
@@ -203,6 +205,17 @@ class Documents(OnText):
 
     def _encode(self, texts: Texts, loading: Loading) -> EncodedTexts:
         return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.asked.cut)
+
+    def _shown(self, held_out: Texts) -> str:
+        """A hash of the rows that predictions are written of: their names and texts, which may be cut for the model."""
+        digest = hashlib.sha256()
+        tables = [held_out] if self.test_rows is None else [held_out, self._texts(self.test_rows, "test")]
+        for texts in tables:
+            for column in (texts.first, texts.second or (), texts.ids or ()):
+                digest.update(f"{len(column)};".encode())
+                for text in column:
+                    digest.update(f"{len(text)};{text}".encode())
+        return digest.hexdigest()
 
     @property
     def _notes(self) -> list[str]:

@@ -49,6 +49,8 @@ class Splits:
     notes: list[str] = field(default_factory=list)
     recipe: str = ""
     """What decides, beside the examples, what is learned from them, such as the weights of classes."""
+    shown: str = ""
+    """Fingerprint of what prediction files show of the rows beside their scores, such as their names."""
 
     @property
     def named(self) -> dict[str, Examples]:

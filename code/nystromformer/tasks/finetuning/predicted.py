@@ -36,7 +36,7 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
     files, group = files_of(setup, splits, result.run), setup.group
     epoch = result.choose(setup.sweep.predict).epoch
     folder, path = files.folder, files.weights(epoch)
-    are_asked = _are_asked(setup, test, result)
+    are_asked = _are_asked(setup, splits, test, result)
     with held_folder(folder, group):
         if not group.on_main(lambda: _has_weights(path, result, are_asked)):
             say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
@@ -58,6 +58,7 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
             )
             result.predictions = list(result.prediction_stamps)
             result.predicted, result.predicted_epoch = test_fingerprint(test), epoch
+            result.predicted_rows = splits.shown
             result.test_rows = {name: len(examples) for name, examples in test.items() if examples.labels is not None}
             result.write(folder)
 
@@ -97,7 +98,7 @@ def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], 
     asks for.
     """
     folder = run_folder(setup, splits, result.run)
-    if not result.predictions or not _are_asked(setup, test, result):
+    if not result.predictions or not _are_asked(setup, splits, test, result):
         return False
     if altered := _altered(folder, result):
         logger.warning("%s: not as it was written", altered[0])
@@ -105,10 +106,12 @@ def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], 
     return all((folder / name).is_file() for name in result.predictions)
 
 
-def _are_asked(setup: Setup, test: Mapping[str, Examples], result: RunResult) -> bool:
+def _are_asked(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> bool:
     """Whether the predictions that a result names are of these test data and by the weights that are asked for."""
     asked = result.choose(setup.sweep.predict).epoch
-    return result.predicted == test_fingerprint(test) and result.tested_epoch == asked
+    # Results of earlier versions do not tell what their files show of the rows.
+    are_shown = result.predicted_rows in ("", splits.shown)
+    return are_shown and result.predicted == test_fingerprint(test) and result.tested_epoch == asked
 
 
 def test_fingerprint(test: Mapping[str, Examples]) -> str:

@@ -63,6 +63,8 @@ class RunResult:
     """Prediction files; empty where none were asked for."""
     predicted: str = ""
     """Fingerprint of the test data that was predicted."""
+    predicted_rows: str = ""
+    """Of what the prediction files show of the rows beside that; empty where the task shows nothing else."""
     predicted_epoch: int | None = None
     """Whose weights predicted; None where none did, or the best epoch's did by a version that knew no other choice."""
     test_metrics: dict[str, float] = field(default_factory=dict)

@@ -81,8 +81,11 @@ class LoadedRun:
 
         Raises:
             UserError: pairs where the run learned from single texts, or the other way round.
-            ValueError: not as many second texts.
+            TypeError: one text instead of several, or what is none.
+            ValueError: not as many second texts, or one that has half of a character.
         """
+        for given in (texts, second) if second is not None else (texts,):
+            _check_texts(given)
         if second is not None and len(second) != len(texts):
             raise ValueError(f"expected as many second texts as first ones, found {len(second)} and {len(texts)}")
         if (second is not None) != self.known.is_of_pairs:
@@ -178,6 +181,19 @@ class LoadedRun:
             load_weights(model, read_checkpoint(self.weights)["model"], self.weights)
             take_gpu(self.device)
             return model.to(self.device.device).eval()
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    if isinstance(texts, str | bytes):
+        raise TypeError("expected a sequence of texts, found one text: put it into a list")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts[{number}]: expected a text, found {text!r:.40}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            problem = f"found a half of a character at {error.start}"
+            raise ValueError(f"texts[{number}]: expected a text, {problem}") from None
 
 
 def load_run(

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile, sha256_of
+from nystromformer.files import NewFile, check_new_file, sha256_of
 from nystromformer.kept import read_kept, write_kept
 from nystromformer.tasks.documents.source import empty_texts, text_of
 from nystromformer.tasks.documents.table import Cell, Table
@@ -98,13 +98,14 @@ def predict_table(run: LoadedRun, job: Job) -> None:
         UserError: the table or a text is none, texts are empty, the file is there, or another prediction is half done.
     """
     opener = output_kind(job.out)
-    if job.out.exists() and not job.parts.is_dir():
-        raise UserError(f"--out {job.out}: is there already: remove it, or name another file")
-    if not job.out.resolve().parent.is_dir():
-        raise UserError(f"--out {job.out}: no such folder as {job.out.resolve().parent}")
+    if not job.parts.is_dir():
+        check_new_file("--out", job.out)
     count, digest = _checked(job)
     facts = {"table": digest, "rows": count, **_facts(run, job)}
     _check_state(job, facts)
+    if not _are_computed(job):
+        # Once all scores are there, the file is this prediction's, and was cut short before they were removed.
+        check_new_file("--out", job.out)
     with RunLock(job.parts):
         write_kept(job.parts / _STATE, facts)
         _compute(run, job, count)
@@ -234,6 +235,12 @@ def _encoder(run: LoadedRun) -> Any:
         return _Encoded(run.encode([each[0] for each in texts], second), full, len(window.texts))
 
     return encode
+
+
+def _are_computed(job: Job) -> bool:
+    if not (job.parts / _STATE).is_file():
+        return False
+    return all(_read_part(job, number, len(window.texts)) is not None for number, window in enumerate(windows(job)))
 
 
 def _part(job: Job, number: int) -> Path:
