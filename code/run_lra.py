@@ -13,7 +13,7 @@ from nystromformer.errors import UserError
 from nystromformer.flag_groups import Without, with_flag_groups
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
-from nystromformer.tasks.lra.recipe import check_task, overrides_for, sweep_of
+from nystromformer.tasks.lra.recipe import as_published_sweep, check_task, overrides_for, sweep_of
 from nystromformer.tasks.lra.tracks import CLASS_RATES, TOKEN_RATES, find_track
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -96,7 +96,8 @@ def lra(
         bool,
         typer.Option(
             "--as_published",
-            help="As the paper's authors did: the mean over a row counts its padding, and black pixels are padding.",
+            help="As the paper's authors did: the mean over a row counts its padding, to a power of two unless "
+            "--pad_to says otherwise, and black pixels are padding.",
         ),
     ] = False,
     *,
@@ -117,6 +118,8 @@ def lra(
     sweep = sweep_of(
         experiment.config, shared.sweep(), steps=steps, every=every, batch_size=batch_size, lr=rate, warmup=warmup
     )
+    if as_published:
+        sweep = as_published_sweep(sweep, experiment.config.model.max_seq_len)
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.command import run_sweeps

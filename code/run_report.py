@@ -60,7 +60,9 @@ def lra(
 
     shipped = sorted(path.parents[1] for path in (PROJECT / "lra").glob("*/model/lra"))
     typer.echo(write_lra(experiments or shipped, out, span))
-    typer.echo(f"table, figures and pictures: {out}, {out.with_suffix('.json')}, {out.stem}-*.png")
+    typer.echo(
+        f"table and figures: {out}, {out.with_suffix('.json')}; a picture of each column of several: {out.stem}-*.png"
+    )
 
 
 def paper(

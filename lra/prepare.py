@@ -129,7 +129,10 @@ def retrieval(
 
 def image(
     cifar: Annotated[
-        Path, typer.Option("--cifar", help="CIFAR-10's folder cifar-10-batches-py, or the one with it.")
+        Path,
+        typer.Option(
+            "--cifar", help="CIFAR-10's folder cifar-10-batches-py, or the one with it; hub: of the Hugging Face hub."
+        ),
     ] = HERE,
     partial: PartialFlag = False,
     seed: SeedFlag = 0,
@@ -139,7 +142,9 @@ def image(
     from nystromformer.tasks.lra.prepare import read_image, told
 
     folder = out or HERE / "image" / "data"
-    typer.echo(told(folder, read_image(folder, cifar, partial, seed)))
+    if str(cifar) == "hub" and partial:
+        raise UserError("--partial: expected no --cifar hub beside it, where nothing is missing")
+    typer.echo(told(folder, read_image(folder, None if str(cifar) == "hub" else cifar, partial, seed)))
 
 
 def pathfinder(

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from small import ROOT, run_here
 
 from nystromformer.errors import UserError
+from nystromformer.files import sha256_of
 from nystromformer.report.lra import LECTURE, collect, write_lra
 from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3, tables_of
 from nystromformer.tasks.finetuning.measured import BASELINES, Measured, keep_baselines
@@ -121,6 +123,78 @@ def test_the_majority_class_stands_beside_and_marks_what_is_within_noise(tmp_pat
     text = out.read_text()
     assert "drawn here" in text
     assert "python code/run_lra.py --attention linear --seed 0" in text
+
+
+def write_weights(place: Path, name: str = "cp-0001.model", **changes: object) -> Path:
+    """A checkpoint that tells the model of its run."""
+    section = {"num_layers": 2, "positions": "learned"} | changes
+    torch.save({"format": 1, "model": {}, "config": {"model": section}}, place / name)
+    return place / name
+
+
+def test_a_model_of_its_own_stands_in_a_column_of_its_own(tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "e")
+    changes: dict[str, dict[str, object]] = {
+        "softmax": {},
+        "linear": {"attn_type": "linear", "compile": "off"},
+        "local": {"num_layers": 1},
+        "sparse": {"positions": "rotary", "num_layers": 1},
+    }
+    for name, changed in changes.items():
+        write_weights(write_run(folder, name, 0, 0.3), **changed)
+    write_run(folder, "bigbird", 0, 0.3)
+    arena = collect([folder])
+    together = [{cell.attention for cell in arena.cells if cell.column == column} for column in arena.columns]
+    assert together == [{"bigbird"}, {"linear", "softmax"}, {"local"}, {"sparse"}]
+    unknown, plain, shallow, rotary = (text.partition("(data dddddddd)")[2] for text in arena.columns.values())
+    assert "discarded weights" in unknown
+    assert plain == '; num_layers 2, positions "learned"'
+    assert shallow == '; num_layers 1, positions "learned"'
+    assert rotary == '; num_layers 1, positions "rotary"'
+
+
+def test_no_score_is_lost_where_what_differs_is_not_told(tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "e")
+    for number, test in enumerate((0.30, 0.40)):
+        place = write_run(folder, "softmax", number, test)
+        data = json.loads((place / "result.json").read_text())
+        result = RunResult(**{key: value for key, value in data.items() if key in RunResult.__dataclass_fields__})
+        replace(result, epochs=[EpochMetrics(**one) for one in data["epochs"]], family=f"f{number}").write(place)
+    write_lra([folder], tmp_path / "lra.md")
+    (table, *_) = tables_of(tmp_path / "lra.md")
+    rows = {row[0]: row[1].split()[0] for row in table.rows[1:]}
+    assert rows == {"softmax [a]": "30.0", "softmax [b]": "40.0"}
+    assert "letters in brackets differ in what" in (tmp_path / "lra.md").read_text()
+
+
+def test_self_pretraining_costs_both_phases(tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "e")
+    first = write_run(folder, "tokens", 0, 0.5, task="lra/listops-spt-tokens", seconds=3.0, memory=900.0)
+    weights = write_weights(first)
+    (first / "result.json").unlink()  # it has no test data
+    for name, sha256 in (("softmax", sha256_of(weights)), ("linear", "0" * 64)):
+        place = write_run(folder, name, 0, 0.3, task="lra/listops-spt")
+        data = json.loads((place / "result.json").read_text()) | {"checkpoint": weights.name, "checkpoint_step": 40}
+        result = RunResult(**{key: value for key, value in data.items() if key in RunResult.__dataclass_fields__})
+        epochs = [EpochMetrics(**one) for one in data["epochs"]]
+        replace(result, epochs=epochs, checkpoint_sha256=sha256).write(place)
+    cells = {cell.attention: cell for cell in collect([folder]).cells}
+    assert cells["softmax"].hours.mean == pytest.approx((80 + 120) / 3600)
+    assert cells["softmax"].memory_mib == 900
+    assert cells["softmax"].examples_per_second == pytest.approx(16)
+    assert cells["softmax"].warnings == ["drawn here"]
+    assert cells["linear"].hours.mean == pytest.approx(80 / 3600)
+    assert any("without the masked tokens" in text for text in cells["linear"].warnings)
+
+
+def test_too_short_a_run_has_no_speed(tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "e")
+    for name in ("softmax", "linear"):
+        place = write_run(folder, name, 0, 0.3)
+        (place / "log.jsonl").write_text('{"type": "start", "step": 0, "time": 1.0}\n')
+    write_lra([folder], tmp_path / "lra.md")
+    assert not list(tmp_path.glob("*.png"))
+    assert json.loads((tmp_path / "lra.json").read_text())["cells"][0]["examples_per_second"] is None
 
 
 def test_a_run_on_other_data_is_no_column_of_the_same(tmp_path: Path) -> None:

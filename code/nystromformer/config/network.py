@@ -299,6 +299,10 @@ _BEFORE: dict[str, Any] = {"reversible": False, "positions": "learned"}
 """What all networks were before there were these keys."""
 
 
+NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"})
+"""Keys of the section "model" that change how a result is computed, not which."""
+
+
 def without_newer_defaults(section: Mapping[str, Any]) -> dict[str, Any]:
     """A section "model" as plain data without the keys of later versions that say what all networks were before."""
     return {key: value for key, value in section.items() if (key, value) not in _BEFORE.items()}

@@ -60,15 +60,21 @@ class Encoder(nn.Module):
         out: Tensor = self.final_norm(layered)
         return out
 
-    def pool(self, hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None) -> Tensor:
-        """One vector per row: its first token, or the mean of its valid tokens, as `pooling` says; (B, E)."""
+    def pool(
+        self, hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None, over_padding: bool = False
+    ) -> Tensor:
+        """One vector per row: its first token, or the mean of its valid tokens, as `pooling` says; (B, E).
+
+        Args:
+            over_padding: let the mean count masked positions, as zeros: it is then of N tokens.
+        """
         if self.pooling == "first":
             return hidden_BNE[:, 0]
         if mask is None:
             return hidden_BNE.mean(1)
         keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
         total_BE = torch.where(keep_BN[:, :, None], hidden_BNE, 0.0).sum(1)
-        return total_BE / keep_BN.sum(1, keepdim=True).clamp(min=1)
+        return total_BE / (hidden_BNE.shape[1] if over_padding else keep_BN.sum(1, keepdim=True).clamp(min=1))
 
 
 def build_layers(config: ModelConfig) -> nn.ModuleList:

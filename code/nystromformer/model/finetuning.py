@@ -126,8 +126,7 @@ class SequenceModel(nn.Module):
 
     Args:
         sequences: 1, or 2 of a pair: rows 0 … I-1 are then the first ones, I … 2I-1 the second.
-        over_padding: pool what stands at masked positions, too, as the authors do: of `pooling` "mean" the mean is then
-            over the padded length.
+        over_padding: as the authors do, divide what `pooling` "mean" sums up of the valid tokens by the padded length.
         guesses_tokens: have a head that guesses masked tokens, too.
 
     Raises:
@@ -166,7 +165,7 @@ class SequenceModel(nn.Module):
         """
         shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
         hidden_BNE = self.encoder(tokens_BN, shared)
-        logits_IC = self.head(self.encoder.pool(hidden_BNE, None if self.over_padding else shared))
+        logits_IC = self.head(self.encoder.pool(hidden_BNE, shared, self.over_padding))
         if self.mlm is None or positions_BK is None or guessed_BK is None:
             return logits_IC, None
         hidden_BKE = at_positions(hidden_BNE, positions_BK)

@@ -1,14 +1,16 @@
 """Finished runs of the Long Range Arena beside the paper's Table 3: scores, time and memory, as table and pictures."""
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from nystromformer.config.network import NO_EFFECT, with_newer_defaults
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile, write_figure, write_json
+from nystromformer.files import sha256_of, write_figure, write_json, write_text
 from nystromformer.report.finetuning import attention_text
 from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3, tables_of
 from nystromformer.tables import markdown
@@ -38,6 +40,10 @@ _LEGEND = (
     "Test accuracy in percent, of the weights that were best on the validation data: mean ± sample standard deviation "
     "over the seeds. Within a column all but the attention is the same; columns differ in what stands below."
 )
+_OTHERWISE = (
+    "Rows of one attention with letters in brackets differ in what neither the table nor the columns tell, such as the "
+    "optimizer; their commands do."
+)
 _BUBBLE = 900
 """Points² of the run that took the most memory."""
 _LEGEND_BUBBLE = 60
@@ -56,7 +62,8 @@ class Cell:
     best_steps: list[int]
     hours: Spread
     """Of a run, without what it waited between two starts."""
-    examples_per_second: float
+    examples_per_second: float | None
+    """While it learned the classes; None: too short a run to tell."""
     memory_mib: float
     """At the most."""
     parameters: dict[str, Any]
@@ -97,11 +104,11 @@ def write_lra(folders: Sequence[Path], out: Path, span: Path | None = None) -> s
     spans = _spans(span) if span is not None else ""
     arena = collect(folders)
     text = as_markdown(arena, spans)
-    with NewFile(out) as file:
-        file.write(text.encode())
+    write_text(out, text)
     write_json(out.with_suffix(".json"), {"columns": arena.columns, "cells": [asdict(cell) for cell in arena.cells]})
     for column in arena.columns:
         cells = [cell for cell in arena.cells if cell.column == column]
+        cells = [cell for cell in cells if cell.examples_per_second is not None]
         if len(cells) > 1:
             picture = out.with_name(f"{out.stem}-{column.replace(' ', '-').lower()}.png")
             draw(cells, arena.columns[column], picture)
@@ -132,12 +139,45 @@ def collect(folders: Sequence[Path]) -> Arena:
             f"{', '.join(map(str, folders))}: expected finished runs, found none{begun}; run one first, such as "
             "python code/run_lra.py --task listops"
         )
-    described: dict[str, list[RunResult]] = {}
-    for run in sorted(found, key=_order):
-        described.setdefault(_description(run), []).append(run)
+    described = _described(sorted(found, key=_order))
     names = _names({text: runs[0].task for text, runs in described.items()})
     cells = [cell for text, runs in described.items() for cell in _cells(names[text], runs)]
     return Arena({names[text]: text for text in described}, cells, unfinished)
+
+
+def _described(runs: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+    """Columns: what runs have in common, with what their models differ in where these are not the same."""
+    networks: dict[str, dict[str, list[RunResult]]] = {}
+    for run in runs:
+        network = json.dumps(_network(run), sort_keys=True)
+        networks.setdefault(_description(run), {}).setdefault(network, []).append(run)
+    found: dict[str, list[RunResult]] = {}
+    for text, by_network in networks.items():
+        sections = {network: json.loads(network) for network in by_network}
+        known = [section for section in sections.values() if section]
+        keys = dict.fromkeys(key for section in known for key in section)
+        unlike = [key for key in keys if len({repr(section.get(key)) for section in known}) > 1]
+        for network, several in by_network.items():
+            own = ", ".join(f"{key} {json.dumps(sections[network][key])}" for key in unlike if sections[network])
+            if not sections[network] and known:
+                own = "of models that only their discarded weights told"
+            found[f"{text}; {own}" if own else text] = several
+    return found
+
+
+def _network(run: RunResult) -> dict[str, Any]:
+    """What its weights tell of the model, but for the attention; nothing where they were discarded."""
+    # Importing torch takes seconds.
+    from nystromformer.training.archive import read_checkpoint
+
+    weights = next(iter(sorted(Path(run.folder).glob("*.model"))), None)
+    if weights is None:
+        return {}
+    section = with_newer_defaults(read_checkpoint(weights, mmap=True)["config"]["model"])
+    return {key: value for key, value in section.items() if key not in _OF_ATTENTION | NO_EFFECT}
+
+
+_OF_ATTENTION = {"attn_type", "num_landmarks", "conv_kernel_size"}
 
 
 def _order(run: RunResult) -> tuple[int, str, int, str]:
@@ -172,7 +212,7 @@ def _names(tasks: Mapping[str, str]) -> dict[str, str]:
         kind, _, rest = task.removeprefix("lra/").partition("-")
         name = short.get(kind, kind) + (f" {rest}" if rest else "")
         if counts.count(task) > 1:
-            name += f" {'abcdefghijklmnopqrstuvwxyz'[sum(tasks[other] == task for other in names) % 26]}"
+            name += f" {_LETTERS[sum(tasks[other] == task for other in names) % 26]}"
         names[text] = name
     return names
 
@@ -181,12 +221,27 @@ def _cells(column: str, runs: Sequence[RunResult]) -> list[Cell]:
     together: dict[str, list[RunResult]] = {}
     for run in runs:
         together.setdefault(run.family, []).append(run)
-    return [_cell(column, sorted(family, key=lambda run: run.run.seed)) for family in together.values()]
+    cells = [_cell(column, sorted(family, key=lambda run: run.run.seed)) for family in together.values()]
+    texts = [cell.attention for cell in cells]
+    # No score is lost: what differs in something that is not told has a letter.
+    return [
+        replace(cell, attention=f"{cell.attention} [{_LETTERS[texts[:number].count(cell.attention) % 26]}]")
+        if texts.count(cell.attention) > 1
+        else cell
+        for number, cell in enumerate(cells)
+    ]
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _cell(column: str, runs: Sequence[RunResult]) -> Cell:
     first = runs[0]
     speeds = [_speed(run) for run in runs]
+    paces = [speed.examples_per_second for speed in speeds if speed.examples_per_second is not None]
+    warnings = list(first.warnings)
+    if not all(speed.is_whole for speed in speeds):
+        warnings.append("hours and memory are without the masked tokens that came first, whose run is not there")
     measured = find_baselines(read_baselines(Path(first.folder).parent / BASELINES), first.data, first.predicted)
     guesses = measured.baselines.get("majority class", {}) if measured is not None else {}
     return Cell(
@@ -197,12 +252,12 @@ def _cell(column: str, runs: Sequence[RunResult]) -> Cell:
         validation=Spread.of([run.best.metrics["accuracy"] for run in runs]),
         best_steps=[(run.best.epoch + 1) * (run.run.every or 1) for run in runs],
         hours=Spread.of([speed.seconds / 3600 for speed in speeds]),
-        examples_per_second=statistics.median(speed.examples_per_second for speed in speeds),
+        examples_per_second=statistics.median(paces) if paces else None,
         memory_mib=max(speed.memory_mib for speed in speeds),
         parameters=first.attention[0],
         commands=[run.command for run in runs],
         device=first.device,
-        warnings=list(first.warnings),
+        warnings=warnings,
         test_rows=sum(first.test_rows.values()),
         majority=guesses["accuracy_test"].mean if "accuracy_test" in guesses else None,
     )
@@ -211,13 +266,39 @@ def _cell(column: str, runs: Sequence[RunResult]) -> Cell:
 @dataclass(frozen=True)
 class _Speed:
     seconds: float
-    examples_per_second: float
+    examples_per_second: float | None
     memory_mib: float
+    is_whole: bool
+    """Whether the seconds and the memory are those of all phases."""
 
 
 def _speed(run: RunResult) -> _Speed:
-    """By the run's own log: its seconds from start to end, and while it trained, without validations."""
-    records = read_log(Path(run.folder) / "log.jsonl")
+    """By the run's own log, and that of the run of masked tokens that it began with: seconds from start to end, and how
+    fast it learned the classes, without validations.
+    """
+    seconds, steps, memory = _timed(Path(run.folder))
+    # A validation stands between some two reports; the median pair has none.
+    paces = [(b - a) / (then - now) for (a, now), (b, then) in pairwise(steps) if then > now]
+    pace = statistics.median(paces) * run.run.batch_size if paces else None
+    first = _first_phase(run) if run.checkpoint else None
+    if first is not None:
+        its_seconds, _, its_memory = _timed(first)
+        seconds, memory = seconds + its_seconds, max(memory, its_memory)
+    return _Speed(seconds, pace, memory, is_whole=first is not None or not run.checkpoint)
+
+
+def _first_phase(run: RunResult) -> Path | None:
+    """The folder of the masked tokens that a run began with."""
+    own = Path(run.folder).parent
+    for weights in own.with_name(f"{own.name}-tokens").glob(f"*/{run.checkpoint}"):
+        if sha256_of(weights) == run.checkpoint_sha256:
+            return weights.parent
+    return None
+
+
+def _timed(folder: Path) -> tuple[float, list[tuple[int, float]], float]:
+    """A run's seconds, the time of each report of steps, and its memory at the most, in MiB."""
+    records = read_log(folder / "log.jsonl")
     seconds, began, last = 0.0, None, None
     steps: list[tuple[int, float]] = []
     for record in records:
@@ -231,11 +312,8 @@ def _speed(run: RunResult) -> _Speed:
         if record["type"] == "train":
             steps.append((record["step"], time))
     seconds += (last or 0.0) - (began or 0.0)
-    # A validation stands between some two reports; the median pair has none.
-    paces = [(b - a) / (then - now) for (a, now), (b, then) in pairwise(steps) if then > now]
     memory = [value for record in records if (value := figure(record, "memory_mib")) is not None]
-    pace = statistics.median(paces) if paces else 0.0
-    return _Speed(seconds, pace * run.run.batch_size, max(memory, default=0.0))
+    return seconds, steps, max(memory, default=0.0)
 
 
 def _spans(folder: Path) -> str:
@@ -260,6 +338,8 @@ def as_markdown(arena: Arena, spans: str = "") -> str:
         cells = [by_place.get((label, column)) for column in columns]
         rows.append([label, *("" if cell is None else _score(cell) for cell in cells)])
     parts = ["# Long Range Arena", _LEGEND, markdown(["attention", *columns], rows), MARKS]
+    if any(cell.attention.endswith("]") for cell in arena.cells):
+        parts.append(_OTHERWISE)
     parts.append("\n".join(f"- **{name}**: {text}" for name, text in arena.columns.items()))
     said = {f"- {cell.column}: {text}" for cell in arena.cells for text in cell.warnings}
     if said:
@@ -311,7 +391,7 @@ def _details(arena: Arena) -> str:
             str(cell.validation),
             ", ".join(f"{step:,}" for step in cell.best_steps),
             f"{cell.hours.mean:.2f}",
-            f"{cell.examples_per_second:.1f}",
+            "" if cell.examples_per_second is None else f"{cell.examples_per_second:.1f}",
             f"{cell.memory_mib:,.0f}",
         ]
         for cell in arena.cells
@@ -321,6 +401,9 @@ def _details(arena: Arena) -> str:
 
 def draw(cells: Sequence[Cell], title: str, path: Path) -> None:
     """Score over speed, the size of a bubble by its memory (Tay et al. 2021, Figure 3).
+
+    Args:
+        cells: whose speed is known.
 
     Raises:
         UserError: the picture cannot be written.
@@ -334,6 +417,7 @@ def draw(cells: Sequence[Cell], title: str, path: Path) -> None:
     most = max(cell.memory_mib for cell in cells) or 1.0
     best_first = sorted(cells, key=lambda cell: -cell.test.mean)
     for number, cell in enumerate(best_first):
+        assert cell.examples_per_second is not None
         x, y = cell.examples_per_second, 100 * cell.test.mean
         color = f"C{number % 10}"
         label = f"{number + 1}: {cell.attention}, {cell.test}"

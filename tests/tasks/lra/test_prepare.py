@@ -188,6 +188,9 @@ def test_pairs_are_bytes_and_what_is_cut_is_said(
     assert split.labels.tolist() == [0, 1] * 4
     assert split.facts.cut == 8
     assert split.lengths.tolist() == [[6, 5]] * 8
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None
+    assert "sequences have at most 6 bytes (--length), the Long Range Arena's 4,000" in manifest.warnings
 
 
 def test_reviews_are_bytes(reviews: Path, prepare: Prepare, tmp_path: Path) -> None:
@@ -196,10 +199,12 @@ def test_reviews_are_bytes(reviews: Path, prepare: Prepare, tmp_path: Path) -> N
     assert [len(stored.split(split)) for split in SPLITS] == [18, 2, 20]
     parts = {split: {tokens for tokens, _ in examples(stored, split)} for split in SPLITS}
     assert parts["test"] == {b"a pos film<b", b"a neg film<b"}
+    assert any("at most 12 bytes (--length)" in text for text in stored.manifest.warnings)
     assert prepare("text", "--imdb", reviews, "--validate_on_test", "--out", tmp_path / "authors") == 0
     authors = open_stored(tmp_path / "authors", "text")
     assert examples(authors, "validation") == examples(authors, "test")
     assert any("the test is none" in text for text in authors.manifest.warnings)
+    assert not any("--length" in text for text in authors.manifest.warnings)
     assert "é".encode() in examples(authors, "train")[0][0]
 
 
@@ -213,6 +218,37 @@ def test_pictures_are_grey(release: Path, prepare: Prepare, tmp_path: Path) -> N
     found = np.stack([stored.split("test").tokens(number) for number in range(6)]).astype(float)
     assert np.abs(found - wanted).max() <= 1
     assert in_grey(np.full((1, 3072), 255, dtype=np.uint8)).tolist() == [[255] * 1024]
+
+
+def test_pictures_of_the_hub_are_those_of_the_files(
+    release: Path,
+    prepare: Prepare,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
+    pictures = [Image.fromarray(each.reshape(3, 32, 32).transpose(1, 2, 0)) for each in pixels]
+    rows = [{"img": picture, "label": label} for picture, label in zip(pictures, (0, 1, 2, 3, 4, 9), strict=True)]
+    data = {"train": rows * 5, "test": rows}
+    monkeypatch.setattr("nystromformer.tasks.lra.image_data.load_split", lambda name, config, split: data[split])
+    assert prepare("image", "--cifar", "hub", "--out", tmp_path / "hub") == 0
+    assert prepare("image", "--cifar", release, "--out", tmp_path / "files") == 0
+    hub, files = (open_stored(tmp_path / name, "image") for name in ("hub", "files"))
+    assert all(examples(hub, split) == examples(files, split) for split in SPLITS)
+    assert prepare("image", "--cifar", "hub", "--partial", "--out", tmp_path / "other") == 2
+    assert "--partial: expected no --cifar hub beside it" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_hub_without_a_network(
+    prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    assert prepare("image", "--cifar", "hub", "--out", tmp_path / "out") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "cannot be loaded from uoft-cs/cifar10: " in said
+    assert "It needs a network; without one, give --cifar the folder" in said
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_the_releases_pictures_of_paths(release: Path, prepare: Prepare, tmp_path: Path) -> None:
@@ -233,11 +269,15 @@ def test_paths_are_drawn(prepare: Prepare, tmp_path: Path, capsys: pytest.Captur
     sizes = ("--train", 4, "--validation", 1, "--test", 1)
     flags = ("--contour", 3, "--no_distractors", *sizes, "--workers", 1)
     assert prepare("pathfinder", *flags, "--out", tmp_path / "out") == 0
-    assert "drawn here with the Long Range Arena's parameters" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not the Long Range Arena's Pathfinder: paths of 3 dashes without distractors; the Long Range" in said
+    assert "train has 4 examples, the official one has 160,000" in said
     stored = open_stored(tmp_path / "out", "pathfinder")
     assert stored.split("train").lengths.tolist() == [[1024]] * 4
     assert prepare("pathfinder", *flags, "--out", tmp_path / "out") == 2
     assert "holds prepared data of pathfinder already" in capsys.readouterr().err
+    assert prepare("pathfinder", *sizes, "--workers", 1, "--out", tmp_path / "official") == 0
+    assert "drawn here with the Long Range Arena's parameters" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_cut_from_training_with_partial_alone(

@@ -85,19 +85,32 @@ def test_black_is_a_value_or_as_published_padding(tmp_path: Path) -> None:
         assert batch["mask_BN"][0, 1]
 
 
-def test_the_model_pools_over_valid_tokens_or_as_published_over_all() -> None:
+def test_the_model_pools_over_valid_tokens_or_as_published_over_the_padded_length() -> None:
+    """As the authors' code: `X = norm(X) * mask[:, :, None]`, and then `X.mean(dim=1)`."""
     torch.manual_seed(0)
     config = small_config(model__pooling="mean", model__dropout_prob=0.0).model
     tokens_BN, mask_BN = torch.randint(1, 200, (2, 20)), torch.arange(20) < torch.tensor([[20], [9]])
     for over_padding in (False, True):
         model = SequenceModel(config, 3, over_padding=over_padding).eval()
         hidden_BNE = model.encoder(tokens_BN, mask_BN)
-        chosen = [hidden_BNE[0].mean(0), hidden_BNE[1].mean(0) if over_padding else hidden_BNE[1, :9].mean(0)]
+        chosen = [hidden_BNE[0].mean(0), hidden_BNE[1, :9].mean(0)]
+        if over_padding:
+            chosen = list((hidden_BNE * mask_BN[:, :, None]).mean(1))
         torch.testing.assert_close(model(tokens_BN, mask_BN)[0], model.head(torch.stack(chosen)))
     pairs = SequenceModel(config, 3, sequences=2)
     assert pairs(tokens_BN, mask_BN)[0].shape == (1, 3)
     with pytest.raises(ValueError, match="expected 1 or 2 sequences, found 3"):
         SequenceModel(config, 3, sequences=3)
+
+
+def test_as_published_every_row_is_padded_alike(listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a power of two, as the mean depends on it; --pad_to names another."""
+    experiment(tmp_path / "e")
+    for more in ((), ("--pad_to", 40)):
+        given = flags(tmp_path / "e", listops, "--steps", 1, "--every", 1, "--length", 25, "--as_published", *more)
+        assert run_here(monkeypatch, SCRIPT, *given) == 0
+    found = [read_result(path.parent) for path in (tmp_path / "e").glob("model/lra/listops-as-published/*/result.json")]
+    assert sorted((result.length, result.run.pad_to) for result in found if result) == [(25, 32), (25, 40)]
 
 
 def test_steps_are_counted_and_the_best_validations_weights_are_tested(listops: Path, tmp_path: Path) -> None:

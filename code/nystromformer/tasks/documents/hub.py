@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from nystromformer.data.hub import load_split, reason_of
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.table import Row, Table
 
@@ -27,17 +26,12 @@ def open_hub(place: str, split: str) -> Table:
     match = _NAME.fullmatch(place)
     if match is None:
         raise UserError(f"{place}: expected hub:NAME, hub:NAME:SPLIT or hub:NAME@CONFIG:SPLIT")
-    # imported here: it takes seconds
-    load_dataset = importlib.import_module("datasets").load_dataset
-    for noisy in ("httpx", "huggingface_hub"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
-        data = load_dataset(match["name"], match["config"], split=match["split"] or split)
+        data = load_split(match["name"], match["config"], match["split"] or split)
     except Exception as error:  # the library raises whatever its network and file system layers raise
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UserError(
-            f"{place}: cannot be loaded from the hub: {reason}. It needs a network, or the table in the library's "
-            "cache; without these, name a file"
+            f"{place}: cannot be loaded from the hub: {reason_of(error)}. It needs a network, or the table in the "
+            "library's cache; without these, name a file"
         ) from error
     names = {name: feature.names for name, feature in data.features.items() if hasattr(feature, "names")}
 

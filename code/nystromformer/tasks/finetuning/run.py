@@ -16,7 +16,7 @@ from torch import nn
 import nystromformer
 from nystromformer.config import AttentionConfig, ExperimentConfig
 from nystromformer.config.attention import what_decides
-from nystromformer.config.network import without_newer_defaults
+from nystromformer.config.network import NO_EFFECT, without_newer_defaults
 from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.door import OpenedFinetuning
@@ -35,9 +35,6 @@ from nystromformer.training import Device, Group, Trainer, TrainingSettings
 from nystromformer.training.checkpoint import find_checkpoints
 
 logger = logging.getLogger(__name__)
-
-_NO_EFFECT = {"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"}
-"""Keys of the section "model" that change how a result is computed, not which."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
         **begun,
         "data": splits.fingerprint,
         "length": setup.loading.length,
-        "model": {key: value for key, value in model.items() if key not in _NO_EFFECT},
+        "model": {key: value for key, value in model.items() if key not in NO_EFFECT},
         "optimizer": {
             key: getattr(pretraining, key)
             for key in ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 from collections.abc import Sequence
 
 import numpy as np
 
+from nystromformer.data.hub import load_split, reason_of
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.glue.catalog import GlueTask
@@ -26,20 +25,15 @@ def read_hub_split(task: GlueTask, split: str) -> Texts:
     """
     wanted = task.split(split)
     config, hub_split = wanted.hub
-    # imported here: it takes seconds, and most people have the files
-    load_dataset = importlib.import_module("datasets").load_dataset
-    for noisy in ("httpx", "huggingface_hub"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
-        rows = load_dataset(NAME, config, split=hub_split)
+        rows = load_split(NAME, config, hub_split)
         sentences = [list(map(str, rows[column])) for column in task.hub_sentences]
         labels = list(rows["label"]) if wanted.has_labels else None
     except Exception as error:  # the library raises whatever its network and file system layers raise
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
         places = " or ".join(f"{task.folder}/{file}".replace(f"{task.folder}/../", "") for file in wanted.files)
         raise UserError(
-            f"--glue hub: {task.name} {split} cannot be loaded from {NAME}: {reason}. It needs a network; without one, "
-            f"give --glue a folder that holds GLUE's own files (gluebenchmark.com), here {places}"
+            f"--glue hub: {task.name} {split} cannot be loaded from {NAME}: {reason_of(error)}. It needs a network; "
+            f"without one, give --glue a folder that holds GLUE's own files (gluebenchmark.com), here {places}"
         ) from error
     return Texts(
         name=f"{task.name} {split}",

@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nystromformer.bounded import read_bytes
+from nystromformer.data.hub import load_split, reason_of
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra.stored import Example
 
 KINDS, CLASSES, SIDE = 256, 10, 32
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = "test_batch"
+HUB = "uoft-cs/cifar10"
+"""CIFAR-10's name on the hub."""
 OFFICIAL = {"train": 50_000, "test": 10_000}
 _MOST_BYTES = 64 << 20
 _CHANNELS = np.array([0.2989, 0.5870, 0.1140])
@@ -98,8 +101,12 @@ def batches(folder: Path, partial: bool) -> tuple[list[Path], Path | None]:
     test = folder / TEST if (folder / TEST).is_file() else None
     missing = [name for name in (*BATCHES, TEST) if not (folder / name).is_file()]
     if missing and (not partial or not train):
-        advice = " With --partial splits are cut from what is there, and every result says so." if train else ""
-        raise UserError(f"{folder}: expected CIFAR-10's files, found no {', '.join(missing)}.{advice}")
+        advice = (
+            "With --partial splits are cut from what is there, and every result says so."
+            if train
+            else "Name their folder by --cifar; hub stands for the Hugging Face hub."
+        )
+        raise UserError(f"{folder}: expected CIFAR-10's files, found no {', '.join(missing)}. {advice}")
     return train, test
 
 
@@ -123,6 +130,25 @@ def read_pictures(path: Path) -> Iterator[Example]:
         raise UserError(f"{path}: expected a class from 0 to {CLASSES - 1} for each of {len(pixels)} pictures")
     for grey, label in zip(in_grey(pixels), labels, strict=True):
         yield [grey.tobytes()], label
+
+
+def read_hub(split: str) -> Iterator[Example]:
+    """The grey pictures of a split, train or test, of CIFAR-10 on the Hugging Face hub, and their classes.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    try:
+        rows = load_split(HUB, None, split)
+        for row in rows:
+            pixels = np.asarray(row["img"], dtype=np.uint8)
+            (grey,) = in_grey(pixels.transpose(2, 0, 1).reshape(1, 3 * SIDE * SIDE))
+            yield [grey.tobytes()], int(row["label"])
+    except Exception as error:  # the library raises whatever its network and file system layers raise
+        raise UserError(
+            f"--cifar hub: {split} cannot be loaded from {HUB}: {reason_of(error)}. It needs a network; without one, "
+            f"give --cifar the folder of CIFAR-10's files, {', '.join((*BATCHES, TEST))}"
+        ) from error
 
 
 def in_grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

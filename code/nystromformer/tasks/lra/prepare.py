@@ -111,6 +111,7 @@ def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, see
     """
     check_empty(folder, "text")
     examples, warnings = text_data.read_reviews(imdb, validate_on_test, seed)
+    warnings = [*warnings, *_cut_beside(length, text_data.LENGTH)]
     splits = {
         split: write_split(folder, split, examples[split], text_data.KINDS, text_data.CLASSES, 1, length)
         for split in SPLITS
@@ -136,22 +137,28 @@ def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed
     readers = {split: partial_of(retrieval_data.read_pairs, path) for split, path in files.items()}
     return _carved(
         folder, "retrieval", retrieval_data.KINDS, retrieval_data.CLASSES, 2, "release", readers,
-        retrieval_data.SIZES, seed, {}, length,
+        retrieval_data.SIZES, seed, {}, length, _cut_beside(length, retrieval_data.LENGTH),
     )  # fmt: skip
 
 
-def read_image(folder: Path, cifar: Path, partial: bool, seed: int) -> Manifest:
+def read_image(folder: Path, cifar: Path | None, partial: bool, seed: int) -> Manifest:
     """Take CIFAR-10 in grey.
+
+    Args:
+        cifar: the folder of its files; None: the Hugging Face hub.
 
     Raises:
         UserError: the folder holds prepared data; files are missing or malformed.
     """
     check_empty(folder, "image")
-    source = _inside(cifar, "cifar-10-batches-py", "data_batch_1")
-    train, test = image_data.batches(source, partial)
-    readers: dict[str, Reader] = {"train": partial_of(_all_pictures, train)}
-    if test is not None:
-        readers["test"] = partial_of(image_data.read_pictures, test)
+    if cifar is None:
+        readers: dict[str, Reader] = {split: partial_of(image_data.read_hub, split) for split in ("train", "test")}
+    else:
+        source = _inside(cifar, "cifar-10-batches-py", "data_batch_1")
+        train, test = image_data.batches(source, partial)
+        readers = {"train": partial_of(_all_pictures, train)}
+        if test is not None:
+            readers["test"] = partial_of(image_data.read_pictures, test)
     official = image_data.OFFICIAL
     validation = round(_VALIDATION_SHARE * official["train"])
     sizes = {"train": official["train"] - validation, "validation": validation, "test": official["test"]}
@@ -179,6 +186,11 @@ def draw_pathfinder(
     generator = pathfinder_data.DrawnPathfinder(styled(size, contour, distractors), seed)
     splits, _ = make_splits(folder, generator, sizes, workers)
     warnings = ["drawn here with the Long Range Arena's parameters: its own pictures are others"]
+    if generator.style != styled(size):
+        shown = f"paths of {contour} dashes " + ("and distractors" if distractors else "without distractors")
+        asked = f"the Long Range Arena's have {styled(size).contour} and distractors"
+        warnings = [f"not the Long Range Arena's Pathfinder: {shown}; {asked}"]
+    warnings += _sizes_beside(splits, pathfinder_data.SIZES)
     settings = dict(generator.settings()) | {"sizes": dict(sizes)}
     manifest = _finished(
         folder, "pathfinder", generator.kinds, generator.classes, 1, "drawn", settings, splits, warnings
@@ -249,6 +261,7 @@ def _carved(
     seed: int,
     settings: Mapping[str, Any],
     longest: int | None = None,
+    warnings: Sequence[str] = (),
 ) -> Manifest:
     """Write the splits that there are, and cut those that are missing from the training examples.
 
@@ -257,6 +270,7 @@ def _carved(
     Args:
         readers: of each split that there is; called more than once.
         official: examples that each split has where the source is whole.
+        warnings: what else keeps results from comparing with published ones.
     """
     counts = {split: sum(1 for _ in read()) for split, read in readers.items()}
     missing = [split for split in ("validation", "test") if split not in readers]
@@ -269,7 +283,7 @@ def _carved(
     for split in SPLITS:
         examples = _chosen(readers["train"](), parts[split]) if split in parts else readers[split]()
         splits[split] = write_split(folder, split, examples, kinds, classes, sequences, longest)
-    warnings = _sizes_beside(splits, official)
+    warnings = [*warnings, *_sizes_beside(splits, official)]
     said = dict(settings) | {"seed": seed, "length": longest, "carved": missing}
     return _finished(folder, task, kinds, classes, sequences, source, said, splits, warnings)
 
@@ -282,6 +296,12 @@ def _sizes_beside(splits: Mapping[str, SplitFacts], official: Mapping[str, int])
         for split, facts in splits.items()
         if facts.examples != official[split]
     ]
+
+
+def _cut_beside(length: int, official: int) -> list[str]:
+    if length == official:
+        return []
+    return [f"sequences have at most {length:,} bytes (--length), the Long Range Arena's {official:,}"]
 
 
 def _chosen(examples: Iterable[Example], numbers: NDArray[np.int64]) -> Iterator[Example]:

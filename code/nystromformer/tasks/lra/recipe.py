@@ -97,6 +97,15 @@ def sweep_of(
     )
 
 
+def as_published_sweep(sweep: Sweep, longest: int) -> Sweep:
+    """The same with every row padded as the authors of the paper did: to the power of two from its longest length on.
+
+    Their mean over a row depends on what it is padded to, so that it may not be the longest row of a batch.
+    """
+    length = sweep.length or longest
+    return sweep if sweep.pad_to is not None else replace(sweep, length=length, pad_to=1 << (length - 1).bit_length())
+
+
 def check_task(name: str) -> None:
     """Refuse what is no task.
 

@@ -9,6 +9,8 @@ from nystromformer.tasks.lra.sources import missing_files
 from nystromformer.tasks.lra.stored import Example
 
 KINDS, CLASSES = 256, 2
+LENGTH = 4000
+"""Bytes that the Long Range Arena keeps of a sequence."""
 RELEASE_FILES = {
     "train": "new_aan_pairs.train.tsv",
     "validation": "new_aan_pairs.eval.tsv",

@@ -21,7 +21,7 @@ class SequenceClasses(Classes):
 
     Args:
         sequences: of each example.
-        over_padding: let the mean over a row count its padding, as the authors of the paper do.
+        over_padding: let the mean over a row count its padding, as zeros, as the authors of the paper do.
         guesses_tokens: learn to guess tokens of the examples that are hidden in training, in place of their classes.
     """
 

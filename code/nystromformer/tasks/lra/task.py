@@ -39,7 +39,8 @@ class Arena:
         folder: with its prepared data.
         most_validated: examples of the validation data that are scored, drawn once and for all where there are more.
         track: how it is trained on.
-        as_published: pool over the padded length and take black pixels for padding, as the authors of the paper do.
+        as_published: divide the sum over a row's valid tokens by its padded length, and take black pixels for padding,
+            as the authors of the paper do.
 
     Raises:
         UserError: no such task; or no prepared data of it.
@@ -98,6 +99,11 @@ class Arena:
         train = self._examples("train", loading, chosen)
         validation = self._examples("validation", loading, self._validated)
         notes = [_described(examples) for examples in (train, validation)]
+        cut = sum(facts.cut for facts in self.stored.manifest.splits.values())
+        if cut:
+            notes.append(
+                f"{self.folder}: {number_of(cut, 'sequence')} lost the end when the data were prepared (--length)"
+            )
         if self._validated is not None:
             whole = len(self.stored.split("validation"))
             notes.append(

@@ -12,6 +12,8 @@ from nystromformer.tasks.lra.sources import carve
 from nystromformer.tasks.lra.stored import Example
 
 KINDS, CLASSES = 256, 2
+LENGTH = 4096
+"""Bytes that the Long Range Arena keeps of a sequence."""
 VALIDATION_SHARE = 0.1
 
 

@@ -1,0 +1,23 @@
+"""Data sets of the Hugging Face hub, through the datasets library."""
+
+import importlib
+import logging
+from typing import Any
+
+
+def load_split(name: str, config: str | None, split: str) -> Any:
+    """A split of a data set, from the hub or the library's cache.
+
+    Raises:
+        Exception: whatever the library's network and file system layers raise; `reason_of` says it in a line.
+    """
+    # imported here: it takes seconds, and most people have files
+    load_dataset = importlib.import_module("datasets").load_dataset
+    for noisy in ("httpx", "huggingface_hub"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    return load_dataset(name, config, split=split)
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what an error says."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
