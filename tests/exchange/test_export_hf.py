@@ -12,7 +12,7 @@ import foreign
 import pytest
 import torch
 from exported import MADE, WITHOUT_FILE, experiment
-from finetuning import pretrained, sweep, write_sst2, write_stsb
+from finetuning import made_rows, pretrained, sweep, write_sst2, write_stsb, write_table
 from small import CPU, LENGTH, ROOT, VOCABULARY, run_here
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -25,9 +25,13 @@ from nystromformer.exchange.layouts import MODULE_FILE
 from nystromformer.exchange.opened import open_model
 from nystromformer.files import sha256_of
 from nystromformer.model import ClassificationModel, PretrainingModel
+from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.source import Columns
+from nystromformer.tasks.documents.task import Asked, Documents, Places
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
+from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 
@@ -265,6 +269,56 @@ def test_an_imported_classification(tmp_path: Path) -> None:
     inputs = rows(3, 20)
     with torch.no_grad():
         assert_equal(theirs(**given(inputs, types=True)).logits, logits(open_model(folder).build(), inputs, types=True))
+
+
+def test_labels_keep_their_numbers_and_kind(tmp_path: Path) -> None:
+    """In whatever order a config.json names them; and that a text may have several."""
+    folder = foreign.stored(foreign.nystromformer(classes=3), tmp_path / "theirs")
+    config = json.loads((folder / "config.json").read_text())
+    named = {"2": "two", "0": "zero", "1": "one"}
+    config |= {"id2label": named, "problem_type": "multi_label_classification"}
+    (folder / "config.json").write_text(json.dumps(config))
+    import_model(folder, tmp_path / "ours", ImportSettings())
+    export_model(tmp_path / "ours" / "model" / "classification", "last", "hf", tmp_path / "hf", "auto", False)
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=True)
+    assert theirs.config.id2label == {0: "zero", 1: "one", 2: "two"}
+    assert theirs.config.problem_type == "multi_label_classification"
+    labels = torch.tensor([[1, 0, 1], [0, 0, 1]])
+    inputs = rows(2, 20)
+    with torch.no_grad():
+        out = theirs(**given(inputs, types=True), labels=labels)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(out.logits, labels.float())
+    assert float((out.loss - expected).abs()) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["classes", "several", "value", "ordered"])
+def test_a_run_on_a_table(tmp_path: Path, dataset_folder: Path, kind: Any) -> None:
+    """By the names of its labels; values in their own units, though what was learned are deviations."""
+    made = pretrained(tmp_path / "ours", dataset_folder)
+    texts = [text for text, _ in made_rows(24)]
+    labels = {"classes": "no yes", "several": "a a;b", "value": "100.5 300", "ordered": "1 2"}[kind].split()
+    table = write_table(tmp_path / "t.csv", ("body", "label"), [(text, labels[n % 2]) for n, text in enumerate(texts)])
+    asked = Asked("t", kind, division=Division(share=0.25))
+    task = Documents(Places(str(table), None, None, tmp_path), Columns("body", "label", ";"), asked)
+    (result,) = finetune(made, task, sweep(epochs=1), CPU).results
+    if kind == "ordered":
+        with pytest.raises(UserError, match="ordered classes have no exported form"):
+            open_model(Path(result.folder))
+        return
+    export_model(Path(result.folder), "best", "hf", tmp_path / "hf", "auto", False)
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    with torch.no_grad():
+        scores = theirs(**tokenizer(texts[:3], return_tensors="pt", padding=True, truncation=True)).logits
+    told = load_run(result.folder, "cpu").predict(texts[:3])
+    if kind == "value":
+        assert scores[:, 0].tolist() == pytest.approx(told.labels, rel=1e-4)
+        assert abs(float(scores.mean()) - 200) < 150
+        return
+    chances = scores.softmax(1) if kind == "classes" else scores.sigmoid()
+    assert theirs.config.id2label == dict(enumerate(told.names))
+    assert told.probabilities is not None
+    torch.testing.assert_close(chances, torch.from_numpy(told.probabilities), rtol=1e-4, atol=1e-5)
 
 
 BAD: dict[str, tuple[dict[str, Any], list[object], str]] = {

@@ -82,6 +82,11 @@ def big_tokenizer(folder: Path) -> None:
 EVIL_INDEX = json.dumps({"weight_map": {"a": "../other.safetensors"}}).encode()
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "another model": (in_config(model_type="gpt2"), "unsupported architecture, model_type 'gpt2'; supported: Nystrom"),
+    "no model's type": (in_config(model_type=["a"]), r"unsupported architecture, model_type \['a'\]; supported"),
+    "a head that is not there": (
+        in_weights(lambda w: [w.pop(name) for name in list(w) if name.startswith("cls.")]),
+        "cls.predictions.transform.dense.weight: missing, expected",
+    ),
     "another head": (
         in_config(architectures=["NystromformerForTokenClassification"]),
         "unsupported .*; supported: ",
@@ -164,6 +169,34 @@ def test_a_classification_with_half_a_head(tmp_path: Path) -> None:
     in_weights(lambda w: w.pop("classifier.dense.bias"))(folder)
     with pytest.raises(UserError, match=r"(?s)dense.bias: missing.*dense.weight: expected \(16, 16\), found \(4, 4\)"):
         import_model(folder, tmp_path / "ours", ImportSettings())
+
+
+@pytest.mark.parametrize("lost", [("classifier.out_proj.weight",), ("classifier.",)])
+def test_a_classification_without_its_classifier(tmp_path: Path, lost: tuple[str, ...]) -> None:
+    folder = foreign.stored(foreign.nystromformer(classes=3), tmp_path / "theirs")
+    in_weights(lambda w: [w.pop(name) for name in list(w) if name.startswith(lost)])(folder)
+    with pytest.raises(UserError, match=r"classifier.out_proj.weight: missing"):
+        import_model(folder, tmp_path / "ours", ImportSettings())
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("labels", [{"0": "a", "1": "b"}, {"0": "a", "1": "b", "3": "c"}, ["a", "b", "c"]])
+def test_labels_that_are_not_those_of_the_head(tmp_path: Path, labels: Any) -> None:
+    folder = foreign.stored(foreign.nystromformer(classes=3), tmp_path / "theirs")
+    in_config(id2label=labels)(folder)
+    with pytest.raises(UserError, match=r"id2label: expected a label for each of the 3 outputs|cannot read it"):
+        import_model(folder, tmp_path / "ours", ImportSettings())
+
+
+def test_a_config_beside_a_folder_is_of_no_use(tmp_path: Path, source: Path) -> None:
+    with pytest.raises(UserError, match=r"--config .*: expected none beside a folder"):
+        import_model(source, tmp_path / "ours", ImportSettings(), tmp_path / "config.json")
+
+
+def test_what_is_missing_in_all_layers_is_one_line(tmp_path: Path, source: Path) -> None:
+    in_weights(lambda w: [w.pop(name) for name in list(w) if name.endswith("output.dense.bias")])(source)
+    with pytest.raises(UserError, match=r"nystromformer.encoder.layer.0-1.attention.output.dense.bias: missing"):
+        import_model(source, tmp_path / "ours", ImportSettings())
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ def model_card(opened: Opened, layout: Layout) -> str:
     if figures := _figures(opened):
         parts.append("## Figures\n\n| | |\n|---|---|\n" + "\n".join(f"| {key} | {value} |" for key, value in figures))
     settings = {"model": opened.config.model_dump(mode="json", by_alias=True)}
-    if is_mlm:
+    # Those of an imported model are for a training to come.
+    if is_mlm and not isinstance(opened.content.get("imported"), dict):
         settings["pretraining_setting"] = opened.content["config"]["pretraining_setting"]
     parts.append(f"## Settings\n\n```json\n{json.dumps(settings, indent=2)}\n```")
     return "\n\n".join(parts) + "\n"

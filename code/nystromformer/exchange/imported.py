@@ -15,6 +15,7 @@ from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.errors import UserError
 from nystromformer.exchange.folders import check_free, write_folder
 from nystromformer.exchange.hub import find_source
+from nystromformer.exchange.opened import SEVERAL
 from nystromformer.exchange.tokenizers import ImportedTokenizer, import_tokenizer
 from nystromformer.files import write_json
 from nystromformer.interop.formats import Source, open_source
@@ -116,6 +117,8 @@ def _write(folder: Path, source: Source, config: ExperimentConfig, tokenizer: Im
         encoder = {key: value for key, value in _weights(source, config).items() if key.startswith("encoder.")}
         content = checkpoint(source, config, sha256, encoder | dict(source.head.weights))
         head = {"between": source.head.activation, "labels": list(source.head.labels)}
+        if source.head.has_several:
+            head["problem_type"] = SEVERAL
         write_checkpoint(content | {"head": head}, classification / name)
 
 

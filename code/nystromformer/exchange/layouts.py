@@ -150,7 +150,7 @@ def _common(opened: Opened) -> dict[str, Any]:
     if opened.labels is not None:
         keys["id2label"] = {str(number): label for number, label in enumerate(opened.labels)}
         keys["label2id"] = {label: number for number, label in enumerate(opened.labels)}
-        keys["problem_type"] = "regression" if opened.is_value else "single_label_classification"
+        keys["problem_type"] = opened.problem
     return keys
 
 
@@ -243,6 +243,8 @@ def _file(opened: Opened) -> Layout:
         },
         **_common(opened),
         "hidden_act": config.activation,
+        # The file has none; a training that begins with an import has.
+        "hidden_dropout_prob": config.dropout_prob,
         "embedding_size": config.embedding_dim,
         "norm": config.norm,
         "embedding_norm": config.embedding_norm,

@@ -241,6 +241,8 @@ class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
         logits, loss = self.head["classifier"](activation(self.config.classifier_act, self.head["dense"](pooled))), None
         if labels is not None and self.config.num_labels == 1:
             loss = F.mse_loss(logits[:, 0], labels.flatten().to(logits.dtype))
+        elif labels is not None and self.config.problem_type == "multi_label_classification":
+            loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         elif labels is not None:
             loss = F.cross_entropy(logits, labels.flatten())
         out = SequenceClassifierOutput(loss=loss, logits=logits)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer
@@ -15,8 +15,11 @@ from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, special
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
 from nystromformer.model import ClassificationModel, PretrainingModel
+from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.recipe import recipe_from
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import read_experiment
+from nystromformer.tasks.finetuning.recipe import RECIPE_FILE, TOKENIZER_SHA256, read_recipe
 from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.glue.catalog import TASKS
 from nystromformer.training.archive import read_checkpoint
@@ -25,8 +28,12 @@ from nystromformer.training.fitting import check_weights, load_weights
 
 CONFIG = "config.json"
 _WEIGHTS = "cp-*.model"
-_CLASSIFIER = "head.classifier.weight"
+_CLASSIFIER, _CLASSIFIER_BIAS = "head.classifier.weight", "head.classifier.bias"
 _IMDB = ("neg", "pos")
+
+
+Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
+SEVERAL: Problem = "multi_label_classification"
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,15 @@ class Opened:
     """Of a classification: its classes, or one of a value; None of a model that guesses masked tokens."""
     between: str
     """Of a classification: what stands between its head's two linear maps."""
-    is_value: bool
-    """Whether a classification's one output is a value."""
+    problem: Problem
+    """What a classification's outputs are, in transformers' words."""
     result: RunResult | None
     """Of a finished fine-tuning."""
+
+    @property
+    def is_value(self) -> bool:
+        """Whether a classification's one output is a value."""
+        return self.problem == "regression"
 
     @property
     def config(self) -> ModelConfig:
@@ -121,13 +133,55 @@ def _open_run(folder: Path, wanted: str) -> Opened:
     if names != {"head"} or "head.dense.weight" not in content["model"] or _CLASSIFIER not in content["model"]:
         raise UserError(
             f"{path}: a model whose head has no exported form ({', '.join(sorted(names)) or 'none'}): classes and "
-            "values of texts (GLUE, IMDB) have one"
+            "values of texts (tables, GLUE, IMDB) have one"
         )
-    checkpoints = next((above for above in folder.resolve().parents if (above / TOKENIZER_FOLDER).is_dir()), folder)
+    place = folder.resolve()
+    checkpoints = next((above for above in (place, *place.parents) if (above / TOKENIZER_FOLDER).is_dir()), folder)
     tokenizer = _tokenizer(path, checkpoints, content["tokenizer"])
-    name = f"{checkpoints.parent.name}-{_task(content).replace('/', '-')}".strip("-")
+    above = next((each for each in place.parents if (each / CONFIG).is_file()), checkpoints.parent)
+    name = f"{above.name}-{_task(content).replace('/', '-')}".strip("-")
     config = experiment_config(content["config"], str(path))
-    return _checked(name, folder, path, content, config, tokenizer, _labels(content), result)
+    answer = _answer(folder)
+    if answer is not None:
+        content, labels = _told_by(answer, content, path)
+    else:
+        labels = _labels(content)
+    return _checked(name, folder, path, content, config, tokenizer, labels, result, answer)
+
+
+def _answer(folder: Path) -> Answer | None:
+    """What a run on a table learned; None of other runs.
+
+    Raises:
+        UserError: its folder says it otherwise than this version does.
+    """
+    recipe = read_recipe(folder)
+    if recipe is None:
+        return None
+    try:
+        return recipe_from({key: value for key, value in recipe.items() if key != TOKENIZER_SHA256}).answer
+    except ValueError as error:
+        raise UserError(f"{folder / RECIPE_FILE}: expected what a run says of its task: {error}") from None
+
+
+def _told_by(answer: Answer, content: dict[str, Any], path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A checkpoint whose outputs are what transformers takes them for, and their names.
+
+    Raises:
+        UserError: of ordered classes, which transformers has not.
+    """
+    if answer.kind == "ordered":
+        raise UserError(
+            f"{path}: ordered classes have no exported form: each output says whether the class is a higher one. "
+            "run_predict.py and run_serve.py answer with them"
+        )
+    if answer.kind != "value":
+        return content, answer.names
+    # What was learned is how many deviations a value is from the mean: the last linear map gives the value itself.
+    weights = dict(content["model"])
+    weights[_CLASSIFIER] = weights[_CLASSIFIER] * answer.deviation
+    weights[_CLASSIFIER_BIAS] = weights[_CLASSIFIER_BIAS] * answer.deviation + answer.mean
+    return {**content, "model": weights}, ("value",)
 
 
 def _checked(
@@ -139,12 +193,16 @@ def _checked(
     tokenizer: Tokenizer | None,
     labels: tuple[str, ...] | None,
     result: RunResult | None,
+    answer: Answer | None = None,
 ) -> Opened:
-    between, is_value = "tanh", False
-    if labels is not None:
-        between = content.get("head", {}).get("between", "tanh")
-        is_value = len(labels) == 1
-    opened = Opened(name, folder, path, content, config, tokenizer, labels, between, is_value, result)
+    head = content.get("head", {})
+    between = "tanh" if labels is None else head.get("between", "tanh")
+    problem: Problem = "single_label_classification"
+    if labels is not None and len(labels) == 1:
+        problem = "regression"
+    if head.get("problem_type") == SEVERAL or (answer is not None and answer.kind == "several"):
+        problem = SEVERAL
+    opened = Opened(name, folder, path, content, config, tokenizer, labels, between, problem, result)
     if tokenizer is not None:
         size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
         if size > config.model.vocab_size:

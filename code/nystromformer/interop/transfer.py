@@ -25,7 +25,7 @@ _FITTED_AXES = {re.escape(_POSITIONS): 0, re.escape(_SENTENCE_TYPES): 0, _KERNEL
 """Weights of which one size may differ: patterns of their names, and which size."""
 # Projections of queries and keys are of the attention: there are those that have none.
 _OF_THE_ATTENTION = re.compile(r"encoder\.layers\.\d+\.attention\.(core|query|key)\.")
-_LAYER = re.compile(r"(encoder\.layers\.)(\d+)(\..+)")
+_LAYER = re.compile(r"(.*?(?:\.layers?\.|transformer_))(\d+)(\..+)")
 
 # With another number of heads, place of the norms or way through the layers the same weights would fit and mean
 # something else; with other positions layers would look for them where they are not.

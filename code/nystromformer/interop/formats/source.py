@@ -38,6 +38,9 @@ _ARCHITECTURES = (
     *("NystromEncoderForMaskedLM", "NystromEncoderForSequenceClassification"),
 )
 _STATE = "model_state_dict"
+_PARALLEL = "module."
+"""Before all names that DataParallel saved."""
+_SEVERAL = "multi_label_classification"
 # Names of BERT's first release, which transformers still takes.
 _OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
 
@@ -65,6 +68,8 @@ class Head:
     activation: str
     """Between its two linear maps: tanh, gelu or gelu_tanh."""
     labels: tuple[str, ...]
+    has_several: bool
+    """Whether a text may have any number of the labels (problem_type multi_label_classification)."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,8 @@ def open_source(path: Path, config: Path | None = None) -> Source:
             with weights missing or of other shapes (lists all).
     """
     if path.is_dir():
+        if config is not None:
+            raise UserError(f"--config {config}: expected none beside a folder, whose {CONFIG} is read")
         return _open_folder(path)
     if not path.exists():
         raise UserError(
@@ -153,7 +160,7 @@ def _open_folder(folder: Path) -> Source:
         raise UserError(f"{folder}: no {CONFIG} there: expected a folder as transformers saves it") from None
     supported = f"supported: {', '.join(_ARCHITECTURES)}; and checkpoints of the authors' code (.model, .cp)"
     kind = content.get("model_type") if isinstance(content, dict) else None
-    if not isinstance(content, dict) or kind not in _KINDS:
+    if not isinstance(content, dict) or not isinstance(kind, str) or kind not in _KINDS:
         raise UserError(f"{path}: an unsupported architecture, model_type {kind!r}; {supported}")
     found = content.get("architectures") or []
     architecture = found[0] if isinstance(found, list) and found else None
@@ -166,9 +173,8 @@ def _open_folder(folder: Path) -> Source:
         weights = {names.prefix + name: weight for name, weight in weights.items()}
     activation = {"bert": "tanh", "roberta": "tanh", OWN_TYPE: content.get("classifier_act", "tanh")}.get(kind)
     activation = activation or translated.model["activation"]
-    labels = content.get("id2label")
-    named = list(labels.values()) if isinstance(labels, dict) else []
-    return _source(folder, kind, names, translated, weights, notes, activation, named, folder)
+    declared = _Declared(str(architecture or ""), content.get("id2label"), content.get("problem_type") == _SEVERAL)
+    return _source(folder, kind, names, translated, weights, notes, activation, declared, folder)
 
 
 def _open_authors(path: Path, config: Path | None) -> Source:
@@ -196,7 +202,41 @@ def _open_authors(path: Path, config: Path | None) -> Source:
         # Their training takes it from the tokenizer, whatever the file says.
         section = section | {"vocab_size": len(word)}
     translated = translate_authors(section, described)
-    return _source(path, "authors", AUTHORS, translated, weights, notes, "tanh", [], path.parent)
+    return _source(path, "authors", AUTHORS, translated, weights, notes, "tanh", _Declared(), path.parent)
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """What a config.json says of the heads."""
+
+    architecture: str = ""
+    id2label: object = None
+    has_several: bool = False
+
+    @property
+    def has_mlm(self) -> bool:
+        return self.architecture.endswith(("ForMaskedLM", "ForPreTraining"))
+
+    @property
+    def has_classes(self) -> bool:
+        return self.architecture.endswith("ForSequenceClassification")
+
+    def labels(self, path: Path, count: int) -> tuple[str, ...]:
+        """The names of so many classes, in the order of their numbers.
+
+        Raises:
+            UserError: they are named otherwise.
+        """
+        if self.id2label is None:
+            return tuple(f"LABEL_{number}" for number in range(count))
+        named = self.id2label if isinstance(self.id2label, dict) else {}
+        by_number = {str(key): str(label) for key, label in named.items()}
+        if by_number.keys() != {str(number) for number in range(count)}:
+            raise UserError(
+                f"{path / CONFIG}: id2label: expected a label for each of the {count} outputs of its head, 0 to "
+                f"{count - 1}, found {', '.join(by_number) or repr(self.id2label)[:40]}"
+            )
+        return tuple(by_number[str(number)] for number in range(count))
 
 
 def _source(
@@ -207,7 +247,7 @@ def _source(
     stored: Mapping[str, Tensor],
     notes: Iterable[str],
     activation: str,
-    labels: Iterable[str],
+    declared: _Declared,
     tokenizer: Path,
 ) -> Source:
     sections = {
@@ -215,7 +255,9 @@ def _source(
         for key, model in (("model", translated.model), ("general", translated.general))
     }
     stored = {_modern(name): weight for name, weight in stored.items()}
-    weights, head, left_out = _renamed(path, names, sections["general"], stored)
+    if all(name.startswith(_PARALLEL) for name in stored):
+        stored = {name.removeprefix(_PARALLEL): weight for name, weight in stored.items()}
+    weights, head, left_out = _renamed(path, names, sections["general"], stored, declared)
     said = [*notes, *translated.notes]
     if left_out:
         said.append(f"not in the model, left out: {', '.join(left_out)}")
@@ -228,11 +270,8 @@ def _source(
     source = Source(path, kind, plain["model"], plain["general"], weights, None, tokenizer, tuple(said))
     if not head:
         return source
-    count = len(head["head.classifier.weight"])
-    named = tuple(str(label) for label in labels)
-    if len(named) != count:
-        named = tuple(f"LABEL_{number}" for number in range(count))
-    return replace(source, head=Head(head, activation, named))
+    labels = declared.labels(path, len(head["head.classifier.weight"]))
+    return replace(source, head=Head(head, activation, labels, declared.has_several))
 
 
 def _modern(name: str) -> str:
@@ -243,7 +282,7 @@ def _modern(name: str) -> str:
 
 
 def _renamed(
-    path: Path, names: Names, config: ModelConfig, stored: Mapping[str, Tensor]
+    path: Path, names: Names, config: ModelConfig, stored: Mapping[str, Tensor], declared: _Declared
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], list[str]]:
     """The weights of the model and of a classification's head by our names, and what is neither.
 
@@ -254,25 +293,27 @@ def _renamed(
         expected = {name: tensor.shape for name, tensor in PretrainingModel(config, ["mlm"]).state_dict().items()}
     stored = _untied(path, names, stored)
     theirs = {name: _known(names, name) for name in expected}
-    has_mlm = any(name.startswith("mlm.") and theirs[name] in stored for name in expected)
-    weights, problems, used = {}, [], set()
+    has_mlm = declared.has_mlm or any(name.startswith("mlm.") and theirs[name] in stored for name in expected)
+    weights: dict[str, Tensor] = {}
+    problems: list[tuple[str, str]] = []
+    used: set[str] = set()
     for name, shape in expected.items():
         if name.startswith("mlm.") and not has_mlm:
             continue
         weight = stored.get(theirs[name])
         used.add(theirs[name])
         if weight is None:
-            problems.append(f"{theirs[name]}: missing, expected {tuple(shape)}")
+            problems.append((theirs[name], f"missing, expected {tuple(shape)}"))
         elif weight.shape != shape:
-            problems.append(f"{theirs[name]}: expected {tuple(shape)} by {CONFIG}, found {tuple(weight.shape)}")
+            problems.append((theirs[name], f"expected {tuple(shape)} by {CONFIG}, found {tuple(weight.shape)}"))
         else:
             weights[name] = weight
     rest = [name for name in stored if name not in used and not name.endswith(names.ignored)]
-    problems += [f"{name}: of a layer or a part that {CONFIG} has not" for name in rest if _of_encoder(names, name)]
-    head, problems_of_head = _head(names, config.transformer_dim, stored)
+    problems += [(name, f"of a layer or a part that {CONFIG} has not") for name in rest if _of_encoder(names, name)]
+    head, problems_of_head = _head(names, config.transformer_dim, stored, declared.has_classes)
     problems += problems_of_head
     if problems:
-        raise UserError(f"{path}: the weights are not those of its {CONFIG}:{listed(problems)}")
+        raise UserError(f"{path}: the weights are not those of its {CONFIG}:{listed(grouped(problems))}")
     of_head = {_known(names, name) for name in head}
     return weights, head, grouped([(name, "") for name in rest if name not in of_head])
 
@@ -309,17 +350,22 @@ def _untied(path: Path, names: Names, stored: Mapping[str, Tensor]) -> dict[str,
     return weights
 
 
-def _head(names: Names, width: int, stored: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """A classification's head; none where only parts of one are there, such as BERT's pooler."""
+def _head(
+    names: Names, width: int, stored: Mapping[str, Tensor], is_declared: bool
+) -> tuple[dict[str, Tensor], list[tuple[str, str]]]:
+    """A classification's head, and what is wrong with it; none where it is not declared and only parts of one are
+    there, such as BERT's pooler."""
     parts = [f"head.{part}.{kind}" for part in ("dense", "classifier") for kind in ("weight", "bias")]
     found = {name: stored[theirs] for name in parts if (theirs := _known(names, name)) in stored}
-    if "head.classifier.weight" not in found:
+    if "head.classifier.weight" not in found and not is_declared:
         return {}, []
-    problems = [f"{_known(names, name)}: missing" for name in parts if name not in found]
+    problems = [(_known(names, name), "missing") for name in parts if name not in found]
+    if "head.classifier.weight" not in found:
+        return {}, problems
     classes = len(found["head.classifier.weight"])
     shapes = dict(zip(parts, [(width, width), (width,), (classes, width), (classes,)], strict=True))
     problems += [
-        f"{_known(names, name)}: expected {shapes[name]}, found {tuple(weight.shape)}"
+        (_known(names, name), f"expected {shapes[name]}, found {tuple(weight.shape)}")
         for name, weight in found.items()
         if weight.shape != shapes[name]
     ]

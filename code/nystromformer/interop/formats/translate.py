@@ -38,6 +38,7 @@ _OWN = {
     "pooling": "pooling",
     "attn_type": "attentions",
 }
+_DROPOUT = "hidden_dropout_prob"
 _INVERSE_START = "inv_init_coeff_option"
 
 
@@ -100,6 +101,8 @@ def translate_own(config: Mapping[str, Any], path: Path) -> Translated:
     if missing := [theirs for theirs in _OWN.values() if theirs not in config]:
         raise UserError(f"{path}: expected what this project exports, found no {', '.join(missing)}")
     model = {ours: config[theirs] for ours, theirs in _OWN.items()}
+    if _DROPOUT in config:  # not in folders of earlier versions
+        model["dropout_prob"] = config[_DROPOUT]
     heads = model["num_head"]
     if type(heads) is int and heads > 0 and type(model["transformer_dim"]) is int:
         model["head_dim"] = model["transformer_dim"] // heads

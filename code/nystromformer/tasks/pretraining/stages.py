@@ -48,6 +48,12 @@ def check_rows(phases: Sequence[Experiment], dataset_folder: Path | None) -> Non
     expected = phases[-1].dataset(dataset_folder).manifest.tokenizer_sha256
     for phase in phases[:-1]:
         dataset = phase.dataset(None)
+        length, wanted = dataset.manifest.length, phase.config.model.max_seq_len
+        if length != wanted:
+            raise UserError(
+                f"{dataset.folder}: rows of {length} tokens, where the phase's max_seq_len is {wanted}: name the "
+                "folder of its rows, or set max_seq_len to their length"
+            )
         if dataset.manifest.tokenizer_sha256 != expected:
             raise UserError(
                 f"{dataset.folder}: made with another tokenizer than the run's own rows: its token ids mean other "
