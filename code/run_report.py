@@ -51,15 +51,18 @@ def lra(
         ),
     ] = Path("lra.md"),
     span: Annotated[
-        Path | None,
-        typer.Option("--span", help="Folder that run_benchmark.py span has written of these runs, to show, too."),
+        list[Path] | None,
+        typer.Option(
+            "--span",
+            help="Folder that run_benchmark.py span has written of these runs, to show, too; can be repeated.",
+        ),
     ] = None,
 ) -> None:
     """Put runs on the Long Range Arena beside the paper's Table 3: scores, time, memory, and score over speed."""
     from nystromformer.report.lra import write_lra
 
     shipped = sorted(path.parents[1] for path in (PROJECT / "lra").glob("*/model/lra"))
-    typer.echo(write_lra(experiments or shipped, out, span))
+    typer.echo(write_lra(experiments or shipped, out, span or ()))
     typer.echo(
         f"table and figures: {out}, {out.with_suffix('.json')}; a picture of each column of several: {out.stem}-*.png"
     )

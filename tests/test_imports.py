@@ -134,6 +134,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "data.preprocessing",
         "training",
         "tasks.declared",
+        "tasks.documents",
         "tasks.experiment",
         "tasks.finetuning",
         "tasks.glue",

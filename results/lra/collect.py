@@ -1,8 +1,8 @@
 """Gathers what run.py has reached into this folder: table3.md, its figures and pictures, and the validation accuracy
 over the steps, curves.png.
 
-`python results/lra/collect.py [--runs runs/lra] [--span DIR]`: what is not finished is named and left out. DIR is what
-`run_benchmark.py span` has written of some of these runs.
+`python results/lra/collect.py [--runs runs/lra] [--span DIR ...]`: what is not finished is named and left out. Each
+DIR is what `run_benchmark.py span` has written of some of these runs.
 """
 
 import argparse
@@ -22,21 +22,26 @@ HERE = Path(__file__).resolve().parent
 TABLE = HERE / "table3.md"
 FOLDERS = ("listops", "listops-short", "text", "retrieval", "image", "pathfinder", "pathfinder-easy")
 DRAWN = ("listops", "listops-short")
-"""Of whose runs the accuracy is drawn over the steps."""
+"""Of whose runs on the track `paper` the accuracy is drawn over the steps; of several seeds the first one's."""
 
 
 def finished(folder: Path) -> list[RunResult]:
+    """Of classes: what self-pretraining began with has no accuracy."""
     found = [read_result(path.parent) for path in sorted(folder.glob(f"model/lra/*/*/{RESULT_FILE}"))]
-    return [result for result in found if result is not None]
+    return [result for result in found if result is not None and "accuracy" in result.best.metrics]
 
 
 def draw(runs: Path) -> None:
     """A panel for each folder; a line for each run, dashed with the convolution."""
-    names = [name for name in DRAWN if finished(runs / name)]
+    drawn = {
+        name: [result for result in finished(runs / name) if result.task == "lra/listops" and not result.run.seed]
+        for name in DRAWN
+    }
+    names = [name for name in DRAWN if drawn[name]]
     figure = Figure(figsize=(6.2 * len(names), 5.2), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        results = finished(runs / name)
+        results = drawn[name]
         best_first = sorted(results, key=lambda result: -result.best.metrics["accuracy"])
         kinds = list(dict.fromkeys(result.attention[0]["name"] for result in best_first))
         lengths = {len(result.epochs) for result in results}
@@ -57,7 +62,7 @@ def draw(runs: Path) -> None:
                 color=colour,
                 marker=marker,
                 linewidth=1.2,
-                label=label if result.run.seed == 0 else None,
+                label=label,
             )
         axes.set(title=name, xlabel="step", ylabel="validation accuracy, %")
         axes.grid(alpha=0.25)
@@ -68,7 +73,7 @@ def draw(runs: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/lra"))
-    parser.add_argument("--span", type=Path)
+    parser.add_argument("--span", type=Path, action="append", default=[])
     flags = parser.parse_args()
     runs = flags.runs.resolve()
     write_lra([runs / name for name in FOLDERS if finished(runs / name)], TABLE, flags.span)

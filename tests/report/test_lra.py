@@ -236,8 +236,14 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert run_here(monkeypatch, SCRIPT, "lra", folder, "--out", tmp_path / "t.md") == 0
     assert "| softmax | 40.0 |" in capsys.readouterr().out
     (tmp_path / "span.md").write_text("| model | span |\n|---|---|\n| e | 12.5 |\n")
-    assert run_here(monkeypatch, SCRIPT, "lra", folder, "--out", tmp_path / "t.md", "--span", tmp_path) == 0
-    assert "| e | 12.5 |" in (tmp_path / "t.md").read_text()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "span.md").write_text("| model | span |\n|---|---|\n| f | 3.5 |\n")
+    flags = ("--out", tmp_path / "t.md", "--span", tmp_path)
+    assert run_here(monkeypatch, SCRIPT, "lra", folder, *flags, "--span", tmp_path / "more") == 0
+    assert "| e | 12.5 |\n| f | 3.5 |" in (tmp_path / "t.md").read_text()
+    (tmp_path / "more" / "span.md").write_text("| model | width |\n|---|---|\n| f | 3.5 |\n")
+    assert run_here(monkeypatch, SCRIPT, "lra", folder, *flags, "--span", tmp_path / "more") == 2
+    assert "other columns than the one before it" in " ".join(capsys.readouterr().err.split())
     assert run_here(monkeypatch, SCRIPT, "lra", folder, "--out", tmp_path / "t.md", "--span", folder) == 2
     assert "with span.md" in capsys.readouterr().err
     assert run_here(monkeypatch, SCRIPT, "lra", tmp_path / "nowhere", "--out", tmp_path / "t.md") == 2

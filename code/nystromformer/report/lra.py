@@ -85,13 +85,13 @@ class Arena:
     unfinished: list[str]
 
 
-def write_lra(folders: Sequence[Path], out: Path, span: Path | None = None) -> str:
+def write_lra(folders: Sequence[Path], out: Path, spans: Sequence[Path] = ()) -> str:
     """Write the table as Markdown, its figures as JSON beside it, and a picture for each column of several attentions.
 
     Args:
         folders: of experiments.
         out: the Markdown's file, NAME.md; pictures are NAME-COLUMN.png.
-        span: the folder that `run_benchmark.py span` has written of such runs; None: the report says nothing of spans.
+        spans: folders that `run_benchmark.py span` has written of such runs; none: the report says nothing of spans.
 
     Returns:
         The Markdown.
@@ -101,9 +101,9 @@ def write_lra(folders: Sequence[Path], out: Path, span: Path | None = None) -> s
     """
     if out.suffix != ".md":
         raise UserError(f"--out {out}: expected a name that ends in .md")
-    spans = _spans(span) if span is not None else ""
+    shown = _spans(spans) if spans else ""
     arena = collect(folders)
-    text = as_markdown(arena, spans)
+    text = as_markdown(arena, shown)
     write_text(out, text)
     write_json(out.with_suffix(".json"), {"columns": arena.columns, "cells": [asdict(cell) for cell in arena.cells]})
     for column in arena.columns:
@@ -316,12 +316,19 @@ def _timed(folder: Path) -> tuple[float, list[tuple[int, float]], float]:
     return seconds, steps, max(memory, default=0.0)
 
 
-def _spans(folder: Path) -> str:
-    """The table of spans in a folder."""
-    found = tables_of(folder / "span.md")
-    if not found:
-        raise UserError(f"--span {folder}: expected the folder that run_benchmark.py span writes, with span.md")
-    return markdown(found[0].header, found[0].rows)
+def _spans(folders: Sequence[Path]) -> str:
+    """The tables of spans in some folders, as one."""
+    header: Sequence[str] = ()
+    rows: list[Sequence[str]] = []
+    for folder in folders:
+        found = tables_of(folder / "span.md")
+        if not found:
+            raise UserError(f"--span {folder}: expected the folder that run_benchmark.py span writes, with span.md")
+        if header and found[0].header != header:
+            raise UserError(f"--span {folder}: its table has other columns than the one before it, of another version")
+        header = found[0].header
+        rows += found[0].rows
+    return markdown(header, rows)
 
 
 def as_markdown(arena: Arena, spans: str = "") -> str:
