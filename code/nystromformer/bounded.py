@@ -127,3 +127,12 @@ def json_problem(error: ValueError | RecursionError) -> str:
 
 def _sentence(problem: str, advice: str) -> str:
     return f"{problem}. {advice}" if advice else problem
+
+
+def half_character(text: str) -> int | None:
+    """Where a text has a lone surrogate, which no tokenizer and no file takes; None where it has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None

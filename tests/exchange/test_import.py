@@ -247,6 +247,23 @@ def test_the_authors(tmp_path: Path, case: str, name: str) -> None:
     assert_equal(all_logits(model, tokens(2)), expected)
 
 
+def test_the_authors_weights_as_data_parallel_names_them(tmp_path: Path) -> None:
+    """Also the vocabulary's size, which is taken from the weights, whatever the file says."""
+    path = foreign.authors_folder(tmp_path / "theirs", AUTHORS)
+    content = torch.load(path, weights_only=True)
+    content["model_state_dict"] = {f"module.{name}": weight for name, weight in content["model_state_dict"].items()}
+    torch.save(content, path)
+    config = path.parents[1] / "config.json"
+    data = json.loads(config.read_text())
+    data["model"]["vocab_size"] = 7
+    config.write_text(json.dumps(data))
+    import_model(path, tmp_path / "ours", COMPATIBLE, tokenizer="none")
+    weights = read_checkpoint(tmp_path / "ours" / "model" / "cp-0000.model")["model"]
+    expected = foreign.authors_weights(AUTHORS)
+    assert len(weights["encoder.embeddings.word.weight"]) == VOCABULARY
+    assert sum(any(torch.equal(weight, other) for other in expected.values()) for weight in weights.values()) > 20
+
+
 def test_the_authors_swapped_numbers(tmp_path: Path) -> None:
     path = foreign.authors_folder(tmp_path / "theirs", AUTHORS | {"num_landmarks": LENGTH, "seq_len": LANDMARKS})
     said = import_model(path, tmp_path / "ours", ImportSettings(), tokenizer="none")

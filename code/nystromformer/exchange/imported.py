@@ -15,11 +15,10 @@ from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.errors import UserError
 from nystromformer.exchange.folders import check_free, write_folder
 from nystromformer.exchange.hub import find_source
-from nystromformer.exchange.opened import SEVERAL
 from nystromformer.exchange.tokenizers import ImportedTokenizer, import_tokenizer
 from nystromformer.files import write_json
 from nystromformer.interop.formats import Source, open_source
-from nystromformer.interop.formats.source import SETTINGS
+from nystromformer.interop.formats.source import SETTINGS, SEVERAL
 from nystromformer.model import PretrainingModel
 from nystromformer.training.archive import FORMAT, write_checkpoint
 from nystromformer.training.checkpoint import epoch_name

@@ -239,10 +239,10 @@ class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
             keep_BN = torch.ones_like(input_ids) if attention_mask is None else attention_mask.bool()
             pooled = (hidden * keep_BN[..., None]).sum(1) / keep_BN.sum(1, keepdim=True).clamp(min=1)
         logits, loss = self.head["classifier"](activation(self.config.classifier_act, self.head["dense"](pooled))), None
-        if labels is not None and self.config.num_labels == 1:
-            loss = F.mse_loss(logits[:, 0], labels.flatten().to(logits.dtype))
-        elif labels is not None and self.config.problem_type == "multi_label_classification":
+        if labels is not None and self.config.problem_type == "multi_label_classification":
             loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+        elif labels is not None and self.config.num_labels == 1:
+            loss = F.mse_loss(logits[:, 0], labels.flatten().to(logits.dtype))
         elif labels is not None:
             loss = F.cross_entropy(logits, labels.flatten())
         out = SequenceClassifierOutput(loss=loss, logits=logits)

@@ -14,12 +14,13 @@ from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, special_names
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
+from nystromformer.interop.formats.source import SEVERAL
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import recipe_from
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.tasks.finetuning.recipe import RECIPE_FILE, TOKENIZER_SHA256, read_recipe
+from nystromformer.tasks.finetuning.recipe import read_recipe
 from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.glue.catalog import TASKS
 from nystromformer.training.archive import read_checkpoint
@@ -33,7 +34,6 @@ _IMDB = ("neg", "pos")
 
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
-SEVERAL: Problem = "multi_label_classification"
 
 
 @dataclass(frozen=True)
@@ -141,27 +141,12 @@ def _open_run(folder: Path, wanted: str) -> Opened:
     above = next((each for each in place.parents if (each / CONFIG).is_file()), checkpoints.parent)
     name = f"{above.name}-{_task(content).replace('/', '-')}".strip("-")
     config = experiment_config(content["config"], str(path))
-    answer = _answer(folder)
-    if answer is not None:
-        content, labels = _told_by(answer, content, path)
-    else:
-        labels = _labels(content)
-    return _checked(name, folder, path, content, config, tokenizer, labels, result, answer)
-
-
-def _answer(folder: Path) -> Answer | None:
-    """What a run on a table learned; None of other runs.
-
-    Raises:
-        UserError: its folder says it otherwise than this version does.
-    """
     recipe = read_recipe(folder)
     if recipe is None:
-        return None
-    try:
-        return recipe_from({key: value for key, value in recipe.items() if key != TOKENIZER_SHA256}).answer
-    except ValueError as error:
-        raise UserError(f"{folder / RECIPE_FILE}: expected what a run says of its task: {error}") from None
+        labels = _labels(content)
+    else:
+        content, labels = _told_by(recipe_from(recipe, folder).answer, content, path)
+    return _checked(name, folder, path, content, config, tokenizer, labels, result)
 
 
 def _told_by(answer: Answer, content: dict[str, Any], path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -175,7 +160,9 @@ def _told_by(answer: Answer, content: dict[str, Any], path: Path) -> tuple[dict[
             f"{path}: ordered classes have no exported form: each output says whether the class is a higher one. "
             "run_predict.py and run_serve.py answer with them"
         )
-    if answer.kind != "value":
+    if answer.kind == "several":
+        return {**content, "head": {"problem_type": SEVERAL}}, answer.names
+    if answer.kind == "classes":
         return content, answer.names
     # What was learned is how many deviations a value is from the mean: the last linear map gives the value itself.
     weights = dict(content["model"])
@@ -193,14 +180,11 @@ def _checked(
     tokenizer: Tokenizer | None,
     labels: tuple[str, ...] | None,
     result: RunResult | None,
-    answer: Answer | None = None,
 ) -> Opened:
     head = content.get("head", {})
     between = "tanh" if labels is None else head.get("between", "tanh")
-    problem: Problem = "single_label_classification"
-    if labels is not None and len(labels) == 1:
-        problem = "regression"
-    if head.get("problem_type") == SEVERAL or (answer is not None and answer.kind == "several"):
+    problem: Problem = "regression" if labels is not None and len(labels) == 1 else "single_label_classification"
+    if head.get("problem_type") == SEVERAL:
         problem = SEVERAL
     opened = Opened(name, folder, path, content, config, tokenizer, labels, between, problem, result)
     if tokenizer is not None:

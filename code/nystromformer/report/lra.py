@@ -107,8 +107,7 @@ def write_lra(folders: Sequence[Path], out: Path, spans: Sequence[Path] = ()) ->
     write_text(out, text)
     write_json(out.with_suffix(".json"), {"columns": arena.columns, "cells": [asdict(cell) for cell in arena.cells]})
     for column in arena.columns:
-        cells = [cell for cell in arena.cells if cell.column == column]
-        cells = [cell for cell in cells if cell.examples_per_second is not None]
+        cells = [cell for cell in arena.cells if cell.column == column and cell.examples_per_second is not None]
         if len(cells) > 1:
             picture = out.with_name(f"{out.stem}-{column.replace(' ', '-').lower()}.png")
             draw(cells, arena.columns[column], picture)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 import nystromformer
+from nystromformer.bounded import half_character
 from nystromformer.serve.answers import Answer, Model
 from nystromformer.serve.batching import Batcher, Full
 from nystromformer.serve.limits import BodyLimit
@@ -131,7 +132,7 @@ def _asked(texts: Texts, limits: Limits) -> list[str]:
         raise _Refused(413, f"expected at most {most} texts, found {len(asked)}")
     if not all(text.strip() for text in asked):
         raise _Refused(422, "a text is empty")
-    if any("\ud800" <= character <= "\udfff" for text in asked for character in text):
+    if any(half_character(text) is not None for text in asked):
         raise _Refused(422, "a text has a half of a character")
     return asked
 

@@ -6,7 +6,7 @@ Shapes: P positions, E width.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -40,7 +40,8 @@ _ARCHITECTURES = (
 _STATE = "model_state_dict"
 _PARALLEL = "module."
 """Before all names that DataParallel saved."""
-_SEVERAL = "multi_label_classification"
+SEVERAL: Literal["multi_label_classification"] = "multi_label_classification"
+"""transformers' problem_type of a text that may have any number of labels."""
 # Names of BERT's first release, which transformers still takes.
 _OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}
 
@@ -173,7 +174,7 @@ def _open_folder(folder: Path) -> Source:
         weights = {names.prefix + name: weight for name, weight in weights.items()}
     activation = {"bert": "tanh", "roberta": "tanh", OWN_TYPE: content.get("classifier_act", "tanh")}.get(kind)
     activation = activation or translated.model["activation"]
-    declared = _Declared(str(architecture or ""), content.get("id2label"), content.get("problem_type") == _SEVERAL)
+    declared = _Declared(str(architecture or ""), content.get("id2label"), content.get("problem_type") == SEVERAL)
     return _source(folder, kind, names, translated, weights, notes, activation, declared, folder)
 
 
@@ -197,6 +198,8 @@ def _open_authors(path: Path, config: Path | None) -> Source:
     if not isinstance(section, dict):
         raise UserError(f"{described}: expected the authors' config.json, with a section model")
     weights, notes = in_float32(weights, path)
+    if all(name.startswith(_PARALLEL) for name in weights):
+        weights = {name.removeprefix(_PARALLEL): weight for name, weight in weights.items()}
     word = weights.get(AUTHORS.theirs(_WORD) or "")
     if word is not None and word.ndim == 2:
         # Their training takes it from the tokenizer, whatever the file says.
@@ -255,8 +258,6 @@ def _source(
         for key, model in (("model", translated.model), ("general", translated.general))
     }
     stored = {_modern(name): weight for name, weight in stored.items()}
-    if all(name.startswith(_PARALLEL) for name in stored):
-        stored = {name.removeprefix(_PARALLEL): weight for name, weight in stored.items()}
     weights, head, left_out = _renamed(path, names, sections["general"], stored, declared)
     said = [*notes, *translated.notes]
     if left_out:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nystromformer.bounded import half_character
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.table import Cell
 from nystromformer.wording import number_of
@@ -116,7 +117,7 @@ class LabelCells:
         if isinstance(cell, bool):
             return str(cell).lower()
         if isinstance(cell, str):
-            if any("\ud800" <= character <= "\udfff" for character in cell):
+            if half_character(cell) is not None:
                 raise UserError(f"{self.name}, row {row:,}: expected a label in Unicode, found a half of a character")
             return " ".join(cell.split())  # it becomes a column's name in the predictions: one line
         if isinstance(cell, int):

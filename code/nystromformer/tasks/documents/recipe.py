@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from nystromformer.errors import UserError
 from nystromformer.kept import STRICT, checked
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut
+from nystromformer.tasks.finetuning.recipe import RECIPE_FILE, TOKENIZER_SHA256
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,16 @@ class Recipe:
         return asdict(self)
 
 
-def recipe_from(data: Mapping[str, Any]) -> Recipe:
-    """The recipe that `as_data` gave.
+def recipe_from(data: Mapping[str, Any], folder: Path) -> Recipe:
+    """The recipe that a run's folder keeps.
+
+    Args:
+        data: as `read_recipe` gives it.
 
     Raises:
-        ValueError: the data are none; says where.
+        UserError: the data are none; says where.
     """
-    return checked(Recipe, dict(data))
+    try:
+        return checked(Recipe, {key: value for key, value in data.items() if key != TOKENIZER_SHA256})
+    except ValueError as error:
+        raise UserError(f"{folder / RECIPE_FILE}: expected what a run says of its task: {error}") from None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nystromformer.bounded import half_character
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.hub import PREFIX, open_hub
 from nystromformer.tasks.documents.label_cells import LabelCells, is_missing
@@ -141,12 +142,8 @@ def text_of(table: Table, row: int, column: str, cell: Cell) -> str:
         return ""
     if not isinstance(cell, str):
         raise UserError(f"{table.place(row)}: expected text in {column}, found {cell!r:.40}")
-    try:
-        cell.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{table.place(row)}: expected text in {column}, found a half of a character at {error.start}"
-        ) from None
+    if (half := half_character(cell)) is not None:
+        raise UserError(f"{table.place(row)}: expected text in {column}, found a half of a character at {half}")
     return cell
 
 

@@ -84,7 +84,8 @@ class Documents(OnText):
         other = Documents(
             self.places, self.columns, replace(self.asked, division=replace(self.asked.division, fold=number))
         )
-        other.__dict__ |= {"rows": self.rows, "answer": self.answer, "test_rows": self.test_rows}
+        names = ("rows", "answer", "test_rows", "_tested")
+        other.__dict__ |= {name: getattr(self, name) for name in names}
         return other
 
     @cached_property
@@ -129,9 +130,7 @@ class Documents(OnText):
         return tuple(weights.get(name, 1.0) for name in answer.names)
 
     def check(self) -> None:
-        _ = self._divided, self.target
-        if self.test_rows is not None:
-            self._texts(self.test_rows, "test")
+        _ = self._divided, self.target, self._tested
 
     def load(self, loading: Loading) -> Splits:
         train, held_out = self._divided
@@ -147,7 +146,7 @@ class Documents(OnText):
         return score(self.answer, scores_NC, labels_N)
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        return {} if self.test_rows is None else {"test": self._encode(self._texts(self.test_rows, "test"), loading)}
+        return {} if self._tested is None else {"test": self._encode(self._tested, loading)}
 
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
@@ -187,6 +186,11 @@ class Documents(OnText):
         is_class = self.answer.kind in ("classes", "ordered")
         return divide(texts, division, is_class, self.rows.group, self.rows.time)
 
+    @cached_property
+    def _tested(self) -> Texts | None:
+        """The rows of the test table."""
+        return None if self.test_rows is None else self._texts(self.test_rows, "test")
+
     def _read_another(self, place: str, split: str, labelled: bool) -> Rows:
         return read_rows(self._open(place, split), self.columns, labelled)
 
@@ -209,7 +213,7 @@ class Documents(OnText):
     def _shown(self, held_out: Texts) -> str:
         """A hash of the rows that predictions are written of: their names and texts, which may be cut for the model."""
         digest = hashlib.sha256()
-        tables = [held_out] if self.test_rows is None else [held_out, self._texts(self.test_rows, "test")]
+        tables = [held_out] if self._tested is None else [held_out, self._tested]
         for texts in tables:
             for column in (texts.first, texts.second or (), texts.ids or ()):
                 digest.update(f"{len(column)};".encode())

@@ -11,7 +11,7 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.recipe import recipe_from
-from nystromformer.tasks.finetuning.recipe import RECIPE_FILE, TOKENIZER_SHA256
+from nystromformer.tasks.finetuning.recipe import RECIPE_FILE
 from nystromformer.tasks.finetuning.results import RunResult
 from nystromformer.tasks.glue.catalog import TASKS
 from nystromformer.tasks.imdb.read import LABELS, without_breaks
@@ -50,10 +50,7 @@ def known_run(result: RunResult, recipe: Mapping[str, Any] | None, folder: Path)
     """
     kind, _, name = result.task.partition("/")
     if recipe is not None:
-        try:
-            kept = recipe_from({key: value for key, value in recipe.items() if key != TOKENIZER_SHA256})
-        except ValueError as error:
-            raise UserError(f"{folder / RECIPE_FILE}: expected what a run says of its task: {error}") from None
+        kept = recipe_from(recipe, folder)
         return Known(kept.answer, kept.text, kept.cut, kept.separator)
     if kind == "imdb" or kind.startswith("imdb-from-"):
         return Known(Answer("classes", LABELS), ("text",), has_breaks=True)

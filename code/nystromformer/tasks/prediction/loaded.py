@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from nystromformer.bounded import half_character
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
@@ -189,11 +190,8 @@ def _check_texts(texts: Sequence[str]) -> None:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts[{number}]: expected a text, found {text!r:.40}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            problem = f"found a half of a character at {error.start}"
-            raise ValueError(f"texts[{number}]: expected a text, {problem}") from None
+        if (half := half_character(text)) is not None:
+            raise ValueError(f"texts[{number}]: expected a text, found a half of a character at {half}")
 
 
 def load_run(

@@ -103,7 +103,7 @@ def predict_table(run: LoadedRun, job: Job) -> None:
     count, digest = _checked(job)
     facts = {"table": digest, "rows": count, **_facts(run, job)}
     _check_state(job, facts)
-    if not _are_computed(job):
+    if job.out.exists() and not _are_computed(job):
         # Once all scores are there, the file is this prediction's, and was cut short before they were removed.
         check_new_file("--out", job.out)
     with RunLock(job.parts):
