@@ -37,3 +37,15 @@ def test_plain_pytorch() -> None:
         assert value.shape == shape
         assert value.isfinite().all()
     assert isinstance(names["layer"], NystromAttention)
+
+
+def test_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    names = run("Labels of tokens, answers in texts")
+    logits, first, last, mask = (names[name] for name in ("logits", "first", "last", "mask"))
+    assert isinstance(logits, torch.Tensor)
+    assert isinstance(first, torch.Tensor)
+    assert isinstance(last, torch.Tensor)
+    assert isinstance(mask, torch.Tensor)
+    assert logits.shape == (2, 400, 9)
+    assert ((first <= last) & (last < first + 30) & (last < mask.sum(1))).all()

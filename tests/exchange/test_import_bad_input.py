@@ -256,6 +256,7 @@ def test_the_command(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPat
     (ours / "notes.txt").write_text("mine")
     for flags, message in [
         ((source, ours), "not empty: choose another folder, or give --force"),
+        ((source / "config.json", tmp_path / "new"), f"expected the folder that it is part of: name {source}"),
         (
             (tmp_path / "nowhere", tmp_path / "new"),
             "no such folder or file. Of a model on the Hugging Face hub get",

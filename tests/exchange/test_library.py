@@ -101,3 +101,7 @@ def test_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert find_source(Path("some/model")) == folder
     assert asked == [("some/model", False), ("some/model", True)]
+    # A mistyped path is nobody else's affair.
+    for path in ("cache/modle", "../model", "weights/pytorch_model.bin", "model.cp"):
+        assert find_source(Path(path)) == Path(path)
+    assert len(asked) == 2

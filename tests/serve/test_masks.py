@@ -15,7 +15,7 @@ from served import ask, asked
 from small import CPU, command, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
-from nystromformer.serve import server
+from nystromformer.serve import masks, server
 from nystromformer.serve.masks import FillMask
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.validation import load_checkpoint
@@ -57,6 +57,21 @@ def test_texts_of_several_lengths_and_masks_do_not_change_each_other(model: Fill
         assert [choice.label for choice in alone.choices] == [choice.label for choice in found.choices]
         assert [c.probability for c in alone.choices] == pytest.approx([c.probability for c in found.choices], rel=1e-3)
     assert [choice.label.split(":")[0] for choice in together[1].choices] == ["1"] * 5 + ["2"] * 5
+
+
+def test_texts_of_masks_alone_hold_few_logits(model: FillMask, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["<mask>" * 40, "landmark <mask> matrix"]
+    before = model.answer(texts)
+    held = []
+    head = model._model.mlm.forward
+    monkeypatch.setattr(model._model.mlm, "forward", lambda *args: held.append(head(*args).shape) or head(*args))
+    monkeypatch.setattr(masks, "_LOGITS", 7 * 1024 + 1)
+    after = model.answer(texts)
+    assert max(rows * width for rows, width in held) <= masks._LOGITS
+    for one, other in zip(before, after, strict=True):
+        assert [choice.label for choice in one.choices] == [choice.label for choice in other.choices]
+        chances = [choice.probability for choice in other.choices]
+        assert [choice.probability for choice in one.choices] == pytest.approx(chances, rel=1e-4)
 
 
 def test_other_special_tokens_are_text(model: FillMask) -> None:

@@ -4,25 +4,30 @@ import importlib
 import re
 from pathlib import Path
 
+from nystromformer.data.hub import reason_of
 from nystromformer.errors import UserError
 
-_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _WORDS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
 _WEIGHTS = (
     ("model*.safetensors", "model.safetensors.index.json"),
     ("pytorch_model*.bin", "pytorch_model.bin.index.json"),
 )
 """safetensors, and what is taken where there are none."""
+_SUFFIXES = (".safetensors", ".bin", ".model", ".cp", ".pt", ".pth", ".json")
 
 
 def find_source(source: Path) -> Path:
     """A folder or file that is there; else of a name such as `owner/model` the folder with its download.
 
+    What looks like a path (ends as weights do, or names a folder that is here before its slash) is asked of nobody.
+
     Raises:
         UserError: it cannot be had from the hub; says what to do.
     """
     name = str(source)
-    if source.exists() or not _NAME.fullmatch(name):
+    is_path = source.suffix in _SUFFIXES or (len(source.parts) == 2 and source.parent.exists())
+    if source.exists() or is_path or not _NAME.fullmatch(name):
         return source
     download = importlib.import_module("huggingface_hub").snapshot_download
     try:
@@ -32,7 +37,7 @@ def find_source(source: Path) -> Path:
                 break
     except Exception as error:  # whatever the network's layers raise
         raise UserError(
-            f"{name}: no such folder here, and it cannot be had from the Hugging Face hub: {_reason(error)}. Where "
+            f"{name}: no such folder here, and it cannot be had from the Hugging Face hub: {reason_of(error)}. Where "
             "there is a network, `hf download NAME --local-dir FOLDER` gets the files: bring FOLDER here and name it"
         ) from error
     return folder
@@ -57,11 +62,7 @@ def push(folder: Path, name: str, private: bool) -> str:
         api.upload_folder(repo_id=name, folder_path=str(folder))
     except Exception as error:  # whatever the network's layers raise
         raise UserError(
-            f"{name}: cannot be uploaded to the Hugging Face hub: {_reason(error)}. It needs a network and a login "
+            f"{name}: cannot be uploaded to the Hugging Face hub: {reason_of(error)}. It needs a network and a login "
             f"(`hf auth login`); the folder {folder} is whole and can be uploaded later or from elsewhere"
         ) from error
     return f"https://huggingface.co/{name}"
-
-
-def _reason(error: Exception) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__

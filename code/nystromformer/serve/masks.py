@@ -1,6 +1,6 @@
 """A pretrained model that fills masked tokens in.
 
-Shapes: B rows, N tokens, K masked positions, V vocabulary.
+Shapes: B rows, N tokens, K masked positions, P some of all rows', C choices, V vocabulary, E width.
 """
 
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from nystromformer.data.tokenizer import special_tokens
 from nystromformer.model import PretrainingModel
@@ -23,6 +24,8 @@ from nystromformer.training.archive import read_checkpoint
 MASK = "<mask>"
 _SHOWN = 5
 """Choices for each masked token."""
+_LOGITS = 1 << 24
+"""Held at a time."""
 
 
 class FillMask:
@@ -61,17 +64,14 @@ class FillMask:
             positions_BK[row, : len(places)] = torch.tensor(places)
         mask_BN = tokens_BN != self._special.pad
         device = self._device.device
-        with torch.no_grad(), self._device.autocast():
-            out = self._model(tokens_BN.to(device), positions_BK.to(device), mask_BN.to(device))
-        assert out.mlm_BKV is not None, "no labels were given"
-        likeliest = out.mlm_BKV.float().softmax(-1).topk(min(_SHOWN, out.mlm_BKV.shape[-1]))
+        chances_BKC, chosen_BKC = self._likeliest(tokens_BN.to(device), positions_BK.to(device), mask_BN.to(device))
         return [
             Answer(
                 [
                     Choice(self._named(token, place, len(places)), chance)
                     for place in range(len(places))
                     for token, chance in zip(
-                        likeliest.indices[row, place].tolist(), likeliest.values[row, place].tolist(), strict=True
+                        chosen_BKC[row, place].tolist(), chances_BKC[row, place].tolist(), strict=True
                     )
                 ],
                 len(tokens),
@@ -82,6 +82,21 @@ class FillMask:
 
     def explain(self, text: str) -> str | None:
         return None
+
+    @torch.no_grad()
+    def _likeliest(self, tokens_BN: Tensor, positions_BK: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the likeliest tokens at each position the probability and the number, (B, K, C) each."""
+        encoder, parts = self._model.encoder, []
+        word_VE = encoder.embeddings.word.weight
+        with self._device.autocast():
+            hidden_PE = encoder(tokens_BN, mask_BN, None, positions_BK).flatten(0, 1)
+            # A few at a time: a long text of masks alone would have logits of gigabytes.
+            for part_PE in hidden_PE.split(max(1, _LOGITS // len(word_VE))):
+                chances_PV = self._model.mlm(part_PE, word_VE).float().softmax(-1)
+                parts.append(chances_PV.topk(min(_SHOWN, len(word_VE))))
+        shape = (*positions_BK.shape, -1)
+        chances, numbers = (torch.cat(each) for each in zip(*parts, strict=True))
+        return chances.view(shape), numbers.view(shape)
 
     def _named(self, token: int, place: int, places: int) -> str:
         text = self._tokenizer.decode([token], skip_special_tokens=False).strip()

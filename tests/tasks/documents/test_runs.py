@@ -11,12 +11,14 @@ import torch
 from finetuning import imdb_as_table, made_rows, sweep, write_imdb, write_table
 from small import CPU, ROOT, run_command, run_here, stop_at
 
+from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.report.table2 import write_table2
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.source import Columns
 from nystromformer.tasks.documents.task import Asked, Documents, Places
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.imdb.task import Imdb
@@ -205,6 +207,21 @@ def test_baselines(
     flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label", "--kind", kind)
     assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--baselines", "--cut", "windows", "--overlap", 2) == 0
     assert ("bag of words" in capsys.readouterr().out) == found
+
+
+def test_texts_on_both_sides_are_told(tmp_path: Path) -> None:
+    def table(name: str, texts: list[str]) -> Path:
+        return write_table(tmp_path / name, ("body", "label"), [(text, str(len(text) % 2)) for text in texts])
+
+    train = table("train.csv", ["one", "four", "three", "seventeen", "twenty"])
+    validation = table("v.csv", ["one ", "new", "other", "four"])
+    loading = Loading(train_tokenizer(["a text"], 300), 32, False, None, tmp_path / "cache")
+    for test, told in ((table("t.csv", ["none of them"]), []), (train, ["train test: 5 of its 5 texts are trained"])):
+        splits = documents(train, test, division=Division(str(validation))).load(loading)
+        expected = ["train validation: 2 of its 4 texts are trained on as well; scores there say less of new", *told]
+        assert len(splits.warnings) == len(expected)
+        for warning, begin in zip(splits.warnings, expected, strict=True):
+            assert warning.startswith(begin)
 
 
 @pytest.mark.slow

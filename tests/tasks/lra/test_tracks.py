@@ -8,9 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from arena import SCRIPT, experiment, flags, write_task
-from small import run_here, small_config
+from small import CPU, run_here, small_config
 
 from nystromformer.model import SequenceModel, TokenModel
+from nystromformer.tasks.finetuning.settings import RunSettings
+from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.masked import MaskedExamples
 from nystromformer.tasks.lra.noise import IGNORED, mask_tokens, move_pictures
@@ -112,6 +114,23 @@ def test_a_hidden_example_learns_its_tokens_and_another_its_class(pairs: StoredE
             logits = model.mlm(at, model.encoder.embeddings.word.weight)[0]  # type: ignore[misc]
             each.append(F.cross_entropy(logits, batch["guessed_BK"][row][counted], reduction="none"))
         torch.testing.assert_close(losses_I[place], torch.cat(each).mean())
+
+
+def test_the_accuracy_of_training_is_that_of_the_examples_asked_for_their_class(pairs: StoredExamples) -> None:
+    torch.manual_seed(0)
+    target, numbers = SequenceClasses(2, 2, guesses_tokens=True), np.arange(10)
+    model = target.build(small_config(model__pooling="mean", model__dropout_prob=0.0).model)
+    settings = RunSettings(batch_size=10, learning_rate=1e-3, epochs=1, seed=0, warmup=0.1, bucket=1, pad_to=None)
+    run = Finetuning(model, target, pairs, {}, lambda scores, labels: {}, settings, 10**6, CPU)
+    batch = mask_tokens(pairs.batch(numbers), numbers, 0.3, 0.5, MASK, 0, 1)
+    asked = ~batch["hidden"]
+    assert 0 < int(asked.sum()) < len(asked)
+    scores_IC, _ = target.learn(model, batch)
+    batch["labels"] = torch.where(asked, scores_IC.argmax(-1), 1 - scores_IC.argmax(-1))
+    given = batch | {"weights": torch.ones(10), "count": torch.tensor(10.0)}
+    assert run.metrics(run.loss(given)[1].tolist())["accuracy"] == 1.0
+    nothing = given | {"hidden": torch.ones(10, dtype=torch.bool)}
+    assert run.metrics(run.loss(nothing)[1].tolist()).keys() == {"loss"}
 
 
 def test_tokens_of_a_model_alone_are_scored_by_example(pairs: StoredExamples) -> None:

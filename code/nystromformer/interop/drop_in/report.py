@@ -143,8 +143,9 @@ def _forward(model: nn.Module, batch: Batch | None, tell: Callable[[str, Call], 
             if told or _chosen(model) not in REGISTERED:
                 raise
             raise ValueError(
-                f"{type(model).__name__} failed before it called the registered attention, most likely for its code "
-                f"computes the attention by itself, of a mask that is not (batch, tokens): {error}"
+                f"{type(model).__name__} failed before it called the registered attention: either the batch is none "
+                "that it takes, or its code computes the attention by itself, of a mask that is not (batch, tokens): "
+                f"{error}"
             ) from error
 
 

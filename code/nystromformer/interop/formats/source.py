@@ -29,6 +29,8 @@ from nystromformer.model import PretrainingModel
 from nystromformer.wording import listed
 
 CONFIG = "config.json"
+_OF_FOLDERS = (".json", ".safetensors", ".bin")
+"""How files end that transformers saves together."""
 _WORD, _POSITIONS = "encoder.embeddings.word.weight", "encoder.embeddings.position.weight"
 _KINDS = {"nystromformer": NYSTROMFORMER, "bert": BERT, "roberta": ROBERTA, OWN_TYPE: OWN}
 _ARCHITECTURES = (
@@ -150,6 +152,8 @@ def open_source(path: Path, config: Path | None = None) -> Source:
             f"{path}: no such folder or file. Of a model on the Hugging Face hub get the files first: "
             "`hf download NAME --local-dir FOLDER`, on a machine with a network, and name that FOLDER"
         )
+    if path.suffix in _OF_FOLDERS and is_foreign(path.parent):
+        raise UserError(f"{path}: expected the folder that it is part of: name {path.parent}")
     return _open_authors(path, config)
 
 

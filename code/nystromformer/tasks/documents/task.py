@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -138,7 +138,8 @@ class Documents(OnText):
         encoded = self._encode(rows, loading), self._encode(held_out, loading)
         notes = [*self._notes, *map(describe, encoded)]
         facts = {"answer": asdict(self.answer), "weights": self.weights}
-        warnings = [*self._unlearned(rows), *reduced]
+        scored = [held_out] if self._tested is None else [held_out, self._tested]
+        warnings = [*self._unlearned(rows), *_learned(rows, scored), *reduced]
         recipe, shown = json.dumps(facts, sort_keys=True), self._shown(held_out)
         return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown)
 
@@ -246,3 +247,20 @@ class Documents(OnText):
         counts = np.bincount(train.labels, minlength=len(self.answer.names))
         missing = [name for name, count in zip(self.answer.names, counts, strict=True) if not count]
         return [f"no training row has the label {', '.join(missing[:10])}"] if missing else []
+
+
+def _learned(train: Texts, scored: Sequence[Texts]) -> list[str]:
+    """A warning of each table that has texts of the training rows: what is learned by heart scores there."""
+    known = set(_stripped(train))
+    counts = [sum(text in known for text in _stripped(texts)) for texts in scored]
+    return [
+        f"{texts.name}: {count:,} of its {number_of(len(texts), 'text')} {'is' if count == 1 else 'are'} trained on as "
+        "well; scores there say less of new texts"
+        for texts, count in zip(scored, counts, strict=True)
+        if count
+    ]
+
+
+def _stripped(texts: Texts) -> Iterator[tuple[str, ...]]:
+    for columns in zip(*(column for column in (texts.first, texts.second) if column is not None), strict=True):
+        yield tuple(text.strip() for text in columns)

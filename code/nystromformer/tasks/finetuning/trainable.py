@@ -69,16 +69,21 @@ class Finetuning:
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         scores_IC, each_I = self.target.learn(self.model, batch)
         losses_I = each_I * batch["weights"]
-        right = torch.zeros_like(losses_I)
+        # An example whose tokens are to be guessed is asked for no class.
+        answered_I = batch["weights"] * ~batch["hidden"] if "hidden" in batch else batch["weights"]
+        right_I = torch.zeros_like(losses_I)
         if self.target.has_accuracy:
-            right = (scores_IC.detach().argmax(-1) == batch["labels"]) * batch["weights"]
-        sums = torch.stack([losses_I.detach().sum(), right.sum(), batch["weights"].sum()])
-        return losses_I.sum() / batch["count"], sums
+            right_I = (scores_IC.detach().argmax(-1) == batch["labels"]) * answered_I
+        sums = [losses_I.detach().sum(), right_I.sum(), batch["weights"].sum()]
+        if "hidden" in batch:
+            sums.append(answered_I.sum())
+        return losses_I.sum() / batch["count"], torch.stack(sums)
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        loss, right, count = sums
+        loss, right, count, *answered = sums
         metrics = {"loss": loss / count}
-        return metrics | {"accuracy": right / count} if self.target.has_accuracy else metrics
+        (asked,) = answered or (count,)
+        return metrics | {"accuracy": right / asked} if self.target.has_accuracy and asked else metrics
 
     def validate(self) -> dict[str, float]:
         figures: dict[str, float] = {}
