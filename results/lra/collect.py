@@ -20,7 +20,7 @@ from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "table3.md"
-FOLDERS = ("listops", "listops-short", "text", "retrieval", "image", "pathfinder", "pathfinder-easy")
+FOLDERS = ("listops", "listops-short", "text", "retrieval", "image", "pathfinder", "pathfinder-6")
 DRAWN = ("listops", "listops-short")
 """Of whose runs on the track `paper` the accuracy is drawn over the steps; of several seeds the first one's."""
 

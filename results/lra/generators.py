@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/lra"), help="of run.py; default: %(default)s")
     data = parser.parse_args().out / "data"
     found = listops(data / "listops")
-    paths = {name: pathfinder(data / name) for name in ("pathfinder", "pathfinder-easy")}
+    paths = {name: pathfinder(data / name) for name in ("pathfinder", "pathfinder-6")}
     again = rewritten(_REWRITTEN)
     rows = [[name, f"{found[name]:,.0f}", f"{again[name]:,.0f}", known] for name, known in KNOWN.items()]
     rows += [

@@ -48,7 +48,7 @@ class Stages:
             "retrieval": f"--release {self.data / 'lra' / 'retrieval'} --partial",
             "image": f"--cifar {self.data / 'lra'} --partial",
             "pathfinder": "--train 1600 --validation 200 --test 200",
-            "pathfinder-easy": "--train 8000 --validation 500 --test 500 --contour 6 --no_distractors",
+            "pathfinder-6": "--train 100000 --validation 500 --test 500 --contour 6 --no_distractors",
         }
         jobs = [
             job(f"prepare-{name}", "lra/prepare.py", name.split("-")[0], flags, "--out", place / name)
@@ -86,7 +86,7 @@ class Stages:
         ])  # fmt: skip
 
     def others(self) -> None:
-        """Text at 1,024 bytes, a part of CIFAR, pairs of papers, and paths."""
+        """Text at 1,024 bytes, a part of CIFAR, pairs of papers, and hard paths."""
         text = (
             "--steps 1000 --every 250 --length 1024 --set pretraining_setting.validate_batches_per_epoch=20 --baselines"
         )
@@ -98,11 +98,12 @@ class Stages:
             ),
             self._train("retrieval", "retrieval", "nystrom", "--steps 60 --every 20 --batch_size 8 --baselines"),
             self._train("pathfinder", "pathfinder", "nystrom", "--steps 100 --every 50 --baselines"),
-            self._train(
-                "pathfinder", "pathfinder-easy", "nystrom",
-                "--steps 2000 --every 250 --batch_size 32 --lr 1e-3 --warmup 0.1 --baselines",
-            ),
         ])  # fmt: skip
+
+    def paths(self) -> None:
+        """Paths of 6 dashes without distractors, ten passes over 100,000: six hours."""
+        flags = "--steps 31250 --every 1562 --batch_size 32 --lr 5e-4 --warmup 0.05 --baselines"
+        self.run([self._train("pathfinder", "pathfinder-6", "nystrom", flags)])
 
     def _short(self, name: str, conv: int, seeds: str, track: str) -> Job:
         narrower = " ".join(f"--set model.attn_type.{each}" for each in SHORT.get(name, ()))
@@ -123,7 +124,7 @@ class Stages:
         return job(f"{data}-{name}{more}", "code/run_lra.py", *place, "--attention", name, f"{steps} {flags} {precise}")
 
 
-STAGES = ("prepared", "listops_others", "short", "tracks", "others", "listops")
+STAGES = ("prepared", "listops_others", "short", "tracks", "others", "listops", "paths")
 
 
 if __name__ == "__main__":
