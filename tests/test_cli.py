@@ -1,11 +1,14 @@
 """What every command does with its words and its ends."""
 
 import errno
+import re
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
 import pytest
 import typer
+from small import ROOT
 from typer.testing import CliRunner
 
 from nystromformer import cli
@@ -127,3 +130,29 @@ def test_a_compiler_that_fails_is_told_in_a_line(capsys: pytest.CaptureFixture[s
     assert said.startswith("error: model.compile: the layers could not be compiled (BackendCompilerFailed: ")
     assert said.count("\n") == 1
     assert "set model.compile to false" in said
+
+
+@pytest.mark.parametrize(("module", "extra"), [("matplotlib.figure", "report"), ("sklearn", "baselines")])
+def test_a_package_that_is_not_installed_names_its_extra(module: str, extra: str) -> None:
+    def needy() -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    result = CliRunner().invoke(cli.application(needy), [])
+    assert result.exit_code == 2
+    package = module.partition(".")[0]
+    assert f'this needs {package}, which is not installed: `pip install "nystromformer[{extra}]"`' in result.output
+
+
+def test_a_module_of_our_own_that_is_missing_is_no_mistake_of_the_user() -> None:
+    def broken() -> None:
+        raise ModuleNotFoundError("No module named 'nystromformer.lost'", name="nystromformer.lost")
+
+    assert isinstance(CliRunner().invoke(cli.application(broken), []).exception, ModuleNotFoundError)
+
+
+def test_extras_have_what_they_are_named_for() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    distributions = {"sklearn": "scikit-learn", "pyarrow": "datasets"}
+    for module, extra in cli._EXTRAS.items():
+        name = distributions.get(module, module)
+        assert any(re.split(r"[\[>=]", wanted)[0] == name for wanted in extras[extra]), (module, extra)
