@@ -14,9 +14,13 @@ from typing import Any
 from nystromformer.files import write_json
 from nystromformer.side_by_side import ROOT, Job, Runner, job, run_stages
 
-SWITCHED = ("softmax", "nystrom-64", "nystrom-32", "nystrom-64-segment_means")
-SOFTMAX, NYSTROM, LAST = "softmax-tiny-noconv", "nystrom-tiny-conv", 2
+SOFTMAX = "softmax-128"
+SWITCHED = ("softmax", "nystrom-64", "nystrom-32", "nystrom-32-segment_means")
+NYSTROM, LAST = "nystrom-tiny-conv", 2
 SHORT, MIDDLE, LONG = 128, 512, 4096
+SOFTMAX_STEPS, SOFTMAX_EPOCHS = 500, 8
+"""Of an epoch, and epochs, until the encoder that is switched attends: at first it guesses by how often words occur, and
+then it does not matter which attention spreads them."""
 CURRICULUM = {128: 500, 512: 500, 2048: 500}
 """Steps at each length, of 8,192 tokens each."""
 TOKENS = 8192
@@ -33,16 +37,19 @@ class Stages:
         self.tiny = out.parent / "tiny"
 
     def switch(self) -> None:
-        """A softmax encoder in transformers, switched."""
+        """A softmax encoder, and in transformers switched."""
         exported = self.out / "exported"
-        experiment = self.tiny / "seed0" / SOFTMAX
+        network = {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None, "dropout_prob": 0.0}
+        learning = {"objectives": ["mlm"], "learning_rate": 2e-3, "epoch": SOFTMAX_EPOCHS, "batches_per_report": 50}
+        experiment = self._experiment(SOFTMAX, SHORT, SOFTMAX_STEPS, {}, learning, network)
+        self.run([self._pretraining(experiment, SHORT)])
         if not exported.exists():
             self.run([
-                job("export", "code/run_export.py", "export", experiment, f"--format hf --checkpoint {LAST}",
+                job("export", "code/run_export.py", "export", experiment, "--format hf --checkpoint last",
                     "--code transformers --out", exported)
             ])  # fmt: skip
-        place = ("--experiment", experiment, "--dataset", self.tiny / "rows")
-        steps = "--steps 2" if self.rehearse else ""
+        place = ("--experiment", experiment, "--dataset", self._rows(SHORT))
+        steps = f"--trained {SOFTMAX_EPOCHS * SOFTMAX_STEPS} {'--steps 2' if self.rehearse else ''}"
         self.run([
             job(f"switch-{name}", "results/home/switch.py", exported, *place, "--attention", name, steps,
                 "--out", self.out / f"switch-{name}.json")
@@ -104,11 +111,16 @@ class Stages:
         steps: int,
         top: Mapping[str, Any],
         setting: Mapping[str, Any] = {},
+        network: Mapping[str, Any] = {},
     ) -> Path:
-        """A folder with the tiny encoder at a length, steps of equally many tokens, validated often."""
+        """A folder with the tiny encoder at a length, steps of equally many tokens, validated often.
+
+        network: keys of the section model that differ; None takes one away.
+        """
         folder = self.out / name
         config = json.loads((ROOT / NYSTROM / "config.json").read_text())
-        config["model"]["max_seq_len"] = length
+        model = config["model"] | {"max_seq_len": length, **network}
+        config["model"] = {key: value for key, value in model.items() if value is not None}
         told = {"batches_per_report": 1, "validate_batches_per_epoch": 200_000 // TOKENS}
         config["pretraining_setting"] |= self._steps_of(length, steps) | told | dict(setting)
         config["gpu_setting"]["inst_per_gpu"] = TOKENS // length
@@ -122,7 +134,7 @@ class Stages:
         return job(folder.name, "code/run_pretrain.py", "--model", folder, "--dataset", self._rows(length))
 
 
-STAGES = ("switch", "rows", "extension", "curriculum")
+STAGES = ("rows", "switch", "extension", "curriculum")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """A softmax encoder of transformers with another attention in softmax's place: its loss before any training with it,
 and after 50 and 500 steps.
 
-`python results/home/switch.py EXPORTED --experiment DIR --dataset DIR --attention softmax|nystrom-M[-LANDMARKS] --out
-FILE`: EXPORTED is a folder that transformers loads as BERT, such as `run_export.py export` writes; the experiment tells
-how its rows are masked and how large batches are. Softmax's own further training is the control.
+`python results/home/switch.py EXPORTED --experiment DIR --dataset DIR --attention softmax|nystrom-M[-LANDMARKS]
+--trained STEPS --out FILE`: EXPORTED is a folder that transformers loads as BERT, as `run_export.py export` writes it;
+the experiment tells how its rows are masked and how large batches are; its own run has taken STEPS, and the rows that
+came next in it are trained on. Softmax's own further training is the control.
 """
 
 import argparse
@@ -26,8 +27,6 @@ TOLD = (0, 50, 500)
 RATE = 3e-4
 VALIDATED = 400
 """Rows."""
-TRAINED = 1500
-"""Steps that the checkpoint has seen: the rows that come next in its own run are trained on."""
 
 
 class Switched:
@@ -77,6 +76,7 @@ def main() -> None:
     parser.add_argument("--experiment", type=Path, required=True)
     parser.add_argument("--dataset", type=Path, required=True)
     parser.add_argument("--attention", required=True)
+    parser.add_argument("--trained", type=int, required=True)
     parser.add_argument("--steps", type=int, default=max(TOLD))
     parser.add_argument("--out", type=Path, required=True)
     flags = parser.parse_args()
@@ -97,7 +97,7 @@ def main() -> None:
             switched.model.train()
         if step == flags.steps:
             break
-        micro_batches = steps[TRAINED + step].micro_batches
+        micro_batches = steps[flags.trained + step].micro_batches
         count = sum(int((batch["labels_BK"] >= 0).sum()) for batch in micro_batches)
         for batch in micro_batches:
             (switched.sums(batch)[0] / count).backward()
