@@ -19,7 +19,7 @@ SWITCHED = ("softmax", "nystrom-64", "nystrom-32", "nystrom-32-segment_means")
 NYSTROM, LAST = "nystrom-tiny-conv", 2
 SHORT, MIDDLE, LONG = 128, 512, 4096
 SOFTMAX_STEPS, SOFTMAX_EPOCHS = 500, 8
-"""Of an epoch, and epochs, until the encoder that is switched attends: at first it guesses by how often words occur, and
+"""Of an epoch, and epochs, until the encoder that is switched attends: at first it goes by how often words occur, and
 then it does not matter which attention spreads them."""
 CURRICULUM = {128: 500, 512: 500, 2048: 500}
 """Steps at each length, of 8,192 tokens each."""
