@@ -24,6 +24,9 @@ FOLDERS = ("listops", "listops-short", "text", "retrieval", "image", "pathfinder
 DRAWN = ("listops", "listops-short")
 """Of whose runs on the track `paper` the accuracy is drawn over the steps; of several seeds the first one's."""
 
+_LISTED = 8
+"""Runs whose settings a legend within a panel has room for."""
+
 
 def finished(folder: Path) -> list[RunResult]:
     """Of classes: what self-pretraining began with has no accuracy."""
@@ -32,13 +35,14 @@ def finished(folder: Path) -> list[RunResult]:
 
 
 def draw(runs: Path) -> None:
-    """A panel for each folder; a line for each run, dashed with the convolution."""
+    """A panel for each folder; a line for each run, dashed with the convolution. Of many runs the attentions' names
+    stand beside the panel, once each."""
     drawn = {
         name: [result for result in finished(runs / name) if result.task == "lra/listops" and not result.run.seed]
         for name in DRAWN
     }
     names = [name for name in DRAWN if drawn[name]]
-    figure = Figure(figsize=(6.2 * len(names), 5.2), layout="constrained")
+    figure = Figure(figsize=(6.6 * len(names), 5.2), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         results = drawn[name]
@@ -55,6 +59,8 @@ def draw(runs: Path) -> None:
             marker = "" if kinds.index(own["name"]) < 10 else "."
             label = attention_text(result.attention)
             label += f", {steps[-1]:,} steps" if len(lengths) > 1 else ""
+            if len(results) > _LISTED:
+                label = own["name"] if style == "-" else "_unnamed"
             axes.plot(
                 steps,
                 accuracy,
@@ -66,7 +72,11 @@ def draw(runs: Path) -> None:
             )
         axes.set(title=name, xlabel="step", ylabel="validation accuracy, %")
         axes.grid(alpha=0.25)
-        axes.legend(fontsize=7, frameon=False)
+        if len(results) > _LISTED:
+            beside = {"title": "dashed: with the convolution", "loc": "center left", "bbox_to_anchor": (1, 0.5)}
+            axes.legend(fontsize=8, title_fontsize=8, frameon=False, **beside)
+        else:
+            axes.legend(fontsize=7, frameon=False)
     write_figure(HERE / "curves.png", figure, dpi=110)
 
 
