@@ -101,7 +101,7 @@ class Stages:
         ])  # fmt: skip
 
     def paths(self) -> None:
-        """Paths of 6 dashes without distractors, ten passes over 100,000: six hours."""
+        """Paths of 6 dashes without distractors, ten passes over 100,000: some seven hours on a core."""
         flags = "--steps 31250 --every 1562 --batch_size 32 --lr 5e-4 --warmup 0.05 --baselines"
         self.run([self._train("pathfinder", "pathfinder-6", "nystrom", flags)])
 
