@@ -13,12 +13,14 @@ from nystromformer.tables import markdown
 from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent
+TOKENS = 8192
+"""Of a step."""
 
 
 def switched(runs: Path) -> list[dict[str, Any]]:
     """Validation loss of a softmax encoder with other attentions, and after training with them."""
     found = [json.loads(path.read_text()) for path in sorted(runs.glob("switch-*.json"))]
-    return [row for each in found for row in each["rows"]]
+    return sorted((row for each in found for row in each["rows"]), key=lambda row: row["attention"] != "softmax")
 
 
 def trained(runs: Path) -> list[dict[str, Any]]:
@@ -32,17 +34,44 @@ def trained(runs: Path) -> list[dict[str, Any]]:
         if not scores:
             continue
         # The phases of a curriculum have logs of their own.
-        before = [read_log(path) for path in sorted((folder / "model").glob("stage-*/log.jsonl"))]
-        spent = [one for each in (*before, records) for one in each if one["type"] == "train"]
+        before = [list(read_log(path)) for path in sorted((folder / "model").glob("stage-*/log.jsonl"))]
         rows.append({
             "run": folder.name,
             "steps": scores[-1]["step"],
             "first_loss": steps[0].get("mlm_loss", steps[0]["loss"]),
             "last_loss": steps[-1].get("mlm_loss", steps[-1]["loss"]),
-            "validation": scores[-1]["mlm_loss"],
-            "training_seconds": sum(8192 / one["tokens_per_second"] for one in spent),
+            "validation": scores[-1].get("mlm_loss", scores[-1]["loss"]),
+            "right": scores[-1]["mlm_accuracy"],
+            "training_seconds": sum(map(seconds_of, (*before, records))),
         })  # fmt: skip
     return rows
+
+
+def seconds_of(records: list[dict[str, Any]]) -> float:
+    """Of a phase's steps, by the speed that each report tells."""
+    seconds, step = 0.0, 0
+    for one in records:
+        if one["type"] == "train":
+            seconds += (one["step"] - step) * TOKENS / one["tokens_per_second"]
+            step = one["step"]
+    return seconds
+
+
+def errors(runs: Path) -> dict[str, Any]:
+    """How far each attention is from the encoder's own softmax, the mean over its layers; without times, as other work
+    ran beside."""
+    path = runs / "approximation" / "approximation.json"
+    if not path.is_file():
+        return {}
+    found = json.loads(path.read_text())
+    layers: dict[tuple[str, int | None], list[float]] = {}
+    for one in found["output_errors"]:
+        if one["layer"] != "random":
+            layers.setdefault((one["method"], one["width"]), []).append(one["output_error"])
+    rows = [
+        {"attention": name, "width": width, "error": sum(each) / len(each)} for (name, width), each in layers.items()
+    ]
+    return {"machine": found["machine"], "validation_rows": found["settings"]["rows"], "rows": rows}
 
 
 def main() -> None:
@@ -50,8 +79,10 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/home"))
     runs = parser.parse_args().runs
     began = [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
-    switches, pretrained = switched(runs), trained(runs)
-    write_json(HERE / "home.json", {"began": began, "switched": switches, "pretrained": pretrained})
+    switches, pretrained, far = switched(runs), trained(runs), errors(runs)
+    write_json(
+        HERE / "home.json", {"began": began, "switched": switches, "pretrained": pretrained, "approximation": far}
+    )
     tables = [
         markdown(
             ["attention", "steps of training with it", "loss of masked tokens", "right, %"],
@@ -59,9 +90,14 @@ def main() -> None:
              for row in switches],
         ),
         markdown(
-            ["run", "steps", "first loss", "last loss", "masked tokens of the validation rows", "seconds of steps"],
+            ["run", "steps", "first loss", "last loss", "validation loss", "right, %", "seconds of steps"],
             [[row["run"], str(row["steps"]), f"{row['first_loss']:.3f}", f"{row['last_loss']:.3f}",
-              f"{row['validation']:.3f}", f"{row['training_seconds']:.0f}"] for row in pretrained],
+              f"{row['validation']:.3f}", f"{100 * row['right']:.1f}", f"{row['training_seconds']:.0f}"]
+             for row in pretrained],
+        ),
+        markdown(
+            ["attention in the softmax encoder's place", "width", "error of its output"],
+            [[row["attention"], str(row["width"] or ""), f"{row['error']:.3f}"] for row in far.get("rows", [])],
         ),
     ]  # fmt: skip
     write_text(HERE / "home.md", "\n\n".join(tables) + "\n")

@@ -39,9 +39,7 @@ class Stages:
     def switch(self) -> None:
         """A softmax encoder, and in transformers switched."""
         exported = self.out / "exported"
-        network = {"attn_type": "softmax", "num_landmarks": None, "conv_kernel_size": None, "dropout_prob": 0.0}
-        learning = {"objectives": ["mlm"], "learning_rate": 2e-3, "epoch": SOFTMAX_EPOCHS, "batches_per_report": 50}
-        experiment = self._experiment(SOFTMAX, SHORT, SOFTMAX_STEPS, {}, learning, network)
+        experiment = self._attending(SOFTMAX, {"attn_type": "softmax", "num_landmarks": None})
         self.run([self._pretraining(experiment, SHORT)])
         if not exported.exists():
             self.run([
@@ -55,6 +53,17 @@ class Stages:
                 "--out", self.out / f"switch-{name}.json")
             for name in SWITCHED
         ])  # fmt: skip
+        self.run([
+            job("approximation", "code/run_benchmark.py", "approximation", "--model", experiment,
+                "--dataset", self._rows(SHORT), "--parts errors --rows 32 --landmarks 8,16,32,64 --repeats 1",
+                "--threads 1 --out", self.out / "approximation")
+        ])  # fmt: skip
+
+    def attend(self) -> None:
+        """Whether Nyström attention learns to attend where softmax does, without a convolution's help; a landmark for
+        every 8 tokens, as the paper has."""
+        nystrom = self._attending("nystrom-128", {"num_landmarks": SHORT // 8})
+        self.run([self._pretraining(nystrom, SHORT)])
 
     def rows(self) -> None:
         """The corpora of results/tiny in rows of other lengths."""
@@ -97,6 +106,12 @@ class Stages:
         alone = self._experiment("long-only", longest, sum(CURRICULUM.values()), {})
         self.run([self._pretraining(staged, longest), self._pretraining(alone, longest)])
 
+    def _attending(self, name: str, network: Mapping[str, Any]) -> Path:
+        """A folder with an encoder without convolution and dropout that learns masked tokens of short rows for long."""
+        learning = {"objectives": ["mlm"], "learning_rate": 2e-3, "epoch": SOFTMAX_EPOCHS, "batches_per_report": 50}
+        plain = {"conv_kernel_size": None, "dropout_prob": 0.0}
+        return self._experiment(name, SHORT, SOFTMAX_STEPS, {}, learning, plain | network)
+
     def _steps_of(self, length: int, count: int) -> dict[str, int]:
         steps = 4 if self.rehearse else count
         return {"epoch": 1, "batches_per_epoch": steps, "batch_size": TOKENS // length}
@@ -134,7 +149,7 @@ class Stages:
         return job(folder.name, "code/run_pretrain.py", "--model", folder, "--dataset", self._rows(length))
 
 
-STAGES = ("rows", "switch", "extension", "curriculum")
+STAGES = ("rows", "switch", "extension", "curriculum", "attend")
 
 
 if __name__ == "__main__":
