@@ -155,7 +155,7 @@ def test_only_the_launcher_that_started_the_process_is_told(monkeypatch: pytest.
     monkeypatch.setattr(os, "kill", lambda *words: told.append(words))
     monkeypatch.delenv(torchrun.LAUNCHER, raising=False)
     torchrun.tell_launcher(15)
-    monkeypatch.setenv(torchrun.LAUNCHER, "1")
+    monkeypatch.setenv(torchrun.LAUNCHER, f"{os.getppid() + 1}")
     torchrun.tell_launcher(15)
     torchrun.tell_launcher_of_mistake()
     assert not told
