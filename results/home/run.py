@@ -53,11 +53,12 @@ class Stages:
                 "--out", self.out / f"switch-{name}.json")
             for name in SWITCHED
         ])  # fmt: skip
-        self.run([
-            job("approximation", "code/run_benchmark.py", "approximation", "--model", experiment,
-                "--dataset", self._rows(SHORT), "--parts errors --rows 32 --landmarks 8,16,32,64 --repeats 1",
-                "--threads 1 --out", self.out / "approximation")
-        ])  # fmt: skip
+        if not (self.out / "approximation" / "approximation.json").exists():
+            self.run([
+                job("approximation", "code/run_benchmark.py", "approximation", "--model", experiment,
+                    "--dataset", self._rows(SHORT), "--parts errors --rows 32 --landmarks 8,16,32,64 --repeats 1",
+                    "--threads 1 --out", self.out / "approximation")
+            ])  # fmt: skip
 
     def attend(self) -> None:
         """Whether Nyström attention learns to attend where softmax does, without a convolution's help; a landmark for

@@ -69,14 +69,13 @@ class Finetuning:
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         scores_IC, each_I = self.target.learn(self.model, batch)
         losses_I = each_I * batch["weights"]
-        # An example whose tokens are to be guessed is asked for no class.
-        answered_I = batch["weights"] * ~batch["hidden"] if "hidden" in batch else batch["weights"]
-        right_I = torch.zeros_like(losses_I)
+        asked_I = batch["weights"]
+        sums = [losses_I.detach().sum(), torch.zeros_like(asked_I[0]), asked_I.sum()]
         if self.target.has_accuracy:
-            right_I = (scores_IC.detach().argmax(-1) == batch["labels"]) * answered_I
-        sums = [losses_I.detach().sum(), right_I.sum(), batch["weights"].sum()]
-        if "hidden" in batch:
-            sums.append(answered_I.sum())
+            # An example whose tokens are to be guessed is asked for no class.
+            asked_I = asked_I * ~batch["hidden"] if "hidden" in batch else asked_I
+            sums[1] = ((scores_IC.detach().argmax(-1) == batch["labels"]) * asked_I).sum()
+            sums += [asked_I.sum()] if "hidden" in batch else []
         return losses_I.sum() / batch["count"], torch.stack(sums)
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
