@@ -15,7 +15,7 @@ from nystromformer.files import write_json
 from nystromformer.side_by_side import ROOT, Job, Runner, job, run_stages
 
 SOFTMAX = "softmax-128"
-SWITCHED = ("softmax", "nystrom-64", "nystrom-32", "nystrom-32-segment_means")
+SWITCHED = ("softmax", "nystrom-64", "nystrom-64-segment_means", "nystrom-32", "nystrom-32-segment_means")
 NYSTROM, LAST = "nystrom-tiny-conv", 2
 SHORT, MIDDLE, LONG = 128, 512, 4096
 SOFTMAX_STEPS, SOFTMAX_EPOCHS = 500, 8
