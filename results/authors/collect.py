@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -32,7 +33,7 @@ class Line:
     """By the book that was learned from."""
     rows: int
     tokens_per_second: float | None
-    """Of training, two runs at once with a thread each; None for what has no steps."""
+    """Of training, the median of the reports, with a thread and other work beside it; None for what has no steps."""
 
     @property
     def mean(self) -> float:
@@ -57,7 +58,7 @@ def encoders(runs: Path) -> list[Line]:
             records = [one for one in read_log(path.parent / "log.jsonl") if one["type"] == "train"]
             speeds += [one["tokens_per_second"] for one in records]
         if len(accuracy) == len(WAYS):
-            lines.append(Line(what, passage, accuracy, rows, sum(speeds) / len(speeds)))
+            lines.append(Line(what, passage, accuracy, rows, median(speeds)))
         else:
             print(f"{folder.name}: not finished")  # noqa: T201
     return lines
