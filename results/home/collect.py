@@ -1,4 +1,4 @@
-"""Gathers what run.py has reached into this folder: home.json and home.md.
+"""Gathers what run.py has reached into this folder: home.json, home.md and attend.png.
 
 `python results/home/collect.py [--runs runs/home]`: what is not there yet is left out.
 """
@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.files import write_json, write_text
+from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.tables import markdown
 from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent
 TOKENS = 8192
 """Of a step."""
+ATTEND = ("softmax-128", "nystrom-128", "softmax-128-conv", "nystrom-128-conv", "nystrom-128-landmarks-64")
+"""Runs whose curves are drawn, once they have ended."""
+EPOCHS = 8
+"""Of these, each with a validation."""
 
 
 def switched(runs: Path) -> list[dict[str, Any]]:
@@ -43,6 +48,10 @@ def trained(runs: Path) -> list[dict[str, Any]]:
             "validation": scores[-1].get("mlm_loss", scores[-1]["loss"]),
             "right": scores[-1]["mlm_accuracy"],
             "training_seconds": sum(map(seconds_of, (*before, records))),
+            "validations": [
+                {"step": one["step"], "loss": one.get("mlm_loss", one["loss"]), "right": one["mlm_accuracy"]}
+                for one in scores
+            ],
         })  # fmt: skip
     return rows
 
@@ -74,6 +83,15 @@ def errors(runs: Path) -> dict[str, Any]:
     return {"machine": found["machine"], "validation_rows": found["settings"]["rows"], "rows": rows}
 
 
+def side_by_side(curves: dict[str, list[dict[str, float]]]) -> str:
+    """A line for each validation of the runs that are drawn, which have them after the same steps."""
+    rows = [
+        [f"{of_step[0]['step']}", *(f"{one['loss']:.3f}, {100 * one['right']:.1f} %" for one in of_step)]
+        for of_step in zip(*curves.values(), strict=True)
+    ]
+    return markdown(["steps", *(f"{name}: validation loss, right" for name in curves)], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/home"))
@@ -100,6 +118,11 @@ def main() -> None:
             [[row["attention"], str(row["width"] or ""), f"{row['error']:.3f}"] for row in far.get("rows", [])],
         ),
     ]  # fmt: skip
+    ended = {row["run"]: row["validations"] for row in pretrained if len(row["validations"]) == EPOCHS}
+    curves = {name: ended[name] for name in ATTEND if name in ended}
+    if curves:
+        tables.append(side_by_side(curves))
+        draw_curves([read_run(runs / name) for name in curves], HERE / "attend.png")
     write_text(HERE / "home.md", "\n\n".join(tables) + "\n")
 
 

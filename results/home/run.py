@@ -18,6 +18,8 @@ SOFTMAX = "softmax-128"
 SWITCHED = ("softmax", "nystrom-64", "nystrom-64-segment_means", "nystrom-32", "nystrom-32-segment_means")
 NYSTROM, LAST = "nystrom-tiny-conv", 2
 SHORT, MIDDLE, LONG = 128, 512, 4096
+LANDMARKS = SHORT // 8
+"""A landmark for every 8 tokens, as the paper's 64 of 512 are."""
 SOFTMAX_STEPS, SOFTMAX_EPOCHS = 500, 8
 """Of an epoch, and epochs, until the encoder that is switched attends: at first it goes by how often words occur, and
 then it does not matter which attention spreads them."""
@@ -61,10 +63,19 @@ class Stages:
             ])  # fmt: skip
 
     def attend(self) -> None:
-        """Whether Nyström attention learns to attend where softmax does, without a convolution's help; a landmark for
-        every 8 tokens, as the paper has."""
-        nystrom = self._attending("nystrom-128", {"num_landmarks": SHORT // 8})
+        """Whether Nyström attention learns to attend where softmax does, without a convolution's help."""
+        nystrom = self._attending("nystrom-128", {"num_landmarks": LANDMARKS})
         self.run([self._pretraining(nystrom, SHORT)])
+
+    def attend_conv(self) -> None:
+        """Both with the convolution, which sees what is near; and Nyström attention without it, with more landmarks."""
+        conv = {"conv_kernel_size": 33}
+        kinds = {
+            "nystrom-128-conv": {"num_landmarks": LANDMARKS, **conv},
+            "softmax-128-conv": {"attn_type": "softmax", "num_landmarks": None, **conv},
+            "nystrom-128-landmarks-64": {"num_landmarks": SHORT // 2},
+        }
+        self.run([self._pretraining(self._attending(name, network), SHORT) for name, network in kinds.items()])
 
     def rows(self) -> None:
         """The corpora of results/tiny in rows of other lengths."""
@@ -108,7 +119,8 @@ class Stages:
         self.run([self._pretraining(staged, longest), self._pretraining(alone, longest)])
 
     def _attending(self, name: str, network: Mapping[str, Any]) -> Path:
-        """A folder with an encoder without convolution and dropout that learns masked tokens of short rows for long."""
+        """A folder with an encoder without dropout that learns masked tokens of short rows for long; without the
+        convolution, too, unless `network` has it."""
         learning = {"objectives": ["mlm"], "learning_rate": 2e-3, "epoch": SOFTMAX_EPOCHS, "batches_per_report": 50}
         plain = {"conv_kernel_size": None, "dropout_prob": 0.0}
         return self._experiment(name, SHORT, SOFTMAX_STEPS, {}, learning, plain | network)
@@ -150,7 +162,7 @@ class Stages:
         return job(folder.name, "code/run_pretrain.py", "--model", folder, "--dataset", self._rows(length))
 
 
-STAGES = ("rows", "switch", "extension", "curriculum", "attend")
+STAGES = ("rows", "switch", "attend", "extension", "curriculum", "attend_conv")
 
 
 if __name__ == "__main__":
