@@ -18,6 +18,8 @@ TOKENS = 8192
 """Of a step."""
 ATTEND = ("softmax-128", "nystrom-128", "softmax-128-conv", "nystrom-128-conv", "nystrom-128-landmarks-64")
 """Runs whose curves are drawn, once they have ended."""
+CURRICULA = ("curriculum", "long-only")
+EVERY_SECONDS, SMOOTHED = 200, 50
 EPOCHS = 8
 """Of these, each with a validation."""
 
@@ -38,8 +40,7 @@ def trained(runs: Path) -> list[dict[str, Any]]:
         scores = [one for one in records if one["type"] == "validation"]
         if not scores:
             continue
-        # The phases of a curriculum have logs of their own.
-        before = [list(read_log(path)) for path in sorted((folder / "model").glob("stage-*/log.jsonl"))]
+        before = phases_before(folder)
         rows.append({
             "run": folder.name,
             "steps": scores[-1]["step"],
@@ -53,6 +54,36 @@ def trained(runs: Path) -> list[dict[str, Any]]:
                 for one in scores
             ],
         })  # fmt: skip
+    return rows
+
+
+def phases_before(folder: Path) -> list[list[dict[str, Any]]]:
+    """The logs of a curriculum's earlier phases, which have their own."""
+    return [list(read_log(path)) for path in sorted((folder / "model").glob("stage-*/log.jsonl"))]
+
+
+def by_seconds(runs: Path) -> list[dict[str, Any]]:
+    """Short rows before long ones, and long ones alone: the training loss of masked tokens, the mean of the last
+    `SMOOTHED` steps, after equal times; the last one is when the first of the two has ended."""
+    curves = {}
+    for name in CURRICULA:
+        folder = runs / name
+        if not (folder / "model" / "log.jsonl").is_file():
+            return []
+        seconds, points = 0.0, []
+        for records in (*phases_before(folder), list(read_log(folder / "model" / "log.jsonl"))):
+            step = 0
+            for one in records:
+                if one["type"] == "train":
+                    seconds += (one["step"] - step) * TOKENS / one["tokens_per_second"]
+                    step = one["step"]
+                    points.append((seconds, one.get("mlm_loss", one["loss"])))
+        curves[name] = points
+    end = min(points[-1][0] for points in curves.values())
+    rows = []
+    for at in (*range(EVERY_SECONDS, int(end), EVERY_SECONDS), end):
+        losses = {name: [loss for seconds, loss in points if seconds <= at] for name, points in curves.items()}
+        rows.append({"seconds": at} | {name: sum(found[-SMOOTHED:]) / SMOOTHED for name, found in losses.items()})
     return rows
 
 
@@ -97,10 +128,9 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/home"))
     runs = parser.parse_args().runs
     began = [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
-    switches, pretrained, far = switched(runs), trained(runs), errors(runs)
-    write_json(
-        HERE / "home.json", {"began": began, "switched": switches, "pretrained": pretrained, "approximation": far}
-    )
+    switches, pretrained, far, timed = switched(runs), trained(runs), errors(runs), by_seconds(runs)
+    found = {"switched": switches, "pretrained": pretrained, "approximation": far, "by_seconds": timed}
+    write_json(HERE / "home.json", {"began": began, **found})
     tables = [
         markdown(
             ["attention", "steps of training with it", "loss of masked tokens", "right, %"],
@@ -118,6 +148,9 @@ def main() -> None:
             [[row["attention"], str(row["width"] or ""), f"{row['error']:.3f}"] for row in far.get("rows", [])],
         ),
     ]  # fmt: skip
+    if timed:
+        rows = [[f"{row['seconds']:.0f}", *(f"{row[name]:.3f}" for name in CURRICULA)] for row in timed]
+        tables.append(markdown(["seconds of steps", *(f"{name}: training loss" for name in CURRICULA)], rows))
     ended = {row["run"]: row["validations"] for row in pretrained if len(row["validations"]) == EPOCHS}
     curves = {name: ended[name] for name in ATTEND if name in ended}
     if curves:
