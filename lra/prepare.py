@@ -25,7 +25,8 @@ PartialFlag = Annotated[
     bool,
     typer.Option(
         "--partial",
-        help="Take a source that lacks files; splits are then cut from its training examples, as every result says.",
+        help="Take a source that lacks files or examples; splits that it has not are cut from its training examples. "
+        "Every result says so.",
     ),
 ]
 ReleaseFlag = Annotated[
@@ -101,6 +102,7 @@ def text(
             help="As the authors did: the test reviews are the validation data, too; its results are no test's.",
         ),
     ] = False,
+    partial: PartialFlag = False,
     seed: SeedFlag = 0,
     out: OutFlag = None,
 ) -> None:
@@ -108,7 +110,7 @@ def text(
     from nystromformer.tasks.lra.prepare import read_text, told
 
     folder = out or HERE / "text" / "data"
-    typer.echo(told(folder, read_text(folder, imdb, length, validate_on_test, seed)))
+    typer.echo(told(folder, read_text(folder, imdb, length, validate_on_test, partial, seed)))
 
 
 def retrieval(

@@ -6,6 +6,8 @@ results/lra/run.py.
 
 import argparse
 import random
+import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
 from nystromformer.tasks.lra.listops import OPERATORS, TOKENS
-from nystromformer.tasks.lra.stored import open_stored
+from nystromformer.tasks.lra.pathfinder import Drawing, Style, draw, painted
+from nystromformer.tasks.lra.stored import SPLITS, open_stored
 
 HERE = Path(__file__).resolve().parent
 KNOWN = {"median length": "1,012", "10 % are shorter than": "586", "10 % are longer than": "1,667"}
@@ -82,12 +85,47 @@ def pathfinder(folder: Path) -> dict[str, Any]:
     }
 
 
+def leads(drawing: Drawing) -> bool:
+    """Whether gaps no wider than those within a path lead from one mark to the other, whatever the dashes were drawn
+    as."""
+    dashes_C22 = np.stack(drawing.dashes)
+    ends_E2 = dashes_C22.reshape(-1, 2)
+    gaps_CC = np.linalg.norm(ends_E2[:, None] - ends_E2, axis=-1).reshape(len(dashes_C22), 2, -1, 2).min((1, 3))
+    begin, end = (int(np.linalg.norm(dashes_C22 - place, axis=-1).min(1).argmin()) for place in drawing.mark_places)
+    reached, fresh = {begin}, [begin]
+    while fresh:
+        near = np.flatnonzero(gaps_CC[fresh.pop()] <= 2 * drawing.margin + 0.05)
+        fresh += set(near.tolist()) - reached
+        reached.update(near.tolist())
+    return end in reached
+
+
+def followed(folder: Path) -> dict[str, int]:
+    """How many of the drawn pictures of all splits have the label that following their path gives; each is drawn again,
+    and must be the stored one."""
+    stored = open_stored(folder, "pathfinder")
+    settings = stored.manifest.settings
+    listed = {each.name: settings[each.name] for each in fields(Style)}
+    style = Style(**{name: tuple(value) if isinstance(value, list) else value for name, value in listed.items()})
+    pictures = right = 0
+    for name in SPLITS:
+        split = stored.split(name)
+        for number, label in enumerate(split.labels.tolist()):
+            drawing = draw(random.Random(f"pathfinder {settings['seed']} {name} {number} 0"), style)
+            if painted(drawing, style).tobytes() != split.tokens(number).tobytes():
+                sys.exit(f"{folder}: {name} {number} is not what is drawn now: prepare it again")
+            pictures += 1
+            right += leads(drawing) == bool(label)
+    return {"pictures": pictures, "right": right}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/lra"), help="of run.py; default: %(default)s")
     data = parser.parse_args().out / "data"
     found = listops(data / "listops")
     paths = {name: pathfinder(data / name) for name in ("pathfinder", "pathfinder-6")}
+    by_path = followed(data / "pathfinder")
     again = rewritten(_REWRITTEN)
     rows = [[name, f"{found[name]:,.0f}", f"{again[name]:,.0f}", known] for name, known in KNOWN.items()]
     rows += [
@@ -98,9 +136,17 @@ def main() -> None:
     depths = ", ".join(f"{depth}: {count:,}" for depth, count in found["depths"].items())
     text = f"{found['expressions']:,} expressions. Depth of the deepest operator and how many have it: {depths}."
     header = ["ListOps", "drawn here", f"its rules written out again, {_REWRITTEN:,}", "as others reported"]
-    text = f"{text}\n\n{markdown(header, rows)}\n\n{_of_paths(paths)}\n"
+    checked = (
+        f"{by_path['right']:,} of {by_path['pictures']:,} pictures of pathfinder have the label that following their "
+        "path gives."
+    )
+    machine = machine_facts()
+    where = (
+        f"{machine['processor']}, {machine['date']}, commit `{machine['commit']}`: `python results/lra/generators.py`"
+    )
+    text = f"{text}\n\n{markdown(header, rows)}\n\n{_of_paths(paths)}\n\n{checked}\n\n{where}\n"
     write_text(HERE / "generators.md", text)
-    facts = {"machine": machine_facts(), "listops": found, "rewritten": again, **paths}
+    facts = {"machine": machine, "listops": found, "rewritten": again, **paths, "labels by path": by_path}
     write_json(HERE / "generators.json", facts)
 
 

@@ -44,7 +44,7 @@ class Stages:
         wanted = {
             "listops": "",
             "listops-short": short,
-            "text": f"--imdb {self.data / 'imdb'} --length 1024",
+            "text": f"--imdb {self.data / 'imdb'} --length 1024 --partial",
             "retrieval": f"--release {self.data / 'lra' / 'retrieval'} --partial",
             "image": f"--cifar {self.data / 'lra'} --partial",
             "pathfinder": "--train 1600 --validation 200 --test 200",

@@ -34,7 +34,11 @@ def follow(drawing: Drawing, start: np.ndarray) -> list[np.ndarray]:
     return reached
 
 
-@pytest.mark.parametrize("style", [QUICK, styled(64, contour=6), styled(128, contour=6)], ids=lambda style: style.size)
+@pytest.mark.parametrize(
+    "style",
+    [QUICK, styled(32), styled(64, contour=6), styled(128, contour=6)],
+    ids=lambda style: f"{style.size}-{style.contour}",
+)
 def test_the_path_from_one_mark_leads_to_the_other_where_the_label_says_so(style: Style) -> None:
     labels = set()
     for seed in range(6):

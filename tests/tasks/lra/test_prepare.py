@@ -167,21 +167,22 @@ def prepare(monkeypatch: pytest.MonkeyPatch) -> Prepare:
 
 
 def test_a_release_is_taken_as_it_is(release: Path, prepare: Prepare, tmp_path: Path) -> None:
-    assert prepare("listops", "--release", release, "--out", tmp_path / "a") == 0
+    assert prepare("listops", "--release", release, "--partial", "--out", tmp_path / "a") == 0
     stored = open_stored(tmp_path / "a", "listops")
     assert [examples(stored, split)[5][1] for split in SPLITS] == [5, 5, 5]
     assert stored.manifest.kinds == 15
     assert len(stored.manifest.warnings) == 3, "of other sizes than the official ones"
-    assert prepare("listops", "--release", release, "--brackets", "--out", tmp_path / "b") == 0
+    assert prepare("listops", "--release", release, "--brackets", "--partial", "--out", tmp_path / "b") == 0
     kept = open_stored(tmp_path / "b", "listops")
     assert kept.manifest.kinds == 17
+    assert "with the brackets that group: 17 kinds of token, the Long Range Arena's have 15" in kept.manifest.warnings
     assert evaluate(examples(kept, "train")[5][0]) == 5
 
 
 def test_pairs_are_bytes_and_what_is_cut_is_said(
     release: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert prepare("retrieval", "--release", release, "--length", 6, "--out", tmp_path / "out") == 0
+    assert prepare("retrieval", "--release", release, "--length", 6, "--partial", "--out", tmp_path / "out") == 0
     assert "cut" in capsys.readouterr().out
     split = open_stored(tmp_path / "out", "retrieval").split("train")
     assert [bytes(split.tokens(3, sequence)) for sequence in (0, 1)] == [b"train ", b"bar 3"]
@@ -194,13 +195,13 @@ def test_pairs_are_bytes_and_what_is_cut_is_said(
 
 
 def test_reviews_are_bytes(reviews: Path, prepare: Prepare, tmp_path: Path) -> None:
-    assert prepare("text", "--imdb", reviews, "--length", 12, "--out", tmp_path / "out") == 0
+    assert prepare("text", "--imdb", reviews, "--length", 12, "--partial", "--out", tmp_path / "out") == 0
     stored = open_stored(tmp_path / "out", "text")
     assert [len(stored.split(split)) for split in SPLITS] == [18, 2, 20]
     parts = {split: {tokens for tokens, _ in examples(stored, split)} for split in SPLITS}
     assert parts["test"] == {b"a pos film<b", b"a neg film<b"}
     assert any("at most 12 bytes (--length)" in text for text in stored.manifest.warnings)
-    assert prepare("text", "--imdb", reviews, "--validate_on_test", "--out", tmp_path / "authors") == 0
+    assert prepare("text", "--imdb", reviews, "--validate_on_test", "--partial", "--out", tmp_path / "authors") == 0
     authors = open_stored(tmp_path / "authors", "text")
     assert examples(authors, "validation") == examples(authors, "test")
     assert any("the test is none" in text for text in authors.manifest.warnings)
@@ -209,7 +210,7 @@ def test_reviews_are_bytes(reviews: Path, prepare: Prepare, tmp_path: Path) -> N
 
 
 def test_pictures_are_grey(release: Path, prepare: Prepare, tmp_path: Path) -> None:
-    assert prepare("image", "--cifar", release, "--out", tmp_path / "out") == 0
+    assert prepare("image", "--cifar", release, "--partial", "--out", tmp_path / "out") == 0
     stored = open_stored(tmp_path / "out", "image")
     assert [len(stored.split(split)) for split in SPLITS] == [27, 3, 6]
     pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
@@ -232,6 +233,7 @@ def test_pictures_of_the_hub_are_those_of_the_files(
     rows = [{"img": picture, "label": label} for picture, label in zip(pictures, (0, 1, 2, 3, 4, 9), strict=True)]
     data = {"train": rows * 5, "test": rows}
     monkeypatch.setattr("nystromformer.tasks.lra.image_data.load_split", lambda name, config, split: data[split])
+    monkeypatch.setattr("nystromformer.tasks.lra.image_data.OFFICIAL", {"train": 30, "test": 6})
     assert prepare("image", "--cifar", "hub", "--out", tmp_path / "hub") == 0
     assert prepare("image", "--cifar", release, "--out", tmp_path / "files") == 0
     hub, files = (open_stored(tmp_path / name, "image") for name in ("hub", "files"))
@@ -291,6 +293,72 @@ def test_what_is_missing_is_cut_from_training_with_partial_alone(
     stored = open_stored(tmp_path / "out", "retrieval")
     assert [len(stored.split(split)) for split in SPLITS] == [7, 8, 1]
     assert stored.manifest.settings["carved"] == ["test"]
+    assert "test cut from the training examples: the source has none of its own" in stored.manifest.warnings
+
+
+@pytest.mark.parametrize("task", ["listops", "retrieval", "image", "text"])
+def test_a_source_with_fewer_examples_is_taken_with_partial_alone(
+    task: str, release: Path, reviews: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = {"image": ("--cifar", release), "text": ("--imdb", reviews)}.get(task, ("--release", release))
+    assert prepare(task, *source, "--out", tmp_path / "out") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is it whole? With --partial" in said
+    assert not (tmp_path / "out").exists()
+    assert prepare(task, *source, "--partial", "--out", tmp_path / "out") == 0
+
+
+@pytest.mark.parametrize("name", ["listops-1000/basic_train.tsv", "tsv_data/new_aan_pairs.eval.tsv"])
+def test_a_file_without_examples_is_refused_with_partial_too(
+    name: str, release: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (release / name).write_bytes(b"")
+    task = "listops" if "listops" in name else "retrieval"
+    assert prepare(task, "--release", release, "--partial", "--out", tmp_path / "out") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"0 examples of {'train' if task == 'listops' else 'validation'}" in said
+    assert "--partial" not in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_paths_of_another_length_are_named_and_never_taken_for_the_arenas(
+    release: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = (release / "pathfinder32" / "curv_contour_length_14").rename(release / "pathfinder32" / "curv_baseline")
+    assert prepare("pathfinder", "--release", short, "--partial", "--out", tmp_path / "out") == 2
+    assert "has paths of 6 dashes by its name, and 14 were asked for" in " ".join(capsys.readouterr().err.split())
+    assert prepare("pathfinder", "--release", release, "--contour", 6, "--partial", "--out", tmp_path / "out") == 0
+    assert "warning: not the Long Range Arena's Pathfinder: paths of 6 dashes" in capsys.readouterr().out
+
+
+def test_the_releases_pictures_are_found_in_the_folder_that_it_unpacks_to(
+    release: Path, prepare: Prepare, tmp_path: Path
+) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    release.rename(outer / "lra_release")
+    assert prepare("pathfinder", "--release", outer, "--partial", "--out", tmp_path / "out") == 0
+
+
+@pytest.mark.parametrize("drawing", [False, True], ids=["at its end", "while it draws"])
+def test_a_failed_drawing_removes_nothing_of_others(
+    drawing: bool, prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nystromformer.tasks.lra.pathfinder._MOST_ATTEMPTS", 3)
+    (tmp_path / "model.bin").write_text("somebody's")
+    sizes = ("--validation", 2, "--test", 2, "--workers", 1, "--out", tmp_path)
+    if drawing:
+        assert prepare("pathfinder", "--contour", 100, "--train", 3, *sizes) == 2
+    else:
+        assert prepare("listops", "--longer_than", 1, "--shorter_than", 5, "--train", 2000, *sizes) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["model.bin"]
+
+
+def test_parts_of_other_settings_do_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "parts-0123456789ab").mkdir()
+    (tmp_path / "parts-of-mine").mkdir()
+    draw_listops(tmp_path, SHORT, SIZES, 0, 1)
+    assert sorted(path.name for path in tmp_path.glob("parts-*")) == ["parts-of-mine"]
 
 
 class Forged:
@@ -327,6 +395,12 @@ def damage(release: Path, what: str) -> None:
         batch.write_bytes(pickle.dumps({"data": np.array([[None] * 3072]), "labels": [0]}))
     elif what == "cut":
         batch.write_bytes(batch.read_bytes()[:100])
+    elif what == "labels":
+        batch.write_bytes(pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": np.zeros(2, np.uint8)}))
+    elif what == "no labels":
+        batch.write_bytes(pickle.dumps({"data": np.zeros((2, 3072), np.uint8)}))
+    elif what == "groups":
+        lists.write_text(lists.read_text().replace("( ( ( [MAX 1", "( ( ( ( [MAX 1"))
     elif what == "pixels":
         batch.write_bytes(pickle.dumps({"data": np.zeros((2, 100), np.uint8), "labels": [0, 1]}))
     elif what == "picture":
@@ -347,6 +421,7 @@ def damage(release: Path, what: str) -> None:
         ("listops", "label", "basic_val.tsv, line 7: its value is 5, its label '6'"),
         ("listops", "expression", "basic_val.tsv, line 5: 1 lists do not end"),
         ("listops", "header", "expected the header"),
+        ("listops", "groups", "basic_val.tsv, line 2: its brackets ( and ) do not match"),
         ("retrieval", "columns", "new_aan_pairs.eval.tsv, line 9: expected 5 columns between tabs"),
         ("retrieval", "pair label", "line 1: expected the label 0.0 or 1.0, found '2.0'"),
         ("retrieval", "no tsv", "new_aan_pairs.train.tsv"),
@@ -354,6 +429,8 @@ def damage(release: Path, what: str) -> None:
         ("image", "forged", "data_batch_3: expected a file of CIFAR-10, found something else"),
         ("image", "objects", "data_batch_3: expected a file of CIFAR-10, found something else"),
         ("image", "cut", "data_batch_3: expected a file of CIFAR-10, found something else"),
+        ("image", "labels", "found something else: labels that are no list"),
+        ("image", "no labels", "found something else: no labels"),
         ("image", "pixels", "expected pictures as rows of 3072 bytes, found (2, 100)"),
         ("pathfinder", "picture", "sample_3.png: expected 32 x 32 pixels, found 31 x 32"),
         ("pathfinder", "no picture", "sample_3.png: no such picture, but the metadata name it"),

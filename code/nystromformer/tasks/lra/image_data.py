@@ -120,6 +120,10 @@ def read_pictures(path: Path) -> Iterator[Example]:
     try:
         data = _Restricted(io.BytesIO(content), encoding="latin1").load()
         values = {key.decode() if isinstance(key, bytes) else key: value for key, value in dict(data).items()}
+        if missing := {"data", "labels"} - values.keys():
+            raise ValueError(f"no {' and no '.join(sorted(missing))}")
+        if not isinstance(values["labels"], list):
+            raise ValueError("labels that are no list")
         pixels = values["data"].array()
         labels = [label for label in values["labels"] if type(label) is int and 0 <= label < CLASSES]
     except Exception as error:  # a damaged pickle raises whatever its opcodes run into

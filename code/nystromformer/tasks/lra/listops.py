@@ -6,7 +6,7 @@ that group an operator with its values one by one, and its loader leaves these o
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nystromformer.errors import UserError
@@ -117,15 +117,27 @@ def parse(text: str, brackets: bool = False) -> bytes:
         brackets: whether the brackets that group are kept.
 
     Raises:
-        ValueError: a token that there is not.
+        ValueError: a token that there is not, or brackets that do not match.
     """
     words = text.split()
+    _check_grouped(words)
     if not brackets:
         words = [word for word in words if word not in BRACKETS]
     try:
         return bytes(_NUMBERS[word] for word in words)
     except KeyError as error:
         raise ValueError(f"expected digits, {', '.join(OPERATORS)} and {END}, found {error.args[0]!r:.40}") from None
+
+
+def _check_grouped(words: Iterable[str]) -> None:
+    opening, closing = BRACKETS
+    open_groups = 0
+    for word in words:
+        open_groups += (word == opening) - (word == closing)
+        if open_groups < 0:
+            break
+    if open_groups:
+        raise ValueError(f"its brackets {opening} and {closing} do not match")
 
 
 def evaluate(tokens: bytes) -> int:

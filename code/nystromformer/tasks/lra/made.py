@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from nystromformer.data.preprocessing.pool import Report, run_works
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.errors import UserError
 from nystromformer.kept import checked, read_kept, write_kept
-from nystromformer.tasks.lra.stored import Example, Manifest, SplitFacts, StoredSplit, write_split
+from nystromformer.tasks.lra.stored import Example, Manifest, SplitFacts, StoredSplit, split_files, write_split
 
 _CHUNK = 1000
 """Examples of a unit of work."""
@@ -108,7 +109,7 @@ def make_splits(
                 facts[missing[index].name] = result
     except UserError:
         if not facts:
-            _remove(folder, parts)
+            _remove(folder, ())
         raise
     seen: set[bytes] = set()
     again = 0
@@ -120,19 +121,27 @@ def make_splits(
             found[split] = write_split(folder, split, merging.examples(), generator.kinds, generator.classes)
             again += merging.again
     except UserError:
-        _remove(folder, parts)
+        _remove(folder, found)
         raise
-    shutil.rmtree(parts, ignore_errors=True)
+    _remove_parts(folder)
     return {split: found[split] for split in sizes}, again
 
 
-def _remove(folder: Path, parts: Path) -> None:
-    """What is of no use any more."""
-    shutil.rmtree(parts, ignore_errors=True)
-    for path in folder.glob("*.bin"):
-        path.unlink()
+def _remove(folder: Path, splits: Iterable[str]) -> None:
+    """What was drawn, and the splits that were written of it; nothing else that may lie there."""
+    _remove_parts(folder)
+    for split in splits:
+        for path in split_files(folder, split):
+            path.unlink(missing_ok=True)
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+def _remove_parts(folder: Path) -> None:
+    """Those of other settings, too, which an interrupted command may have left."""
+    for path in folder.glob("parts-*"):
+        if re.fullmatch(r"parts-[0-9a-f]{12}", path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class _Merging:

@@ -60,22 +60,24 @@ def mask_tokens(
 
 
 def move_pictures(batch: Mapping[str, Tensor], numbers: Ints, task: str, seed: int, step: int) -> dict[str, Tensor]:
-    """A batch of square pictures, each moved at random as its class allows: photographs left to right, and by up to 4
-    pixels before black; paths to any of the eight symmetries of the square.
+    """A batch of square pictures of one size, each moved at random as its class allows: photographs left to right, and
+    by up to 4 pixels before black; paths to any of the eight symmetries of the square. Padding stays where it is.
 
     Args:
         numbers: of the examples, by which with seed and step it is decided.
+
+    Raises:
+        ValueError: the rows' valid tokens are no squares, such as those of pictures that were cut.
     """
-    tokens_BN = batch["tokens_BN"].numpy()
-    side = math.isqrt(tokens_BN.shape[1])
-    if side * side != tokens_BN.shape[1]:
-        raise ValueError(f"expected square pictures, found {tokens_BN.shape[1]} tokens")
+    tokens_BN = batch["tokens_BN"].numpy().copy()
+    (pixels,) = {int(count) for count in batch["mask_BN"].sum(1)}
+    side = math.isqrt(pixels)
+    if side * side != pixels:
+        raise ValueError(f"expected square pictures, found {pixels} tokens")
     draws_I4 = random_uniform(seed, _FLIP_STREAM, step, numbers[:, None], np.arange(4))
-    pictures = [
-        _moved(picture.reshape(side, side), draws, task == "pathfinder").reshape(-1)
-        for picture, draws in zip(tokens_BN, draws_I4, strict=True)
-    ]
-    return {**batch, "tokens_BN": torch.from_numpy(np.stack(pictures))}
+    for row_N, draws in zip(tokens_BN, draws_I4, strict=True):
+        row_N[:pixels] = _moved(row_N[:pixels].reshape(side, side), draws, task == "pathfinder").reshape(-1)
+    return {**batch, "tokens_BN": torch.from_numpy(tokens_BN)}
 
 
 def _moved(picture: NDArray[np.int64], draws: NDArray[np.float64], any_side_up: bool) -> NDArray[np.int64]:

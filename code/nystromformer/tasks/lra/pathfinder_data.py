@@ -1,6 +1,7 @@
 """Pathfinder's data: drawn, or the Long Range Arena's pictures; each pixel a token from 0 to 255, row by row."""
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,11 +12,14 @@ import numpy as np
 from nystromformer.errors import UserError
 from nystromformer.files import write_figure
 from nystromformer.tasks.lra.pathfinder import Style, draw, painted
+from nystromformer.tasks.lra.sources import RELEASE
 from nystromformer.tasks.lra.stored import Example, StoredSplit
 
 KINDS, CLASSES = 256, 2
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 _LONGEST_LINE = 4096
+_BASELINE = 6
+"""Dashes of a long path in the release's curv_baseline."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +45,28 @@ def release_folder(release: Path, size: int, contour: int) -> Path:
     Raises:
         UserError: it is not there, or has no metadata.
     """
-    name = "curv_baseline" if contour == 6 else f"curv_contour_length_{contour}"
-    places = [release / f"pathfinder{size}" / name, release / name, release]
+    name = "curv_baseline" if contour == _BASELINE else f"curv_contour_length_{contour}"
+    inside = Path(f"pathfinder{size}", name)
+    places = [release / inside, release / RELEASE / inside, release / name, release]
     for place in places:
         if (place / "metadata").is_dir() and any((place / "metadata").glob("*.npy")):
+            its_own = _contour_of(place.resolve().name)
+            if its_own not in (None, contour):
+                raise UserError(
+                    f"{place}: has paths of {its_own} dashes by its name, and {contour} were asked for: give "
+                    f"--contour {its_own}, or another folder"
+                )
             return place
     raise UserError(
         f"{release}: expected pictures of Pathfinder, found none; looked for metadata/*.npy in "
         f"{', '.join(str(place) for place in places)}"
     )
+
+
+def _contour_of(name: str) -> int | None:
+    """The dashes of a long path in a folder of the release, by its name; None: another name."""
+    found = re.fullmatch(r"curv_contour_length_(\d+)", name)
+    return _BASELINE if name == "curv_baseline" else int(found[1]) if found else None
 
 
 def listed_pictures(folder: Path) -> tuple[list[tuple[Path, int]], int]:

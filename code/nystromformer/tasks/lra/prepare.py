@@ -15,7 +15,7 @@ from nystromformer.tasks.lra import image_data, listops_data, pathfinder_data, r
 from nystromformer.tasks.lra.listops import CLASSES, Expressions
 from nystromformer.tasks.lra.made import make_splits
 from nystromformer.tasks.lra.pathfinder import styled
-from nystromformer.tasks.lra.sources import carve
+from nystromformer.tasks.lra.sources import RELEASE, carve
 from nystromformer.tasks.lra.stored import (
     SPLITS,
     Example,
@@ -30,7 +30,6 @@ from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)
 
-RELEASE = "lra_release"
 Reader = Callable[[], Iterator[Example]]
 
 
@@ -96,21 +95,23 @@ def read_listops(folder: Path, release: Path, brackets: bool, partial: bool, see
     files = listops_data.released(source, partial)
     kinds = listops_data.kinds_of(brackets)
     readers = {split: partial_of(listops_data.read_released, path, brackets) for split, path in files.items()}
+    warnings = ["with the brackets that group: 17 kinds of token, the Long Range Arena's have 15"] * brackets
     return _carved(folder, "listops", kinds, CLASSES, 1, "release", readers, listops_data.SIZES, seed,
-                   {"brackets": brackets})  # fmt: skip
+                   {"brackets": brackets}, warnings=warnings, partial=partial)  # fmt: skip
 
 
-def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, seed: int) -> Manifest:
+def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, partial: bool, seed: int) -> Manifest:
     """Take IMDB's reviews as bytes.
 
     Args:
         length: bytes that a review keeps.
+        partial: take fewer reviews than IMDB has.
 
     Raises:
         UserError: the folder holds prepared data, or as `read_imdb`.
     """
     check_empty(folder, "text")
-    examples, warnings = text_data.read_reviews(imdb, validate_on_test, seed)
+    examples, warnings = text_data.read_reviews(imdb, validate_on_test, partial, seed)
     warnings = [*warnings, *_cut_beside(length, text_data.LENGTH)]
     splits = {
         split: write_split(folder, split, examples[split], text_data.KINDS, text_data.CLASSES, 1, length)
@@ -137,7 +138,7 @@ def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed
     readers = {split: partial_of(retrieval_data.read_pairs, path) for split, path in files.items()}
     return _carved(
         folder, "retrieval", retrieval_data.KINDS, retrieval_data.CLASSES, 2, "release", readers,
-        retrieval_data.SIZES, seed, {}, length, _cut_beside(length, retrieval_data.LENGTH),
+        retrieval_data.SIZES, seed, {}, length, _cut_beside(length, retrieval_data.LENGTH), partial,
     )  # fmt: skip
 
 
@@ -164,7 +165,7 @@ def read_image(folder: Path, cifar: Path | None, partial: bool, seed: int) -> Ma
     sizes = {"train": official["train"] - validation, "validation": validation, "test": official["test"]}
     return _carved(
         folder, "image", image_data.KINDS, image_data.CLASSES, 1, "CIFAR-10", readers, sizes, seed,
-        {"validation_share": _VALIDATION_SHARE},
+        {"validation_share": _VALIDATION_SHARE}, partial=partial,
     )  # fmt: skip
 
 
@@ -232,6 +233,11 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
         for split, part in chosen.items()
     }
     warnings = _sizes_beside(splits, official)
+    usual = styled(size).contour
+    if contour != usual:
+        warnings.insert(
+            0, f"not the Long Range Arena's Pathfinder: paths of {contour} dashes; it takes those with {usual}"
+        )
     if empty:
         warnings.append(f"{number_of(empty, 'picture')} of the release without content left out")
     settings = {"size": size, "contour": contour, "seed": seed}
@@ -262,6 +268,7 @@ def _carved(
     settings: Mapping[str, Any],
     longest: int | None = None,
     warnings: Sequence[str] = (),
+    partial: bool = False,
 ) -> Manifest:
     """Write the splits that there are, and cut those that are missing from the training examples.
 
@@ -271,9 +278,23 @@ def _carved(
         readers: of each split that there is; called more than once.
         official: examples that each split has where the source is whole.
         warnings: what else keeps results from comparing with published ones.
+        partial: take splits of other sizes.
+
+    Raises:
+        UserError: as the readers; a split without examples, or, unless `partial`, of another size.
     """
     counts = {split: sum(1 for _ in read()) for split, read in readers.items()}
     missing = [split for split in ("validation", "test") if split not in readers]
+    expected = {split: official[split] for split in readers}
+    expected["train"] += 0 if partial else sum(official[split] for split in missing)
+    short = [
+        f"{number_of(counts[split], 'example')} of {split}, not {expected[split]:,}"
+        for split in readers
+        if not counts[split] or (counts[split] != expected[split] and not partial)
+    ]
+    if short:
+        advice = "" if not all(counts.values()) else " With --partial they are taken, and every result says so."
+        raise UserError(f"{task}: the source has {'; '.join(short)}: is it whole?{advice}")
     shares = {"validation": _VALIDATION_SHARE, "test": _TEST_SHARE}
     numbers = [np.arange(counts["train"])]
     if missing:
@@ -284,6 +305,8 @@ def _carved(
         examples = _chosen(readers["train"](), parts[split]) if split in parts else readers[split]()
         splits[split] = write_split(folder, split, examples, kinds, classes, sequences, longest)
     warnings = [*warnings, *_sizes_beside(splits, official)]
+    if "test" in missing:
+        warnings.append(f"{' and '.join(missing)} cut from the training examples: the source has none of its own")
     said = dict(settings) | {"seed": seed, "length": longest, "carved": missing}
     return _finished(folder, task, kinds, classes, sequences, source, said, splits, warnings)
 

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
 
+RELEASE = "lra_release"
+"""The folder that the release unpacks to, and which it has in it once more."""
 _STREAM = 40
 
 

@@ -76,6 +76,11 @@ class Manifest:
         return " ".join(parts)
 
 
+def split_files(folder: Path, split: str) -> list[Path]:
+    """Of a split."""
+    return [folder / f"{split}.{name}.bin" for name in _FILES]
+
+
 class SplitWriter:
     """Writes a split, example by example; a context manager, whose files appear together with its end.
 
@@ -85,7 +90,7 @@ class SplitWriter:
     """
 
     def __init__(self, folder: Path, split: str, kinds: int, classes: int, sequences: int, longest: int | None) -> None:
-        self._files = {name: NewFile(folder / f"{split}.{name}.bin") for name in _FILES}
+        self._files = {name: NewFile(path) for name, path in zip(_FILES, split_files(folder, split), strict=True)}
         self._kinds, self._sequences, self._longest = kinds, sequences, longest
         self._labels = np.zeros(classes, dtype=np.int64)
         self._lengths = [1 << 62, 0]

@@ -91,6 +91,7 @@ class Arena:
         return None
 
     def load(self, loading: Loading) -> Splits:
+        self._check_moved(loading.length)
         count, chosen = len(self.stored.split("train")), None
         warnings = list(self.stored.manifest.warnings)
         if loading.train_rows is not None and loading.train_rows < count:
@@ -138,6 +139,15 @@ class Arena:
         labels = test["test"].labels
         assert labels is not None, "prepared data have labels"
         return self.metrics(scores["test"], torch.from_numpy(labels))
+
+    def _check_moved(self, length: int) -> None:
+        """Refuse to flip and turn pictures that would be cut first: they would be folded at the wrong width."""
+        pixels = self.stored.split("train").facts.longest
+        if self.track.moves_pictures and self.task in PICTURES and length < pixels:
+            raise UserError(
+                f"--track {self.track.name}: flips and turns whole pictures, and {self.folder} has some of {pixels:,} "
+                f"pixels: expected rows of at least so many, found {length:,} (--set model.max_seq_len={pixels})"
+            )
 
     @property
     def _validated(self) -> Ints | None:

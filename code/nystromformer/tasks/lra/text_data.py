@@ -17,16 +17,19 @@ LENGTH = 4096
 VALIDATION_SHARE = 0.1
 
 
-def read_reviews(source: Path, validate_on_test: bool, seed: int) -> tuple[dict[str, Sequence[Example]], list[str]]:
+def read_reviews(
+    source: Path, validate_on_test: bool, partial: bool, seed: int
+) -> tuple[dict[str, Sequence[Example]], list[str]]:
     """The splits, and why figures on them may not compare with others.
 
     Args:
         source: as `read_imdb` takes it.
         validate_on_test: take the test reviews as validation data, too, as the authors of the paper did.
+        partial: take fewer reviews than IMDB has.
         seed: which tenth of the training reviews is validation data otherwise.
 
     Raises:
-        UserError: as `read_imdb`, and an empty review.
+        UserError: as `read_imdb`; an empty review; and, unless `partial`, other numbers of reviews than IMDB's.
     """
     texts = read_imdb(source, keep_breaks=True)
     examples = {}
@@ -40,6 +43,11 @@ def read_reviews(source: Path, validate_on_test: bool, seed: int) -> tuple[dict[
             ([text.encode("utf-8")], int(label)) for text, label in zip(those.first, those.labels, strict=True)
         ]
     warnings = check_sizes(texts)
+    if warnings and not partial:
+        raise UserError(
+            f"{source}: {'; '.join(warnings)}: is it whole? With --partial the reviews are taken, and every result "
+            "says so."
+        )
     if validate_on_test:
         warnings.append("validated on the test reviews, as the authors did: the test is none")
         return {"train": examples["train"], "validation": examples["test"], "test": examples["test"]}, warnings
