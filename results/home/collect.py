@@ -20,8 +20,6 @@ ATTEND = ("softmax-128", "nystrom-128", "softmax-128-conv", "nystrom-128-conv", 
 """Runs whose curves are drawn, once they have ended."""
 CURRICULA = ("curriculum", "long-only")
 EVERY_SECONDS, SMOOTHED = 200, 50
-EPOCHS = 8
-"""Of these, each with a validation."""
 
 
 def switched(runs: Path) -> list[dict[str, Any]]:
@@ -40,15 +38,15 @@ def trained(runs: Path) -> list[dict[str, Any]]:
         scores = [one for one in records if one["type"] == "validation"]
         if not scores:
             continue
-        before = phases_before(folder)
         rows.append({
             "run": folder.name,
             "steps": scores[-1]["step"],
+            "of_steps": records[0]["num_steps"],
             "first_loss": steps[0].get("mlm_loss", steps[0]["loss"]),
             "last_loss": steps[-1].get("mlm_loss", steps[-1]["loss"]),
             "validation": scores[-1].get("mlm_loss", scores[-1]["loss"]),
             "right": scores[-1]["mlm_accuracy"],
-            "training_seconds": sum(map(seconds_of, (*before, records))),
+            "training_seconds": points_of(folder)[-1][0],
             "validations": [
                 {"step": one["step"], "loss": one.get("mlm_loss", one["loss"]), "right": one["mlm_accuracy"]}
                 for one in scores
@@ -57,44 +55,32 @@ def trained(runs: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def phases_before(folder: Path) -> list[list[dict[str, Any]]]:
-    """The logs of a curriculum's earlier phases, which have their own."""
-    return [list(read_log(path)) for path in sorted((folder / "model").glob("stage-*/log.jsonl"))]
+def points_of(folder: Path) -> list[tuple[float, float]]:
+    """Of each report on training: the seconds of all steps until then, by the speed that each report tells, and the
+    loss of masked tokens. The phases of a curriculum, which have logs of their own, come one after another."""
+    seconds, points = 0.0, []
+    for path in (*sorted((folder / "model").glob("stage-*/log.jsonl")), folder / "model" / "log.jsonl"):
+        step = 0
+        for one in read_log(path):
+            if one["type"] == "train":
+                seconds += (one["step"] - step) * TOKENS / one["tokens_per_second"]
+                step = one["step"]
+                points.append((seconds, one.get("mlm_loss", one["loss"])))
+    return points
 
 
 def by_seconds(runs: Path) -> list[dict[str, Any]]:
     """Short rows before long ones, and long ones alone: the training loss of masked tokens, the mean of the last
     `SMOOTHED` steps, after equal times; the last one is when the first of the two has ended."""
-    curves = {}
-    for name in CURRICULA:
-        folder = runs / name
-        if not (folder / "model" / "log.jsonl").is_file():
-            return []
-        seconds, points = 0.0, []
-        for records in (*phases_before(folder), list(read_log(folder / "model" / "log.jsonl"))):
-            step = 0
-            for one in records:
-                if one["type"] == "train":
-                    seconds += (one["step"] - step) * TOKENS / one["tokens_per_second"]
-                    step = one["step"]
-                    points.append((seconds, one.get("mlm_loss", one["loss"])))
-        curves[name] = points
+    if not all((runs / name / "model" / "log.jsonl").is_file() for name in CURRICULA):
+        return []
+    curves = {name: points_of(runs / name) for name in CURRICULA}
     end = min(points[-1][0] for points in curves.values())
     rows = []
     for at in (*range(EVERY_SECONDS, int(end), EVERY_SECONDS), end):
         losses = {name: [loss for seconds, loss in points if seconds <= at] for name, points in curves.items()}
         rows.append({"seconds": at} | {name: sum(found[-SMOOTHED:]) / SMOOTHED for name, found in losses.items()})
     return rows
-
-
-def seconds_of(records: list[dict[str, Any]]) -> float:
-    """Of a phase's steps, by the speed that each report tells."""
-    seconds, step = 0.0, 0
-    for one in records:
-        if one["type"] == "train":
-            seconds += (one["step"] - step) * TOKENS / one["tokens_per_second"]
-            step = one["step"]
-    return seconds
 
 
 def errors(runs: Path) -> dict[str, Any]:
@@ -151,7 +137,7 @@ def main() -> None:
     if timed:
         rows = [[f"{row['seconds']:.0f}", *(f"{row[name]:.3f}" for name in CURRICULA)] for row in timed]
         tables.append(markdown(["seconds of steps", *(f"{name}: training loss" for name in CURRICULA)], rows))
-    ended = {row["run"]: row["validations"] for row in pretrained if len(row["validations"]) == EPOCHS}
+    ended = {row["run"]: row["validations"] for row in pretrained if row["steps"] == row["of_steps"]}
     curves = {name: ended[name] for name in ATTEND if name in ended}
     if curves:
         tables.append(side_by_side(curves))

@@ -70,7 +70,7 @@ def move_pictures(batch: Mapping[str, Tensor], numbers: Ints, task: str, seed: i
         ValueError: the rows' valid tokens are no squares, such as those of pictures that were cut.
     """
     tokens_BN = batch["tokens_BN"].numpy().copy()
-    (pixels,) = {int(count) for count in batch["mask_BN"].sum(1)}
+    (pixels,) = np.unique(batch["mask_BN"].numpy().sum(1)).tolist()
     side = math.isqrt(pixels)
     if side * side != pixels:
         raise ValueError(f"expected square pictures, found {pixels} tokens")
