@@ -1,6 +1,7 @@
 """What a finished run's prediction of a text goes by: numbers, and a page."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ import torch
 from finetuning import copy_of, pretrained, sweep, write_sst2
 from small import CPU, run_here
 
+from nystromformer.model.explain import explain
 from nystromformer.report.explain_run import explain_text
+from nystromformer.tasks.documents.cut import Cut
+from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
@@ -58,6 +62,61 @@ def test_a_longer_text_is_cut_as_the_run_cuts_it(run: LoadedRun) -> None:
     assert made.cut
     assert made.tokens == run.result.length
     assert "(cut off, not read)" in made.page
+
+
+WORDS = ["landmark", "softmax", "token", "matrix.", "query"]
+LONG = " ".join(WORDS[(at * at) % 5] for at in range(90))
+
+
+@pytest.mark.parametrize("cut", [Cut("windows", 5), Cut("head_and_tail"), Cut()], ids=lambda cut: cut.rule)
+def test_whatever_the_cut_each_token_stands_at_its_place(run: LoadedRun, cut: Cut) -> None:
+    other = replace(run, known=replace(run.known, cut=cut))
+    made = explain_text(other, LONG)
+    own = made.explained
+    examples = other.encode([LONG])
+    assert isinstance(examples, EncodedTexts)
+    whole = run.tokenizer.encode(LONG, add_special_tokens=False)
+    at = dict(zip(whole.offsets, whole.ids, strict=True))
+    tokens = examples.tokens_of(0).tolist()
+    assert [at[offsets] for offsets in own.offsets if offsets != (0, 0)] == tokens[1:-1]
+    read = sum(len(places) for places in examples.places_of(0))
+    assert read == examples.tokens[0]
+    if cut.rule == "windows":
+        assert examples.rows[0] > 2
+        assert not made.cut
+        assert "(cut off, not read)" not in made.page
+        assert f"{examples.rows[0]}, whose pooled" in made.facts["windows"]
+        assert len(tokens) == len(whole.ids) + 2
+        (row,) = explain_text(run, LONG).explained.attention_LN[:, :1].T
+        assert not np.allclose(own.attention_LN[:, 0], row), "of other rows"
+    else:
+        assert made.cut
+        assert made.page.count("(cut off, not read)") == 1
+        assert "windows" not in made.facts
+        assert len(tokens) == run.result.length
+    if cut.rule == "head_and_tail":
+        assert own.offsets[-2][1] == len(LONG)
+        assert own.offsets[1][0] == 0
+    assert made.facts["predicted"] == other.predict([LONG]).labels[0]
+
+
+def test_a_token_of_two_windows_has_what_it_counts_in_both(run: LoadedRun) -> None:
+    other = replace(run, known=replace(run.known, cut=Cut("windows", 5)))
+    own = explain_text(other, LONG).explained
+    examples = other.encode([LONG])
+    assert isinstance(examples, EncodedTexts)
+    batch = examples.batch(np.array([0]))
+    found = explain(run.model, batch["tokens_BN"], batch["mask_BN"], rows_I=batch["rows_I"])
+    total_L = found.attention_BLN.sum((0, 2))
+    np.testing.assert_allclose(own.attention_LN.sum(1), total_L.numpy(), rtol=1e-4)
+    np.testing.assert_allclose(own.steepness_N.sum(), found.steepness_BN.sum().item(), rtol=1e-3, atol=1e-6)
+    places = examples.places_of(0)
+    shared = sorted(set(places[0].tolist()) & set(places[1].tolist()) - {0, len(examples.tokens_of(0)) - 1})
+    assert len(shared) >= 5
+    for token in shared:
+        rows = [(row, each.tolist().index(token)) for row, each in enumerate(places) if token in each]
+        expected = sum(found.steepness_BN[row, at] for row, at in rows)
+        np.testing.assert_allclose(own.steepness_N[token], float(expected), rtol=1e-3, atol=1e-6)
 
 
 def test_the_command_writes_the_page_and_the_numbers(

@@ -50,7 +50,10 @@ class ClassificationModel(nn.Module):
             rows_I: how many rows, one after another, each instance has, int64: the head gets the mean of their pooled
                 vectors. None: each row is an instance.
         """
-        pooled_BE = self.pooled(tokens_BN, mask, types_BN)
+        return self.logits(self.pooled(tokens_BN, mask, types_BN), rows_I)
+
+    def logits(self, pooled_BE: Tensor, rows_I: Tensor | None = None) -> Tensor:
+        """What the head makes of pooled vectors, (B, C) or (I, C); rows_I as for `forward`."""
         logits: Tensor = self.head(pooled_BE if rows_I is None else _mean_over(pooled_BE, rows_I))
         return logits
 

@@ -3,6 +3,7 @@
 Shapes: N tokens, L layers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
-from nystromformer.model.explain import explain
+from nystromformer.model.explain import Explanation, explain
 from nystromformer.report.explained import Explained, page
 from nystromformer.tasks.documents.targets import class_scores
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
@@ -66,51 +67,56 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
         label: whose score is explained; None: that of the predicted class, or of the likeliest of several labels.
 
     Raises:
-        UserError: a run that reads several rows of a text, no such label, or a pair where it learned single texts.
+        UserError: no such label, or a pair where the run learned single texts.
     """
-    if run.known.cut.rule != "head":
-        raise UserError(
-            f"{run.folder}: its texts are cut by {run.known.cut.rule}: what is explained is one row, of texts cut by "
-            "head"
-        )
     told = run.predict([text], None if second is None else [second])
     encoded = run.encode([text], None if second is None else [second])
     assert isinstance(encoded, EncodedTexts)
-    batch = {name: tensor.to(run.device.device) for name, tensor in encoded.batch(np.array([0])).items()}
     number = _number_of(run, told, label)
-    classes_B = None if number is None else torch.tensor([number], device=run.device.device)
-    with run.device.autocast():
-        try:
-            found = explain(
-                run.model,
-                batch["tokens_BN"],
-                batch["mask_BN"],
-                batch.get("types_BN"),
-                classes_B,
-                partial(class_scores, run.known.answer),
-            )
-        except ValueError as error:
-            raise UserError(f"{run.folder}: {error}") from None
-    whole, offsets = _offsets(run, text, second, len(encoded.tokens_of(0)))
-    names = [run.tokenizer.id_to_token(token) or str(token) for token in encoded.tokens_of(0).tolist()]
-    explained = Explained(
-        whole,
-        offsets,
-        names,
-        found.attention_BLN[0].cpu().numpy().astype(np.float32),
-        found.steepness_BN[0].cpu().numpy().astype(np.float32),
-    )
+    found = _explanation(run, encoded, number)
+    cleaned = [run.known.cleaned(each) for each in (text, second) if each is not None]
+    tokens = encoded.tokens_of(0)
+    names = [run.tokenizer.id_to_token(token) or str(token) for token in tokens.tolist()]
+    attention_LN = np.zeros((found.attention_BLN.shape[1], len(tokens)), dtype=np.float32)
+    steepness_N = np.zeros(len(tokens), dtype=np.float32)
+    # A token that stands in several windows has what it counts in all of them.
+    for row, places in enumerate(encoded.places_of(0)):
+        attention_LN[:, places] += found.attention_BLN[row, :, : len(places)].float().cpu().numpy()
+        steepness_N[places] += found.steepness_BN[row, : len(places)].cpu().numpy()
+    explained = Explained(_BETWEEN.join(cleaned), _offsets(run, encoded, cleaned), names, attention_LN, steepness_N)
     chosen = str(told.labels[0]) if label is None else label
     facts = {"run": str(run.folder), "predicted": _shown(told.labels[0]), "tokens": f"{len(names):,}"}
     if told.probabilities is not None:
         order = np.argsort(-told.probabilities[0])[:5].tolist()
         facts["probabilities"] = ", ".join(f"{told.names[n]} {100 * told.probabilities[0, n]:.1f} %" for n in order)
     if told.names:
-        chosen = told.names[int(found.classes_B[0])]
+        chosen = told.names[int(found.classes_I[0])]
     facts["explained"] = chosen
-    if encoded.truncated:
+    is_cut = bool(encoded.truncated) and run.known.cut.rule != "windows"
+    if is_cut:
         facts["cut"] = f"the text was longer than the {run.result.length:,} tokens that the model reads"
-    return ExplainedText(explained, facts, chosen, len(names), bool(encoded.truncated))
+    if encoded.rows[0] > 1:
+        facts["windows"] = f"{encoded.rows[0]:,}, whose pooled vectors' mean is classified; each token's sum over them"
+    return ExplainedText(explained, facts, chosen, len(names), is_cut)
+
+
+def _explanation(run: LoadedRun, encoded: EncodedTexts, number: int | None) -> Explanation:
+    batch = {name: tensor.to(run.device.device) for name, tensor in encoded.batch(np.array([0])).items()}
+    rows = max(run.tokens_at_a_time // batch["tokens_BN"].shape[1], 1)
+    with run.device.autocast():
+        try:
+            return explain(
+                run.model,
+                batch["tokens_BN"],
+                batch["mask_BN"],
+                batch.get("types_BN"),
+                batch.get("rows_I"),
+                None if number is None else torch.tensor([number], device=run.device.device),
+                partial(class_scores, run.known.answer),
+                rows,
+            )
+        except ValueError as error:
+            raise UserError(f"{run.folder}: {error}") from None
 
 
 def write_explanation(made: ExplainedText, page: Path, numbers: Path) -> None:
@@ -140,16 +146,17 @@ def _number_of(run: LoadedRun, told: Predictions, label: str | None) -> int | No
     return names.index(label)
 
 
-def _offsets(run: LoadedRun, text: str, second: str | None, count: int) -> tuple[str, list[tuple[int, int]]]:
-    """What is shown, and where in it tokens of `<s> A </s>`, or of `<s> A </s> B </s>`, stand, cut as the row was."""
+def _offsets(run: LoadedRun, encoded: EncodedTexts, texts: Sequence[str]) -> list[tuple[int, int]]:
+    """Where in the texts, one after the other, the tokens of `<s> A </s>`, or of `<s> A </s> B </s>`, stand."""
     encoder = literal(run.tokenizer)
     encoder.no_padding()
-    encoder.enable_truncation(count, strategy="longest_first")
-    cleaned = [run.known.cleaned(each) for each in (text, second) if each is not None]
-    encoding = encoder.encode(cleaned[0], cleaned[1] if len(cleaned) > 1 else None)
-    starts = [0, len(cleaned[0]) + len(_BETWEEN)]
-    offsets = [
-        (begin + starts[part or 0], end + starts[part or 0]) if part is not None else (0, 0)
-        for (begin, end), part in zip(encoding.offsets, encoding.sequence_ids, strict=True)
-    ]
-    return _BETWEEN.join(cleaned), offsets
+    encoder.no_truncation()
+    each = [encoder.encode(text, add_special_tokens=False).offsets for text in texts]
+    left = encoded.left_of(len(each[0]), len(each[1]) if len(each) > 1 else 0)
+    offsets = [(0, 0)]
+    begin = 0
+    for text, places, kept in zip(texts, each, left, strict=False):
+        offsets += [(begin + places[number][0], begin + places[number][1]) for number in kept.tolist()]
+        offsets.append((0, 0))
+        begin += len(text) + len(_BETWEEN)
+    return offsets

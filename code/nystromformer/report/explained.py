@@ -91,14 +91,19 @@ def _shaded(explained: Explained) -> str:
         if begin == end:
             parts.append(f"<i{against} {numbers}><small>{html.escape(explained.names[number])}</small></i>")
             continue
-        # What no token stands for; of tokens that overlap each has what is left.
+        # What no token stands for: blanks, or what was cut out. Of tokens that overlap each has what is left.
         begin = max(begin, at)
-        parts.append(html.escape(explained.text[at:begin]))
+        between = explained.text[at:begin]
+        parts.append(_cut_off(between) if between.strip() else html.escape(between))
         parts.append(f"<i{against} {numbers}>{html.escape(explained.text[begin:end])}</i>")
         at = max(at, end)
     if explained.text[at:]:
-        parts.append(f"<small>{html.escape(explained.text[at:])} (cut off, not read)</small>")
+        parts.append(_cut_off(explained.text[at:]))
     return "".join(parts)
+
+
+def _cut_off(text: str) -> str:
+    return f"<small>{html.escape(text)} (cut off, not read)</small>"
 
 
 def _scaled(values_N: NDArray[np.float32]) -> NDArray[np.float32]:

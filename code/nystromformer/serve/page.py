@@ -49,7 +49,8 @@ by("form").addEventListener("submit", async (event) => {{
     const answer = found.answers[0];
     let said = `${{answer.tokens}} tokens${{answer.cut ? " (the rest was cut off)" : ""}}, ${{seconds(found.seconds)}}`;
     if (found.softmax_seconds !== undefined) {{
-      said += ` in all; the encoder takes ${{seconds(found.encoder_seconds)}} for a row of this length, `
+      const rows = answer.rows > 1 ? `${{answer.rows}} rows like these` : "a row of this length";
+      said += ` in all; the encoder takes ${{seconds(found.encoder_seconds)}} for ${{rows}}, `
         + `with softmax attention ${{seconds(found.softmax_seconds)}}`;
     }}
     by("said").textContent = said;

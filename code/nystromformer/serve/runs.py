@@ -48,8 +48,6 @@ class RunModel:
         return answers
 
     def explain(self, text: str) -> str | None:
-        if self._run.known.cut.rule != "head":
-            return None
         try:
             return explain_text(self._run, text).page
         except UserError as error:

@@ -9,12 +9,15 @@ from finetuning import made_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from small import small_config
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel
 from nystromformer.tasks.documents.cut import Cut, CutTexts, check_rule, encode_cut, window_starts
-from nystromformer.tasks.finetuning.encoded import EncodedTexts
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, longest_first
 from nystromformer.tasks.finetuning.examples import Texts
 
 MOST = 10_000
@@ -39,6 +42,16 @@ def test_windows_cover_everything(size: int, room: int, data: st.DataObject) -> 
     assert steps.max() <= room - overlap
     assert steps.max() - steps.min() <= 1
     assert len(starts) == 1 + -(-(size - room) // (room - overlap)), "the fewest"
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(2, 21))
+def test_the_longer_text_of_a_pair_loses_as_tokenizers_count(first: int, second: int, room: int) -> None:
+    words = Tokenizer(WordLevel({"a": 0, "b": 1}, "a"))
+    words.pre_tokenizer = Whitespace()
+    words.enable_truncation(room, strategy="longest_first")
+    ids = words.encode("a " * first, "b " * second).ids
+    expected = (first, second) if first + second <= room else longest_first(first, second, room)
+    assert (ids.count(0), ids.count(1)) == expected
 
 
 def rows_of(examples: EncodedTexts, number: int) -> list[list[int]]:
@@ -81,6 +94,27 @@ def test_rows(tokenizer, rule: str, pairs: bool) -> None:  # type: ignore[no-unt
             shorter = min(tokens[1:middle], tokens[middle + 1 : -1], key=len)
             kept = ",".join(map(str, shorter[: (length - 3) // 2]))
             assert all(f",{kept}," in "," + ",".join(map(str, row)) + "," for row in rows)
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
+@pytest.mark.parametrize("rule", ["head", "head_and_tail", "windows"])
+def test_where_a_rows_tokens_stand(tokenizer, rule: str, pairs: bool) -> None:  # type: ignore[no-untyped-def]
+    """In the texts, what `left_of` names is all that an example has; in these, `places_of` names each row's tokens."""
+    first = [text for text, _ in made_rows(20, most=60)]
+    second = [text for text, _ in made_rows(20, 1, most=60)] if pairs else None
+    examples = encode_cut(Texts("t", first, second), tokenizer, 24, True, check_rule(rule, None))
+    ids = [
+        [np.asarray(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
+        for texts in (first, second or [""] * 20)
+    ]
+    for number in range(20):
+        tokens = examples.tokens_of(number)
+        left = examples.left_of(len(ids[0][number]), len(ids[1][number]))
+        parts = [of[number][places].tolist() for of, places in zip(ids, left, strict=True)]
+        middle = 1 + len(parts[0])
+        assert tokens[1:middle].tolist() == parts[0]
+        assert tokens[middle + 1 : -1].tolist() == parts[1]
+        assert [tokens[places].tolist() for places in examples.places_of(number)] == rows_of(examples, number)
 
 
 def test_a_batch_is_its_examples(tokenizer) -> None:  # type: ignore[no-untyped-def]

@@ -20,7 +20,7 @@ from torch import Tensor
 from nystromformer.data.tokenizer import special_tokens
 from nystromformer.errors import UserError
 from nystromformer.kept import STRICT
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal, longest_first
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 
 Rule = Literal["head", "head_and_tail", "windows"]
@@ -108,16 +108,14 @@ class CutTexts(EncodedTexts):
         counts: list[tuple[int, int, int]] = []
         self.truncated = 0
         for first, second in _tokenised(texts, tokenizer):
-            whole = len(first) + len(second)
-            self.truncated += whole > self._room
-            if cut.rule == "head_and_tail" and whole > self._room:
-                kept = _longest_first(len(first), len(second), self._room)
-                first, second = (_ends(text, size) for text, size in zip((first, second), kept, strict=True))
+            self.truncated += len(first) + len(second) > self._room
+            left = self.left_of(len(first), len(second))
+            first, second = first[left[0]], second[left[1]]
             row = self._row(first, second)
             pieces.append(row.astype(np.int32))
             sizes.append(len(row))
             firsts.append(len(first))
-            each = [len(other) for other in self._rows(first, second)]
+            each = [len(places) for places in self._places(len(first), len(second))]
             counts.append((max(each), len(each), sum(each)))
         self._flat = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
         self._sizes = np.asarray(sizes, dtype=np.int64)
@@ -146,9 +144,8 @@ class CutTexts(EncodedTexts):
         """
         rows: list[Ints] = []
         for number in numbers.tolist():
-            tokens, first = self.tokens_of(number), int(self._firsts[number])
-            second = tokens[first + 2 : -1] if self.texts.second is not None else tokens[:0]
-            rows += self._rows(tokens[1 : first + 1], second)
+            tokens = self.tokens_of(number)
+            rows += [tokens[places] for places in self.places_of(number)]
         lengths_B = np.asarray([len(row) for row in rows])
         width = pad_to or int(lengths_B.max())
         tokens_BN = np.full((len(rows), width), self._pad, dtype=np.int64)
@@ -168,17 +165,35 @@ class CutTexts(EncodedTexts):
             batch["labels"] = self.labels[numbers]
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
-    def _rows(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> list[Ints]:
-        """The rows of an example."""
-        if len(first) + len(second) <= self._room:
-            return [self._row(first, second)]
+    def left_of(self, first: int, second: int) -> tuple[Ints, Ints]:
+        if self.cut.rule != "head_and_tail" or first + second <= self._room:
+            return np.arange(first), np.arange(second)
+        kept = longest_first(first, second, self._room)
+        return _ends(first, kept[0]), _ends(second, kept[1])
+
+    def places_of(self, number: int) -> list[Ints]:
+        first = int(self._firsts[number])
+        special = 2 if self.texts.second is None else 3
+        return self._places(first, int(self._sizes[number]) - first - special)
+
+    def _places(self, first: int, second: int) -> list[Ints]:
+        """Where the tokens of an example's rows stand in the whole of it."""
+        pair = self.texts.second is not None
+        firsts, seconds = 1 + np.arange(first), first + 2 + np.arange(second)
+        ends = (np.asarray([0]), np.asarray([first + 1]), np.asarray([first + second + 2] if pair else [], np.int64))
+
+        def row(first: Ints, second: Ints) -> Ints:
+            return np.concatenate([ends[0], first, ends[1], second, ends[2]])
+
+        if first + second <= self._room:
+            return [row(firsts, seconds)]
         # A pair's shorter text is in every row, as WikiHop's question is.
-        is_first = len(first) >= len(second)
-        longer, other = (first, second) if is_first else (second, first)
+        is_first = first >= second
+        longer, other = (firsts, seconds) if is_first else (seconds, firsts)
         other = other[: self._room // 2]
         room = self._room - len(other)
         windows = (longer[start : start + room] for start in window_starts(len(longer), room, self._overlap))
-        return [self._row(window, other) if is_first else self._row(other, window) for window in windows]
+        return [row(window, other) if is_first else row(other, window) for window in windows]
 
     def _row(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> Ints:
         parts: list[NDArray[np.integer]] = [np.asarray([self._begin]), first, np.asarray([self._separator])]
@@ -197,20 +212,10 @@ def window_starts(size: int, room: int, overlap: int) -> list[int]:
     return [number * (size - room) // (count - 1) for number in range(count)]
 
 
-def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of two texts are left where the longer one loses its end until both fit."""
-    half = room // 2
-    if not second:
-        return room, 0
-    if min(first, second) <= half:
-        return (first, room - first) if first <= second else (room - second, second)
-    return room - half, half
-
-
-def _ends(tokens: Tokens, size: int) -> Tokens:
-    """The first and the last of the tokens, `size` in all; one more of the last where that is odd."""
-    head = size // 2
-    return tokens if size >= len(tokens) else np.concatenate([tokens[:head], tokens[len(tokens) - (size - head) :]])
+def _ends(size: int, kept: int) -> Ints:
+    """Which of `size` tokens are the first and the last `kept`; one more of the last where that is odd."""
+    head = kept // 2
+    return np.arange(size) if kept >= size else np.r_[np.arange(head), np.arange(size - (kept - head), size)]
 
 
 def _tokenised(texts: Texts, tokenizer: Tokenizer) -> Iterator[tuple[Tokens, Tokens]]:

@@ -38,6 +38,7 @@ class EncodedTexts:
         special = special_tokens(tokenizer)
         self._pad, self._separator = special.pad, special.eos
         self._with_types = sentence_types and texts.second is not None
+        self._room = length - (2 if texts.second is None else 3)
         pieces, lengths, self.truncated = [], [], 0
         for encoding in _encoded(texts, tokenizer, length):
             pieces.append(np.asarray(encoding.ids, dtype=np.int32))
@@ -67,6 +68,17 @@ class EncodedTexts:
         tokens: Ints = self._flat[end - int(self.lengths[number]) : end].astype(np.int64)
         return tokens
 
+    def left_of(self, first: int, second: int) -> tuple[Ints, Ints]:
+        """Which tokens of a text, and of the other one of a pair, `tokens_of` has, where they have so many."""
+        if first + second <= self._room:
+            return np.arange(first), np.arange(second)
+        kept = longest_first(first, second, self._room)
+        return np.arange(kept[0]), np.arange(kept[1])
+
+    def places_of(self, number: int) -> list[Ints]:
+        """Of each row of an example where its tokens stand in `tokens_of`."""
+        return [np.arange(self.lengths[number])]
+
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         width = pad_to or int(self.lengths[numbers].max())
         tokens_BN = np.full((len(numbers), width), self._pad, dtype=np.int64)
@@ -91,6 +103,18 @@ def literal(tokenizer: Tokenizer) -> Tokenizer:
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.encode_special_tokens = True
     return copy
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many tokens of two texts are left where the longer one loses its end until both fit, as tokenizers counts:
+    an odd token is left to the one that was longer, of equal ones to the second.
+    """
+    half = room // 2
+    if not second:
+        return room, 0
+    if min(first, second) <= half:
+        return (first, room - first) if first <= second else (room - second, second)
+    return (half, room - half) if first <= second else (room - half, half)
 
 
 def _encoded(texts: Texts, tokenizer: Tokenizer, length: int) -> Iterator[Encoding]:

@@ -159,8 +159,7 @@ class LoadedRun:
             ).float()
             for piece in pieces
         ]
-        whole: Tensor = self.model.head(torch.cat(pooled).mean(0, keepdim=True))
-        return whole
+        return self.model.logits(torch.cat(pooled), batch["rows_I"])
 
     def _padded_length(self, longest: int, are_fast: bool) -> int | None:
         """That rows of a batch are padded to; None: as long as the longest."""
