@@ -176,48 +176,63 @@ def _draw_landmarks(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def lengths(runs: Path) -> None:
-    """`lengths.json` and `lengths.md`: the share of reviews that is right with rows of each length, and how many
-    changed. Those for validation are among them: the last epoch's weights count, and nothing was chosen.
+    """`lengths.json` and `lengths.md`: the share of reviews that is right with rows of each length and in blocks, and
+    how many changed. Those for validation are among them: the last epoch's weights count, and nothing was chosen.
     """
     rows: list[dict[str, Any]] = []
     for folder in sorted((runs / "lengths").glob("*")):
-        right: dict[int, dict[str, bool]] = {}
-        for path in sorted(folder.glob("model/imdb-*/*/result.json")):
+        found = [*folder.glob("model/imdb-*/*/result.json"), *folder.glob("model/documents/long/*/result.json")]
+        right: dict[tuple[int, bool], dict[str, bool]] = {}
+        own: list[dict[str, Any]] = []
+        for path in sorted(found):
             result = read_result(path.parent)
             assert result is not None
             assert result.tested_epoch == result.last.epoch
-            right[result.length] = _right(path.parent / "predictions")
+            told = _right(path.parent / "predictions")
+            in_blocks = result.task.startswith("documents/")
+            right[result.length, in_blocks] = told
             speeds = [one["tokens_per_second"] for one in read_log(path.parent / "log.jsonl") if one["type"] == "train"]
-            rows.append({
+            own.append({
                 "kind": folder.name,
                 "length": result.length,
-                "rows": len(right[result.length]),
-                "accuracy": sum(right[result.length].values()) / len(right[result.length]),
+                "in_blocks": in_blocks,
+                "rows": len(told),
+                "accuracy": sum(told.values()) / len(told),
                 "test_accuracy": result.test_metrics["accuracy"],
                 "test_rows": sum(result.test_rows.values()),
                 "seed": result.run.seed,
                 "tokens_per_second": sum(speeds) / len(speeds),
             })  # fmt: skip
-        for row in (row for row in rows if row["kind"] == folder.name and row["length"] != min(right)):
-            shorter, longer = right[min(right)], right[row["length"]]
-            row["gained"] = sum(longer[name] and not shorter[name] for name in longer)
-            row["lost"] = sum(shorter[name] and not longer[name] for name in longer)
-            row["p"] = float(binomtest(row["gained"], row["gained"] + row["lost"]).pvalue)
+        shortest = min(right) if right else None
+        for row in own:
+            key = (row["length"], row["in_blocks"])
+            if key != shortest and shortest is not None:
+                shorter, longer = right[shortest], right[key]
+                assert shorter.keys() == longer.keys(), f"{folder}: other reviews"
+                row["gained"] = sum(longer[name] and not shorter[name] for name in longer)
+                row["lost"] = sum(shorter[name] and not longer[name] for name in longer)
+                row["p"] = float(binomtest(row["gained"], row["gained"] + row["lost"]).pvalue)
+        rows += own
     if not rows:
         logger.info("lengths: nothing finished yet")
         return
-    measured = {row["length"]: _guessed(runs, row["length"]) for row in rows}
-    guesses = [{"length": length, **guess} for length, guess in sorted(measured.items())]
+    lengths = sorted({row["length"] for row in rows if not row["in_blocks"]})
+    measured = {length: _guessed(runs, length) for length in lengths}
+    guesses = [{"length": length, **guess} for length, guess in measured.items()]
     write_json(HERE / "lengths.json", {"began": began(runs, "lengths"), "rows": rows, "baselines": guesses})
-    found = sorted(measured)
+    columns = [
+        *((length, False) for length in lengths),
+        *sorted({(row["length"], True) for row in rows if row["in_blocks"]}),
+    ]
     lines = []
     for kind in KINDS:
-        own = {row["length"]: row for row in rows if row["kind"] == kind}
-        shown = [f"{100 * own[one]['accuracy']:.1f}{_changed(own[one])}" if one in own else "not run" for one in found]
+        of = {(row["length"], row["in_blocks"]): row for row in rows if row["kind"] == kind}
+        shown = [f"{100 * of[one]['accuracy']:.1f}{_changed(of[one])}" if one in of else "not run" for one in columns]
         lines.append([f"`{kind}`", *shown])
     for name in ("bag of words", "majority class"):
-        lines.append([name, *(f"{100 * measured[length][name]:.1f}" for length in found)])
-    header = ["", *(f"{length:,} tokens, %" for length in found)]
+        told = (f"{100 * measured[length][name]:.1f}" if not in_blocks else "" for length, in_blocks in columns)
+        lines.append([name, *told])
+    header = ["", *(f"{'blocks of ' if in_blocks else ''}{length:,} tokens, %" for length, in_blocks in columns)]
     write_text(HERE / "lengths.md", markdown(header, lines) + "\n")
 
 

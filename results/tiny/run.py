@@ -13,7 +13,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from nystromformer.side_by_side import ROOT, Job, Runner, job, run_stages
+from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.side_by_side import ROOT, Job, Runner, job, run_stages, write_table
+from nystromformer.tasks.finetuning.texts import at_least
+from nystromformer.tasks.imdb.read import LABELS, read_imdb
 
 KINDS = ("nystrom-tiny-conv", "softmax-tiny-conv", "nystrom-tiny-noconv", "softmax-tiny-noconv")
 EPOCH = 2
@@ -38,7 +41,8 @@ REHEARSAL = (
     "--epoch 1 --train_rows 32",
 )
 """Flags that let all stages be over in minutes: what they reach means nothing."""
-LONG = "--min_tokens 513 --train_rows 1000 --validation 0.22 --epoch 3 --batch_size 4"
+LONG_TOKENS = 513
+LONG = "--train_rows 1000 --validation 0.22 --epoch 3 --batch_size 4"
 
 
 class Stages:
@@ -143,9 +147,28 @@ class Stages:
     def lengths(self) -> None:
         """The four on long reviews, of which rows of 512, 1024 and 2048 tokens hold more and more."""
         self.run([
-            self._imdb(kind, "lengths", f"{LONG} --length {length}", STEADY_RATE, "0",
+            self._imdb(kind, "lengths", f"--min_tokens {LONG_TOKENS} {LONG} --length {length}", STEADY_RATE, "0",
                        "--discard_weights --predict last --baselines", name=f"-{length}")
             for length in LENGTHS
+            for kind in KINDS
+        ])  # fmt: skip
+
+    def blocks(self) -> None:
+        """The same reviews, as a table, in blocks of 512 tokens, of whose vectors the mean is classified."""
+        tables = {split: self.out / "long" / f"{split}.csv" for split in ("train", "test")}
+        tokenizer = load_tokenizer(self._folder(KINDS[0]) / "model" / "tokenizer")
+        for split, texts in read_imdb(self.data / "imdb").items():
+            if not tables[split].exists():
+                chosen = at_least(texts, LONG_TOKENS, tokenizer)
+                assert chosen.labels is not None
+                assert chosen.ids is not None
+                labels = [LABELS[label] for label in chosen.labels]
+                write_table(tables[split], ("id", "text", "label"), zip(chosen.ids, chosen.first, labels, strict=True))
+        cut = f"{LONG} --cut windows --overlap 0 --length {min(LENGTHS)} --discard_weights --predict last"
+        columns = "--text text --label label --id id --name long"
+        given = ("--train", tables["train"], "--test", tables["test"], columns, cut)
+        self.run([
+            self._finetuning(f"blocks-{kind}", "code/run_classify.py", kind, "lengths", *given, STEADY_RATE, "0", ())
             for kind in KINDS
         ])  # fmt: skip
 
@@ -209,7 +232,8 @@ def hold_out(source: Path, target: Path, count: int) -> None:
 
 
 STAGES = (
-    "rows_of_text", "pretrain", "tune", "finetune", "landmarks", "lengths", "landmarks_noconv", "seeds", "more",
+    "rows_of_text", "pretrain", "tune", "finetune", "landmarks", "lengths", "blocks", "landmarks_noconv", "seeds",
+    "more",
 )  # fmt: skip
 
 
