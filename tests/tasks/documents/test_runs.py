@@ -192,21 +192,31 @@ def test_ordered_classes(experiment: Experiment, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "found"), [("ordered", False), ("value", True), ("classes", True)], ids=["ordered", "values", "windows"]
+    ("kind", "constant"),
+    [
+        ("ordered", "median class"),
+        ("several", "each label's majority"),
+        ("value", "mean value"),
+        ("classes", "majority class"),
+    ],
 )
-def test_baselines(
+def test_baselines_of_every_kind_see_all_windows(
     experiment: Experiment,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     kind: str,
-    found: bool,
+    constant: str,
 ) -> None:
     rows = [(text, len(text.split()) % 3) for text, _ in made_rows(40, most=60)]
-    train = write_table(tmp_path / "t.csv", ("body", "label"), rows)
+    named = [(text, ["a", "b"][:label]) for text, label in rows]
+    table = ("body", "label"), named if kind == "several" else rows
+    train = write_table(tmp_path / "t.jsonl", *table)
     flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label", "--kind", kind)
     assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--baselines", "--cut", "windows", "--overlap", 2) == 0
-    assert ("bag of words" in capsys.readouterr().out) == found
+    out = capsys.readouterr().out
+    assert "bag of words" in out
+    assert constant in out
 
 
 def test_texts_on_both_sides_are_told(tmp_path: Path) -> None:

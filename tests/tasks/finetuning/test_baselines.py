@@ -3,6 +3,7 @@
 import logging
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +20,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.metrics import score
+from nystromformer.tasks.documents.targets import Ordered, Several
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning import command
 from nystromformer.tasks.finetuning.bag_of_words import STRENGTHS, Regression, Sample, features_of, samples
@@ -65,7 +69,7 @@ def test_the_majority_class_is_counted_in_train(train: list[int], validation: li
     counts = sorted(map(train.count, range(3)))
     assume(counts[1] < counts[2])
     data = [encoded(["row"] * len(labels), labels) for labels in (train, validation)]
-    measured = text_baselines(data[0], {"": data[1]}, 3, accuracy_of, [0])
+    measured = text_baselines(data[0], {"": data[1]}, Classes(3), accuracy_of, [0])
     most = max(range(3), key=train.count)
     assert measured["majority class"]["accuracy"].mean == pytest.approx(validation.count(most) / len(validation))
     # Rows of one and the same token say nothing beyond their classes.
@@ -75,13 +79,15 @@ def test_the_majority_class_is_counted_in_train(train: list[int], validation: li
 def test_the_mean_value_is_that_of_train() -> None:
     train, validation = [1.0, 2.0, 4.5], [0.0, 5.0]
     data = [encoded(["row"] * len(labels), np.float32(labels)) for labels in (train, validation)]
-    measured = text_baselines(data[0], {"": data[1]}, None, error_of, [0])
+    measured = text_baselines(data[0], {"": data[1]}, Value(), error_of, [0])
     assert list(measured) == ["mean value", "bag of words"]
     assert measured["mean value"]["error"].mean == pytest.approx((2.5**2 + 2.5**2) / 2)
 
 
 def test_a_planted_word_is_found() -> None:
-    measured = text_baselines(planted(200, 0), {"": planted(100, 1), "_other": planted(50, 2)}, 2, accuracy_of, [0])
+    measured = text_baselines(
+        planted(200, 0), {"": planted(100, 1), "_other": planted(50, 2)}, Classes(2), accuracy_of, [0]
+    )
     assert measured["bag of words"]["accuracy"].mean == 1.0
     assert measured["bag of words"]["accuracy_other"].mean == 1.0
     assert measured["majority class"]["accuracy"].mean < 0.8
@@ -94,7 +100,7 @@ def test_words_in_common_are_found() -> None:
         second = [word if randomness.random() < 0.5 else randomness.choice(WORDS) for word in first]
         return encoded(first, [int(a == b) for a, b in zip(first, second, strict=True)], second)
 
-    measured = text_baselines(pairs(300, 0), {"": pairs(100, 1)}, 2, accuracy_of, [0])
+    measured = text_baselines(pairs(300, 0), {"": pairs(100, 1)}, Classes(2), accuracy_of, [0])
     assert measured["bag of words"]["accuracy"].mean == 1.0
 
 
@@ -104,8 +110,43 @@ def test_which_sentence_has_a_word_is_seen() -> None:
         order = [("query", "key"), ("key", "query")]
         return encoded([order[k][0] for k in labels], labels, [order[k][1] for k in labels])
 
-    measured = text_baselines(pairs(100, 0), {"": pairs(50, 1)}, 2, accuracy_of, [0])
+    measured = text_baselines(pairs(100, 0), {"": pairs(50, 1)}, Classes(2), accuracy_of, [0])
     assert measured["bag of words"]["accuracy"].mean == 1.0
+
+
+def test_questions_have_a_regression_each() -> None:
+    """Of labels that words tell all are right; the constant has what is more frequent of each, of ordered classes the
+    median of those to train on.
+    """
+
+    def labels_of(texts: list[str]) -> np.ndarray:
+        return np.array([["softmax" in text, "matrix" in text, False] for text in texts], dtype=np.float32)
+
+    texts, others = sentences(300), sentences(100, 1)
+    data = [encoded(texts, labels_of(texts)), encoded(others, labels_of(others))]
+
+    def shares(scores: Tensor, labels: Tensor) -> dict[str, float]:
+        assert scores.shape == labels.shape
+        assert scores.isfinite().all()
+        return {f"right_{at}": float(((scores > 0) == (labels > 0)).double().mean(0)[at]) for at in range(3)}
+
+    measured = text_baselines(data[0], {"": data[1]}, Several(3), shares, [0, 1])
+    assert list(measured) == ["each label's majority", "bag of words"]
+    assert [measured["bag of words"][f"right_{at}"].mean for at in range(3)] == [1.0, 1.0, 1.0]
+    for at in range(3):
+        most = labels_of(texts)[:, at].mean() > 0.5
+        right = float((labels_of(others)[:, at] == most).mean())
+        assert measured["each label's majority"][f"right_{at}"].mean == pytest.approx(right)
+
+    grades = [np.array([min(len(text.split()) // 3, 3) for text in each]) for each in (texts, others)]
+    answer = Answer("ordered", ("0", "1", "2", "3"))
+    data = [encoded(each, grade) for each, grade in zip((texts, others), grades, strict=True)]
+    found = text_baselines(data[0], {"": data[1]}, Ordered(4), partial(score, answer), [0])
+    assert list(found) == ["median class", "bag of words"]
+    median = int(np.sort(grades[0])[len(texts) // 2])
+    assert found["median class"]["accuracy"].mean == pytest.approx(float((grades[1] == median).mean()))
+    assert found["median class"]["kappa"].mean == 0.0
+    assert found["bag of words"]["kappa"].mean > 0.5
 
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), min_size=1, max_size=6), st.booleans())
@@ -122,7 +163,7 @@ def test_bags_are_sets_of_tokens(rows: list[tuple[str, str]], pair: bool) -> Non
         expected = {3 * token + block for block, bag in enumerate((a | {start}, b, a & b)) for token in bag}
         features = features_of(examples.tokens_of(number))
         assert sorted(features) == sorted(expected)
-    sample, (again,) = samples(examples, [examples], 1)
+    sample, (again,) = samples(examples, [examples], examples.labels, 1)
     assert (sample.x_nF.toarray() == again.toarray()).all()
     assert set(np.unique(sample.x_nF.data)) == {1.0}
     assert sample.x_nF.getnnz(1)[-1] == len(features), "each once"
@@ -131,7 +172,7 @@ def test_bags_are_sets_of_tokens(rows: list[tuple[str, str]], pair: bool) -> Non
 def sample_of(classes: int | None) -> Sample:
     labels_n = np.random.default_rng(0).integers(classes or 3, size=40)
     texts = encoded(sentences(40, 3), labels_n if classes else labels_n.astype(np.float32))
-    return samples(texts, [], classes)[0]
+    return samples(texts, [], texts.labels, classes)[0]
 
 
 def weights_of(regression: Regression, classes: int | None) -> tuple[Tensor, Tensor]:
@@ -207,21 +248,23 @@ def test_the_penalty_is_chosen_on_rows_held_out(monkeypatch: pytest.MonkeyPatch)
         return fit(self, strength)
 
     monkeypatch.setattr(Sample, "fit", noted)
-    text_baselines(chance, {"": chance}, 2, accuracy_of, [0])
+    text_baselines(chance, {"": chance}, Classes(2), accuracy_of, [0])
     assert used[0] >= 300
     used.clear()
-    text_baselines(planted(300, 0), {"": planted(10, 1)}, 2, accuracy_of, [0, 1])
+    text_baselines(planted(300, 0), {"": planted(10, 1)}, Classes(2), accuracy_of, [0, 1])
     assert set(used) == {STRENGTHS[-1]}
 
 
 def test_seeds_give_a_deviation_and_the_same_again() -> None:
     texts = sentences(60)
     train = encoded(texts, random.Random(3).choices([0, 1], k=60))
-    several = text_baselines(train, {"": planted(30, 1)}, 2, accuracy_of, [0, 1, 2])
+    several = text_baselines(train, {"": planted(30, 1)}, Classes(2), accuracy_of, [0, 1, 2])
     assert several["bag of words"]["accuracy"].deviation is not None
     assert several["majority class"]["accuracy"].deviation is None
-    assert several == text_baselines(train, {"": planted(30, 1)}, 2, accuracy_of, [0, 1, 2])
-    assert text_baselines(train, {"": train}, 2, accuracy_of, [5])["bag of words"]["accuracy"].deviation is None
+    assert several == text_baselines(train, {"": planted(30, 1)}, Classes(2), accuracy_of, [0, 1, 2])
+    assert (
+        text_baselines(train, {"": train}, Classes(2), accuracy_of, [5])["bag of words"]["accuracy"].deviation is None
+    )
 
 
 def test_the_deviation_is_that_of_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +282,9 @@ def test_the_deviation_is_that_of_resamples(monkeypatch: pytest.MonkeyPatch) -> 
         return fit(self, strength)
 
     monkeypatch.setattr(Sample, "fit", noted)
-    accuracy_spread = text_baselines(train, {"": validation}, 2, accuracy_of, [0, 1, 2])["bag of words"]["accuracy"]
+    accuracy_spread = text_baselines(train, {"": validation}, Classes(2), accuracy_of, [0, 1, 2])["bag of words"][
+        "accuracy"
+    ]
     (whole,) = {tuple(sorted(rows.items())) for rows in fitted if set(rows.values()) == {1}} or {()}
     resamples = [rows for rows in fitted if len(rows) < 50]
     assert len(resamples) == 3
@@ -249,7 +294,7 @@ def test_the_deviation_is_that_of_resamples(monkeypatch: pytest.MonkeyPatch) -> 
     assert accuracy_spread.deviation is not None
     assert accuracy_spread.deviation > 0
     monkeypatch.undo()
-    singles = [text_baselines(train, {"": validation}, 2, accuracy_of, [seed]) for seed in (0, 1, 2)]
+    singles = [text_baselines(train, {"": validation}, Classes(2), accuracy_of, [seed]) for seed in (0, 1, 2)]
     means = [single["bag of words"]["accuracy"].mean for single in singles]
     assert accuracy_spread.mean == pytest.approx(sum(means) / 3), "of all rows, which the resamples are not"
 
@@ -269,12 +314,12 @@ def test_tokens_that_train_has_not_are_left_out() -> None:
     strange = encoded([f"{text} zq" for text in usual.texts.first], usual.labels)
     features = [{f for n in range(len(x)) for f in features_of(x.tokens_of(n))} for x in (strange, train)]
     assert not features[0] <= features[1]
-    bag = text_baselines(train, {"": usual, "_strange": strange}, 2, accuracy_of, [0])["bag of words"]
+    bag = text_baselines(train, {"": usual, "_strange": strange}, Classes(2), accuracy_of, [0])["bag of words"]
     assert bag["accuracy"] == bag["accuracy_strange"]
 
 
 def test_no_warnings(recwarn: pytest.WarningsRecorder) -> None:
-    text_baselines(planted(20, 0), {"": planted(5, 1)}, 2, accuracy_of, [0])
+    text_baselines(planted(20, 0), {"": planted(5, 1)}, Classes(2), accuracy_of, [0])
     assert not recwarn.list
 
 
@@ -294,7 +339,7 @@ def test_no_warnings(recwarn: pytest.WarningsRecorder) -> None:
 )
 def test_what_does_not_fit(train: EncodedTexts, validation: EncodedTexts, seeds: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        text_baselines(train, {"": validation}, 2, accuracy_of, seeds)
+        text_baselines(train, {"": validation}, Classes(2), accuracy_of, seeds)
 
 
 class Other:
@@ -371,5 +416,5 @@ def test_other_examples_have_none(
 
 
 def test_a_single_seed_prints_without_a_deviation() -> None:
-    measured = text_baselines(planted(30, 0), {"": planted(10, 1)}, 2, accuracy_of, [0])
+    measured = text_baselines(planted(30, 0), {"": planted(10, 1)}, Classes(2), accuracy_of, [0])
     assert measured["bag of words"]["accuracy"] == Spread(1.0, None)

@@ -5,20 +5,17 @@ Shapes: I examples of a batch, n rows, C classes; outputs as `Answer.outputs` sa
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from nystromformer.config import ModelConfig
-from nystromformer.model import ClassificationModel
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.finetuning.examples import Labels
-from nystromformer.tasks.finetuning.target import Classes, Target, Value, pooled_scores
+from nystromformer.tasks.finetuning.target import Classes, Questions, Target, Value
 
 
 def target_of(answer: Answer, weights: Sequence[float] | None = None) -> Target:
@@ -50,36 +47,13 @@ class WeightedClasses(Classes):
 
 
 @dataclass(frozen=True)
-class _Independent(ABC):
-    """Several yes-or-no questions about each text, by binary cross-entropy."""
-
-    count: int
-    """Of the classes or labels."""
-    weights: tuple[float, ...] | None = None
-    has_accuracy = False
-
-    @property
-    def outputs(self) -> int:
-        return self.count
-
-    def build(self, config: ModelConfig) -> nn.Module:
-        return ClassificationModel(config, self.outputs)
-
-    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        return pooled_scores(model, batch)
-
-    @abstractmethod
-    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
-        """The loss of each example, (I,)."""
-
-    def learn(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        scores_IC = self.scores(model, batch)
-        return scores_IC, self.losses(scores_IC, batch["labels"])
-
-
-@dataclass(frozen=True)
-class Several(_Independent):
+class Several(Questions):
     """Any number of labels of each text: the sum over the labels."""
+
+    constant = "each label's majority"
+
+    def answers(self, labels_IC: Tensor) -> Tensor:
+        return labels_IC.float()
 
     def losses(self, scores_IC: Tensor, labels_IC: Tensor) -> Tensor:
         weights_C = None
@@ -90,15 +64,20 @@ class Several(_Independent):
 
 
 @dataclass(frozen=True)
-class Ordered(_Independent):
+class Ordered(Questions):
     """One of some ordered classes: for each but the last, whether it is a higher one (Frank and Hall, 2001)."""
+
+    constant = "median class"
 
     @property
     def outputs(self) -> int:
         return self.count - 1
 
+    def answers(self, labels_I: Tensor) -> Tensor:
+        return (labels_I[:, None] > torch.arange(self.outputs, device=labels_I.device)).float()
+
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
-        higher_IC = (labels_I[:, None] > torch.arange(self.outputs, device=labels_I.device)).to(scores_IC.dtype)
+        higher_IC = self.answers(labels_I).to(scores_IC.dtype)
         losses_I = F.binary_cross_entropy_with_logits(scores_IC, higher_IC, reduction="none").sum(1)
         if self.weights is None:
             return losses_I

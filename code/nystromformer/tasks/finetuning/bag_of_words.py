@@ -1,6 +1,7 @@
-"""Regressions on which tokens a row has, by scikit-learn: logistic of classes, ridge of values.
+"""Regressions on which tokens a row has, by scikit-learn: logistic of classes and of each of several questions, ridge
+of values.
 
-Shapes: n rows, F features, C outputs: classes, or one value.
+Shapes: n rows, F features, C outputs: classes, one value, or questions.
 """
 
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.dummy import DummyClassifier
@@ -18,6 +20,7 @@ from sklearn.metrics import log_loss, mean_squared_error
 from nystromformer.data.counter import permute, random_bits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Ints, Labels
+from nystromformer.tasks.finetuning.target import NEVER
 
 STRENGTHS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """L2 penalties to choose from, strongest first: the factor of half the squared weights beside the rows' summed loss."""
@@ -33,8 +36,9 @@ class Sample:
     x_nF: csr_matrix
     """1 where a row has a feature, float64."""
     labels_n: Labels
+    """Classes or values, or 0 and 1 as the answers to questions, (n, C)."""
     num_classes: int | None
-    """None where the label is a value."""
+    """None where the label is no class."""
 
     def __len__(self) -> int:
         return len(self.labels_n)
@@ -43,8 +47,14 @@ class Sample:
         """Rows by their numbers, in this order, each as often as it is named."""
         return Sample(self.x_nF[numbers], self.labels_n[numbers], self.num_classes)
 
-    def fit(self, strength: float) -> "Regression":
-        """The regression of these rows, whose penalty spares the bias."""
+    def questions(self) -> "list[Sample]":
+        """One for each question."""
+        return [Sample(self.x_nF, answers_n, 2) for answers_n in self.labels_n.T]
+
+    def fit(self, strength: float) -> "Fitted":
+        """The regression of these rows, whose penalty spares the bias; for questions one of each."""
+        if self.labels_n.ndim > 1:
+            return Answered([question.fit(strength) for question in self.questions()])
         model: Any
         limits = {"tol": _TOLERANCE, "max_iter": _MOST_STEPS}
         if self.num_classes is None:
@@ -82,6 +92,26 @@ class Regression:
         return float(log_loss(sample.labels_n, scores_nC, labels=range(self.num_classes)))
 
 
+@dataclass(frozen=True)
+class Answered:
+    """A regression for each question."""
+
+    regressions: "Sequence[Fitted]"
+
+    def scores(self, x_nF: csr_matrix) -> NDArray[np.float64]:
+        """(n, C): the logit of each question's yes."""
+        yes_nC = np.stack([regression.scores(x_nF)[:, 1] for regression in self.regressions], axis=1)
+        logits_nC: NDArray[np.float64] = torch.logit(torch.from_numpy(yes_nC), eps=NEVER).numpy()
+        return logits_nC
+
+    def loss(self, sample: Sample) -> float:
+        """The mean over the rows of the questions' sum."""
+        return sum(own.loss(one) for own, one in zip(self.regressions, sample.questions(), strict=True))
+
+
+Fitted = Regression | Answered
+
+
 def features_of(tokens: Ints) -> list[int]:
     """The features of a row `<s> A </s>` or `<s> A </s> B </s>`: three numbers for each token, in A, in B, in both."""
     *between, end = tokens.tolist()
@@ -93,13 +123,16 @@ def features_of(tokens: Ints) -> list[int]:
 
 
 def samples(
-    train: EncodedTexts, others: Sequence[EncodedTexts], num_classes: int | None
+    train: EncodedTexts, others: Sequence[EncodedTexts], labels: Labels, num_classes: int | None
 ) -> tuple[Sample, list[csr_matrix]]:
-    """The training rows, and the others' features; those that no training row has are left out."""
-    assert train.labels is not None
+    """The training rows, and the others' features; those that no training row has are left out.
+
+    Args:
+        labels, num_classes: as of Sample.
+    """
     vectorizer = CountVectorizer(analyzer=features_of, binary=True, dtype=np.float64)
     x_nF = vectorizer.fit_transform(_rows(train))
-    return Sample(x_nF, train.labels, num_classes), [vectorizer.transform(_rows(examples)) for examples in others]
+    return Sample(x_nF, labels, num_classes), [vectorizer.transform(_rows(examples)) for examples in others]
 
 
 def _rows(examples: EncodedTexts) -> list[Ints]:

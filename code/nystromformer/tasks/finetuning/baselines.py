@@ -1,6 +1,6 @@
 """What guessers without a network reach on a task's data: the scale that fine-tuning is read against.
 
-Shapes: n rows, C outputs: classes, or one value.
+Shapes: n rows, C outputs: classes, one value, or yes-or-no questions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,50 +12,53 @@ from numpy.typing import NDArray
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Labels
 from nystromformer.tasks.finetuning.spread import Spread
+from nystromformer.tasks.finetuning.target import NEVER, Classes, Questions, Value
 from nystromformer.tasks.finetuning.trainable import Metrics
 from nystromformer.wording import number_of
 
+Guessed = Classes | Value | Questions
+"""What there are guessers of."""
+
 
 def constant_baseline(
-    train: Examples, compared: Mapping[str, Examples], num_classes: int | None, metrics: Metrics
+    train: Examples, compared: Mapping[str, Examples], target: Guessed, metrics: Metrics
 ) -> dict[str, dict[str, Spread]]:
-    """Metrics of one answer for every row: "majority class", or "mean value" where the label is a value.
+    """Metrics of one answer for every row: "majority class", "mean value", or what questions call theirs.
 
     Args:
         compared: the splits to score it on, by the ending of their metrics' names.
-        num_classes: None where the label is a value.
 
     Raises:
         ValueError: a split without rows or labels, or labels that are no classes.
     """
     for examples in (train, *compared.values()):
-        _check_labels(examples, num_classes)
+        _check_labels(examples, target)
     assert train.labels is not None, "as was checked"
-    constant_C = _constant(train.labels, num_classes)
+    name, constant_C = _constant(train.labels, target)
     figures: dict[str, Spread] = {}
     for ending, examples in compared.items():
         scores_nC = torch.from_numpy(np.tile(constant_C, (len(examples), 1))).float()
         values = metrics(scores_nC, torch.from_numpy(examples.labels))
-        figures |= {name + ending: Spread(value, None) for name, value in values.items()}
-    return {"mean value" if num_classes is None else "majority class": figures}
+        figures |= {metric + ending: Spread(value, None) for metric, value in values.items()}
+    return {name: figures}
 
 
 def text_baselines(
     train: EncodedTexts,
     compared: Mapping[str, EncodedTexts],
-    num_classes: int | None,
+    target: Guessed,
     metrics: Metrics,
     seeds: Sequence[int],
 ) -> dict[str, dict[str, Spread]]:
     """Metrics of two guessers on validation and test splits.
 
-    "majority class", or "mean value" where the label is a value: one answer for every row. "bag of words": logistic
-    regression, or ridge regression of values, on which tokens a row has; for pairs on those of each sentence and those
+    One answer for every row, as `constant_baseline` calls it. "bag of words": logistic regression, of questions one
+    for each, or ridge regression of values, on which tokens a row has; for pairs on those of each sentence and those
     that both have. It sees the rows cut to the length that the model sees.
 
     Args:
         compared: the splits to score them on, by the ending of their metrics' names.
-        num_classes: None where the label is a value.
+        target: what is learned.
         metrics: from scores (n, C) and labels (n,).
         seeds: each draws its own tenth of the training rows to choose the penalty by, and its own resample of them (as
             many rows, with replacement).
@@ -71,10 +74,10 @@ def text_baselines(
     if not seeds:
         raise ValueError("expected at least one seed, found none")
     for examples in (train, *compared.values()):
-        _check(examples, train, num_classes)
+        _check(examples, train, target)
 
     # Imported here: scikit-learn is an extra.
-    from nystromformer.tasks.finetuning.bag_of_words import Regression, choose_strength, resample, samples
+    from nystromformer.tasks.finetuning.bag_of_words import Fitted, choose_strength, resample, samples
 
     def measured(scores: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
         figures: dict[str, float] = {}
@@ -83,12 +86,14 @@ def text_baselines(
             figures |= {name + ending: value for name, value in values.items()}
         return figures
 
-    def figures_of(regression: Regression) -> dict[str, float]:
+    def figures_of(regression: Fitted) -> dict[str, float]:
         return measured({ending: regression.scores(x_nF) for ending, x_nF in zip(compared, inputs, strict=True)})
 
-    constant = constant_baseline(train, compared, num_classes, metrics)
+    constant = constant_baseline(train, compared, target, metrics)
     names = [name for figures in constant.values() for name in figures]
-    whole, inputs = samples(train, list(compared.values()), num_classes)
+    assert train.labels is not None, "as was checked"
+    num_classes = target.count if isinstance(target, Classes) else None
+    whole, inputs = samples(train, list(compared.values()), _learned(train.labels, target), num_classes)
     strengths = [choose_strength(whole, seed) for seed in seeds]
     by_strength = {strength: figures_of(whole.fit(strength)) for strength in dict.fromkeys(strengths)}
     fitted = [by_strength[strength] for strength in strengths]
@@ -100,11 +105,24 @@ def text_baselines(
     }
 
 
-def _constant(labels: Labels, num_classes: int | None) -> NDArray[np.float64]:
-    """Scores (C,) that are the same for all rows: the mean, or the classes' frequencies."""
-    if num_classes is None:
-        return np.array([labels.mean(dtype=np.float64)])
-    return np.bincount(labels, minlength=num_classes) / len(labels)
+def _learned(labels: Labels, target: Guessed) -> Labels:
+    """What a regression learns: classes or values (n,), or the answers (n, C) to questions."""
+    if not isinstance(target, Questions):
+        return labels
+    answers: NDArray[np.int64] = target.answers(torch.from_numpy(labels)).numpy().astype(np.int64)
+    return answers
+
+
+def _constant(labels: Labels, target: Guessed) -> tuple[str, NDArray[np.float64]]:
+    """Scores (C,) that are the same for all rows, and their name: the mean, the classes' frequencies, those of a yes
+    as logits.
+    """
+    if isinstance(target, Value):
+        return "mean value", np.array([labels.mean(dtype=np.float64)])
+    if isinstance(target, Questions):
+        yes_C = torch.from_numpy(_learned(labels, target).mean(0))
+        return target.constant, torch.logit(yes_C, eps=NEVER).numpy()
+    return "majority class", np.bincount(labels, minlength=target.count) / len(labels)
 
 
 def _spread(name: str, fitted: Sequence[Mapping[str, float]], resampled: Sequence[Mapping[str, float]]) -> Spread:
@@ -113,15 +131,15 @@ def _spread(name: str, fitted: Sequence[Mapping[str, float]], resampled: Sequenc
     return Spread(mean, Spread.of([figures[name] for figures in resampled]).deviation if resampled else None)
 
 
-def _check_labels(examples: Examples, num_classes: int | None) -> None:
+def _check_labels(examples: Examples, target: Guessed) -> None:
     if examples.labels is None or not len(examples):
         raise ValueError(f"{examples.name}: expected rows with labels, found {number_of(len(examples), 'row')}")
-    if num_classes is not None and not set(np.unique(examples.labels)) <= set(range(num_classes)):
+    if isinstance(target, Classes) and not set(np.unique(examples.labels)) <= set(range(target.count)):
         labels = ", ".join(map(str, np.unique(examples.labels)))
-        raise ValueError(f"{examples.name}: expected classes from 0 to {num_classes - 1}, found {labels}")
+        raise ValueError(f"{examples.name}: expected classes from 0 to {target.count - 1}, found {labels}")
 
 
-def _check(examples: EncodedTexts, train: EncodedTexts, num_classes: int | None) -> None:
-    _check_labels(examples, num_classes)
+def _check(examples: EncodedTexts, train: EncodedTexts, target: Guessed) -> None:
+    _check_labels(examples, target)
     if (examples.texts.second is None) != (train.texts.second is None):
         raise ValueError(f"{examples.name} and {train.name}: expected single texts or pairs in both, found one of each")

@@ -9,7 +9,7 @@ from nystromformer.machine import machine_facts
 from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.door import run_device
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.finetuning.baselines import constant_baseline, text_baselines
+from nystromformer.tasks.finetuning.baselines import Guessed, constant_baseline, text_baselines
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples
@@ -20,7 +20,7 @@ from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.sweep import Begin, Finetuned, open_sweeps, run_sweep
 from nystromformer.tasks.finetuning.tables import table
-from nystromformer.tasks.finetuning.target import Classes, Value
+from nystromformer.tasks.finetuning.trainable import Metrics
 from nystromformer.training import join_group
 from nystromformer.wording import listed
 
@@ -81,7 +81,8 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     assert splits is not None, "only stopped runs have none"
     labelled = {name: rows for name, rows in done.test.items() if rows.labels is not None}
     compared = splits.validation | {f"_{name}": rows for name, rows in labelled.items()}
-    if not isinstance(definition.target, Classes | Value):
+    target = definition.target
+    if not isinstance(target, Guessed):
         logger.info("%s: there are no baselines for this task", definition.name)
         return {}
     path = setup.experiment.checkpoints / definition.name / BASELINES
@@ -93,7 +94,7 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
             tested=tested,
             rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
             seeds=list(seeds),
-            baselines=_guessed(definition, splits.train, compared, seeds),
+            baselines=_guessed(target, definition.metrics, splits.train, compared, seeds),
             command=setup.sweep.command,
             machine=machine_facts(),
         )
@@ -102,11 +103,10 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
 
 
 def _guessed(
-    definition: Definition, train: Examples, compared: Mapping[str, Examples], seeds: Sequence[int]
+    target: Guessed, metrics: Metrics, train: Examples, compared: Mapping[str, Examples], seeds: Sequence[int]
 ) -> dict[str, dict[str, Spread]]:
     """The guessers of text; of other data the one that always gives the same answer."""
-    num_classes = definition.target.count if isinstance(definition.target, Classes) else None
     texts = {ending: rows for ending, rows in compared.items() if isinstance(rows, EncodedTexts)}
     if isinstance(train, EncodedTexts) and len(texts) == len(compared):
-        return text_baselines(train, texts, num_classes, definition.metrics, seeds)
-    return constant_baseline(train, compared, num_classes, definition.metrics)
+        return text_baselines(train, texts, target, metrics, seeds)
+    return constant_baseline(train, compared, target, metrics)

@@ -12,13 +12,13 @@ Mark = Literal["", "≈", "<"]
 MARKS = (
     "≈ within noise of a baseline: at most 2 s apart, where s² sums the squares of both deviations and of both "
     "standard errors for the rows of the split (of n rows: √(p(1−p)/n) for a share p, as which F1 counts, and "
-    "(1−r²)/√n for a correlation r). < further below a baseline, and within noise of none."
+    "(1−r²)/√n for a correlation or kappa r). < further below a baseline, and within noise of none."
 )
 """How figures are marked, for below a table."""
 IN_UNITS = ("rmse", "mae")
 """How metrics begin that are no shares: errors, of which the lowest is the best."""
 _TIMES = 2
-_CORRELATIONS = ("matthews", "pearson", "spearman")
+_CORRELATIONS = ("matthews", "pearson", "spearman", "kappa")
 
 
 @dataclass(frozen=True)

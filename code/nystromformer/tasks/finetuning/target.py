@@ -3,6 +3,7 @@
 Shapes: I examples of a batch, C outputs: classes, one value, or the most candidates of an example.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +14,9 @@ from torch import Tensor, nn
 
 from nystromformer.config import ModelConfig
 from nystromformer.model import CandidateModel, ClassificationModel
+
+NEVER = 1e-9
+"""The chance in place of 0 where a finite logit is asked for."""
 
 
 class Target(Protocol):
@@ -73,6 +77,39 @@ class Value(_Plain):
 
     def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
         return F.mse_loss(scores_IC[:, 0], labels_I, reduction="none")
+
+
+@dataclass(frozen=True)
+class Questions(ABC, _Plain):
+    """Several yes-or-no questions about each text, by binary cross-entropy; the scores are the logits of a yes."""
+
+    count: int
+    """Of the classes or labels."""
+    weights: tuple[float, ...] | None = None
+    has_accuracy = False
+
+    @property
+    @abstractmethod
+    def constant(self) -> str:
+        """What the guess is called that gives every text the more frequent answers."""
+
+    @property
+    def outputs(self) -> int:
+        return self.count
+
+    @abstractmethod
+    def answers(self, labels_I: Tensor) -> Tensor:
+        """What labels say to each question, 0 or 1, (I, C) float32."""
+
+    def build(self, config: ModelConfig) -> nn.Module:
+        return ClassificationModel(config, self.outputs)
+
+    def scores(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        return pooled_scores(model, batch)
+
+    @abstractmethod
+    def losses(self, scores_IC: Tensor, labels_I: Tensor) -> Tensor:
+        """The loss of each example, (I,)."""
 
 
 @dataclass(frozen=True)
