@@ -1,10 +1,12 @@
 """Gathers what run.py has reached into this folder: a table, data and a picture.
 
-`python results/authors/collect.py [--runs runs/authors]`: what is not there yet is named and left out.
+`python results/authors/collect.py [--runs runs/authors]`: what is not there yet is named and left out. What speed.py
+has measured stands below the table.
 """
 
 import argparse
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,13 +79,41 @@ def guessers(runs: Path) -> list[Line]:
 
 
 def table(lines: list[Line], authors: int) -> str:
+    """Of all lines; the standard error takes passages for independent draws, which those of a book are not quite."""
     body = [
-        [f"{line.passage:,}", line.what, *(f"{100 * line.accuracy[way]:.1f}" for way in WAYS), f"{100 * line.mean:.1f}",
-         "" if line.tokens_per_second is None else f"{line.tokens_per_second:,.0f}"]
+        [
+            f"{line.passage:,}",
+            line.what,
+            *(f"{100 * line.accuracy[way]:.1f}" for way in WAYS),
+            f"{100 * line.mean:.1f} ± {100 * math.sqrt(line.mean * (1 - line.mean) / (len(WAYS) * line.rows)):.1f}",
+        ]
         for line in sorted(lines, key=lambda line: (line.passage, line.tokens_per_second is None, line.what))
-    ]  # fmt: skip
-    header = ["tokens", "by", "learned from the first books, %", "from the second, %", "mean", "tokens/s"]
+    ]
+    header = ["tokens", "by", "learned from the first books, %", "from the second, %", "mean, %"]
     return f"{markdown(header, body)}\n\nOne of {authors} authors by chance: {100 / authors:.1f} %. One seed.\n"
+
+
+def costs(measured: dict[str, Any]) -> str:
+    """A line for each attention and form, in seconds for as many tokens."""
+    rows, tokens = measured["rows"], measured["settings"]["tokens"]
+    passages = sorted({row["passage"] for row in rows})
+    kinds = dict.fromkeys((row["attention"], row["length"] < row["passage"]) for row in rows)
+    body = []
+    for attention, in_blocks in kinds:
+        own = {
+            row["passage"]: row
+            for row in rows
+            if (row["attention"], row["length"] < row["passage"]) == (attention, in_blocks)
+        }
+        cells = [
+            f"{own[one]['train_ms']['median'] / 1000:.2f}, {own[one]['predict_ms']['median'] / 1000:.2f}"
+            if one in own
+            else ""
+            for one in passages
+        ]
+        body.append([attention + (", blocks of 512" if in_blocks else ""), *cells])
+    header = [f"{tokens:,} tokens: a training step, a prediction, s", *(f"in passages of {one:,}" for one in passages)]
+    return markdown(header, body) + "\n"
 
 
 def draw(lines: list[Line], path: Path) -> None:
@@ -120,7 +150,9 @@ def main() -> None:
     began = [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
     authors = len(set(json.loads((runs / "authors.json").read_text())))
     write_json(HERE / "authors.json", {"began": began, "rows": [vars(line) for line in lines]})
-    write_text(HERE / "authors.md", table(lines, authors))
+    speed = HERE / "speed.json"
+    cost = "\n" + costs(json.loads(speed.read_text())) if speed.exists() else ""
+    write_text(HERE / "authors.md", table(lines, authors) + cost)
     draw(lines, HERE / "authors.png")
 
 
