@@ -35,15 +35,17 @@ def classify(
         typer.Option("--test", help="Table that the best run predicts, and is scored on where it has labels."),
     ] = None,
     validation: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--validation",
-            help="Share of the training table, of each class alike, held out to choose the epoch by; or a table.",
+            help="Share of the training table, of each class alike, held out to choose the epoch by; or a table. "
+            "Default: 0.1.",
         ),
-    ] = "0.1",
+    ] = None,
     split_seed: Annotated[
-        int, typer.Option("--split_seed", min=0, max=MOST_SEED, help="Random seed: which rows are held out.")
-    ] = 0,
+        int | None,
+        typer.Option("--split_seed", min=0, max=MOST_SEED, help="Random seed: which rows are held out. Default: 0."),
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option("--group", help="Column, such as an author: rows that share its value are not divided."),
@@ -69,8 +71,11 @@ def classify(
         typer.Option("--order", help="With --kind ordered: the classes from the lowest on, such as low,middle,high."),
     ] = None,
     separator: Annotated[
-        str, typer.Option("--separator", help="With --kind several: what stands between the labels of a cell.")
-    ] = ",",
+        str | None,
+        typer.Option(
+            "--separator", help="With --kind several: what stands between the labels of a cell. Default: a comma."
+        ),
+    ] = None,
     class_weights: Annotated[
         str | None,
         typer.Option(
@@ -103,9 +108,9 @@ def classify(
     skip_empty: Annotated[
         bool, typer.Option("--skip_empty", help="Leave rows without text out instead of stopping.")
     ] = False,
-    name: Annotated[
+    task: Annotated[
         str | None,
-        typer.Option("--name", help="What the task is called, in folders and tables. Default: as the training table."),
+        typer.Option("--task", help="What the task is called, in folders and tables. Default: as the training table."),
     ] = None,
     documents: Annotated[
         Path | None,
@@ -135,10 +140,11 @@ def classify(
     shared: FinetuningFlags,
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
-    from nystromformer.tasks.documents.asked import check_kind, check_weights, classes_named, name_of
+    from nystromformer.tasks.documents.asked import check_kind, check_separator, check_weights, classes_named, name_of
 
     experiment, sweep = shared.open()
-    wanted, weights, called = check_kind(kind), check_weights(class_weights), name_of(name, train)
+    wanted, weights, called = check_kind(kind), check_weights(class_weights), name_of(task, train)
+    between = check_separator(separator, wanted)
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.documents.command import check_scratch, run_documents
@@ -150,10 +156,11 @@ def classify(
     check_scratch(from_scratch, vocab_size, shared)
     division = check_division(validation, split_seed, folds, group, time)
     places = Places(train, test, documents, experiment.path(experiment.config.documents_folder), not no_quotes)
-    columns = Columns(text, label, separator, id, group, time, skip_empty)
+    columns = Columns(text, label, between, id, group, time, skip_empty)
     asked = Asked(called, wanted, classes_named(order), weights, check_rule(cut, overlap), division)
-    task = Documents(places, columns, asked)
-    run_documents(experiment, task, sweep, shared.device, typer.echo, from_scratch, vocab_size)
+    run_documents(
+        experiment, Documents(places, columns, asked), sweep, shared.device, typer.echo, from_scratch, vocab_size
+    )
 
 
 if __name__ == "__main__":

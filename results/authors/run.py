@@ -110,7 +110,7 @@ class Stages:
         train, held_out = (self.table(part, way, one.passage) for part in ("train", "held-out"))
         test = self.table("all", WAYS[1 - WAYS.index(way)], one.passage)
         tables = ("--train", train, "--validation", held_out, "--test", test)
-        rows = f"--text text --label author --name {way}-{one.passage}"
+        rows = f"--text text --label author --task {way}-{one.passage}"
         flags = f"{cut} --length {one.length} --batch_size {batch} --epoch {one.epochs} --lr 3e-4 --predict last"
         started = experiment_from(self.tiny / "seed0" / KIND, CHECKPOINT, self.out / one.name)
         place = ("--model", started, "--checkpoint", CHECKPOINT)

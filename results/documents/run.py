@@ -113,7 +113,7 @@ class Stages:
         return train, test
 
     def _table(self, name: str, train: Path, test: Path, text: str, label: str, more: str, metric: str) -> None:
-        words = ["--train", str(train), "--test", str(test), "--text", text, "--label", label, "--name", name]
+        words = ["--train", str(train), "--test", str(test), "--text", text, "--label", label, "--task", name]
         self._both(Case(name, "run_classify.py", [*words, *more.split()], metric))
 
     def _both(self, case: Case) -> None:

@@ -165,7 +165,7 @@ class Stages:
                 labels = [LABELS[label] for label in chosen.labels]
                 write_table(tables[split], ("id", "text", "label"), zip(chosen.ids, chosen.first, labels, strict=True))
         cut = f"{LONG} --cut windows --overlap 0 --length {min(LENGTHS)} --discard_weights --predict last"
-        columns = "--text text --label label --id id --name long"
+        columns = "--text text --label label --id id --task long"
         given = ("--train", tables["train"], "--test", tables["test"], columns, cut)
         self.run([
             self._finetuning(f"blocks-{kind}", "code/run_classify.py", kind, "lengths", *given, STEADY_RATE, "0", ())

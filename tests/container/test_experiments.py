@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,10 @@ def test_tables_are_mounted_one_by_one(folder: Path, tmp_path: Path, monkeypatch
     named = ("--train", "/tables/train/reviews.csv", "--test", "/tables/test/reviews.csv")
     assert made.argv == ("python3", "/code/run_classify.py", *columns, *named)
     # A share and a table of the hub are no files, and in a folder that is named the files are found by their names.
+    options = replace(CPU, name="box")
+    made = spec("classify", folder, "--train", "reviews.csv", *columns, "--task", "mine", options=options)
+    assert made.name == "box"
+    assert "--task mine" in " ".join(made.argv), "which the container's name is not"
     made = spec("classify", folder, "--train", "hub:a/b.c:train", *columns, "--validation", "0.2")
     assert (others(made), made.argv[2:4]) == ([], ("--train", "hub:a/b.c:train"))
     made = spec("classify", folder, "--train", "reviews.csv", *columns, "--documents", str(tmp_path))

@@ -138,6 +138,15 @@ def test_a_huge_body_is_not_read(told: bool, address: str) -> None:
     assert asked(f"{address}/answer", text="on")[0] == 200
 
 
+def test_who_sends_all_before_reading_sees_the_refusal(address: str) -> None:
+    """As most clients do: the connection outlives what they send."""
+    for size in (4097, 1 << 20, 5 << 20, 20 << 20):
+        for _ in range(3):
+            status, text = ask(f"{address}/answer", b'{"text": "' + b"x" * size + b'"}')
+            assert status == 413
+            assert "longer than the 4,096 bytes" in text
+
+
 def test_two_hundred_at_once_of_mixed_lengths(address: str, model: Counting) -> None:
     texts = ["x" * (1 + 37 * number % 1500) for number in range(200)]
     with ThreadPoolExecutor(64) as pool:

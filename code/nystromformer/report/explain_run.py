@@ -67,8 +67,10 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
         label: whose score is explained; None: that of the predicted class, or of the likeliest of several labels.
 
     Raises:
-        UserError: no such label, or a pair where the run learned single texts.
+        UserError: an empty text, no such label, or a pair where the run learned single texts.
     """
+    if not all(each.strip() for each in (text, second) if each is not None):
+        raise UserError("--text: expected a text, found an empty one")
     told = run.predict([text], None if second is None else [second])
     encoded = run.encode([text], None if second is None else [second])
     assert isinstance(encoded, EncodedTexts)

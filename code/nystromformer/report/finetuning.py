@@ -120,6 +120,8 @@ class FinetunedModel:
 
     @property
     def origin(self) -> str:
+        if not self.checkpoint:
+            return "initial weights"
         return f"{self.checkpoint} ({self.checkpoint_sha256[:8]})"
 
 
@@ -142,6 +144,7 @@ def collect(folders: Sequence[Path]) -> Finished:
     unfinished: list[str] = []
     measured: dict[str, list[Measured]] = {}
     patterns = [task.results for task in declared_tasks() if task.table == "table2"]
+    every: list[tuple[str, list[RunResult]]] = []
     different: dict[Path, Path] = {}
     for folder in folders:
         different.setdefault(folder.resolve(), folder)
@@ -165,8 +168,11 @@ def collect(folders: Sequence[Path]) -> Finished:
             )
         for task, place in dict.fromkeys((run.task, Path(run.folder).parent) for run in results):
             measured.setdefault(task, []).extend(read_baselines(place / BASELINES))
-        models += _models(name, results)
+        every.append((name, results))
         unfinished += waiting
+    columns = _columns([run for _, results in every for run in results])
+    for name, results in every:
+        models += _models(name, results, columns)
     return Finished([_compared(model, measured) for model in models], unfinished)
 
 
@@ -179,8 +185,12 @@ def _compared(model: FinetunedModel, measured: Mapping[str, Sequence[Measured]])
     return replace(model, tasks=tasks)
 
 
-def _models(name: str, results: Sequence[RunResult]) -> list[FinetunedModel]:
-    """Those of an experiment, of early checkpoints first."""
+def _models(name: str, results: Sequence[RunResult], columns: Mapping[str, str]) -> list[FinetunedModel]:
+    """Those of an experiment, of early checkpoints first.
+
+    Args:
+        columns: of each run, by its folder.
+    """
     together: dict[tuple[Any, ...], list[RunResult]] = {}
     for run in results:
         origin = (run.checkpoint_step, run.checkpoint, run.checkpoint_sha256)
@@ -189,16 +199,38 @@ def _models(name: str, results: Sequence[RunResult]) -> list[FinetunedModel]:
     for key in sorted(together):
         step, checkpoint, sha256, _ = key
         runs = together[key]
-        cells = {task: _best([run for run in runs if _column(run) == task]) for task in map(_column, runs)}
+        tasks = dict.fromkeys(columns[run.folder] for run in runs)
+        cells = {task: _best([run for run in runs if columns[run.folder] == task]) for task in tasks}
         models.append(FinetunedModel(name, checkpoint, step, sha256, attention_text(runs[0].attention), cells))
     return models
 
 
-def _column(run: RunResult) -> str:
-    """The task; read in longer rows than usual it is another one, as IMDB in the paper."""
+def _columns(results: Sequence[RunResult]) -> dict[str, str]:
+    """Each run's column, by its folder: the task; read in longer rows than usual it is another one, as IMDB in the
+    paper; and so it is where runs of one name were asked different things.
+    """
+    asked = {run.folder: _asked(run) for run in results}
+    values: dict[tuple[str, str], set[str]] = {}
+    for run in results:
+        for aspect, value in asked[run.folder].items():
+            values.setdefault((run.task, aspect), set()).add(value)
+    columns = {}
+    for run in results:
+        declared = task_of(run.task)
+        usual = declared.usual_length if declared is not None else None
+        differing = [f"n={run.length}"] if usual is not None and run.length > usual else []
+        differing += [text for aspect, text in asked[run.folder].items() if len(values[run.task, aspect]) > 1]
+        columns[run.folder] = run.task + (f" ({', '.join(differing)})" if differing else "")
+    return columns
+
+
+def _asked(run: RunResult) -> dict[str, str]:
+    """What tells runs of one name apart, by aspect, as it is shown."""
     declared = task_of(run.task)
-    usual = declared.usual_length if declared is not None else None
-    return f"{run.task} (n={run.length})" if usual is not None and run.length > usual else run.task
+    if declared is None or declared.asked is None:
+        return {}
+    found = {name: f"{name} {text}" for name, text in declared.asked(Path(run.folder)).items()}
+    return found | {"length": f"n={run.length}"}
 
 
 def _best(runs: Sequence[RunResult]) -> Repeats:
@@ -219,7 +251,7 @@ def _completeness(cell: Repeats) -> tuple[int, int, int, float]:
     where others did.
     """
     run = cell.first
-    return -len(run.warnings), run.rows["train"], len(cell.runs), cell.best(run.main_metric).mean
+    return -len(run.every_warning), run.rows["train"], len(cell.runs), cell.best(run.main_metric).mean
 
 
 def _flags(command: str) -> list[tuple[str, list[str]]]:
@@ -244,12 +276,13 @@ def _checked(run: RunResult) -> RunResult:
             run.command,
             run.data,
             run.predicted,
-            *run.warnings,
+            *run.every_warning,
         ]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("a text is missing")
-        (model,) = _models("", [run])
-        runs = model.tasks[_column(run)]
+        columns = _columns([run])
+        (model,) = _models("", [run], columns)
+        runs = model.tasks[columns[run.folder]]
         # What the report will print, tried on this run alone.
         _ = runs.command
         numbers = [epoch.metrics[name] for epoch in run.epochs for name in runs.metrics]

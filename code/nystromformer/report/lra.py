@@ -238,7 +238,7 @@ def _cell(column: str, runs: Sequence[RunResult]) -> Cell:
     first = runs[0]
     speeds = [_speed(run) for run in runs]
     paces = [speed.examples_per_second for speed in speeds if speed.examples_per_second is not None]
-    warnings = list(first.warnings)
+    warnings = list(first.every_warning)
     if not all(speed.is_whole for speed in speeds):
         warnings.append("hours and memory are without the masked tokens that came first, whose run is not there")
     measured = find_baselines(read_baselines(Path(first.folder).parent / BASELINES), first.data, first.predicted)

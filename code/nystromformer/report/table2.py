@@ -147,7 +147,7 @@ def _paper_cell(values: dict[str, tuple[float, ...]], task: str) -> str:
 
 
 def _cell(runs: Repeats) -> str:
-    partial = " †" if runs.first.warnings else ""
+    partial = " †" if runs.first.every_warning else ""
     if _untested(runs):
         return f"not tested{partial}"
     text = " / ".join(f"{spread} {runs.mark(name)}".rstrip() for name, spread in runs.shown.items())
@@ -217,7 +217,7 @@ def _notes(finished: Finished, labels: Sequence[str]) -> list[str]:
             for (task, text), models in said.items()
         ]
 
-    notes = [f"† {text}" for text in those(lambda runs: runs.first.warnings)]
+    notes = [f"† {text}" for text in those(lambda runs: runs.first.every_warning)]
     notes += those(_fewer_seeds) + those(_other_weights)
     unmeasured = dict.fromkeys(
         _short(task) for _, task, runs in figures if runs.measured is None and _has_baselines(runs)
@@ -261,7 +261,7 @@ def _markdown(table: Table, finished: Finished) -> str:
         commands = "\n".join(runs.command for _, runs in figures)
         parts += [
             f"### {label}",
-            f"From {model.origin}, step {model.checkpoint_step}; {model.attention}.",
+            f"From {model.origin}{f', step {model.checkpoint_step}' if model.checkpoint else ''}; {model.attention}.",
             markdown(_DETAILS, [_detail(*figure) for figure in figures]),
             f"```sh\n{commands}\n```",
         ]
@@ -274,7 +274,7 @@ def _markdown(table: Table, finished: Finished) -> str:
 def _detail(task: str, runs: Repeats) -> list[str]:
     settings = runs.first.run
     return [
-        _short(task) + (" †" if runs.first.warnings else ""),
+        _short(task) + (" †" if runs.first.every_warning else ""),
         f"{runs.first.rows['train']:,}",
         str(runs.first.length),
         ",".join(map(str, runs.seeds)),
@@ -329,7 +329,7 @@ def _plain_runs(runs: Repeats) -> dict[str, Any]:
         "rows": runs.first.rows,
         "test_rows": runs.on_test[0].test_rows if runs.on_test else {},
         "exact_share": runs.first.exact_share,
-        "warnings": runs.first.warnings,
+        "warnings": runs.first.every_warning,
         "command": runs.command,
         "folders": [run.folder for run in runs.runs],
     }

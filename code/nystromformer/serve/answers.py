@@ -42,6 +42,8 @@ class Model(Protocol):
     """What it does with a text, in a sentence."""
     longest: int
     """Tokens of the longest row that it reads."""
+    window: tuple[int, int] | None
+    """Rows, and tokens of each, that are computed together of a text that takes several; None: each takes one."""
 
     def answer(self, texts: Sequence[str]) -> list[Answer]:
         """Of each text, in their order.

@@ -25,6 +25,8 @@ class RowTime:
 
     lengths: Sequence[int]
     seconds: Sequence[float]
+    window: float | None = None
+    """Of each row of a text that takes several, which are computed together; None: as of one alone."""
 
     @property
     def measured_to(self) -> int:
@@ -48,6 +50,8 @@ class RowTime:
 
     def of_rows(self, tokens: int, rows: int) -> float:
         """Of a text that takes some rows of about the same length."""
+        if rows > 1 and self.window is not None:
+            return rows * self.window
         return rows * self.at(-(-tokens // rows))
 
 
@@ -58,8 +62,12 @@ def with_softmax(config: ModelConfig) -> ModelConfig:
 
 
 @torch.no_grad()
-def measure_rows(config: ModelConfig, device: torch.device) -> RowTime:
-    """Time an encoder of these sizes, with random weights, on one row at doubling lengths."""
+def measure_rows(config: ModelConfig, device: torch.device, window: tuple[int, int] | None = None) -> RowTime:
+    """Time an encoder of these sizes, with random weights, on one row at doubling lengths.
+
+    Args:
+        window: (rows, tokens) of what is computed together of a text that takes several rows; None: none does.
+    """
     encoder, longest = Encoder(config).to(device).eval(), config.max_seq_len
     lengths: list[int] = []
     seconds: list[float] = []
@@ -71,7 +79,10 @@ def measure_rows(config: ModelConfig, device: torch.device) -> RowTime:
         lengths.append(length)
         seconds.append(min(taken))
         length = min(2 * length, longest)
-    return RowTime(lengths, seconds)
+    if window is None:
+        return RowTime(lengths, seconds)
+    tokens_BN = torch.zeros(window, dtype=torch.int64, device=device)
+    return RowTime(lengths, seconds, min(_timed(encoder, tokens_BN) for _ in range(3)) / window[0])
 
 
 def _timed(encoder: Encoder, tokens_BN: torch.Tensor) -> float:

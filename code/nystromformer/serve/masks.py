@@ -47,6 +47,7 @@ class FillMask:
         content = read_checkpoint(path, mmap=True)
         self.name = f"{experiment.folder.resolve().name}, {path.name}"
         self.longest = experiment.config.model.max_seq_len
+        self.window: tuple[int, int] | None = None
         self._tokenizer: Tokenizer = literal(find_tokenizer(experiment, tokenizer, content["tokenizer"]))
         self._special = special_tokens(self._tokenizer)
         model, _ = load_checkpoint(experiment, path, device)

@@ -34,7 +34,7 @@ const by = (id) => document.getElementById(id);
 async function ask(path, text) {{
   const given = {{method: "POST", headers: {{"content-type": "application/json"}}, body: JSON.stringify({{text}})}};
   const answer = await fetch(path, given);
-  if (!answer.ok) throw new Error((await answer.json()).error);
+  if (!answer.ok) throw Object.assign(new Error((await answer.json()).error), {{status: answer.status}});
   return answer;
 }}
 const seconds = (value) => value < 1 ? `${{(1000 * value).toFixed(0)}} ms` : `${{value.toFixed(1)}} s`;
@@ -69,6 +69,7 @@ by("form").addEventListener("submit", async (event) => {{
     by("explained").hidden = false;
   }} catch (error) {{
     // Not every model has an explanation.
+    if (error.status !== 404) by("said").textContent += `; not explained: ${{error.message}}`;
   }}
 }});
 </script>

@@ -52,7 +52,7 @@ def serve_run(
         from nystromformer.serve.cost import measure_rows, with_softmax
 
         logger.info("measuring the encoder, and the same with softmax attention")
-        own, softmax = (measure_rows(each, chosen.device) for each in (config, with_softmax(config)))
+        own, softmax = (measure_rows(each, chosen.device, model.window) for each in (config, with_softmax(config)))
         limits = Limits(most_bytes, waiting=waiting, together=together)
         app = create_app(model, limits, {"encoder_seconds": own.of_rows, "softmax_seconds": softmax.of_rows})
         address, bound = listener.getsockname()[:2]

@@ -51,6 +51,10 @@ class Task:
     """Of a run's task that `columns` does not have; None where it has no other than its name."""
     usual_length: int | None = None
     """Tokens of the longest row; runs on longer ones have a column of their own. None: there is no such."""
+    asked: Callable[[Path], Mapping[str, str]] | None = None
+    """By a run's folder, what was asked of data that other runs of the same name may ask other things of; runs that
+    differ in it, or in their length, have columns of their own.
+    """
     on_test: bool = False
     """Whether its figures are of test data where a run has them."""
     has_baselines: bool = True

@@ -7,7 +7,7 @@ import pytest
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of
-from nystromformer.tasks.documents.asked import check_kind, check_weights, name_of
+from nystromformer.tasks.documents.asked import check_kind, check_separator, check_weights, name_of
 from nystromformer.tasks.documents.label_cells import LabelCells
 
 
@@ -26,6 +26,7 @@ def cells(*labels: Any, columns: tuple[str, ...] = ("label",)) -> LabelCells:
         (("2.0", "1", "2"), "classes", ("1", "2")),
         ((True, False, True), "classes", ("false", "true")),
         (("1", "two", "1"), "classes", ("1", "two")),
+        (("0.5", "two", "two"), "classes", ("0.5", "two")),
         (("0.5", "1", "2"), "value", ()),
         (tuple(range(21)), "value", ()),
         ((["b", "a"], [], ["b"]), "several", ("a", "b")),
@@ -67,6 +68,22 @@ def test_another_table_may_write_numbers_otherwise(train: Any, order: Any, other
     assert not order or answer.names == order
 
 
+def test_what_is_between_labels_is_cut_before_they_are_spelt() -> None:
+    spaced = LabelCells("t.csv", ("label",), "\t", [1, 2], [(" y\tz ",), ("x  y",)])
+    assert spaced.sets() == [["y", "z"], ["x y"]]
+    columns = cells(("1.0", "0"), ("0.0", "1"), columns=("a", "b"))
+    assert columns.sets() == [["a"], ["b"]], "as pandas writes them"
+    assert check_separator(None, None) == ","
+    assert check_separator(" ", "several") == " "
+    for text, kind, said in (
+        (";", None, "--separator ';': expected --kind several"),
+        ("\t", "several", "can be shown"),
+        ("", "several", "can be shown"),
+    ):
+        with pytest.raises(UserError, match=said):
+            check_separator(text, kind)  # type: ignore[arg-type]
+
+
 def test_numbers_of_each_kind() -> None:
     classes = cells("b", "a", " b ")
     assert numbers_of(answer_of(classes, None), classes).tolist() == [1, 0, 1]
@@ -98,6 +115,9 @@ def test_numbers_of_each_kind() -> None:
         (cells("a", float("nan")), None, "found none in 1 of 2 rows, the first of them row 4"),
         (cells("1", {"x": 1}), None, "row 4: expected a label that is a number or text, found an object"),
         (cells("1", ["x"]), "classes", "row 4: expected a label that is a number or text, found a list"),
+        (cells("0.5", "1.5", "n/a"), None, "row 7: expected a number as in most rows of label, found 'n/a'"),
+        (cells("a", "b\x1b[1m"), None, "row 4: expected a label of characters that can be shown"),
+        (cells(["a;b"], ["c"]), None, "expected labels without ';', .* found 'a;b': name another one"),
         (cells("1", 1j), None, "row 4: expected a label that is a number or text, found 1j"),
         (cells("1", "x"), "value", r"row 4: expected a number \(--kind value\), found 'x'"),
         (cells("1", "x\ud800"), None, "row 4: expected a label in Unicode, found a half of a character"),
@@ -144,5 +164,5 @@ def test_flags() -> None:
         check_kind("stars")
     assert name_of(None, "some/my reviews (2).csv") == "my-reviews-2"
     assert name_of(None, "hub:a/b:train") == "a-b-train"
-    with pytest.raises(UserError, match=r"--name ../x"):
+    with pytest.raises(UserError, match=r"--task ../x"):
         name_of("../x", "t.csv")

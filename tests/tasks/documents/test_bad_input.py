@@ -117,4 +117,10 @@ def test_flags(refused: Refused, table: Path) -> None:
     assert "--from_scratch: expected no --checkpoint" in refused(table, "--from_scratch", "--checkpoint", 1)
     said = refused(table, "--cut", "windows", "--overlap", 30)
     assert "--overlap 30: expected windows of --length 32 to go on by 4 tokens at least" in said
-    assert "--name a/b" in refused(table, "--name", "a/b")
+    assert "--task a/b" in refused(table, "--task", "a/b")
+    assert "--folds 3: expected no --validation beside it, found 0.2" in refused(
+        table, "--folds", 3, "--validation", 0.2
+    )
+    assert "--time day: expected no --split_seed" in refused(table, "--time", "day", "--split_seed", 1)
+    assert "--validation v.csv: expected no --split_seed" in refused(table, "--validation", "v.csv", "--split_seed", 1)
+    assert "--separator ';': expected --kind several beside it" in refused(table, "--separator", ";")

@@ -105,7 +105,8 @@ def test_nothing_is_left() -> None:
 
 def test_what_flags_exclude() -> None:
     assert check_division("0.2", 3, None, None, None) == Division(None, 0.2, 3, None)
-    assert check_division("v.csv", 3, None, None, None).file == "v.csv"
+    assert check_division("v.csv", None, None, None, None).file == "v.csv"
+    assert check_division(None, None, 4, "author", None) == Division(folds=4)
     for flags, said in {
         ("1.5", None, None, None): "--validation 1.5: expected a table, or a share between 0 and 1",
         ("v.csv", 5, None, None): "--validation v.csv: expected no --folds",
@@ -114,4 +115,4 @@ def test_what_flags_exclude() -> None:
     }.items():
         validation, folds, group, time = flags
         with pytest.raises(UserError, match=said):
-            check_division(validation, 0, folds, group, time)
+            check_division(validation, None, folds, group, time)

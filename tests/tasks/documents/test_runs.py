@@ -1,9 +1,11 @@
 """Runs on tables, from texts to predictions: the same as a task of its own, of every kind, cut by every rule."""
 
 import csv
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ from finetuning import imdb_as_table, made_rows, sweep, write_imdb, write_table
 from small import CPU, ROOT, run_command, run_here, stop_at
 
 from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
+from nystromformer.tasks.documents.command import over_folds
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.source import Columns
@@ -20,7 +24,7 @@ from nystromformer.tasks.documents.task import Asked, Documents, Places
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.results import RunResult, read_result
-from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
 from nystromformer.tasks.imdb.task import Imdb
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.training.archive import read_checkpoint
@@ -110,7 +114,7 @@ def test_the_script(
     assert {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()} == before
 
 
-ENDINGS = (".tsv", "-worst.tsv", "-confusion.png", "-calibration.png")
+ENDINGS = (".tsv", "-worst.tsv", "-confusion.tsv", "-confusion.png", "-calibration.png")
 
 
 @pytest.mark.slow
@@ -229,9 +233,42 @@ def test_texts_on_both_sides_are_told(tmp_path: Path) -> None:
     for test, told in ((table("t.csv", ["none of them"]), []), (train, ["train test: 5 of its 5 texts are trained"])):
         splits = documents(train, test, division=Division(str(validation))).load(loading)
         expected = ["train validation: 2 of its 4 texts are trained on as well; scores there say less of new", *told]
-        assert len(splits.warnings) == len(expected)
-        for warning, begin in zip(splits.warnings, expected, strict=True):
+        warnings = [*splits.warnings, *splits.test_warnings]
+        assert len(warnings) == len(expected)
+        for warning, begin in zip(warnings, expected, strict=True):
             assert warning.startswith(begin)
+        assert len(splits.test_warnings) == len(told)
+
+
+def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment, tmp_path: Path) -> None:
+    """Its figures, files and warnings do; and nothing of it is told where the weights are gone."""
+    rows = made_rows(40)
+    train = write_table(tmp_path / "t.csv", ("body", "label"), rows)
+    known = write_table(tmp_path / "known.csv", ("body", "label"), rows[:20])
+    new = write_table(tmp_path / "new.csv", ("body",), [(text,) for text, _ in made_rows(6, 9)])
+
+    def run(test: Path | None, **changes: Any) -> RunResult:
+        (result,) = finetune(experiment, documents(train, test), sweep(epochs=1, **changes), CPU).results
+        found = read_result(Path(result.folder))
+        assert found == result
+        files = {f"predictions/{path.name}" for path in (Path(result.folder) / "predictions").iterdir()}
+        assert files == set(result.predictions)
+        return result
+
+    first = run(known)
+    assert len(first.test_warnings) == 1
+    assert "predictions/test-confusion.png" in first.predictions
+    second = run(new)
+    assert (second.test_warnings, second.test_metrics, second.test_rows) == ([], {}, {})
+    assert "predictions/test.tsv" in second.predictions
+    assert "predictions/test-confusion.png" not in second.predictions
+    none = run(None, discard_weights=True)
+    assert not any(name.startswith("predictions/test") for name in none.predictions)
+    before = {path: path.read_bytes() for path in Path(none.folder).rglob("*.*")}
+    with pytest.raises(UserError, match="are of other test data, and the weights to predict these with were discarded"):
+        run(known)
+    assert {path: path.read_bytes() for path in before} == before
+    assert run(None) == none
 
 
 @pytest.mark.slow
@@ -275,6 +312,56 @@ def test_folds(
     out = capsys.readouterr().out
     assert "over 3 folds, of the best epochs" in out
     assert f"  accuracy {100 * sum(figures) / 3:.1f} ± " in out
+    kept = json.loads((experiment.checkpoints / "documents" / "t-3-folds.json").read_text())
+    assert kept["accuracy"] == figures
+
+
+def test_one_choice_of_settings_for_all_folds(tmp_path: Path) -> None:
+    """Not the mean of each fold's best, which no settings reach."""
+
+    def result(rate: float, accuracy: float) -> Any:
+        epoch = SimpleNamespace(metrics={"accuracy": accuracy})
+        run = SimpleNamespace(combination=(8, rate), seed=0)
+        told = {"main_metric": "accuracy", "test_metrics": {}, "command": "c", "version": "1"}
+        return SimpleNamespace(run=run, best=epoch, last=epoch, **told)
+
+    folds = [[result(1e-3, 0.9), result(1e-4, 0.7)], [result(1e-3, 0.3), result(1e-4, 0.6)]]
+    said = over_folds(tmp_path / "k.json", [Finetuned(each) for each in folds])
+    assert "accuracy 65.0 ± 7.1" in said
+    assert "lr 0.0001: of 2 settings" in said
+    assert json.loads((tmp_path / "k.json").read_text())["accuracy"] == [0.7, 0.6]
+
+
+def test_classes_of_any_name_are_drawn(experiment: Experiment, tmp_path: Path, recwarn: Any) -> None:
+    """Dollars are no mathematics, and what the font has not is no warning."""
+    names = ["$10-$20", r"$\frac$", "日本", "free"]
+    rows = [(text, names[number % 4]) for number, (text, _) in enumerate(made_rows(40))]
+    train = write_table(tmp_path / "t.csv", ("body", "label"), rows)
+    (result,) = finetune(experiment, documents(train), sweep(epochs=1), CPU).results
+    assert "predictions/validation-confusion.png" in result.predictions
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+    lines = predicted(result, "validation-confusion.tsv")
+    assert [line["right, predicted"] for line in lines] == sorted(names)
+    rows_of = [sum(int(line[name]) for name in names) for line in lines]
+    assert sum(rows_of) == result.rows["validation"]
+
+
+def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment, tmp_path: Path) -> None:
+    rows = [(text, label, number % 3) for number, (text, label) in enumerate(made_rows(40))]
+    train = write_table(tmp_path / "t.csv", ("body", "label", "stars"), rows)
+    for label, kind in (("label", None), ("stars", None), ("stars", "ordered")):
+        finetune(experiment, documents(train, label=label, kind=kind), sweep(epochs=1), CPU)
+    finetune(experiment, documents(train), sweep(epochs=1, length=16), CPU)
+    write_table2([experiment.folder], tmp_path / "table2.md")
+    text = (tmp_path / "table2.md").read_text()
+    header = next(line for line in text.splitlines() if line.startswith("| model |"))
+    for column in (
+        "t (label label, kind classes, n=32)",
+        "t (label label, kind classes, n=16)",
+        "t (label stars, kind classes, n=32)",
+        "t (label stars, kind ordered, n=32)",
+    ):
+        assert f"| {column} |" in header
 
 
 def test_from_scratch(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

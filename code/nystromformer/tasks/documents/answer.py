@@ -121,10 +121,21 @@ def _told(labels: LabelCells) -> Kind:
     """The kind that the labels tell."""
     if len(labels.columns) > 1 or labels.has_lists:
         return "several"
-    values = [as_number(cell) for cell in labels.present()]
-    if any(value is None for value in values):
+    cells = labels.present()
+    values = [as_number(cell) for cell in cells]
+    known = [value for value in values if value is not None]
+    whole = all(value.is_integer() for value in known)
+    if len(known) < len(values):
+        if not whole and 2 * len(known) > len(values):
+            row, cell = next(
+                each for each, value in zip(zip(labels.rows, cells, strict=True), values, strict=True) if value is None
+            )
+            raise UserError(
+                f"{labels.name}, row {row:,}: expected a number as in most rows of {labels.columns[0]}, found "
+                f"{cell!r:.40}, and so in {number_of(len(values) - len(known), 'row')}. Leave them out, or say --kind "
+                "classes where numbers are names"
+            )
         return "classes"
-    whole = all(value is not None and value.is_integer() for value in values)
     return "classes" if whole and len(set(values)) <= MOST_TOLD else "value"
 
 
@@ -135,6 +146,11 @@ def _several(labels: LabelCells) -> Answer:
     if not counts or set(counts.values()) == {len(chosen)}:
         what = f"{_some(counts)} in every row" if counts else "none in any row"
         raise UserError(f"{labels.name}: expected labels that some rows have and others not, found {what}")
+    if joined := [name for name in names if labels.separator in name]:
+        raise UserError(
+            f"{labels.name}: expected labels without {labels.separator!r}, which stands between them in predictions, "
+            f"found {joined[0]!r:.60}: name another one by --kind several --separator"
+        )
     return Answer("several", names)
 
 

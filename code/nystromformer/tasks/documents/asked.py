@@ -29,6 +29,21 @@ def check_kind(text: str | None) -> Kind | None:
     raise UserError(f"--kind {text}: expected one of {', '.join(KINDS)}")
 
 
+def check_separator(text: str | None, kind: Kind | None) -> str:
+    """What --separator says, or a comma.
+
+    Raises:
+        UserError: it stands beside another kind than several labels, or cannot stand between them in a file.
+    """
+    if text is None:
+        return ","
+    if kind != "several":
+        raise UserError(f"--separator {text!r}: expected --kind several beside it")
+    if not text.isprintable() or not text:
+        raise UserError(f"--separator {text!r}: expected characters that can be shown, such as ;")
+    return text
+
+
 def check_weights(text: str | None) -> str | Mapping[str, float] | None:
     """What --class_weights says: `balanced`, or `spam=3,other=1`.
 
@@ -53,7 +68,7 @@ def check_weights(text: str | None) -> str | Mapping[str, float] | None:
 
 
 def name_of(given: str | None, train: str) -> str:
-    """What the task is called: --name, or what the training table is called.
+    """What the task is called: --task, or what the training table is called.
 
     Raises:
         UserError: no folder can have the name.
@@ -62,7 +77,7 @@ def name_of(given: str | None, train: str) -> str:
         stem = train.removeprefix(PREFIX) if train.startswith(PREFIX) else Path(train).stem
         return re.sub(r"[^\w.-]+", "-", stem).strip("-.")[:80] or "table"
     if not _NAME.fullmatch(given):
-        raise UserError(f"--name {given}: expected letters, digits, and . _ - between them, at most 80")
+        raise UserError(f"--task {given}: expected letters, digits, and . _ - between them, at most 80")
     return given
 
 

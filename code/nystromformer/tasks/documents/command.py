@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from tokenizers import Tokenizer
 
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
+from nystromformer.files import write_json
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.door import OpenedFinetuning
 from nystromformer.tasks.experiment.folder import Experiment
@@ -18,7 +20,7 @@ from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.finetuning.command import run_sweeps
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
-from nystromformer.tasks.finetuning.results import best_combination
+from nystromformer.tasks.finetuning.results import RunResult, best_combination, by_combination
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread, shown
 from nystromformer.tasks.finetuning.sweep import Finetuned
@@ -65,7 +67,8 @@ def run_documents(
     if folds is not None:
         tasks = [task.fold(number) for number in range(1, folds + 1)]
     begin = partial(open_from_scratch, task, vocab_size) if from_scratch else None
-    run_sweeps(experiment, tasks, sweep, device, show, begin, over_folds if folds is not None else None)
+    path = experiment.checkpoints / "documents" / f"{task.asked.name}-{folds}-folds.json"
+    run_sweeps(experiment, tasks, sweep, device, show, begin, None if folds is None else partial(over_folds, path))
 
 
 def open_from_scratch(
@@ -95,15 +98,41 @@ def open_from_scratch(
     return OpenedFinetuning(experiment, device, group, None, tokenizer)
 
 
-def over_folds(done: Sequence[Finetuned]) -> str:
-    """The mean and the deviation over the folds, of the best settings of each."""
-    chosen = [best_combination(each.results) for each in done]
+def over_folds(path: Path, done: Sequence[Finetuned]) -> str:
+    """What is shown of all folds, and kept: the mean and the deviation over them of the settings whose mean is best.
+
+    One choice for all: each fold's own best settings would say what no settings reach.
+    """
+    together = [by_combination(each.results) for each in done]
+    common = [combination for combination in together[0] if all(combination in fold for fold in together)]
+    if not common:
+        return "\nno settings finished on every fold"
+
+    def rank(combination: tuple[int, float]) -> tuple[int, float]:
+        runs = [fold[combination] for fold in together]
+        return sum(map(len, runs)), Spread.of([_mean(each, each[0].main_metric) for each in runs]).mean
+
+    best = max(common, key=rank)
+    chosen = [fold[best] for fold in together]
+    first = chosen[0][0]
+    facts: dict[str, Any] = {"folds": len(chosen), "batch_size": best[0], "learning_rate": best[1]}
+    facts["seeds"] = [[run.run.seed for run in runs] for runs in chosen]
     lines = [f"over {len(chosen)} folds, of the best epochs (mean ± deviation over the folds):"]
-    for name in chosen[0][0].last.metrics:
-        if not name.startswith("loss"):
-            means = [Spread.of([run.best.metrics[name] for run in runs]).mean for runs in chosen]
-            lines.append(f"  {name} {shown(name, Spread.of(means))}")
-    for name in chosen[0][0].test_metrics:
-        means = [Spread.of([run.test_metrics[name] for run in runs]).mean for runs in chosen]
-        lines.append(f"  test {name} {shown(name, Spread.of(means))}")
-    return "\n".join(["", *lines])
+    if len(common) > 1:
+        lines.append(f"  batch {best[0]}, lr {best[1]:.3g}: of {len(common)} settings the best mean over all folds")
+    for name in (name for name in first.last.metrics if not name.startswith("loss")):
+        facts[name] = [_mean(runs, name) for runs in chosen]
+        lines.append(f"  {name} {shown(name, Spread.of(facts[name]))}")
+    # Each fold's own best settings have predicted.
+    tested = [best_combination(each.results) for each in done]
+    for name in tested[0][0].test_metrics:
+        means = [Spread.of([run.test_metrics[name] for run in runs]).mean for runs in tested]
+        facts[f"{name}_test"] = means
+        own = " of each fold's own best settings" if len(common) > 1 else ""
+        lines.append(f"  test {name} {shown(name, Spread.of(means))}{own}")
+    write_json(path, facts | {"command": first.command, "version": first.version})
+    return "\n".join(["", *lines, f"kept in {path}"])
+
+
+def _mean(runs: Sequence[RunResult], metric: str) -> float:
+    return Spread.of([run.best.metrics[metric] for run in runs]).mean

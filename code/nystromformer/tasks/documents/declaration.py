@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from nystromformer.tasks.declared import Data, Task
 
 
 def _heading(task: str) -> str | None:
-    """The table's name, and which fold of it was held out."""
-    found = re.fullmatch(r"documents/(.+?)(?:-fold-(\d+)-of-(\d+))?", task)
+    """The table's name, which fold of it was held out, and what was asked of it."""
+    found = re.fullmatch(r"documents/(.+?)(?:-fold-(\d+)-of-(\d+))?( \(.*\))?", task)
     if found is None:
         return None
-    name, fold, folds = found.groups()
-    return f"{name}, fold {fold} of {folds}" if fold else name
+    name, fold, folds, asked = found.groups()
+    return (f"{name}, fold {fold} of {folds}" if fold else name) + (asked or "")
+
+
+def _asked(folder: Path) -> dict[str, str]:
+    """What a run learned of which columns, and how long texts were cut."""
+    from nystromformer.tasks.documents.recipe import recipe_from
+    from nystromformer.tasks.finetuning.recipe import read_recipe
+
+    data = read_recipe(folder)
+    if data is None:
+        return {}
+    recipe = recipe_from(data, folder)
+    columns = {"text": ", ".join(recipe.text), "label": ", ".join(recipe.label)}
+    return columns | {"kind": recipe.answer.kind, "cut": recipe.cut.rule}
 
 
 TASK = Task(
@@ -22,4 +36,5 @@ TASK = Task(
     data=Data("documents_folder", "--documents", "documents", files=("--train", "--validation", "--test")),
     results="documents/*/*",
     heading=_heading,
+    asked=_asked,
 )

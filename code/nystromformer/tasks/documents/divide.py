@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,26 +44,32 @@ class Division:
         return f"-fold-{self.fold}-of-{self.folds}" if self.folds else ""
 
 
-def check_division(validation: str, seed: int, folds: int | None, group: str | None, time: str | None) -> Division:
-    """What the flags ask for.
+def check_division(
+    validation: str | None, seed: int | None, folds: int | None, group: str | None, time: str | None
+) -> Division:
+    """What the flags ask for; None: they were not given.
 
     Raises:
         UserError: they exclude each other, or the share is none.
     """
-    share = as_number(validation)
+    share = Division.share if validation is None else as_number(validation)
     if share is None:
-        given = {"--folds": folds, "--group": group, "--time": time}
+        assert validation is not None
+        given = {"--folds": folds, "--group": group, "--time": time, "--split_seed": seed}
         if found := [flag for flag, value in given.items() if value is not None]:
             raise UserError(f"--validation {validation}: expected no {found[0]} beside a table to choose by")
-        return Division(validation, seed=seed)
+        return Division(validation)
     if not 0 < share < 1:
         raise UserError(
             f"--validation {validation}: expected a table, or a share between 0 and 1, such as 0.1; "
-            f"{Path(validation)} is neither"
+            f"{validation} is neither"
         )
-    if time is not None and (folds is not None or group is not None):
-        raise UserError(f"--time {time}: expected no {'--folds' if folds else '--group'} beside it")
-    return Division(None, share, seed, folds)
+    beside = {"--folds": folds, "--group": group, "--split_seed": seed}
+    if time is not None and (found := [flag for flag, value in beside.items() if value is not None]):
+        raise UserError(f"--time {time}: expected no {found[0]} beside it")
+    if folds is not None and validation is not None:
+        raise UserError(f"--folds {folds}: expected no --validation beside it, found {validation}")
+    return Division(None, share, seed or 0, folds)
 
 
 def divide(
@@ -189,7 +194,7 @@ def _spelt(texts: Texts, number: int, cell: Cell, flag: str) -> str:
     text = "" if cell is None or cell != cell else str(cell)
     if not text.strip():
         raise UserError(f"{flag}: {texts.name}, row {_row(texts, number)}: expected a value, found an empty cell")
-    return text
+    return text.strip()
 
 
 def _row(texts: Texts, number: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -97,12 +98,15 @@ class LabelCells:
             )
         if isinstance(cell, list | tuple):
             parts = [self._spell(row, part) for part in cell]
+        elif isinstance(cell, str):
+            parts = [self._spell(row, part) for part in cell.split(self.separator)]
         else:
-            parts = [part.strip() for part in self._spell(row, cell).split(self.separator)]
+            parts = [self._spell(row, cell)]
         return list(dict.fromkeys(filter(None, parts)))
 
     def _is_yes(self, row: int, column: str, cell: Cell) -> bool:
         text = "" if is_missing(cell) else self._spell(row, cell).lower()
+        text = whole_number(text) or text
         if text not in _YES + _NO:
             raise UserError(f"{self.name}, row {row:,}: expected 0 or 1 in {column}, found {cell!r:.40}")
         return text in _YES
@@ -119,7 +123,12 @@ class LabelCells:
         if isinstance(cell, str):
             if half_character(cell) is not None:
                 raise UserError(f"{self.name}, row {row:,}: expected a label in Unicode, found a half of a character")
-            return " ".join(cell.split())  # it becomes a column's name in the predictions: one line
+            name = " ".join(cell.split())  # it becomes a column's name in the predictions: one line
+            if any(unicodedata.category(character) == "Cc" for character in name):
+                raise UserError(
+                    f"{self.name}, row {row:,}: expected a label of characters that can be shown, found {name!r:.40}"
+                )
+            return name
         if isinstance(cell, int):
             # Python writes out no number of more digits.
             if abs(cell) >= 10**_MOST_DIGITS:

@@ -5,6 +5,7 @@ Shapes: n rows, C classes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,17 @@ _MOST_NAMED = 40
 """Classes whose names, and whose figures, can be read in a picture."""
 
 
-def draw_confusion(path: Path, names: Sequence[str], predicted_n: Tensor, labels_n: Tensor) -> None:
-    """A confusion matrix: for each right class, which share of its rows got which one, and how many they are."""
+def confusion_of(classes: int, predicted_n: Tensor, labels_n: Tensor) -> NDArray[np.int64]:
+    """How many rows of each class, down, got each class, across: (C, C)."""
     # imported here: it takes seconds
     from torchmetrics.functional.classification import multiclass_confusion_matrix
 
-    counts_CC = multiclass_confusion_matrix(predicted_n, labels_n, num_classes=len(names)).numpy()
+    counts_CC: NDArray[np.int64] = multiclass_confusion_matrix(predicted_n, labels_n, num_classes=classes).numpy()
+    return counts_CC
+
+
+def draw_confusion(path: Path, names: Sequence[str], counts_CC: NDArray[np.int64]) -> None:
+    """A confusion matrix: for each right class, which share of its rows got which one, and how many they are."""
     shares_CC = counts_CC / np.maximum(counts_CC.sum(1, keepdims=True), 1)
     side = min(max(3.0 + 0.35 * len(names), 4.0), 14.0)
     figure, axes = _axes(side, side)
@@ -36,12 +42,17 @@ def draw_confusion(path: Path, names: Sequence[str], predicted_n: Tensor, labels
     axes.set_ylabel("right")
     if len(names) <= _MOST_NAMED:
         shown = [printable(name)[:24] for name in names]
-        axes.set_xticks(range(len(names)), shown, rotation=45 if max(map(len, shown)) > 3 else 0, ha="center")
-        axes.set_yticks(range(len(names)), shown)
+        slant = 45 if max(map(len, shown)) > 3 else 0
+        # A name is text, also where it has dollar signs.
+        axes.set_xticks(range(len(names)), shown, rotation=slant, ha="center", parse_math=False)
+        axes.set_yticks(range(len(names)), shown, parse_math=False)
         for row, column in np.argwhere(counts_CC > 0):
             dark = shares_CC[row, column] > 0.5
             axes.text(column, row, f"{counts_CC[row, column]:,}", **_CENTRED, color="white" if dark else "black")
-    write_figure(path, figure, _DPI)
+    with warnings.catch_warnings():
+        # Of scripts that the font has not; the names stand in the table of the same counts.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        write_figure(path, figure, _DPI)
 
 
 def draw_calibration(path: Path, chances_n: NDArray[np.float64], right_n: NDArray[np.bool_], error: float) -> None:

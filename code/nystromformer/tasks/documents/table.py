@@ -103,6 +103,8 @@ def open_table(path: Path, quotes: bool = True) -> Table:
             f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {path.suffix or 'no ending'}"
         )
     if not path.is_file():
+        if path.is_dir():
+            raise UserError(f"{path}: expected one file, found a folder: join what is in it, such as by pandas")
         raise UserError(f"{path}: no such file")
     try:
         return opener(path)
@@ -169,6 +171,11 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
         try:
             record = next(reader, None)
         except csv.Error as error:
+            if "new-line character" in str(error):
+                raise UserError(
+                    f"{where()}: expected lines that end in a line feed, found carriage returns alone: convert them, "
+                    "such as by tr '\\r' '\\n'"
+                ) from None
             reason = "it ends within quotes: the file ends early" if "unexpected end" in str(error) else str(error)
             undoubled = ", or a quote is not doubled. Add --no_quotes if the file quotes no cells" if quotes else ""
             raise UserError(f"{where()}: {reason}{undoubled}") from None
@@ -238,6 +245,9 @@ def _parquet(path: Path) -> Table:
                     yield from zip(*(cells[column] for column in columns), strict=True)
         except failures as error:
             raise refusal(error) from None
+        except (OverflowError, ValueError) as error:
+            # Such as a time that Python has no number for.
+            raise UserError(f"{path}: a cell of {_columns(list(columns))} cannot be read: {error}") from None
 
     return Table(str(path), names, read)
 

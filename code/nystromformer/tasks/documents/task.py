@@ -138,10 +138,10 @@ class Documents(OnText):
         encoded = self._encode(rows, loading), self._encode(held_out, loading)
         notes = [*self._notes, *map(describe, encoded)]
         facts = {"answer": asdict(self.answer), "weights": self.weights}
-        scored = [held_out] if self._tested is None else [held_out, self._tested]
-        warnings = [*self._unlearned(rows), *_learned(rows, scored), *reduced]
+        warnings = [*self._unlearned(rows), *_learned(rows, [held_out]), *reduced]
+        of_test = [] if self._tested is None else _learned(rows, [self._tested])
         recipe, shown = json.dumps(facts, sort_keys=True), self._shown(held_out)
-        return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown)
+        return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test)
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(self.answer, scores_NC, labels_N)
@@ -237,6 +237,8 @@ class Documents(OnText):
         notes = [f"{self.rows.table.name}: {number_of(len(self.rows), 'row')}; what is learned is {what}{told}"]
         tables = [rows for rows in (self.rows, self.test_rows) if rows is not None and rows.left_out]
         notes += [f"{rows.table.name}: {number_of(rows.left_out, 'row')} without text left out" for rows in tables]
+        if self.test_rows is not None and self.test_rows.labels is None:
+            notes.append(f"{self.test_rows.table.name}: no labels in {self.columns.label}: predicted, and not scored")
         return notes
 
     def _unlearned(self, train: Texts) -> list[str]:

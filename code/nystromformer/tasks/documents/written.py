@@ -14,7 +14,7 @@ from torch import Tensor
 from nystromformer.tables import printable
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.metrics import calibration_error
-from nystromformer.tasks.documents.pictures import BINS, draw_calibration, draw_confusion, draw_values
+from nystromformer.tasks.documents.pictures import BINS, confusion_of, draw_calibration, draw_confusion, draw_values
 from nystromformer.tasks.documents.targets import predicted, probabilities
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.scored import write_rows
@@ -65,7 +65,10 @@ def write_split(
     if answer.kind == "several":
         _write_labels(folder / f"{split}-labels.tsv", answer.names, chosen, labels.long())
     else:
-        draw_confusion(folder / f"{split}-confusion.png", answer.names, chosen, labels)
+        counts_CC = confusion_of(len(answer.names), chosen, labels)
+        rows = ([name, *map(str, row)] for name, row in zip(answer.names, counts_CC.tolist(), strict=True))
+        write_rows(folder / f"{split}-confusion.tsv", ("right, predicted", *answer.names), rows)
+        draw_confusion(folder / f"{split}-confusion.png", answer.names, counts_CC)
     chances = probabilities(answer, scores).double()
     if answer.kind == "several":
         sure, right = chances.flatten(), labels.flatten() > 0
@@ -107,10 +110,11 @@ def _write_worst(
     order = [number for number in losses.argsort(descending=True, stable=True).tolist() if wrong[number]][:_WORST]
     rows: list[Sequence[str]] = []
     for number in order:
-        text = printable(texts.first[number][:_BEGINNING])
         cells = [columns[name][number] for name in ("id", "label", "prediction")]
-        rows.append([*cells, f"{float(losses[number]):.4f}", text])
-    write_rows(path, ("id", "label", "prediction", "loss", "text"), rows)
+        shown = [printable(each[number][:_BEGINNING]) for each in (texts.first, texts.second) if each is not None]
+        rows.append([*cells, f"{float(losses[number]):.4f}", *shown])
+    names = ("text",) if texts.second is None else ("first", "second")
+    write_rows(path, ("id", "label", "prediction", "loss", *names), rows)
 
 
 def _write_labels(path: Path, names: Sequence[str], chosen: Tensor, labels: Tensor) -> None:

@@ -51,6 +51,8 @@ class Splits:
     """What decides, beside the examples, what is learned from them, such as the weights of classes."""
     shown: str = ""
     """Fingerprint of what prediction files show of the rows beside their scores, such as their names."""
+    test_warnings: list[str] = field(default_factory=list)
+    """Why the figures of test data may not be comparable."""
 
     @property
     def named(self) -> dict[str, Examples]:

@@ -37,8 +37,9 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
     epoch = result.choose(setup.sweep.predict).epoch
     folder, path = files.folder, files.weights(epoch)
     are_asked = _are_asked(setup, splits, test, result)
+    is_other_test = bool(test) and bool(result.predictions) and result.predicted != test_fingerprint(test)
     with held_folder(folder, group):
-        if not group.on_main(lambda: _has_weights(path, result, are_asked)):
+        if not group.on_main(lambda: _has_weights(path, result, are_asked, is_other_test)):
             say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
             return
         everything = splits.validation | dict(test)
@@ -53,10 +54,15 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
             scores = {name: finetuning.scores(examples) for name, examples in everything.items()}
 
         def write() -> None:
+            former = [name for name in result.predictions if _is_own(folder / name, result.prediction_stamps.get(name))]
             result.test_metrics, result.prediction_stamps = _stamped(
                 folder, lambda target: setup.definition.write(splits, test, scores, target)
             )
             result.predictions = list(result.prediction_stamps)
+            for name in set(former).difference(result.predictions):
+                # Of data that are not predicted any more: beside the new ones it would pass for one of them.
+                (folder / name).unlink()
+            result.test_warnings = list(splits.test_warnings) if test else []
             result.predicted, result.predicted_epoch = test_fingerprint(test), epoch
             result.predicted_rows = splits.shown
             result.test_rows = {name: len(examples) for name, examples in test.items() if examples.labels is not None}
@@ -66,11 +72,12 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
         say(group, "predictions: %s", folder / PREDICTIONS)
 
 
-def _has_weights(path: Path, result: RunResult, are_asked: bool) -> bool:
+def _has_weights(path: Path, result: RunResult, are_asked: bool, is_other_test: bool) -> bool:
     """Whether the weights are there to predict with.
 
     Args:
         are_asked: whether the predictions that the result names are those that are asked for.
+        is_other_test: whether those are of other test data than what is to be predicted.
 
     Raises:
         UserError: they are not, and not because all of the run's were discarded and none are needed.
@@ -89,6 +96,13 @@ def _has_weights(path: Path, result: RunResult, are_asked: bool) -> bool:
         raise UserError(
             f"{altered[0]}: not as it was written, and the weights to make it again with were discarded "
             f"(--discard_weights): put the file back, or move {folder} away to train the run again."
+        )
+    if is_other_test:
+        # Its figures would be taken for those of the data that were asked for.
+        raise UserError(
+            f"{folder}: its predictions and test figures are of other test data, and the weights to predict these with "
+            "were discarded (--discard_weights): give those test data or none, or move the folder away to train the "
+            "run again."
         )
     return False
 
@@ -135,6 +149,11 @@ def _altered(folder: Path, result: RunResult) -> list[Path]:
     """
     there = [(name, folder / name) for name in result.predictions if (folder / name).is_file()]
     return [path for name, path in there if not _is_whole(path, result.prediction_stamps.get(name))]
+
+
+def _is_own(path: Path, stamp: FileStamp | None) -> bool:
+    """Whether it is there, and surely as the run wrote it."""
+    return stamp is not None and path.is_file() and _is_whole(path, stamp)
 
 
 def _is_whole(path: Path, stamp: FileStamp | None) -> bool:

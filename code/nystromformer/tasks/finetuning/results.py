@@ -69,6 +69,8 @@ class RunResult:
     """Whose weights predicted; None where none did, or the best epoch's did by a version that knew no other choice."""
     test_metrics: dict[str, float] = field(default_factory=dict)
     """Of the same weights, on test data that has labels."""
+    test_warnings: list[str] = field(default_factory=list)
+    """Why these may not be comparable."""
     test_rows: dict[str, int] = field(default_factory=dict)
     """Examples of each split of that test data."""
     data: str = ""
@@ -78,6 +80,11 @@ class RunResult:
     prediction_stamps: dict[str, FileStamp] = field(default_factory=dict)
     """Of each prediction file; none in results of earlier versions."""
     format: int = FORMAT
+
+    @property
+    def every_warning(self) -> list[str]:
+        """Of all data."""
+        return self.warnings + self.test_warnings
 
     @property
     def last(self) -> EpochMetrics:

@@ -206,6 +206,6 @@ def load_splits(setup: Setup) -> Splits:
             "rows have %s: it sets the memory that is needed",
             *(f"{largest:,}", f"{setup.budget:,}"),
         )
-    for line in splits.warnings:
+    for line in (*splits.warnings, *splits.test_warnings):
         say(group, "warning: %s", line)
     return splits

@@ -106,7 +106,7 @@ def _below(groups: Sequence[Sequence[RunResult]], baselines: Baselines, width: i
     if baselines:
         texts = (MARKS, RESAMPLED) if "bag of words" in baselines else (MARKS,)
         lines += [line for text in texts for line in textwrap.wrap(text, width)]
-    return [*lines, *(f"warning: {text}" for text in chosen[0].warnings)]
+    return [*lines, *(f"warning: {text}" for text in chosen[0].every_warning)]
 
 
 def _marked(metric: str, spread: Spread, baselines: Baselines, rows: int, ending: str = "") -> str:

@@ -42,9 +42,11 @@ def at_least(texts: Texts, tokens: int, tokenizer: Tokenizer) -> Texts:
 
 def describe(examples: EncodedTexts) -> str:
     """Number and lengths of a split's rows, and how many were cut."""
-    lengths = examples.lengths
-    cut = f"{examples.truncated:,} cut" if examples.truncated else "none cut"
+    lengths, rows = examples.lengths, int(examples.rows.sum())
+    texts, cut = "", f"{examples.truncated:,} cut" if examples.truncated else "none cut"
+    if rows > len(examples):
+        texts, cut = f"{number_of(len(examples), 'text')} in ", f"{examples.truncated:,} in several"
     return (
-        f"{examples.name}: {number_of(len(examples), 'row')} of {lengths.min()} to {lengths.max()} tokens "
+        f"{examples.name}: {texts}{number_of(rows, 'row')} of {lengths.min()} to {lengths.max()} tokens "
         f"(median {int(np.median(lengths))}), {cut}"
     )

@@ -83,7 +83,7 @@ class LoadedRun:
         Raises:
             UserError: pairs where the run learned from single texts, or the other way round.
             TypeError: one text instead of several, or what is none.
-            ValueError: not as many second texts, or one that has half of a character.
+            ValueError: not as many second texts, or one that is empty or has half of a character.
         """
         for given in (texts, second) if second is not None else (texts,):
             _check_texts(given)
@@ -189,6 +189,8 @@ def _check_texts(texts: Sequence[str]) -> None:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts[{number}]: expected a text, found {text!r:.40}")
+        if not text.strip():
+            raise ValueError(f"texts[{number}]: expected a text, found an empty one")
         if (half := half_character(text)) is not None:
             raise ValueError(f"texts[{number}]: expected a text, found a half of a character at {half}")
 
