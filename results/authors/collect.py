@@ -5,6 +5,7 @@ has measured stands below the table.
 """
 
 import argparse
+import csv
 import json
 import math
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -23,6 +25,7 @@ from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent
 WAYS = ("first", "second")
+LENGTHS = (512, 2048, 8192)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,35 @@ def encoders(runs: Path) -> list[Line]:
             lines.append(Line(what, passage, accuracy, rows, median(speeds)))
         else:
             print(f"{folder.name}: not finished")  # noqa: T201
+    return lines
+
+
+def votes(runs: Path) -> list[Line]:
+    """Passages told by the mean of what the runs on the shortest rows say, as logarithms, of those that they are made
+    of: nothing more was trained.
+    """
+    lines = []
+    for name in ("nystrom", "softmax"):
+        found: dict[int, dict[str, tuple[float, int]]] = {}
+        for path in sorted(runs.glob(f"{name}-{min(LENGTHS)}/model/documents/*/*/predictions/test.tsv")):
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+            classes = [column for column in rows[0] if column.startswith("p_")]
+            logs_nC = np.log(np.maximum([[float(row[each]) for each in classes] for row in rows], 1e-6))
+            way = path.parts[-4].partition("-")[0]
+            for length in LENGTHS[1:]:
+                # A table has an author's passages in the order of the book.
+                count = length // min(LENGTHS)
+                labels = [{row["label"] for row in rows[at : at + count]} for at in range(0, len(rows), count)]
+                assert all(len(each) == 1 for each in labels), f"{path}: expected {count} rows of each passage"
+                chosen = logs_nC.reshape(-1, count, len(classes)).sum(1).argmax(1)
+                right = [rows[number * count]["label"] == classes[each][2:] for number, each in enumerate(chosen)]
+                found.setdefault(length, {})[way] = (sum(right) / len(right), len(right))
+        for length, ways in found.items():
+            if len(ways) == len(WAYS):
+                accuracy = {way: share for way, (share, _) in ways.items()}
+                what = f"{name}, vote of rows of {min(LENGTHS)}"
+                lines.append(Line(what, length, accuracy, ways[WAYS[0]][1], None))
     return lines
 
 
@@ -146,7 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/authors"))
     runs = parser.parse_args().runs
-    lines = [*encoders(runs), *guessers(runs)]
+    lines = [*encoders(runs), *votes(runs), *guessers(runs)]
     began = [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
     authors = len(set(json.loads((runs / "authors.json").read_text())))
     write_json(HERE / "authors.json", {"began": began, "rows": [vars(line) for line in lines]})
