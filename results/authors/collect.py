@@ -39,6 +39,8 @@ class Line:
     rows: int
     tokens_per_second: float | None
     """Of training, the median of the reports, with a thread and other work beside it; None for what has no steps."""
+    held_out: float | None = None
+    """The share that is right of passages of the book that was learned from, which were held out; mean of both ways."""
 
     @property
     def mean(self) -> float:
@@ -50,6 +52,7 @@ def encoders(runs: Path) -> list[Line]:
     lines = []
     for folder in sorted(path.parent for path in runs.glob("*/config.json")):
         accuracy: dict[str, float] = {}
+        held_out: list[float] = []
         speeds, rows, passage, what = [], 0, 0, ""
         for path in sorted(folder.glob("model/documents/*/*/result.json")):
             result = read_result(path.parent)
@@ -58,12 +61,13 @@ def encoders(runs: Path) -> list[Line]:
                 continue
             passage, rows = int(found[2]), sum(result.test_rows.values())
             accuracy[found[1]] = result.test_metrics["accuracy"]
+            held_out.append(result.last.metrics["accuracy"])
             what = f"{result.attention[0]['name']}, {len(result.epochs)} epoch{'s' if len(result.epochs) > 1 else ''}"
             what += f", mean of blocks of {result.length}" if result.length < passage else ""
             records = [one for one in read_log(path.parent / "log.jsonl") if one["type"] == "train"]
             speeds += [one["tokens_per_second"] for one in records]
         if len(accuracy) == len(WAYS):
-            lines.append(Line(what, passage, accuracy, rows, median(speeds)))
+            lines.append(Line(what, passage, accuracy, rows, median(speeds), sum(held_out) / len(held_out)))
         else:
             print(f"{folder.name}: not finished")  # noqa: T201
     return lines
@@ -118,10 +122,18 @@ def table(lines: list[Line], authors: int) -> str:
             line.what,
             *(f"{100 * line.accuracy[way]:.1f}" for way in WAYS),
             f"{100 * line.mean:.1f} ± {100 * math.sqrt(line.mean * (1 - line.mean) / (len(WAYS) * line.rows)):.1f}",
+            "" if line.held_out is None else f"{100 * line.held_out:.1f}",
         ]
         for line in sorted(lines, key=lambda line: (line.passage, line.tokens_per_second is None, line.what))
     ]
-    header = ["tokens", "by", "learned from the first books, %", "from the second, %", "mean, %"]
+    header = [
+        "tokens",
+        "by",
+        "learned from the first books, %",
+        "from the second, %",
+        "mean, %",
+        "of the same book, held out, %",
+    ]
     return f"{markdown(header, body)}\n\nOne of {authors} authors by chance: {100 / authors:.1f} %. One seed.\n"
 
 
@@ -163,7 +175,9 @@ def draw(lines: list[Line], path: Path) -> None:
             "color": f"C{place}",
             "linestyle": "-" if own[0].tokens_per_second else ":",
         }
-        axis.errorbar([line.passage for line in own], means, half, label=what, **look)
+        # A little aside of each other, so that none hides another.
+        aside = 1 + 0.03 * (place - len({line.what for line in lines}) / 2)
+        axis.errorbar([line.passage * aside for line in own], means, half, label=what, **look)
     axis.set_xscale("log", base=2)
     lengths = sorted({line.passage for line in lines})
     axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
