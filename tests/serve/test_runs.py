@@ -1,15 +1,19 @@
 """A finished fine-tuning run that answers texts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from finetuning import copy_of, pretrained, sweep, write_sst2, write_stsb
 from served import ask, asked, served
 from small import CPU
 
 from nystromformer.errors import UserError
 from nystromformer.serve.app import Limits, create_app
+from nystromformer.serve.cost import measure_rows
 from nystromformer.serve.runs import RunModel
+from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
@@ -51,6 +55,22 @@ def test_the_service_answers_and_explains(runs: dict[str, LoadedRun]) -> None:
         assert 'class="shaded"' in content
         status, again = asked(f"{address}/answer", texts=TEXTS)
         assert again["answers"] == found["answers"], "an explanation leaves nothing behind"
+
+
+def test_a_text_of_several_windows_is_answered_explained_and_timed_as_they_are(runs: dict[str, LoadedRun]) -> None:
+    run = runs["SST-2"]
+    model = RunModel(replace(run, known=replace(run.known, cut=Cut("windows", 5))))
+    (answer,) = model.answer(TEXTS[2:])
+    assert answer.rows > 1
+    assert not answer.cut
+    assert model.window is not None
+    assert model.window[1] == run.result.length
+    time = measure_rows(run.config.model, torch.device("cpu"), model.window)
+    assert time.window is not None
+    assert time.of_rows(answer.tokens, answer.rows) == answer.rows * time.window
+    assert time.of_rows(10, 1) == time.at(10)
+    assert f"{answer.rows}, whose pooled vectors" in (model.explain(TEXTS[2]) or "")
+    assert RunModel(run).window is None
 
 
 def test_pairs_are_refused(runs: dict[str, LoadedRun]) -> None:
