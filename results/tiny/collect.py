@@ -219,7 +219,7 @@ def lengths(runs: Path) -> None:
     lengths = sorted({row["length"] for row in rows if not row["in_blocks"]})
     measured = {length: _guessed(runs, length) for length in lengths}
     guesses = [{"length": length, **guess} for length, guess in measured.items()]
-    write_json(HERE / "lengths.json", {"began": began(runs, "lengths"), "rows": rows, "baselines": guesses})
+    write_json(HERE / "lengths.json", {"began": began(runs, "lengths", "blocks"), "rows": rows, "baselines": guesses})
     columns = [
         *((length, False) for length in lengths),
         *sorted({(row["length"], True) for row in rows if row["in_blocks"]}),
