@@ -354,6 +354,7 @@ def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment
     finetune(experiment, documents(train), sweep(epochs=1, length=16), CPU)
     write_table2([experiment.folder], tmp_path / "table2.md")
     text = (tmp_path / "table2.md").read_text()
+    assert "(paper)" not in text, "it has no figures of these"
     header = next(line for line in text.splitlines() if line.startswith("| model |"))
     for column in (
         "t (label label, kind classes, n=32)",
