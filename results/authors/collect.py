@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from run import LENGTHS, WAYS
 
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.tables import markdown
@@ -24,8 +25,6 @@ from nystromformer.tasks.finetuning.results import read_result
 from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent
-WAYS = ("first", "second")
-LENGTHS = (512, 2048, 8192)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,6 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
 
 def _explanation(run: LoadedRun, encoded: EncodedTexts, number: int | None) -> Explanation:
     batch = {name: tensor.to(run.device.device) for name, tensor in encoded.batch(np.array([0])).items()}
-    rows = max(run.tokens_at_a_time // batch["tokens_BN"].shape[1], 1)
     with run.device.autocast():
         try:
             return explain(
@@ -115,7 +114,7 @@ def _explanation(run: LoadedRun, encoded: EncodedTexts, number: int | None) -> E
                 batch.get("rows_I"),
                 None if number is None else torch.tensor([number], device=run.device.device),
                 partial(class_scores, run.known.answer),
-                rows,
+                run.rows_at_a_time(batch["tokens_BN"].shape[1]),
             )
         except ValueError as error:
             raise UserError(f"{run.folder}: {error}") from None

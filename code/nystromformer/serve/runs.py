@@ -25,8 +25,8 @@ class RunModel:
         self.name = f"{run.result.experiment}, {run.result.task}"
         self.does = f"It predicts {_what(run)}."
         self.longest = run.result.length
-        rows = max(run.tokens_at_a_time // self.longest, 1)
-        self.window = (rows, self.longest) if run.known.cut.rule == "windows" else None
+        in_windows = run.known.cut.rule == "windows"
+        self.window = (run.rows_at_a_time(self.longest), self.longest) if in_windows else None
         self._run = run
         self._tokenizer = literal(run.tokenizer)
         self._tokenizer.no_truncation()

@@ -122,6 +122,10 @@ class LoadedRun:
         """As many as suit the device."""
         return TOKENS_AT_A_TIME[self.device.device.type]
 
+    def rows_at_a_time(self, length: int) -> int:
+        """How many rows of so many tokens that is, at least one."""
+        return max(self.tokens_at_a_time // length, 1)
+
     def scores(self, examples: Examples, tokens_at_a_time: int | None = None) -> Tensor:
         """Scores in the examples' order, (n, outputs) float32 on the CPU, computed in batches of similar length.
 
