@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 from typing import IO
 
-# Two test processes share the cores: more threads than that only wait for each other. Whatever the caller has set: a run
-# that is forked has one thread, and its bits are compared with those of one that is not.
+# Two test processes share the cores: more threads than that only wait for each other. Whatever the caller has set: a
+# run that is forked has one thread, and its bits are compared with those of one that is not.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
