@@ -12,6 +12,7 @@ from small import ROOT
 from typer.testing import CliRunner
 
 from nystromformer import cli
+from nystromformer.extras import EXTRAS
 
 ROOM = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
 
@@ -140,7 +141,8 @@ def test_a_package_that_is_not_installed_names_its_extra(module: str, extra: str
     result = CliRunner().invoke(cli.application(needy), [])
     assert result.exit_code == 2
     package = module.partition(".")[0]
-    assert f'this needs {package}, which is not installed: `pip install "nystromformer[{extra}]"`' in result.output
+    assert f'this needs {package}, which is not installed: `pip install -e ".[{extra}]"` in a clone' in result.output
+    assert "nystromformer[" not in result.output, "by that name the package index has another project"
 
 
 def test_a_module_of_our_own_that_is_missing_is_no_mistake_of_the_user() -> None:
@@ -152,7 +154,7 @@ def test_a_module_of_our_own_that_is_missing_is_no_mistake_of_the_user() -> None
 
 def test_extras_have_what_they_are_named_for() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    distributions = {"sklearn": "scikit-learn", "pyarrow": "datasets"}
-    for module, extra in cli._EXTRAS.items():
+    distributions = {"sklearn": "scikit-learn", "pyarrow": "datasets", "safetensors": "transformers"}
+    for module, extra in EXTRAS.items():
         name = distributions.get(module, module)
         assert any(re.split(r"[\[>=]", wanted)[0] == name for wanted in extras[extra]), (module, extra)

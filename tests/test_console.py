@@ -18,7 +18,7 @@ import sys
 class Refusing:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in REFUSED:
-            raise ImportError(f"{name} is not among the attention's needs")
+            raise ModuleNotFoundError(f"{name} is not among the attention's needs", name=name)
 
 sys.meta_path.insert(0, Refusing())
 import torch
@@ -81,4 +81,26 @@ def test_help_and_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert "train: expected one of pretrain, validate" in capsys.readouterr().err
     monkeypatch.setattr(console, "find_spec", lambda name: None)
     assert run(monkeypatch, "glue") == 2
-    assert 'pip install "nystromformer[train,report]"' in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert '`pip install -e ".[train,report]"` in a clone' in error
+    assert "nystromformer[" not in error
+
+
+def test_from_pretrained_and_load_run_name_the_extra_that_they_need() -> None:
+    script = (
+        f"REFUSED = ['tokenizers']\n{ALONE}\n"
+        + """
+import nystromformer
+for name in ("from_pretrained", "load_run"):
+    try:
+        getattr(nystromformer, name)
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    said = [
+        f'{name}: this needs tokenizers, which is not installed: `pip install -e ".[train]"` in a clone of the project'
+        for name in ("from_pretrained", "load_run")
+    ]
+    assert [line.partition(", or")[0] for line in done.stdout.splitlines()[1:]] == said, done.stderr

@@ -16,4 +16,12 @@ _DOORS = {"from_pretrained": "exchange.library", "load_run": "tasks.prediction.l
 def __getattr__(name: str) -> object:
     if name not in _DOORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_DOORS[name]}"), name)
+    try:
+        module = import_module(f"{__name__}.{_DOORS[name]}")
+    except ModuleNotFoundError as error:
+        from nystromformer.extras import what_is_missing
+
+        if (missing := what_is_missing(error)) is None:
+            raise
+        raise ModuleNotFoundError(f"{name}: {missing}", name=error.name) from error
+    return getattr(module, name)

@@ -14,6 +14,7 @@ import typer
 from nystromformer import interrupt
 from nystromformer.checked_command import CheckedCommand
 from nystromformer.errors import UserError
+from nystromformer.extras import what_is_missing
 from nystromformer.files import DISK_FULL
 from nystromformer.torchrun import tell_launcher_of_mistake
 
@@ -33,18 +34,6 @@ _OF_THE_MACHINE = {
     errno.ESTALE: "reading or writing",
 }
 """What went wrong where an error of the system names no file."""
-_EXTRAS = {
-    "matplotlib": "report",
-    "sklearn": "baselines",
-    "docker": "docker",
-    "fastapi": "serve",
-    "uvicorn": "serve",
-    **dict.fromkeys(
-        ("transformers", "datasets", "tokenizers", "tqdm", "filelock", "torchmetrics", "tensorboard", "pyarrow"),
-        "train",
-    ),
-}
-"""By a module that may not be installed: the extra that brings it."""
 _LESS_MEMORY = "take less at a time (rows: gpu_setting.inst_per_gpu; --workers), or smaller sizes"
 
 
@@ -89,12 +78,9 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
                 tell_launcher_of_mistake()
             raise typer.Exit(error.exit_status) from None
         except ModuleNotFoundError as error:
-            module = (error.name or "").partition(".")[0]
-            if module not in _EXTRAS:
+            if (missing := what_is_missing(error)) is None:
                 raise
-            extra = f"[{_EXTRAS[module]}]"
-            ways = f'`pip install "nystromformer{extra}"`, or in a clone `pip install -e ".{extra}"`'
-            typer.echo(f"error: this needs {module}, which is not installed: {ways}", err=True)
+            typer.echo(f"error: {missing}", err=True)
             raise typer.Exit(UserError.exit_status) from None
         except OSError as error:
             # Of a file that cannot be used, the name and the reason say all; other errors are the program's own.

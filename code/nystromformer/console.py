@@ -4,6 +4,8 @@ import runpy
 import sys
 from importlib.util import find_spec
 
+from nystromformer.extras import how_to_install
+
 COMMANDS = {
     "pretrain": "run_pretrain",
     "validate": "run_validation",
@@ -33,9 +35,7 @@ def main() -> None:
         sys.stderr.write(f"error: {asked}: expected one of {names}\n")
         sys.exit(2)
     if find_spec("typer") is None:
-        sys.stderr.write(
-            'error: the commands need more than the attention: pip install "nystromformer[train,report]"\n'
-        )
+        sys.stderr.write(f"error: the commands need more than the attention: {how_to_install('train,report')}\n")
         sys.exit(2)
     module = COMMANDS[asked]
     found = find_spec(module)

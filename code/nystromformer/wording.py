@@ -16,6 +16,12 @@ def counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} x {reason}" for reason, count in counts.items() if count) or "nothing"
 
 
+def first_names(names: Sequence[object]) -> str:
+    """The first ten, and how many more there are."""
+    more = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
+    return ", ".join(map(str, names[:10])) + more
+
+
 def listed(lines: Sequence[object], total: int | None = None) -> str:
     """The first lines, each on one of its own and indented, and how many more there are.
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import authors
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, suffix_mask
@@ -17,26 +18,8 @@ CLASSIFICATION: dict[str, Any] = {**PRETRAINING, "ignore_mask": True}
 
 
 def authors_attention(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, weight: Tensor) -> Tensor:
-    """Their forward over Q, K, V (B, H, N, D): a mask if there is one, six iterations, the convolution of V."""
-    N = q.shape[2]
-    mask = torch.ones(len(q), N, dtype=q.dtype) if keep is None else keep.to(q.dtype)
-    q = q * mask[:, None, :, None] / DIM**0.5**2
-    k = k * mask[:, None, :, None] / DIM**0.5**2
-    negative = 1e9 * (1 - mask[:, None, None, :])
-    if N == LANDMARKS:
-        out = torch.softmax(q @ k.mT - negative, -1) @ v
-    else:
-        q_landmarks, k_landmarks = (x.reshape(-1, HEADS, LANDMARKS, N // LANDMARKS, DIM).mean(-2) for x in (q, k))
-        first = torch.softmax(q @ k_landmarks.mT, -1)
-        second = torch.softmax(q_landmarks @ k_landmarks.mT, -1)
-        third = torch.softmax(q_landmarks @ k.mT - negative, -1)
-        identity = torch.eye(LANDMARKS, dtype=q.dtype)
-        z = second.mT / second.sum(-2).max() / second.sum(-1).max()
-        for _ in range(6):
-            az = second @ z
-            z = 0.25 * z @ (13 * identity - az @ (15 * identity - az @ (7 * identity - az)))
-        out = first @ z @ (third @ v)
-    return out + torch.conv2d(v * mask[:, None, :, None], weight, padding=(TAPS // 2, 0), groups=HEADS)
+    mask_BN = torch.ones(len(q), q.shape[2], dtype=q.dtype) if keep is None else keep.to(q.dtype)
+    return authors.nystrom(q, k, v, mask_BN, weight, LANDMARKS)
 
 
 def padded(length: int) -> tuple[list[Tensor], Tensor]:

@@ -148,15 +148,42 @@ def test_padding_changes_nothing(case: Case, extra: int, length: int, content: f
         assert torch.equal(gradient[:, :, length:], torch.zeros(2, HEADS, extra, DIM))
 
 
-@holding("masking")
+def like_the_authors(name: str, **parameters: Any) -> Any:
+    """A case without an oracle: the tests of each attention have one."""
+    return pytest.param(Case(name, name, CASES[0].oracle, parameters), id=f"{name}-like-the-authors")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(parameter(case) for case in CASES if case.build().holds.masking),
+        like_the_authors("linformer", projected_length=6, as_in_table3=True),
+        like_the_authors("nystrom", num_landmarks=5, segments="padded", pinv_start="batch"),
+        like_the_authors("performer", num_features=12, as_in_table3=True),
+        like_the_authors("reformer", chunk_length=10, as_in_table3=True),
+    ],
+)
 def test_masked_content_never_matters(case: Case) -> None:
     module = case.build()
     keep = random_mask(3, 50)
     x = qkv(3, 50)
+    kept_B1N1 = keep[:, None, :, None]
     out = module(*x, keep)
-    for value in (0.0, HUGE, -HUGE):
-        filled = [torch.where(keep[:, None, :, None], a, value) for a in x]
-        assert torch.equal(module(*filled, keep), out)
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(9))
+    gradients = gradients_of(out, [*x, *module.parameters()], upstream)
+    for value in (0.0, HUGE, -HUGE, float("nan"), float("inf"), -float("inf")):
+        filled = [torch.where(kept_B1N1, a.detach(), value).requires_grad_() for a in x]
+        again = module(*filled, keep)
+        assert torch.equal(again, out), value
+        # What follows may have made NaN of masked tokens' outputs, too.
+        spoilt = torch.where(kept_B1N1, upstream, value)
+        found = gradients_of(again, [*filled, *module.parameters()], spoilt)
+        for number, (one, other) in enumerate(zip(found, gradients, strict=True)):
+            assert torch.equal(one, other), (value, number)
+            assert number > 2 or not one.masked_select(~kept_B1N1).any(), value
+        if module.holds.weights:
+            rows = [module.weights(q, k, keep, queries=[3, 5]) for q, k, _ in (filled, x)]
+            assert torch.equal(*rows), value
 
 
 @holding("zeros")

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import NystromformerConfig
 from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
-from nystromformer.attention import NystromAttention, iterative_pinv, pinv_residual, reference
+from nystromformer.attention import AttentionMask, NystromAttention, iterative_pinv, pinv_residual, reference
 from nystromformer.attention.landmarks import Segments, segment_means
 from nystromformer.attention.nystrom import SegmentRule
 from nystromformer.attention.pinv import ridge_inverse
@@ -320,7 +320,7 @@ def test_gradients_that_are_views_of_fewer_numbers_reach_the_cpu_convolution_as_
     skip = NystromAttention(HEADS, DIM, conv_kernel_size=5).skip
     assert skip is not None
     _, other, v = qkv(2, 40)
-    keep = random_mask(2, 40)[:, None, :, None].float() if masked else None
+    keep = AttentionMask(random_mask(2, 40)) if masked else None
     inputs = (v, other, skip.weight)
     view = upstream(tuple(v.shape))
     expected = torch.autograd.grad(skip(v, other, keep), inputs, view.contiguous())
@@ -350,7 +350,7 @@ def test_the_cpu_convolution_and_its_gradients_agree_with_the_oracle(length: int
     _, other, v = qkv(2, length)
     keep = random_mask(2, length) if masked else None
     factor = torch.ones(1) if keep is None else keep[:, None, :, None].float()
-    out = skip(v * factor, other, factor if masked else None)
+    out = skip(v * factor, other, None if keep is None else AttentionMask(keep))
     expected = reference.depthwise_convolution(v, skip.weight, keep) + other * factor
     upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
     gradients = torch.autograd.grad(out, (v, other, skip.weight), upstream)
@@ -368,7 +368,7 @@ def test_the_cpu_convolution_of_16_bits_is_rounded_once(dtype: torch.dtype, mask
     keep = random_mask(2, 300) if masked else None
     factor = torch.ones(1) if keep is None else keep[:, None, :, None].float()
     with torch.autocast("cpu", torch.bfloat16):
-        out = skip(v * factor.to(dtype), other, factor if masked else None)
+        out = skip(v * factor.to(dtype), other, None if keep is None else AttentionMask(keep))
     expected = reference.depthwise_convolution(v, skip.weight, keep) + other * factor
     upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     gradients = torch.autograd.grad(out, (v, other, skip.weight), upstream)

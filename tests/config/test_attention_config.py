@@ -133,6 +133,10 @@ def test_what_decides_is_what_it_was_before_there_were_these_keys() -> None:
     assert what_decides(NystromConfig(landmarks="strided").model_dump())["landmarks"] == "strided"
     ignoring = NystromConfig(segments="padded", ignore_mask=True).model_dump()
     assert what_decides([ignoring])[0]["ignore_mask"] is True
+    for name in ("linformer", "performer", "reformer"):
+        own, published = (attention_config(name, as_in_table3=each).model_dump() for each in (False, True))
+        assert "as_in_table3" not in what_decides(own)
+        assert what_decides(published)["as_in_table3"] is True
 
 
 def test_a_parameter_of_another_attention_is_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from nystromformer.config import ATTENTIONS, experiment_config, json_schema, load_config
 from nystromformer.config.load import SCHEMA_FILE
+from nystromformer.config.parameter_types import PARAMETERS_FILE, parameters_module
 
 ROOT = Path(__file__).parents[2]
 SIZES = ("small", "tiny", "demo")
@@ -115,6 +116,10 @@ def test_a_kind_turns_into_another_by_overrides() -> None:
 def test_schema_file_is_current() -> None:
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
     assert SCHEMA_FILE.read_text(encoding="utf-8") == text, "run: python -m nystromformer.config"
+
+
+def test_the_types_of_parameters_are_current() -> None:
+    assert PARAMETERS_FILE.read_text(encoding="utf-8") == parameters_module(), "run: python -m nystromformer.config"
 
 
 def test_schema_has_a_description_for_every_key_and_takes_no_others() -> None:

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from nystromformer.attention import AttentionMask
 from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig
 from nystromformer.model import Encoder as TextEncoder
-from nystromformer.nn import Encoder
+from nystromformer.nn import Encoder, NystromAttention
+from nystromformer.nn.multihead import MultiheadAttention
 
 B, N, E = 3, 20, 32
 KEEP_BN = torch.arange(N) < torch.tensor([[N], [11], [1]])
@@ -58,7 +59,7 @@ def test_it_is_the_projects_encoder_without_embeddings(norm: str, activation: st
     ours.load_state_dict({name: w for name, w in weights.items() if not name.startswith("embeddings.")})
     tokens_BN = torch.randint(50, (B, N), generator=torch.Generator().manual_seed(0))
     out = ours(text.embeddings(tokens_BN), KEEP_BN)
-    assert torch.equal(out, text(tokens_BN, KEEP_BN))
+    assert torch.equal(out[KEEP_BN], text(tokens_BN, KEEP_BN)[KEEP_BN])
 
 
 def test_rotary_tells_places_apart_where_softmax_does_not() -> None:
@@ -89,6 +90,30 @@ def test_padding_changes_nothing_and_gets_no_gradient() -> None:
     assert x_BNE.grad[KEEP_BN].any(1).all()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in encoder.parameters())
     assert torch.equal(encoder(x_BNE, AttentionMask(KEEP_BN)), out)
+
+
+@pytest.mark.parametrize("content", [float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", ["encoder", "pre", "layer", "multihead"])
+def test_whatever_stands_in_the_padding_gradients_are_the_same(kind: str, content: float) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(E, 4, batch_first=True)
+    module = {
+        "encoder": lambda: build(conv_kernel_size=3),
+        "pre": lambda: build(norm="pre", reversible=True),
+        "layer": lambda: NystromAttention(E, 4, num_landmarks=8),
+        "multihead": lambda: MultiheadAttention(layer, NystromConfig(num_landmarks=8)),
+    }[kind]()
+    results = []
+    for value in (0.0, content):
+        x_BNE = torch.where(KEEP_BN[..., None], patches(), value).requires_grad_()
+        call = (x_BNE, x_BNE, x_BNE, ~KEEP_BN, False) if kind == "multihead" else (x_BNE, KEEP_BN)
+        out = module(*call)
+        out_BNE = out[0] if kind == "multihead" else out
+        results.append(
+            [out_BNE[KEEP_BN], *torch.autograd.grad(out_BNE[KEEP_BN].square().sum(), [x_BNE, *module.parameters()])]
+        )
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    assert not results[1][1][~KEEP_BN].any()
 
 
 def test_vectors_at_positions_alone() -> None:

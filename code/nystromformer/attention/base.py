@@ -43,7 +43,7 @@ class Holds:
     padding: bool = True
     """Appended masked tokens change no valid output."""
     masking: bool = True
-    """What stands at masked positions matters nowhere."""
+    """What stands at masked positions matters nowhere, NaN and infinity included."""
     zeros: bool = True
     """The output at masked positions is zero."""
     batch: bool = True
@@ -103,7 +103,8 @@ class Attention(nn.Module, ABC):
 
         Args:
             q, k, v: (B, H, N, D), of one dtype; where `needs.shared_query_key`, k is q itself.
-            mask: None (all tokens count), bool (B, N) with True = keep, in any pattern, or an AttentionMask.
+            mask: None (all tokens count), bool (B, N) with True = keep, in any pattern, or an AttentionMask. What
+                stands at masked positions matters nowhere, NaN and infinity included, where `holds.masking`.
             is_causal: refused where true; it is here so that code written for
                 `torch.nn.functional.scaled_dot_product_attention` gets a sentence instead of a wrong answer.
 
@@ -121,10 +122,9 @@ class Attention(nn.Module, ABC):
         if mask is None:
             out = self.attend(q, k, v, None)
             return out if self.skip is None else self.skip(v, out)
-        keep_B1N1 = mask.multiplier(q.dtype)
-        q, k, v = self._zeroed(q, k, v, keep_B1N1)
+        q, k, v = self._zeroed(q, k, v, mask)
         out = self.attend(q, k, v, mask)
-        return out * mask.multiplier(out.dtype) if self.skip is None else self.skip(v, out, keep_B1N1)
+        return mask.zeroed(out) if self.skip is None else self.skip(v, out, mask)
 
     @torch.no_grad()
     def weights(
@@ -155,10 +155,9 @@ class Attention(nn.Module, ABC):
             ValueError: as `forward`; both or neither of `queries` and `keys`, or positions beyond the input; a method
                 that has no such matrix.
         """
-        mask = self._ready_for_weights(q, k, mask)
+        q, k, mask = self._ready_for_weights(q, k, mask)
         if (queries is None) == (keys is None):
             raise ValueError("expected either queries or keys, positions of the tokens whose weights are asked for")
-        q, k = (x.detach() if x.dtype == torch.float64 else x.detach().float() for x in (q, k))
         with torch.autocast(q.device.type, enabled=False):
             if queries is not None:
                 return self.rows_of_weights(q, k, mask, chosen(queries, "queries", q.shape[2]))
@@ -176,22 +175,28 @@ class Attention(nn.Module, ABC):
         Raises:
             ValueError: as `weights`.
         """
-        mask = self._ready_for_weights(q, k, mask)
-        q, k = (x.detach() if x.dtype == torch.float64 else x.detach().float() for x in (q, k))
+        q, k, mask = self._ready_for_weights(q, k, mask)
         share_BN = torch.full_like(q[:, 0, :, 0], 1 / q.shape[2])
         if mask is not None:
             share_BN = mask.keep_BN.to(q.dtype) / mask.lengths_B.clamp(min=1)[:, None]
         with torch.autocast(q.device.type, enabled=False):
             return mean_row_of(lambda v: self._masked(q, k, v, mask), q, share_BN)
 
-    def _ready_for_weights(self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None) -> AttentionMask | None:
+    def _ready_for_weights(
+        self, q: Tensor, k: Tensor, mask: Tensor | AttentionMask | None
+    ) -> tuple[Tensor, Tensor, AttentionMask | None]:
+        """q and k as `attend` gets them, in float32 or wider, and the mask that this module goes by."""
         if not self.holds.weights:
             raise ValueError(
                 f"{type(self).__name__} has no weights of one token for another: configured like this, it mixes each "
                 "channel of the values in a way of its own"
             )
         self._check(q, k, q, is_causal=False)
-        return self._applied(mask, q)
+        applied = self._applied(mask, q)
+        q, k = (x.detach() if x.dtype == torch.float64 else x.detach().float() for x in (q, k))
+        if applied is not None:
+            q, k, _ = self._zeroed(q, k, q, applied)
+        return q, k, applied
 
     def rows_of_weights(self, q: Tensor, k: Tensor, mask: AttentionMask | None, queries: list[int]) -> Tensor:
         """`weights` of queries, (B, H, queries, N), for methods that know a shorter way than all queries' attention."""
@@ -214,16 +219,15 @@ class Attention(nn.Module, ABC):
         """The method without the convolution."""
         if mask is None:
             return self.attend(q, k, v, None)
-        keep_B1N1 = mask.multiplier(q.dtype)
-        return self.attend(*self._zeroed(q, k, v, keep_B1N1), mask) * keep_B1N1
+        return mask.zeroed(self.attend(*self._zeroed(q, k, v, mask), mask))
 
-    def _zeroed(self, q: Tensor, k: Tensor, v: Tensor, keep_B1N1: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _zeroed(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask) -> tuple[Tensor, Tensor, Tensor]:
         """Zeros, not only weights of zero: a masked key of 1e30 would make its score inf, and inf - inf is NaN."""
-        v = v * keep_B1N1
+        v = mask.zeroed(v)
         if self.needs.shared_query_key:
-            q = k = q * keep_B1N1
+            q = k = mask.zeroed(q)
         elif self.zeroes_masked_query_key:
-            q, k = q * keep_B1N1, k * keep_B1N1
+            q, k = mask.zeroed(q), mask.zeroed(k)
         return q, k, v
 
     def _applied(self, mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:

@@ -12,9 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.attention.base import Holds, Needs, is_exporting
+from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.rows import RowsAttention
 
 Sharing = Literal["head", "layer", "model"]
+
+
+_STD_OF_TABLE_3 = 0.02
 
 
 class LinformerAttention(RowsAttention):
@@ -29,6 +33,9 @@ class LinformerAttention(RowsAttention):
         sharing: whose projections are one. "head": each head has its own; "layer": those of a layer's heads; "model":
             those of all heads of all layers, which the encoder then hands on by `share`.
         share_keys_and_values: whether E and F are one.
+        as_in_table3: as in the code of the paper's authors: E and F are one; each head has its own, which all layers
+            share (`share`); its numbers start with a standard deviation of 0.02; tokens are projected by their position
+            in the padded row, so that a hole in the mask leaves its columns unused.
         max_length: L.
     """
 
@@ -45,28 +52,40 @@ class LinformerAttention(RowsAttention):
         share_keys_and_values: bool = False,
         conv_kernel_size: int | None = None,
         ignore_mask: bool = False,
+        as_in_table3: bool = False,
     ) -> None:
         super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
         for name, value in (("projected_length", projected_length), ("max_length", max_length)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
+        if as_in_table3 and sharing != "head":
+            raise ValueError(f'as_in_table3: expected sharing="head" beside it, found "{sharing}"')
         self.max_length = max_length
+        self.as_in_table3 = as_in_table3
         self.projected_length = projected_length
         self.sharing = sharing
         self.share_keys_and_values = share_keys_and_values
         shape = (num_heads if sharing == "head" else 1, projected_length, max_length)
         self.key_projection_GKL = nn.Parameter(_initial(shape))
-        self.value_projection_GKL = None if share_keys_and_values else nn.Parameter(_initial(shape))
+        shared = share_keys_and_values or as_in_table3
+        self.value_projection_GKL = None if shared else nn.Parameter(_initial(shape))
+        if as_in_table3:
+            nn.init.normal_(self.key_projection_GKL, std=_STD_OF_TABLE_3)
 
     @property
     def holds(self) -> Holds:
         return replace(super().holds, any_length=False)
 
     def share(self, first: "LinformerAttention") -> None:
-        """Take another layer's projections for this one's, where `sharing` is "model"."""
-        if self.sharing == "model":
+        """Take another layer's projections for this one's, where `sharing` is "model", or `as_in_table3`."""
+        if self.sharing == "model" or self.as_in_table3:
             self.key_projection_GKL = first.key_projection_GKL
             self.value_projection_GKL = first.value_projection_GKL
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        if self.as_in_table3:
+            return self.attend_rows(q, k, v, None)
+        return super().attend(q, k, v, mask)
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         length = q.shape[2]
@@ -83,7 +102,8 @@ class LinformerAttention(RowsAttention):
     def extra_repr(self) -> str:
         return (
             f"{super().extra_repr()}, max_length={self.max_length}, projected_length={self.projected_length}, "
-            f"sharing={self.sharing!r}, share_keys_and_values={self.share_keys_and_values}"
+            f"sharing={self.sharing!r}, share_keys_and_values={self.share_keys_and_values}, "
+            f"as_in_table3={self.as_in_table3}"
         )
 
 

@@ -232,7 +232,7 @@ class NystromAttention(Attention):
             q, k = (x if x.dtype == torch.float64 else x.float() for x in (q, k))
             keep_B1N1 = mask.multiplier(q.dtype)
             if self.zeroes_masked_query_key:
-                q, k = q * keep_B1N1, k * keep_B1N1
+                q, k = mask.zeroed(q), mask.zeroed(k)
             if self.segments != "valid" and self._every_row_is_exact(q.shape[2]):
                 return self._exact_factors(q, k, mask)
             landmarks = self._landmarks(q, k, mask)
@@ -272,7 +272,7 @@ class NystromAttention(Attention):
         self._check(q, k, q, is_causal=False)
         mask = self._applied(mask, q) or _all_tokens(q)
         if self.zeroes_masked_query_key:
-            q, k = (x * mask.multiplier(x.dtype) for x in (q, k))
+            q, k = mask.zeroed(q), mask.zeroed(k)
         with torch.autocast(q.device.type, enabled=False):
             return pinv_residual(*self._inverse(self._landmarks(q, k, mask), exact_inverse))
 

@@ -4,11 +4,13 @@ Shapes: B batch, H heads, N tokens, D head dim, M random features.
 """
 
 import math
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from nystromformer.attention.base import Holds
 from nystromformer.attention.linear import kernelised
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of
@@ -18,6 +20,10 @@ Kernel = Literal["softmax", "relu"]
 
 _RELU_LEAST = 1e-3
 """What is added to each ReLU feature, as in the authors' code: a token that none of them sees still has a weight."""
+
+
+_SOFTMAX_LEAST = 1e-4
+"""What performer-pytorch adds to each feature of the softmax kernel."""
 
 
 class PerformerAttention(RedrawnAttention):
@@ -31,6 +37,9 @@ class PerformerAttention(RedrawnAttention):
         kernel: "softmax": positive features exp(ωᵀx − ‖x‖²/2) of x/D^¼. "relu": max(ωᵀx, 0) + 0.001, their
             generalised attention, which approximates another kernel than softmax's.
         redraw_steps: training steps after which new features are drawn; None: the first ones stay.
+        as_in_table3: what the paper's authors ran as "relu" Performer with performer-pytorch 1.1.4, which ignores that
+            name: the softmax kernel with scores divided by D in place of √D; masked tokens stay keys of zeros in the
+            denominator; the package's epsilon, 1e-4, is added to each feature after the largest is divided out.
     """
 
     features_MD: Tensor
@@ -44,13 +53,24 @@ class PerformerAttention(RedrawnAttention):
         redraw_steps: int | None = 1000,
         conv_kernel_size: int | None = None,
         ignore_mask: bool = False,
+        as_in_table3: bool = False,
     ) -> None:
         super().__init__(num_heads, head_dim, redraw_steps, conv_kernel_size, ignore_mask)
         if num_features < 1:
             raise ValueError(f"num_features must be at least 1, found {num_features}")
+        if as_in_table3 and kernel != "softmax":
+            raise ValueError(
+                f'as_in_table3 has the softmax kernel: expected kernel="softmax" beside it, found "{kernel}"'
+            )
         self.num_features = num_features
         self.kernel = kernel
+        self.as_in_table3 = as_in_table3
         self.start_drawing("features_MD")
+
+    @property
+    def holds(self) -> Holds:
+        held = super().holds
+        return replace(held, padding=held.padding and not self.as_in_table3)
 
     def drawn(self, seed: int, draw: int) -> Tensor:
         """Random features, float32."""
@@ -66,12 +86,19 @@ class PerformerAttention(RedrawnAttention):
         """Of queries and keys, up to one positive factor for each query and one for all keys of a row and head, which
         the division takes out again.
         """
-        scale = self.head_dim**-0.25
+        scale = self.head_dim ** (-0.5 if self.as_in_table3 else -0.25)
         projection_DM = self.features_MD.to(q.dtype).T * scale
         queries_BHNM, keys_BHNM = q @ projection_DM, k @ projection_DM
         if self.kernel == "relu":
             queries_BHNM, keys_BHNM = (x.relu() + _RELU_LEAST for x in (queries_BHNM, keys_BHNM))
             return queries_BHNM, keys_BHNM if mask is None else keys_BHNM * mask.multiplier(q.dtype)
+        if self.as_in_table3:  # beside the epsilon the query's own norm counts, too
+            features = []
+            for x, dashed_BHNM, over in ((q, queries_BHNM, -1), (k, keys_BHNM, (-1, -2))):
+                halves_BHN1 = x.square().sum(-1, keepdim=True) * (scale * scale / 2)
+                largest = dashed_BHNM.detach().amax(over, keepdim=True)
+                features.append((dashed_BHNM - halves_BHN1 - largest).exp() + _SOFTMAX_LEAST)
+            return features[0], features[1]
         # Of the query's own norm nothing is left after the division.
         keys_BHNM = keys_BHNM - k.square().sum(-1, keepdim=True) * (scale * scale / 2)
         if mask is not None:
@@ -83,7 +110,7 @@ class PerformerAttention(RedrawnAttention):
     def extra_repr(self) -> str:
         return (
             f"{super().extra_repr()}, num_features={self.num_features}, kernel={self.kernel!r}, "
-            f"redraw_steps={self.redraw_steps}"
+            f"redraw_steps={self.redraw_steps}, as_in_table3={self.as_in_table3}"
         )
 
 

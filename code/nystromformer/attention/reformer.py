@@ -12,6 +12,7 @@ from nystromformer.attention.base import Holds, Needs, default_scale
 from nystromformer.attention.chunks import attend_in_chunks
 from nystromformer.attention.decisions import decided
 from nystromformer.attention.hashing import MOST_COLUMNS, buckets_of, chunk_count, chunks_of, sort_by_buckets
+from nystromformer.attention.joined_rounds import attend_in_joined_rounds, bucket_sizes, joined_buckets
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of
 from nystromformer.attention.redrawn import RedrawnAttention
@@ -35,6 +36,10 @@ class ReformerAttention(RedrawnAttention):
 
     Args:
         num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
+        as_in_table3: what the paper's authors ran as Reformer, transformers' LSHSelfAttention: see
+            `attend_in_joined_rounds`. Scores are not scaled, all of two chunks are seen, the number of buckets and what
+            stands where go by the padded length, which `chunk_length` must divide beyond one chunk. There each forward
+            draws rotations, of each head, also in evaluation; here they are as without this option.
         num_hashes: R, 1 to 8.
         chunk_length: S.
         num_buckets: of each round; None: twice the number of a row's own chunks. More than 128 of these are products of
@@ -57,6 +62,7 @@ class ReformerAttention(RedrawnAttention):
         redraw_steps: int | None = 1,
         conv_kernel_size: int | None = None,
         ignore_mask: bool = False,
+        as_in_table3: bool = False,
     ) -> None:
         super().__init__(num_heads, head_dim, redraw_steps, conv_kernel_size, ignore_mask)
         if not 1 <= num_hashes <= 8:
@@ -69,15 +75,21 @@ class ReformerAttention(RedrawnAttention):
         self.chunk_length = chunk_length
         self.num_buckets = num_buckets
         self.across_buckets = across_buckets
+        self.as_in_table3 = as_in_table3
         self.start_drawing("rotations_RDK")
 
     @property
     def holds(self) -> Holds:
-        return replace(super().holds, export=False)
+        held = super().holds
+        own = not self.as_in_table3
+        return replace(held, export=False, padding=held.padding and own, any_length=own)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         B, _, N, _ = q.shape
         dtype = q.dtype if q.dtype == torch.float64 else torch.float32
+        if self.as_in_table3:
+            with torch.autocast(q.device.type, enabled=False):
+                return self._attend_as_in_table3(q.to(dtype), v.to(dtype), mask).to(q.dtype)
         with torch.autocast(q.device.type, enabled=False):
             with torch.no_grad():
                 lengths_B = torch.full((B,), N, device=q.device) if mask is None else mask.lengths_B
@@ -97,6 +109,22 @@ class ReformerAttention(RedrawnAttention):
             return torch.zeros((self.num_hashes, B, N, H), dtype=torch.int64, device=q_BNHD.device)
         return buckets_of(q_BNHD, self.rotations_RDK.to(q_BNHD.dtype), own_B, chunks, self.num_buckets)
 
+    def _attend_as_in_table3(self, q: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        length, size = q.shape[2], self.chunk_length
+        keep_BN = None if mask is None else mask.keep_BN
+        if length <= size:
+            return attend_in_joined_rounds(q, v, None, keep_BN, size)
+        if length % size:
+            raise ValueError(
+                f"as_in_table3 cuts the padded length into chunks of chunk_length = {size}: expected a multiple of it, "
+                f"found {length} tokens. Pad."
+            )
+        sizes = bucket_sizes(length, size, self.num_buckets)
+        with torch.no_grad():
+            rotations_RDK = self.rotations_RDK.to(q.dtype)
+            buckets_BHRN = decided(lambda: joined_buckets(q.detach(), rotations_RDK, sizes).short()).long()
+        return attend_in_joined_rounds(q, v, buckets_BHRN, keep_BN, size)
+
     def drawn(self, seed: int, draw: int) -> Tensor:
         """R (section 2, "Locality sensitive hashing") of each round, float32."""
         columns = 2 * MOST_COLUMNS if self.num_buckets is None else self.num_buckets // 2
@@ -106,5 +134,6 @@ class ReformerAttention(RedrawnAttention):
     def extra_repr(self) -> str:
         return (
             f"{super().extra_repr()}, num_hashes={self.num_hashes}, chunk_length={self.chunk_length}, "
-            f"num_buckets={self.num_buckets}, across_buckets={self.across_buckets}, redraw_steps={self.redraw_steps}"
+            f"num_buckets={self.num_buckets}, across_buckets={self.across_buckets}, redraw_steps={self.redraw_steps}, "
+            f"as_in_table3={self.as_in_table3}"
         )

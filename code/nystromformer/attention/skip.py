@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from nystromformer.attention.mask import AttentionMask
+
 # Rows of a block of the banded product in the weight's gradient. Larger blocks waste work on zeros (C + K - 1 columns
 # for K taps), smaller ones make the products too small; 32 was the fastest of 32, 64 and 128 at K = 33.
 _BLOCK = 32
@@ -35,22 +37,22 @@ class ConvolutionSkip(nn.Module):
         bound = self.weight.shape[2] ** -0.5
         nn.init.uniform_(self.weight, -bound, bound)
 
-    def forward(self, v: Tensor, out: Tensor, keep_B1N1: Tensor | None = None) -> Tensor:
+    def forward(self, v: Tensor, out: Tensor, mask: AttentionMask | None = None) -> Tensor:
         """The convolution of V added to an attention's output.
 
         Args:
             v, out: (B, H, N, D).
-            keep_B1N1: ones and zeros that the sum is multiplied by.
+            mask: where the sum is zero.
         """
-        return add_convolution(v, self.weight, out, keep_B1N1)
+        return add_convolution(v, self.weight, out, mask)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.weight.shape[2]}"
 
 
-def add_convolution(v_BHND: Tensor, weight_H1K1: Tensor, out_BHND: Tensor, keep_B1N1: Tensor | None = None) -> Tensor:
-    """(out + conv(V)) · keep, where conv takes each head's V along the tokens with that head's filter, zeros beyond
-    both ends; (B, H, N, D)."""
+def add_convolution(v_BHND: Tensor, weight_H1K1: Tensor, out_BHND: Tensor, mask: AttentionMask | None = None) -> Tensor:
+    """out + conv(V), zero at masked positions, where conv takes each head's V along the tokens with that head's filter,
+    zeros beyond both ends; (B, H, N, D)."""
     own = (
         v_BHND.device.type == "cpu"
         and weight_H1K1.dtype == torch.float32
@@ -58,11 +60,11 @@ def add_convolution(v_BHND: Tensor, weight_H1K1: Tensor, out_BHND: Tensor, keep_
         and not torch.compiler.is_compiling()
     )
     if own:
-        total: Tensor = _CpuConvolution.apply(v_BHND, weight_H1K1, out_BHND, keep_B1N1)
+        total: Tensor = _CpuConvolution.apply(v_BHND, weight_H1K1, out_BHND, mask)
         return total
     convolved = F.conv2d(v_BHND, weight_H1K1, padding=(weight_H1K1.shape[2] // 2, 0), groups=v_BHND.shape[1])
     total = convolved + out_BHND
-    return total if keep_B1N1 is None else total * keep_B1N1.to(total.dtype)
+    return total if mask is None else mask.zeroed(total)
 
 
 class _CpuConvolution(torch.autograd.Function):
@@ -76,18 +78,22 @@ class _CpuConvolution(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, weight: Tensor, out: Tensor, keep: Tensor | None) -> Tensor:
-        ctx.save_for_backward(v, weight, keep)
+    def forward(ctx: Any, v: Tensor, weight: Tensor, out: Tensor, mask: AttentionMask | None) -> Tensor:
+        ctx.save_for_backward(v, weight)
+        ctx.mask = mask
         with torch.autocast("cpu", enabled=False):
             total = _convolve_channels(v.float(), weight).add_(out)
-            return (total if keep is None else total.mul_(keep)).to(out.dtype)
+            if mask is not None:
+                kept_bits = mask.kept_bits(total.dtype)
+                total.view(kept_bits.dtype).bitwise_and_(kept_bits)
+            return total.to(out.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor, None]:
-        v, weight, keep = ctx.saved_tensors
-        if keep is not None:
-            grad = grad * keep.to(grad.dtype)
+        v, weight = ctx.saved_tensors
+        if ctx.mask is not None:
+            grad = ctx.mask.zeroed(grad)
         elif any(stride == 0 and size > 1 for stride, size in zip(grad.stride(), grad.shape, strict=True)):
             # The gradient of a sum is few numbers, seen again and again: the convolution would go through such a view
             # at a tenth of its speed.

@@ -87,6 +87,7 @@ def _linear(config: AttentionConfig, sizes: Sizes) -> nn.Module:
 
 
 def _performer(config: Any, sizes: Sizes) -> nn.Module:
+    """It computes other numbers: its softmax kernel adds an epsilon of 1e-4 to each feature (docs/results.md)."""
     module = importlib.import_module("performer_pytorch.performer_pytorch")
     return module.FastAttention(sizes.head_dim, config.num_features, generalized_attention=config.kernel == "relu")  # type: ignore[no-any-return]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -78,7 +79,15 @@ class PretrainingModel(nn.Module):
             tokens_BN, mask, types_BN: as for Encoder.
             positions_BK: the masked positions, int64; padded entries may name any position.
             labels_BK: as for `MaskedLMHead.sums`.
+
+        Raises:
+            ValueError: a mask in the positions' place; as of Encoder.
         """
+        if positions_BK.dtype == torch.bool:
+            raise ValueError(
+                f"positions_BK must be positions, int64, found a mask, bool {tuple(positions_BK.shape)}: call "
+                "model(tokens, positions, mask), or model.encoder(tokens, mask) for the vectors of all tokens"
+            )
         hidden_BKE, pooled_BE = self._encoded(tokens_BN, positions_BK, mask, types_BN)
         word_VE = self.encoder.embeddings.word.weight
         classes = {

@@ -39,9 +39,11 @@ class Embeddings(nn.Module):
             types_BN: sentence types; None means type 0 everywhere.
 
         Raises:
-            ValueError: more tokens than `max_seq_len`.
+            ValueError: more tokens than `max_seq_len`, or none.
         """
         length = tokens_BN.shape[1]
+        if not torch.compiler.is_exporting() and length == 0:
+            raise ValueError("expected at least one token a row, found none; pad rows that have none and mask them")
         if not torch.compiler.is_exporting() and length > self.max_seq_len:
             raise ValueError(f"expected at most max_seq_len = {self.max_seq_len} tokens, found {length}")
         x_BNE = self.word(tokens_BN)

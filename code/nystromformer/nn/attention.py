@@ -4,12 +4,13 @@ Shapes: B batch, H heads, N tokens, D head dim, E width, K taps, P of queries, k
 """
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Literal, Self, Unpack
 
 from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.config import AttentionConfig, attention_config
+from nystromformer.config.attention_parameters import LayerParameters
 from nystromformer.model.dropout import Dropout
 from nystromformer.nn.lengths import check_max_length
 
@@ -51,7 +52,7 @@ class NystromAttention(nn.Module):
         qkv_bias: bool = True,
         dropout: float = 0.0,
         max_length: int | None = None,
-        **parameters: object,
+        **parameters: Unpack[LayerParameters],
     ) -> None:
         super().__init__()
         head_dim = head_dim_of(dim, heads) if head_dim is None else head_dim
@@ -59,6 +60,8 @@ class NystromAttention(nn.Module):
         check_max_length([config], max_length)
         self.dim, self.heads, self.head_dim = dim, heads, head_dim
         self.core = create_attention(config, num_heads=heads, head_dim=head_dim, max_length=max_length)
+        # Without it NaN at masked positions would reach the gradients of the projections.
+        self.zeroes_masked = self.core.holds.masking
         needs = self.core.needs
         self.has_query = not needs.no_query
         self.has_key = not (needs.no_key or needs.shared_query_key)
@@ -83,6 +86,9 @@ class NystromAttention(nn.Module):
         """
         if x.ndim != 3 or x.shape[2] != self.dim:
             raise ValueError(f"x must have the shape (batch, tokens, {self.dim}), found {tuple(x.shape)}")
+        mask = AttentionMask.wrap(mask, x[:, None])
+        if mask is not None and self.zeroes_masked:
+            x = mask.zeroed_tokens(x)
         *others, v_BHND = self.qkv(x).unflatten(2, (-1, self.heads, self.head_dim)).permute(2, 0, 3, 1, 4)
         q_BHND = others[0] if self.has_query else v_BHND
         # What keys are made of the queries is queries; what keys are not looked at may be any.
@@ -99,7 +105,7 @@ class NystromAttention(nn.Module):
         *,
         num_landmarks: int = 256,
         pinv_iterations: int = 6,
-        pinv_start: str = "batch",
+        pinv_start: Literal["matrix", "batch"] = "batch",
         dropout: float = 0.0,
     ) -> Self:
         """With the weights of `nystrom_attention.NystromAttention` (the package nystrom-attention, lucidrains'; as of

@@ -4,15 +4,18 @@ Shapes: B batch, N tokens, K of their positions, E width.
 """
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask
 from nystromformer.config import AttentionConfig, ModelConfig
+from nystromformer.config.attention_parameters import LayerParameters
 from nystromformer.config.messages import Problem, describe_errors
 from nystromformer.config.ranges import MOST
 from nystromformer.model.encoder import build_final_norm, build_layers, build_rotary, initialize, run_layers
+from nystromformer.model.layers import Layer
 from nystromformer.nn.attention import attention_of, head_dim_of
 from nystromformer.nn.lengths import check_max_length
 
@@ -76,7 +79,7 @@ class Encoder(nn.Module):
         reversible: bool = False,
         feed_forward_chunk: int | None = None,
         max_length: int | None = None,
-        **parameters: object,
+        **parameters: Unpack[LayerParameters],
     ) -> None:
         super().__init__()
         attn_type = _attentions(attention, parameters)
@@ -101,6 +104,10 @@ class Encoder(nn.Module):
         self.rotary = build_rotary(config)
         self.layers = build_layers(config)
         self.final_norm = build_final_norm(config)
+        # Without it NaN at masked positions would reach the gradients of norms and linear maps.
+        self.zeroes_masked = all(
+            layer.attention.core.holds.masking for layer in self.layers if isinstance(layer, Layer)
+        )
         self.apply(initialize)
 
     def forward(
@@ -126,14 +133,16 @@ class Encoder(nn.Module):
             )
         if self.max_length is not None and x.shape[1] > self.max_length:
             raise ValueError(f"expected at most max_length = {self.max_length} tokens, found {x.shape[1]}")
-        shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
+        shared = AttentionMask.wrap(mask, x[:, None])
+        if shared is not None and self.zeroes_masked:
+            x = shared.zeroed_tokens(x)
         rotation = None if self.rotary is None else self.rotary(x.shape[1], x.device)
         out: Tensor = self.final_norm(run_layers(self.layers, x, shared, positions_BK, self.reversible, rotation))
         return out
 
 
 def _attentions(
-    attention: str | AttentionConfig | Sequence[str | AttentionConfig], parameters: dict[str, object]
+    attention: str | AttentionConfig | Sequence[str | AttentionConfig], parameters: LayerParameters
 ) -> AttentionConfig | tuple[AttentionConfig, ...]:
     if isinstance(attention, (str, AttentionConfig)):
         return attention_of(attention, parameters)

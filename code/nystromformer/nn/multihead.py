@@ -65,6 +65,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         weight_FE = replaced.in_proj_weight
         core = create_attention(config, num_heads=self.num_heads, head_dim=self.head_dim, max_length=max_length)
         self.core = core.to(device=weight_FE.device, dtype=weight_FE.dtype)
+        # Without it NaN at masked positions would reach the gradients of the projections.
+        self.zeroes_masked = core.holds.masking
         self.train(replaced.training)
 
     def forward(
@@ -105,8 +107,12 @@ class MultiheadAttention(nn.MultiheadAttention):
             same = value is query
             query = query.transpose(0, 1)
             value = query if same else value.transpose(0, 1)
+        mask = None if key_padding_mask is None else AttentionMask.wrap(_kept(key_padding_mask), query[:, None])
+        if mask is not None and self.zeroes_masked:
+            own = value is query
+            query = mask.zeroed_tokens(query)
+            value = query if own else mask.zeroed_tokens(value)
         q_BHND, k_BHND, v_BHND = self._projected(query, value)
-        mask = None if key_padding_mask is None else AttentionMask(_kept(key_padding_mask))
         out_BHND: Tensor = self.core(q_BHND, k_BHND, v_BHND, mask)
         out: Tensor = self.out_proj(out_BHND.transpose(1, 2).flatten(2))
         if not rows:
@@ -175,6 +181,8 @@ def why_not(module: nn.MultiheadAttention) -> str | None:
 
 def _kept(key_padding_mask: Tensor) -> Tensor:
     """Bool (B, N) with True = keep of torch's mask, in which True, or -inf, is what does not count."""
+    if not isinstance(key_padding_mask, Tensor):
+        _refuse(f"key_padding_mask must be a torch.Tensor, found {type(key_padding_mask).__name__}")
     if key_padding_mask.is_floating_point():
         if key_padding_mask.ndim != 2:
             _refuse(f"key_padding_mask must have the shape (batch, tokens), found {tuple(key_padding_mask.shape)}")

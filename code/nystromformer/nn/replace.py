@@ -1,12 +1,13 @@
 """Another attention in modules of `torch.nn` that are there already."""
 
 from collections.abc import Iterator
-from typing import get_args
+from typing import Unpack, get_args
 
 from torch import nn
 
 from nystromformer.attention.swapped import AttentionDropout, check_attention_dropout, swapped_config
 from nystromformer.config import AttentionConfig
+from nystromformer.config.attention_parameters import AttentionParameters
 from nystromformer.nn.multihead import MultiheadAttention, NeedWeights
 
 
@@ -17,7 +18,7 @@ def replace_attention(
     attention_dropout: AttentionDropout = "refuse",
     need_weights: NeedWeights = "refuse",
     max_length: int | None = None,
-    **parameters: object,
+    **parameters: Unpack[AttentionParameters],
 ) -> nn.Module:
     """Put an attention in the place of softmax in an `nn.MultiheadAttention`, or in all that a module holds, such as an
     `nn.TransformerEncoder`.

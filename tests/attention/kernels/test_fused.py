@@ -125,13 +125,14 @@ def test_what_is_masked_does_not_matter_and_gets_nothing(H: int) -> None:
     module, x = build(H, 32, 32, K=5), tensors(3, H, 80, 32)
     keep = ragged(3, 80)
     before = results(module, x, keep)
-    for each, value in zip(x, (1e30, 1e30, 1e30, -1e30), strict=True):
-        each.masked_fill_(~keep[:, None, :, None], value)
-    after = results(module, x, keep)
-    for name, value in before.items():
-        assert torch.equal(value, after[name]), name
-    for name in ("out", "q", "k", "v"):
-        assert not after[name].masked_select(~keep[:, None, :, None]).any(), name
+    for contents in ((1e30, 1e30, 1e30, -1e30), (float("nan"), float("inf"), float("nan"), float("nan"))):
+        for each, content in zip(x, contents, strict=True):
+            each.masked_fill_(~keep[:, None, :, None], content)
+        after = results(module, x, keep)
+        for name, value in before.items():
+            assert torch.equal(value, after[name]), name
+        for name in ("out", "q", "k", "v"):
+            assert not after[name].masked_select(~keep[:, None, :, None]).any(), name
 
 
 @HEADS

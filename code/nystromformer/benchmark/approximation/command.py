@@ -105,7 +105,7 @@ def measure_approximation(
     chosen, missing = candidates(settings.attentions, settings.landmarks, length)
     folder.mkdir(parents=True, exist_ok=True)  # before the minutes of computing
     facts = machine_facts()
-    of = f"{experiment.folder.resolve().name}, {opened.checkpoints[0].stem}"
+    of = f"{experiment.name}, {opened.checkpoints[0].stem}"
     header = f"{of}; " + ", ".join(f"{key} {value}" for key, value in facts.items())
     found = Found(missing=missing)
     said = asdict(settings) | {
@@ -175,7 +175,7 @@ def _usual(chosen: Sequence[Candidate]) -> list[Candidate]:
 def _header(opened: OpenedScoring, settings: Approximation, on: str, command: str) -> list[str]:
     return [
         "# How far from softmax",
-        f"Queries, keys and values of `{opened.experiment.folder.name}`, {opened.checkpoints[0].stem}, over "
+        f"Queries, keys and values of `{opened.experiment.name}`, {opened.checkpoints[0].stem}, over "
         f"{settings.rows} validation rows of {opened.dataset.length} tokens, and random (standard normal) ones of that "
         f"shape; losses on {settings.score_rows} validation rows. {on}.",
         f"`{command}`",

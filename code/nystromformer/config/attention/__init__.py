@@ -73,7 +73,13 @@ def attention_config(name: str, **parameters: object) -> AttentionConfig:
         raise ValueError(f"attention {quoted(name)} cannot be configured like this:{listed(problems)}") from None
 
 
-_EARLIER = {"ignore_mask": False, "landmarks": "segment_means", "kmeans_iterations": None, "pinv_ridge": None}
+_EARLIER = {
+    "ignore_mask": False,
+    "landmarks": "segment_means",
+    "kmeans_iterations": None,
+    "pinv_ridge": None,
+    "as_in_table3": False,
+}
 """What was meant before there were these keys: runs of that time shall not count as others for them."""
 
 

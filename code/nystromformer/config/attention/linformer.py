@@ -1,9 +1,10 @@
 """Linformer."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from ..messages import ImpossibleError, Problem, quoted
 from ..ranges import MOST
 from .base import Arithmetic, AttentionConfig, products
 
@@ -28,6 +29,19 @@ class LinformerConfig(AttentionConfig):
         default=False, description="Whether keys and values have one projection between them."
     )
 
+    as_in_table3: bool = Field(
+        default=False,
+        description="Whether to project as the authors of the paper did: keys and values of all layers alike, each "
+        "head by numbers of its own (at first of standard deviation 0.02), tokens by position in the padded row.",
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.as_in_table3 and self.sharing != "head":
+            text = f'expected "head" beside as_in_table3 = true, found {quoted(self.sharing)}: each head has its own'
+            raise ImpossibleError([Problem(("sharing",), text)])
+        return self
+
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         if self.projected_length <= max_seq_len:
             return []
@@ -35,14 +49,21 @@ class LinformerConfig(AttentionConfig):
         return [("projected_length", text)]
 
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        own = 0 if self.sharing == "model" else self._projections(num_heads, max_seq_len)
+        own = 0 if self._is_of_all_layers else self._projections(num_heads, max_seq_len)
         return super().num_weights(num_heads, head_dim, max_seq_len) + own
 
     def num_shared_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        return self._projections(num_heads, max_seq_len) if self.sharing == "model" else 0
+        return self._projections(num_heads, max_seq_len) if self._is_of_all_layers else 0
+
+    @property
+    def _is_of_all_layers(self) -> bool:
+        return self.sharing == "model" or self.as_in_table3
 
     def _projections(self, num_heads: int, max_seq_len: int) -> int:
-        heads, kinds = num_heads if self.sharing == "head" else 1, 1 if self.share_keys_and_values else 2
+        heads, kinds = (
+            num_heads if self.sharing == "head" else 1,
+            1 if self.share_keys_and_values or self.as_in_table3 else 2,
+        )
         return heads * kinds * self.projected_length * max_seq_len
 
     def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:

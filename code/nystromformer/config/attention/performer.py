@@ -1,15 +1,18 @@
 """Performer attention, FAVOR+."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from ..messages import ImpossibleError, Problem, quoted
 from ..ranges import MOST
 from .base import Arithmetic, AttentionConfig, products
 
 
 class PerformerConfig(AttentionConfig):
     """Performer attention (Choromanski et al. 2021), linear in the length."""
+
+    exceptional = ({"as_in_table3": True},)
 
     name: Literal["performer"] = Field(
         default="performer",
@@ -28,6 +31,19 @@ class PerformerConfig(AttentionConfig):
         description="Training steps after which new features are drawn, as a function of the run's seed and the step; "
         "null: the first ones stay.",
     )
+
+    as_in_table3: bool = Field(
+        default=False,
+        description="Whether to attend as the authors of the paper did with performer-pytorch: the softmax kernel with "
+        "scores divided by head_dim in place of its root, the package's epsilon of 1e-4, padding in the denominator.",
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.as_in_table3 and self.kernel != "softmax":
+            text = f'expected "softmax" beside as_in_table3 = true, found {quoted(self.kernel)}'
+            raise ImpossibleError([Problem(("kernel",), text)])
+        return self
 
     def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
         """The features of queries and keys, φ(K)ᵀV and φ(Q) with it, and both with a vector in V's place."""

@@ -22,6 +22,8 @@ NumBuckets = Annotated[int, Field(ge=2, le=MOST_BUCKETS, json_schema_extra={"mul
 class ReformerConfig(AttentionConfig):
     """Reformer attention (Kitaev et al. 2020): each token attends to those that hashes put into its bucket."""
 
+    exceptional = ({"as_in_table3": True},)
+
     name: Literal["reformer"] = Field(
         default="reformer",
         description="Reformer attention: softmax over the tokens that locality-sensitive hashing puts into a token's "
@@ -51,6 +53,22 @@ class ReformerConfig(AttentionConfig):
         "of the run's seed and the step; null: the first ones stay.",
     )
 
+    as_in_table3: bool = Field(
+        default=False,
+        description="Whether to attend as transformers' LSHSelfAttention does, which the authors of the paper ran as "
+        "Reformer: scores without 1/sqrt(head_dim), all tokens of two chunks whatever the bucket, buckets by the "
+        "padded length, which chunk_length must divide.",
+    )
+
+    @property
+    def length_step(self) -> int:
+        return self.chunk_length if self.as_in_table3 else 1
+
+    def why_not_length(self, length: int) -> str | None:
+        if not self.as_in_table3 or length <= self.chunk_length or length % self.chunk_length == 0:
+            return None
+        return f"as_in_table3 cuts rows into whole chunks of {self.chunk_length} tokens (chunk_length)"
+
     @property
     def num_projections(self) -> int:
         return 2
@@ -63,6 +81,8 @@ class ReformerConfig(AttentionConfig):
         if self.num_buckets is not None and self.num_buckets > max_seq_len > 1:
             text = f"expected at most max_seq_len = {max_seq_len}, found {self.num_buckets}: more buckets than tokens"
             problems.append(("num_buckets", text))
+        if (reason := self.why_not_length(max_seq_len)) is not None:
+            problems.append(("chunk_length", f"max_seq_len = {max_seq_len}: {reason}"))
         return problems
 
     def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:

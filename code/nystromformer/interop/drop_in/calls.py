@@ -17,6 +17,7 @@ from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 from nystromformer.attention import Attention, AttentionMask, create_attention
 from nystromformer.attention.swapped import AttentionDropout, kept_of_additive
 from nystromformer.config.attention import AttentionConfig
+from nystromformer.interop.drop_in.watch import count_call
 
 _REFUSED = {
     "position_bias": "it adds a position bias to the scores of each pair of tokens, which are never formed",
@@ -74,9 +75,11 @@ class DropIn:
         mask_function: Callable[..., Any],
         attention_mask: Tensor | None = None,
         local_size: int | None = None,
+        dtype: torch.dtype = torch.float32,
         **others: Any,
     ) -> Tensor | None:
-        """The mask that all layers get: which tokens count, bool (B, N); of sliding windows what sdpa gets, 4-D.
+        """The mask that all layers get, (B, 1, 1, N): zero where a token counts, the lowest number where it does not,
+        so that it is right in a model that adds it to scores of its own. Sliding windows get what sdpa gets.
 
         Raises:
             ValueError: a causal mask, or another for each pair of tokens.
@@ -84,7 +87,7 @@ class DropIn:
         if local_size is not None:
             # Layers with a window keep their own attention, and so their own mask.
             made: Tensor | None = sdpa_mask(
-                mask_function=mask_function, attention_mask=attention_mask, local_size=local_size, **others
+                mask_function=mask_function, attention_mask=attention_mask, local_size=local_size, dtype=dtype, **others
             )
             return made
         if mask_function is not bidirectional_mask_function:
@@ -99,9 +102,11 @@ class DropIn:
             self._refuse("the model", f"its mask has the shape {tuple(attention_mask.shape)}, expected (batch, tokens)")
         # A tensor of this forward alone: by it the layers find what is derived from it, once for all of them, and that
         # stays true whatever is written into the caller's.
-        handed_out = attention_mask.clone()
+        keep_BN = attention_mask != 0
+        zeros_BN = torch.zeros(keep_BN.shape, dtype=dtype, device=keep_BN.device)
+        handed_out = zeros_BN.masked_fill(~keep_BN, torch.finfo(dtype).min)[:, None, None]
         if not torch.compiler.is_compiling():
-            self._shared = weakref.ref(handed_out), AttentionMask(attention_mask.clone())
+            self._shared = weakref.ref(handed_out), AttentionMask(keep_BN)
         return handed_out
 
     def attend(
@@ -134,6 +139,7 @@ class DropIn:
         Raises:
             ValueError: what is not bidirectional self-attention with a mask for each token alone.
         """
+        count_call()
         where = type(module).__name__
         if is_causal is None:
             is_causal = getattr(module, "is_causal", getattr(module, "is_decoder", False))

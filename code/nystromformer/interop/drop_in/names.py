@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Unpack
 
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -14,7 +15,9 @@ from nystromformer.attention.swapped import (
     swapped_config,
 )
 from nystromformer.config.attention import ATTENTIONS, AttentionConfig
+from nystromformer.config.attention_parameters import AttentionParameters
 from nystromformer.interop.drop_in.calls import DropIn
+from nystromformer.interop.drop_in.watch import watch_models
 
 REGISTERED: dict[str, DropIn] = {}
 """All that is registered now, by its name."""
@@ -43,7 +46,7 @@ def register(
     *,
     name: str | None = None,
     attention_dropout: AttentionDropout = "refuse",
-    **parameters: object,
+    **parameters: Unpack[AttentionParameters],
 ) -> Registered:
     """Register attentions with transformers, for every bidirectional model there that goes through its interface:
     `AutoModel.from_pretrained(..., attn_implementation="nystrom")`.
@@ -57,7 +60,8 @@ def register(
     Nothing is added to a model, its weights and their names stay. Padding may stand anywhere. What is no bidirectional
     self-attention over one mask for each token (decoders, cross-attention, position biases, soft caps) is refused in
     its first forward, with one sentence. Layers with a sliding window keep their own attention, which the log says
-    once. transformers does not check that a model uses its interface: `check` does.
+    once. transformers does not check that a model uses its interface: one that takes the name and computes its own
+    attention keeps it, its padding included, and the log says so after its first forward; `check` refuses it.
 
     Args:
         attention: which one, by its name or as a config; None: all that can be, each by its own name.
@@ -115,3 +119,4 @@ def _register(name: str, config: AttentionConfig, attention_dropout: AttentionDr
     REGISTERED[name] = made = DropIn(name, config, attention_dropout)
     AttentionInterface.register(name, made.attend)
     AttentionMaskInterface.register(name, made.mask)
+    watch_models(REGISTERED)

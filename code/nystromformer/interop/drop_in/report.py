@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from nystromformer.attention import AttentionMask, SoftmaxAttention
 from nystromformer.interop.drop_in.calls import Call
 from nystromformer.interop.drop_in.names import REGISTERED
+from nystromformer.interop.drop_in.watch import NEVER_CALLS
 
 Batch = Mapping[str, Any] | Tensor
 
@@ -59,8 +60,7 @@ def check(model: nn.Module, batch: Batch | None = None) -> Check:
         batch: the model's inputs by their names, or the first one alone; None: the model's own dummy inputs.
 
     Raises:
-        ValueError: the model calls no registered attention, or fails before it does, with the reason; what a layer
-            refuses.
+        ValueError: the model calls no registered attention, with the reason; what a layer refuses.
     """
     calls: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     _forward(model, batch, lambda layer, call: calls[call.attention is not None].update([layer]))
@@ -118,13 +118,10 @@ def _layer_error(layer: str, both_2H: Tensor) -> LayerError:
 def _forward(model: nn.Module, batch: Batch | None, tell: Callable[[str, Call], None]) -> None:
     """One forward, of whose calls of registered attentions `tell` is told, with the layers' names."""
     names = {module: name for name, module in model.named_modules()}
-    told = False
 
     def observe(call: Call) -> None:
-        nonlocal told
         # Another model may run at the same time.
         if call.module in names:
-            told = True
             tell(names[call.module], call)
 
     with ExitStack() as stack:
@@ -134,19 +131,10 @@ def _forward(model: nn.Module, batch: Batch | None, tell: Callable[[str, Call], 
             drop_in.observers.append(observe)
             stack.callback(drop_in.observers.remove, observe)
         given = _dummy_inputs(model) if batch is None else batch
-        try:
-            if isinstance(given, Tensor):
-                model(given)
-            else:
-                model(**given)
-        except (IndexError, RuntimeError) as error:
-            if told or _chosen(model) not in REGISTERED:
-                raise
-            raise ValueError(
-                f"{type(model).__name__} failed before it called the registered attention: either the batch is none "
-                "that it takes, or its code computes the attention by itself, of a mask that is not (batch, tokens): "
-                f"{error}"
-            ) from error
+        if isinstance(given, Tensor):
+            model(given)
+        else:
+            model(**given)
 
 
 def _dummy_inputs(model: nn.Module) -> dict[str, Tensor]:
@@ -186,7 +174,4 @@ def _why_nothing(model: nn.Module, own: int) -> str:
             f'{name} runs attn_implementation="{chosen}": load it with one that is registered ({known}), or call '
             "model.set_attn_implementation"
         )
-    return (
-        f'{name} accepted attn_implementation="{chosen}" and never calls it: its code computes the attention by itself '
-        "(not through transformers' AttentionInterface), and nothing is swapped"
-    )
+    return NEVER_CALLS % (name, chosen)

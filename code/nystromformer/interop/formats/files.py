@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nystromformer.bounded import read_json
 from nystromformer.errors import UserError
+from nystromformer.wording import number_of
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ".index.json"
@@ -67,6 +68,30 @@ def in_float32(weights: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor
     notes = [f"weights stored in {' and '.join(kinds)} are held in float32"] if kinds else []
     # Tied tensors are views of one; each gets memory of its own, so that nothing is stored twice for one of them.
     return {name: value.to(torch.float32).contiguous() for name, value in floats.items()}, notes
+
+
+def check_finite_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Check that a model's weights are numbers to compute with.
+
+    Raises:
+        UserError: NaN or infinities; names the first weight that has any.
+    """
+    broken = {
+        name: int((~weight.isfinite()).sum())
+        for name, weight in weights.items()
+        if isinstance(weight, Tensor)
+        and weight.is_floating_point()
+        and weight.itemsize > 1
+        and not weight.isfinite().all()
+    }
+    if broken:
+        name, count = next(iter(broken.items()))
+        more = f", as have {number_of(len(broken) - 1, 'other tensor')}" if len(broken) > 1 else ""
+        raise UserError(
+            f"{path}: {name}: expected finite weights, found NaN or infinity in {count:,} of "
+            f"{weights[name].numel():,}{more}: the training has diverged, or the file is damaged. Take an earlier "
+            "checkpoint, or get the file anew"
+        )
 
 
 def _parts(index: Path) -> list[Path]:

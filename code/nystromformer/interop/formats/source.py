@@ -15,7 +15,7 @@ from nystromformer.bounded import read_json
 from nystromformer.config import ModelConfig, experiment_config
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
-from nystromformer.interop.formats.files import in_float32, read_pickled, read_weights
+from nystromformer.interop.formats.files import check_finite_weights, in_float32, read_pickled, read_weights
 from nystromformer.interop.formats.names import AUTHORS, BERT, NYSTROMFORMER, OWN, ROBERTA, Names
 from nystromformer.interop.formats.translate import (
     OWN_TYPE,
@@ -319,6 +319,7 @@ def _renamed(
     problems += problems_of_head
     if problems:
         raise UserError(f"{path}: the weights are not those of its {CONFIG}:{listed(grouped(problems))}")
+    check_finite_weights({_known(names, name): weight for name, weight in {**weights, **head}.items()}, path)
     of_head = {_known(names, name) for name in head}
     return weights, head, grouped([(name, "") for name in rest if name not in of_head])
 

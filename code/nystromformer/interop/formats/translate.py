@@ -196,7 +196,9 @@ def _unsupported(full: Mapping[str, Any]) -> list[str]:
         problems.append(f"hidden_act: expected one of {', '.join(_ACTIVATIONS)}, found {full['hidden_act']!r}")
     if full["model_type"] == "roberta" and _ACTIVATIONS.get(full["hidden_act"]) != "gelu":
         problems.append('hidden_act: expected "gelu" of RoBERTa, whose head has it, whatever the layers have')
-    if full["hidden_size"] % full["num_attention_heads"]:
+    if full["num_attention_heads"] < 1:
+        problems.append(f"num_attention_heads: expected at least one, found {full['num_attention_heads']}")
+    elif full["hidden_size"] % full["num_attention_heads"]:
         problems.append(f"{full['num_attention_heads']} heads do not divide hidden_size = {full['hidden_size']}")
     if full.get("is_decoder") or full.get("add_cross_attention"):
         problems.append("a decoder, where an encoder was expected")

@@ -1,0 +1,31 @@
+"""Packages that only some of the project needs, and how to install what brings them."""
+
+EXTRAS = {
+    "matplotlib": "report",
+    "sklearn": "baselines",
+    "docker": "docker",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    **dict.fromkeys(
+        (
+            *("transformers", "datasets", "tokenizers", "tqdm", "filelock", "torchmetrics", "tensorboard", "pyarrow"),
+            *("safetensors", "typer"),
+        ),
+        "train",
+    ),
+}
+"""By a module that may not be installed: the extra that brings it."""
+
+
+def how_to_install(extra: str) -> str:
+    """How an extra is installed. Not by the project's name: in the package index another project has it."""
+    ways = f'`pip install -e ".[{extra}]"` in a clone of the project', f'`pip install "WHEEL[{extra}]"`'
+    return f"{ways[0]}, or {ways[1]} with the path of its wheel"
+
+
+def what_is_missing(error: ModuleNotFoundError) -> str | None:
+    """What to say where a package is not installed; None of one that no extra brings."""
+    module = (error.name or "").partition(".")[0]
+    if module not in EXTRAS:
+        return None
+    return f"this needs {module}, which is not installed: {how_to_install(EXTRAS[module])}"

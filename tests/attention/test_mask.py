@@ -1,0 +1,50 @@
+"""What an AttentionMask clears, whatever stood there and however it is differentiated."""
+
+import pytest
+import torch
+from attention_cases import random_mask
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from nystromformer.attention import AttentionMask
+
+B, H = 2, 3
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("tokens", [10, 2000], ids=["few", "many"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_masked_positions_become_zeros_in_values_and_gradients(dtype: torch.dtype, tokens: int) -> None:
+    keep_BN = random_mask(B, tokens)
+    kept = keep_BN[:, None, :, None].expand(B, H, tokens, 16)
+    values = torch.randn(B, tokens, H, 16, generator=torch.Generator().manual_seed(0)).to(dtype).transpose(1, 2)
+    for content in (NAN, float("inf"), -1.0):
+        x = torch.where(kept, values, content).requires_grad_()
+        zeroed = AttentionMask(keep_BN).zeroed(x)
+        (gradient,) = torch.autograd.grad(zeroed, x, torch.where(kept, 2 * values, content))
+        assert torch.equal(zeroed, torch.where(kept, values, 0.0))
+        assert torch.equal(gradient, torch.where(kept, 2 * values, 0.0))
+    spoilt = torch.where(kept, NAN, values)
+    assert AttentionMask(keep_BN).zeroed(spoilt)[kept].isnan().all(), "what counts is not cleared"
+
+
+@pytest.mark.parametrize("tokens", [10, 2000], ids=["few", "many"])
+def test_torch_func_goes_through_it(tokens: int) -> None:
+    keep_BN = random_mask(B, tokens)
+    mask = AttentionMask(keep_BN)
+    q, k = torch.randn(2, B, H, tokens, 16, generator=torch.Generator().manual_seed(0))
+
+    def total(x: Tensor) -> Tensor:
+        return (mask.zeroed(x) * k).pow(3).sum()
+
+    x = q.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(total(x), x, create_graph=True)
+    torch.testing.assert_close(torch.func.grad(total)(q), gradient.detach())
+    (second,) = torch.autograd.grad(gradient.sum(), x)
+    torch.testing.assert_close(second, mask.zeroed(6 * q * k**3))
+    _, tangent = torch.func.jvp(mask.zeroed, (q,), (k,))
+    assert torch.equal(tangent, mask.zeroed(k))
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(q, k)
+        assert torch.equal(forward_ad.unpack_dual(mask.zeroed(dual)).tangent, mask.zeroed(k))
+    assert torch.equal(torch.func.vmap(lambda factor: mask.zeroed(q * factor))(torch.ones(1))[0], mask.zeroed(q))
