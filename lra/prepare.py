@@ -55,6 +55,15 @@ def listops(
     shorter_than: Annotated[
         int, typer.Option("--shorter_than", min=2, max=10**6, help="And fewer than so many.")
     ] = 2000,
+    train_longer_than: Annotated[
+        int | None,
+        typer.Option(
+            "--train_longer_than",
+            min=0,
+            help="Of training expressions alone: shorter ones, too, so that few levels are learned beside many. "
+            "Default: --longer_than.",
+        ),
+    ] = None,
     depth: Annotated[int, typer.Option("--depth", min=2, max=50, help="Levels of nesting, digits included.")] = 10,
     most_values: Annotated[int, typer.Option("--most_values", min=2, max=1000, help="Values of a list at most.")] = 10,
     brackets: Annotated[
@@ -74,13 +83,25 @@ def listops(
 
     folder = out or HERE / "listops" / "data"
     if release is not None:
-        drawn = ("train", "validation", "test", "longer_than", "shorter_than", "depth", "most_values", "workers")
+        drawn = (
+            "train",
+            "validation",
+            "test",
+            "longer_than",
+            "shorter_than",
+            "train_longer_than",
+            "depth",
+            "most_values",
+            "workers",
+        )
         refuse_given(context, drawn, "--release: its expressions are taken as they are")
         manifest = read_listops(folder, release, brackets, partial, seed)
     else:
         if partial:
             raise UserError("--partial: expected --release beside it; what is drawn is whole")
-        wanted = Expressions(longer_than, shorter_than, depth, most_values, brackets=brackets)
+        wanted = Expressions(
+            longer_than, shorter_than, depth, most_values, brackets=brackets, train_longer_than=train_longer_than
+        )
         manifest = draw_listops(folder, wanted, {"train": train, "validation": validation, "test": test}, seed, workers)
     typer.echo(told(folder, manifest))
 
@@ -136,6 +157,13 @@ def image(
             "--cifar", help="CIFAR-10's folder cifar-10-batches-py, or the one with it; hub: of the Hugging Face hub."
         ),
     ] = HERE,
+    validate_on_last: Annotated[
+        bool,
+        typer.Option(
+            "--validate_on_last",
+            help="As the authors did: the last tenth of the training pictures is validation data, not a drawn one.",
+        ),
+    ] = False,
     partial: PartialFlag = False,
     seed: SeedFlag = 0,
     out: OutFlag = None,
@@ -146,7 +174,8 @@ def image(
     folder = out or HERE / "image" / "data"
     if str(cifar) == "hub" and partial:
         raise UserError("--partial: expected no --cifar hub beside it, where nothing is missing")
-    typer.echo(told(folder, read_image(folder, None if str(cifar) == "hub" else cifar, partial, seed)))
+    source = None if str(cifar) == "hub" else cifar
+    typer.echo(told(folder, read_image(folder, source, partial, seed, validate_on_last)))
 
 
 def pathfinder(

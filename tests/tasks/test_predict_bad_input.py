@@ -6,25 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from finetuning import copy_of, made_rows, sweep, write_sst2, write_table
-from small import CPU, run_here
+from finetuning import made_rows, write_table
+from small import run_here
 
-from nystromformer.tasks.finetuning.sweep import finetune
-from nystromformer.tasks.glue.catalog import find_tasks
-from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.prediction import stream
 
 SCRIPT = "code/run_predict.py"
-
-
-@pytest.fixture(scope="module")
-def finished(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run, which each test copies with its experiment."""
-    folder = tmp_path_factory.mktemp("finished")
-    experiment = copy_of(source, folder / "experiment")
-    glue = Glue(find_tasks("SST-2")[0], write_sst2(folder / "glue"))
-    (result,) = finetune(experiment, glue, sweep(epochs=1), CPU).results
-    return Path(result.folder)
 
 
 @pytest.fixture
@@ -128,8 +115,12 @@ def test_another_prediction_is_half_done(
         flags = (run, "--input", table, "--device", "cpu", "--out", tmp_path / "out.csv")
         assert run_here(context, SCRIPT, *flags) == 130
     said = refused(run, "--input", table, "--tokens_at_a_time", 100)
-    assert "out.csv.parts: a prediction of another tokens_at_a_time is half done there: remove the folder" in said
+    assert (
+        "out.csv.parts: holds finished parts that were computed with other tokens_at_a_time; they were left as they are"
+        in said
+    )
+    assert f"out.csv.parts to begin anew with {table}, or name another file with --out" in said
     write_table(table, ("sentence", "key"), made_rows(6, 1))
-    assert "a prediction of another table is half done there" in refused(run, "--input", table)
-    (tmp_path / "out.csv.parts" / "state.json").write_text("{")
-    assert "state.json: damaged" in refused(run, "--input", table)
+    assert "finished parts that were computed with other table" in refused(run, "--input", table)
+    (tmp_path / "out.csv.parts" / "mark").write_text("{")
+    assert "mark: damaged, or not of this command" in refused(run, "--input", table)

@@ -221,6 +221,11 @@ def test_baselines_of_every_kind_see_all_windows(
     out = capsys.readouterr().out
     assert "bag of words" in out
     assert constant in out
+    if kind == "ordered":
+        assert "majority class" in out, "the most frequent class is more often right than the median"
+        assert "mae in classes" in out
+    if kind == "value":
+        assert "rmse in the labels' units" in out
 
 
 def test_texts_on_both_sides_are_told(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from small import run_here
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra import made
-from nystromformer.tasks.lra.image_data import in_grey
+from nystromformer.tasks.lra.image_data import in_grey, read_pictures
 from nystromformer.tasks.lra.listops import Expressions, evaluate
 from nystromformer.tasks.lra.listops_data import DrawnListOps
 from nystromformer.tasks.lra.prepare import draw_listops
@@ -49,7 +49,7 @@ def test_drawn_expressions_are_right_and_none_is_there_twice(tmp_path: Path) -> 
         stored.manifest.splits["train"].shortest,
         stored.manifest.splits["train"].longest,
     )
-    assert not list(tmp_path.glob("parts-*"))
+    assert not list(tmp_path.glob("parts*"))
 
 
 def test_any_number_of_processes_draws_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,6 +221,26 @@ def test_pictures_are_grey(release: Path, prepare: Prepare, tmp_path: Path) -> N
     assert in_grey(np.full((1, 3072), 255, dtype=np.uint8)).tolist() == [[255] * 1024]
 
 
+def test_the_last_pictures_are_validation_data(
+    release: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cifar = shutil.copytree(release, tmp_path / "cifar")
+    assert prepare("image", "--cifar", cifar, "--partial", "--validate_on_last", "--out", tmp_path / "last") == 0
+    assert prepare("image", "--cifar", cifar, "--partial", "--out", tmp_path / "drawn") == 0
+    last, drawn = (open_stored(tmp_path / name, "image") for name in ("last", "drawn"))
+    test_file = next(cifar.rglob("test_batch"))
+    pictures = [each for path in sorted(test_file.parent.glob("data_batch_*")) for each in read_pictures(path)]
+    wanted = [(bytes(pixels), label) for (pixels,), label in pictures]
+    assert examples(last, "train") == wanted[:27]
+    assert examples(last, "validation") == wanted[27:]
+    assert examples(last, "test") == examples(drawn, "test")
+    assert last.manifest.settings["validate_on_last"] is not drawn.manifest.settings["validate_on_last"]
+    test_file.unlink()
+    assert prepare("image", "--cifar", cifar, "--partial", "--validate_on_last", "--out", tmp_path / "none") == 2
+    assert "--validate_on_last: expected CIFAR-10's test_batch" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "none").exists()
+
+
 def test_pictures_of_the_hub_are_those_of_the_files(
     release: Path,
     prepare: Prepare,
@@ -352,13 +372,6 @@ def test_a_failed_drawing_removes_nothing_of_others(
     else:
         assert prepare("listops", "--longer_than", 1, "--shorter_than", 5, "--train", 2000, *sizes) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["model.bin"]
-
-
-def test_parts_of_other_settings_do_not_stay(tmp_path: Path) -> None:
-    (tmp_path / "parts-0123456789ab").mkdir()
-    (tmp_path / "parts-of-mine").mkdir()
-    draw_listops(tmp_path, SHORT, SIZES, 0, 1)
-    assert sorted(path.name for path in tmp_path.glob("parts-*")) == ["parts-of-mine"]
 
 
 class Forged:

@@ -15,7 +15,7 @@ from typing import Any
 
 from nystromformer.bounded import json_problem, read_lines
 from nystromformer.errors import UserError
-from nystromformer.wording import number_of
+from nystromformer.wording import first_names, number_of
 
 Cell = Any
 """Text of CSV and TSV; of other formats text, a number, a truth value, a date, a list of these, or None."""
@@ -74,14 +74,14 @@ def columns_named(flag: str, text: str, table: Table) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(","))
     missing = [name for name in names if name not in table.columns]
     if missing or len(set(names)) < len(names):
-        twice = "each once" if not missing else f"found no {', '.join(missing)}"
+        twice = "each once" if not missing else f"found no {first_names(missing)}"
         raise UserError(f"{flag} {text}: expected columns of {table.name}, {twice}; it has {_columns(table.columns)}")
     return names
 
 
 def _columns(names: Sequence[str]) -> str:
     noun = "the column" if len(names) == 1 else "the columns"
-    return f"{noun} {', '.join(map(str, names))}"
+    return f"{noun} {first_names(names)}"
 
 
 def open_table(path: Path, quotes: bool = True) -> Table:
@@ -105,6 +105,10 @@ def open_table(path: Path, quotes: bool = True) -> Table:
     if not path.is_file():
         if path.is_dir():
             raise UserError(f"{path}: expected one file, found a folder: join what is in it, such as by pandas")
+        if path.exists():
+            raise UserError(
+                f"{path}: expected an ordinary file, found something else, such as a pipe: copy it into a file"
+            )
         raise UserError(f"{path}: no such file")
     try:
         return opener(path)
@@ -123,7 +127,8 @@ def _delimited(delimiter: str, quotes: bool, path: Path) -> Table:
         places = [header.index(column) for column in columns]
         with path.open("rb") as file:
             records = _records(file, path, delimiter, quotes)
-            next(records)
+            if [name.strip() for name in next(records, [])] != header:
+                raise UserError(f"{path}: changed while it was read: its header is another one now")
             for number, record in enumerate(records, start=1):
                 if len(record) != len(header):
                     unquoted = "a cell holds a delimiter" + (" and is not quoted" if quotes else "")

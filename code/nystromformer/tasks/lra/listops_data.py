@@ -36,7 +36,7 @@ class DrawnListOps:
         return {"task": "listops", "seed": self.seed, **asdict(self.wanted)}
 
     def example(self, split: str, number: int, attempt: int) -> Example:
-        tokens, value = draw(random.Random(f"listops {self.seed} {split} {number} {attempt}"), self.wanted)
+        tokens, value = draw(random.Random(f"listops {self.seed} {split} {number} {attempt}"), self.wanted.of(split))
         return [tokens], value
 
 

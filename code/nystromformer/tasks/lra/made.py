@@ -1,26 +1,29 @@
-"""Splits of generated examples: the same for any number of processes, continued after a kill, none twice."""
+"""Splits of generated examples: the same for any number of processes, resumed after an interruption, none twice."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nystromformer.data.preprocessing.pool import Report, run_works
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.errors import UserError
-from nystromformer.kept import checked, read_kept, write_kept
-from nystromformer.tasks.lra.stored import Example, Manifest, SplitFacts, StoredSplit, split_files, write_split
+from nystromformer.runs.store import Pieces, Store
+from nystromformer.tasks.lra.stored import Example, SplitFacts, write_split
 
 _CHUNK = 1000
 """Examples of a unit of work."""
 _MOST_ATTEMPTS = 100
 """At an example that there is already."""
+_HEAD = struct.Struct("<BQ")
+"""Before an example's tokens in a finished chunk: its label, and how many tokens it has."""
+
+
+class NoMoreExamples(UserError):
+    """There are too few different examples, so that what was drawn is of no use."""
 
 
 class Generator(Protocol):
@@ -43,10 +46,10 @@ class Generator(Protocol):
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Some examples of a split, as a unit of work; its result is written beside it."""
+    """Some examples of a split, of one sequence each, as a unit of work; its result is a piece of the store."""
 
     generator: Generator
-    folder: Path
+    pieces: Pieces
     split: str
     first: int
     last: int
@@ -55,111 +58,72 @@ class _Chunk:
     def name(self) -> str:
         return f"{self.split}-{self.first}-{self.last}"
 
-    @property
-    def record(self) -> Path:
-        return self.folder / f"{self.name}.json"
+    def __call__(self, report: Report) -> None:
+        with self.pieces.write(self.name) as piece:
+            for number in range(self.first, self.last):
+                (tokens,), label = self.generator.example(self.split, number, 0)
+                piece.write(_HEAD.pack(label, len(tokens)) + tokens)
+                report(len(tokens), 1)
 
-    def __call__(self, report: Report) -> SplitFacts:
-        facts = write_split(
-            self.folder, self.name, self._examples(report), self.generator.kinds, self.generator.classes
-        )
-        write_kept(self.record, asdict(facts))
-        return facts
+    def examples(self) -> Iterator[Example]:
+        """What was drawn.
 
-    def _examples(self, report: Report) -> Iterator[Example]:
-        for number in range(self.first, self.last):
-            example = self.generator.example(self.split, number, 0)
-            report(sum(map(len, example[0])), 1)
-            yield example
-
-    def finished(self) -> SplitFacts | None:
-        """What an earlier run wrote, where it is whole."""
-        try:
-            data = read_kept(self.record)
-            return None if data is None else checked(SplitFacts, data)
-        except ValueError:
-            return None
+        Raises:
+            UserError: the piece is not there any more.
+        """
+        content = self.pieces.read(self.name)
+        if content is None:
+            raise UserError(f"{self.pieces.folder}: the part {self.name} is gone: start the same command again")
+        place = 0
+        while place < len(content):
+            label, length = _HEAD.unpack_from(content, place)
+            place += _HEAD.size + length
+            yield [content[place - length : place]], label
 
 
 def make_splits(
-    folder: Path, generator: Generator, sizes: Mapping[str, int], workers: int
+    store: Store, generator: Generator, sizes: Mapping[str, int], workers: int
 ) -> tuple[dict[str, SplitFacts], int]:
-    """Draw the splits into a folder; also how many examples were drawn anew, because there was the same already.
+    """Draw the splits into a store; also how many examples were drawn anew, because there was the same already.
 
     Args:
         sizes: examples of each split.
         workers: processes.
 
     Raises:
-        UserError: there are too few different examples.
+        NoMoreExamples: there are too few different examples.
+        UserError: as the generator.
     """
-    said = json.dumps(dict(generator.settings()), sort_keys=True)
-    # Of other settings nothing is continued.
-    parts = folder / f"parts-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
     chunks = [
-        _Chunk(generator, parts, split, first, min(first + _CHUNK, size))
+        _Chunk(generator, store.pieces, split, first, min(first + _CHUNK, size))
         for split, size in sizes.items()
         for first in range(0, size, _CHUNK)
     ]
-    facts = {chunk.name: kept for chunk in chunks if (kept := chunk.finished()) is not None}
-    missing = [chunk for chunk in chunks if chunk.name not in facts]
-    try:
-        with ReadingProgress("drawing", 0, counted="examples") as progress:
-            for index, result in run_works(missing, workers, progress):
-                facts[missing[index].name] = result
-    except UserError:
-        if not facts:
-            _remove(folder, ())
-        raise
-    seen: set[bytes] = set()
-    again = 0
+    missing = [chunk for chunk in chunks if store.pieces.read(chunk.name) is None]
+    with ReadingProgress("drawing", 0, counted="examples") as progress:
+        for _ in run_works(missing, workers, progress):
+            pass
+    merging = _Merging(generator)
     found: dict[str, SplitFacts] = {}
     # What is tested on comes first: the training examples give way.
-    try:
-        for split in reversed(list(sizes)):
-            merging = _Merging(generator, [chunk for chunk in chunks if chunk.split == split], facts, seen)
-            found[split] = write_split(folder, split, merging.examples(), generator.kinds, generator.classes)
-            again += merging.again
-    except UserError:
-        _remove(folder, found)
-        raise
-    _remove_parts(folder)
-    return {split: found[split] for split in sizes}, again
-
-
-def _remove(folder: Path, splits: Iterable[str]) -> None:
-    """What was drawn, and the splits that were written of it; nothing else that may lie there."""
-    _remove_parts(folder)
-    for split in splits:
-        for path in split_files(folder, split):
-            path.unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        folder.rmdir()
-
-
-def _remove_parts(folder: Path) -> None:
-    """Those of other settings, too, which an interrupted command may have left."""
-    for path in folder.glob("parts-*"):
-        if re.fullmatch(r"parts-[0-9a-f]{12}", path.name):
-            shutil.rmtree(path, ignore_errors=True)
+    for split in reversed(list(sizes)):
+        examples = merging.examples([chunk for chunk in chunks if chunk.split == split])
+        found[split] = write_split(store.whole, split, examples, generator.kinds, generator.classes)
+    return {split: found[split] for split in sizes}, merging.again
 
 
 class _Merging:
-    """The examples of a split's chunks in their order, with others in the place of those that were seen."""
+    """The examples of chunks in their order, with others in the place of those that were seen."""
 
-    def __init__(
-        self, generator: Generator, chunks: list[_Chunk], facts: Mapping[str, SplitFacts], seen: set[bytes]
-    ) -> None:
-        self._generator, self._chunks, self._facts, self._seen = generator, chunks, facts, seen
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+        self._seen: set[bytes] = set()
         self.again = 0
 
-    def examples(self) -> Iterator[Example]:
-        for chunk in self._chunks:
-            manifest = Manifest("", 256, 256, 1, "", {}, {chunk.name: self._facts[chunk.name]})
-            stored = StoredSplit(chunk.folder, chunk.name, manifest)
-            labels = stored.labels.tolist()
-            for place, number in enumerate(range(chunk.first, chunk.last)):
-                yield self._new((([stored.tokens(place).tobytes()], labels[place])), chunk.split, number)
+    def examples(self, chunks: list[_Chunk]) -> Iterator[Example]:
+        for chunk in chunks:
+            for number, example in enumerate(chunk.examples(), start=chunk.first):
+                yield self._new(example, chunk.split, number)
 
     def _new(self, example: Example, split: str, number: int) -> Example:
         for attempt in range(1, _MOST_ATTEMPTS):
@@ -169,6 +133,6 @@ class _Merging:
                 return example
             self.again += 1
             example = self._generator.example(split, number, attempt)
-        raise UserError(
+        raise NoMoreExamples(
             f"{split}: after {number} examples there seem to be no other ones: ask for fewer, or for longer ones"
         )

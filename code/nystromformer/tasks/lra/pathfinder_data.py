@@ -136,4 +136,4 @@ def draw_samples(split: StoredSplit, size: int, path: Path) -> None:
         for axis, example in zip(axes[row], chosen.tolist(), strict=False):
             axis.imshow(split.tokens(example).reshape(size, size), cmap="gray", vmin=0, vmax=255)
             axis.set_title(title, fontsize=9)
-    write_figure(path, figure, dpi=110)
+    write_figure(path, figure, dpi=110, exclusive=True)

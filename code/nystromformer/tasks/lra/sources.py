@@ -1,6 +1,8 @@
 """Where the Long Range Arena's data come from: its release, or the data sets that its tasks are made of."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ from numpy.typing import NDArray
 
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
+from nystromformer.tasks.lra.stored import Example
 
 RELEASE = "lra_release"
 """The folder that the release unpacks to, and which it has in it once more."""
@@ -22,8 +25,11 @@ def missing_files(folder: Path, names: Mapping[str, str], partial: bool, what: s
         partial: whether files other than training's may be missing.
 
     Raises:
-        UserError: one is missing that may not be; lists which were looked for.
+        UserError: one is missing that may not be (lists which were looked for), or is no file.
     """
+    for name in names.values():
+        if os.path.lexists(folder / name) and not (folder / name).is_file():
+            raise UserError(f"{folder / name}: expected a file, found something else, such as a link to nothing")
     found = {split: folder / name for split, name in names.items() if (folder / name).is_file()}
     missing = [folder / name for split, name in names.items() if split not in found]
     if missing and (not partial or "train" not in found):
@@ -54,3 +60,30 @@ def carve(count: int, shares: Sequence[float], seed: int, *key: int) -> list[NDA
         begin -= size
         parts.append(np.sort(order[begin : begin + size]))
     return [np.sort(order[:begin]), *parts]
+
+
+class UnchangedSource:
+    """Examples that are read more than once, and have to be the same each time."""
+
+    def __init__(self, place: Path | str, read: Callable[[], Iterator[Example]]) -> None:
+        self._place, self._read = place, read
+        self._digest: str | None = None
+
+    def __call__(self) -> Iterator[Example]:
+        """All examples.
+
+        Raises:
+            UserError: they are not what they were; known at the end.
+        """
+        digest = hashlib.sha256()
+        for example in self._read():
+            for content in (*example[0], str(example[1]).encode()):
+                digest.update(b"%d;" % len(content))
+                digest.update(content)
+            yield example
+        if self._digest not in (None, digest.hexdigest()):
+            raise UserError(
+                f"{self._place}: changed while it was read, so that nothing was written: start the same command again "
+                "once nothing changes it any more"
+            )
+        self._digest = digest.hexdigest()

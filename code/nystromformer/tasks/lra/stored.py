@@ -20,6 +20,8 @@ from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile, sha256_of
 from nystromformer.kept import STRICT, checked, read_kept, write_kept
 
+VALIDATE_ON_LAST = "validate_on_last"
+"""The setting of Image's data whose validation examples are the last of the training examples."""
 MANIFEST_FILE = "manifest.json"
 SPLITS = ("train", "validation", "test")
 FORMAT = 1

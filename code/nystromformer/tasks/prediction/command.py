@@ -12,6 +12,7 @@ from nystromformer.tasks.finetuning.settings import Predict
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.stream import Job, predict_table
+from nystromformer.wording import first_names
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +46,11 @@ def run_predict(
     if missing := [name for name in columns if name not in table.columns]:
         raise UserError(
             f"{table.name}: expected the columns of the data that the run learned from ({', '.join(columns)}), found "
-            f"no {', '.join(missing)}; it has {', '.join(table.columns)}: name others with --text"
+            f"no {first_names(missing)}; it has {first_names(table.columns)}: name others with --text"
         )
     if len(columns) != len(run.known.text):
         raise UserError(
-            f"--text {','.join(columns)}: expected {len(run.known.text)} of the columns, as the run learned from "
+            f"--text {text}: expected {len(run.known.text)} of the columns, as the run learned from "
             f"{', '.join(run.known.text)}"
         )
     names = () if id_column is None else columns_named("--id", id_column, table)

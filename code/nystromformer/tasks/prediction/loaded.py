@@ -23,6 +23,7 @@ from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
+from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.model import ClassificationModel
 from nystromformer.tasks.documents.cut import encode_cut
 from nystromformer.tasks.documents.targets import predicted, probabilities, target_of
@@ -212,7 +213,8 @@ def load_run(
             beside the checkpoint.
 
     Raises:
-        UserError: no finished run there, one of another task, or its weights or tokenizer are gone.
+        UserError: no finished run there, one of another task, its weights or tokenizer are gone, or weights are NaN or
+            infinite.
     """
     folder = Path(folder)
     result = read_result(folder)
@@ -224,12 +226,13 @@ def load_run(
     recipe = read_recipe(folder)
     known = known_run(result, recipe, folder)
     path = folder / f"{epoch_name(result.choose(weights).epoch)}.model"
-    if not path.is_file():
+    if not path.exists() and not path.is_symlink():  # what else is there is for the reader of checkpoints to name
         raise UserError(
             f"{path}: no such weights: the run discarded them (--discard_weights) or they were moved. Put them "
             "back, or move the folder away and train the run again without --discard_weights"
         )
     content = read_checkpoint(path, mmap=True)
+    check_finite_weights(content["model"], path)
     config = experiment_config(content["config"], str(path))
     its_tokenizer = content.get("tokenizer") if recipe is None else recipe.get(TOKENIZER_SHA256)
     return LoadedRun(
@@ -254,10 +257,10 @@ def _find_tokenizer(folder: Path, given: Path | None, sha256: str) -> Tokenizer:
         path = place / TOKENIZER_FILE
         if path.is_file() and sha256_of(path) == sha256:
             return load_tokenizer(place)
+    places = ", ".join(str(place / TOKENIZER_FILE) for place in looked)
     raise UserError(
-        f"{folder}: the tokenizer of its run (sha256 {sha256[:12]}…) was not found in "
-        f"{', '.join(map(str, looked))}. Name its folder with --tokenizer: the folder `tokenizer` beside the "
-        "pretraining's checkpoints"
+        f"{folder}: the tokenizer of its run (sha256 {sha256[:12]}…) was not found in {places}. Name its folder with "
+        "--tokenizer: the folder `tokenizer` beside the pretraining's checkpoints"
     )
 
 

@@ -63,6 +63,16 @@ def _cells(predictions: Predictions, empty: Sequence[bool], separator: str) -> l
     return rows
 
 
+class _Rows:
+    """Takes rows that end in a carriage return and a line feed, and passes them on without the former."""
+
+    def __init__(self, text: io.StringIO) -> None:
+        self._text = text
+
+    def write(self, row: str) -> None:
+        self._text.write(row.removesuffix("\r\n") + "\n")
+
+
 class _Delimited:
     """CSV, or TSV."""
 
@@ -70,7 +80,8 @@ class _Delimited:
         self._file = file
         self._separator = separator
         self._text = io.StringIO()
-        self._writer = csv.writer(self._text, delimiter=delimiter, lineterminator="\n")
+        # Told of both, it quotes cells with either; rows end in a line feed all the same.
+        self._writer = csv.writer(_Rows(self._text), delimiter=delimiter, lineterminator="\r\n")
         self._writer.writerow(["id", "prediction", *(f"p_{name}" for name in names)])
 
     def write(self, ids: Sequence[str], predictions: Predictions, empty: Sequence[bool]) -> None:

@@ -1,7 +1,8 @@
 """A table of any size predicted in bounded memory, from where an earlier start was killed to the same bytes.
 
 The rows come in windows, whose bounds follow from the table alone; the scores of each are a file beside the output
-until all are there. So it does not matter in how many starts a table was predicted.
+until all are there. So it does not matter in how many starts a table was predicted. Whenever the table is read again,
+each window has to be what it was.
 
 Shapes: n rows of a window, C outputs.
 """
@@ -9,12 +10,10 @@ Shapes: n rows of a window, C outputs.
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,13 @@ from numpy.typing import NDArray
 
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile, check_new_file, sha256_of
-from nystromformer.kept import read_kept, write_kept
+from nystromformer.runs.store import MARK, Pieces, Store
 from nystromformer.tasks.documents.source import empty_texts, text_of
 from nystromformer.tasks.documents.table import Cell, Table
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.prediction.loaded import LoadedRun
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.progress import PredictionProgress
-from nystromformer.training.folder import RunLock
 from nystromformer.training.prefetch import Prefetched
 
 logger = logging.getLogger(__name__)
@@ -40,7 +38,7 @@ WINDOW_ROWS = 2048
 WINDOW_CHARACTERS = 1 << 23
 """A window ends at so many rows or characters, whichever comes first: so much is in memory, and batches are made of
 rows of similar length within it."""
-_STATE = "state.json"
+COMMAND = "run_predict.py"
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Job:
 
     @property
     def parts(self) -> Path:
-        """The folder of what is done, until all is."""
+        """Folder of the finished parts; removed when the output is complete."""
         return self.out.with_name(f"{self.out.name}.parts")
 
 
@@ -80,6 +78,17 @@ class Window:
     def empty(self) -> list[bool]:
         return [not all(text.strip() for text in each) for each in self.texts]
 
+    @cached_property
+    def digest(self) -> bytes:
+        """Of all texts and names."""
+        digest = hashlib.sha256()
+        for texts, name in zip(self.texts, self.ids, strict=True):
+            for text in (*texts, name):
+                content = text.encode()
+                digest.update(b"%d;" % len(content))
+                digest.update(content)
+        return digest.digest()
+
 
 @dataclass(frozen=True)
 class _Encoded:
@@ -91,33 +100,75 @@ class _Encoded:
     rows: int
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """What a table was when all of it was checked."""
+
+    windows: list[tuple[int, bytes]]
+    """Rows and digest of each."""
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for rows, _ in self.windows)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(b"".join(digest for _, digest in self.windows)).hexdigest()
+
+    def again(self, job: Job) -> Iterator[Window]:
+        """The table's rows once more.
+
+        Raises:
+            UserError: they are not what they were.
+        """
+        count = 0
+        for count, window in enumerate(windows(job), start=1):
+            if count > len(self.windows) or window.digest != self.windows[count - 1][1]:
+                raise _changed(job)
+            yield window
+        if count < len(self.windows):
+            raise _changed(job)
+
+
+def _changed(job: Job) -> UserError:
+    return UserError(
+        f"{job.table.name}: changed while it was read, so that {job.out} was not written. Put it back as it was and "
+        f"start the same command again; of the table as it is now, start it again without the folder {job.parts}"
+    )
+
+
 def predict_table(run: LoadedRun, job: Job) -> None:
     """Predict a table's rows, in order, into a file that appears once it is whole.
 
     Raises:
-        UserError: the table or a text is none, texts are empty, the file is there, or another prediction is half done.
+        UserError: the table or a text is invalid, or changed while it was read; texts are empty; the file is there; or
+            parts of another prediction, or files of anybody else, are where the parts go.
     """
     opener = output_kind(job.out)
-    if not job.parts.is_dir():
+    if not (job.parts / MARK).is_file():
         check_new_file("--out", job.out)
-    count, digest = _checked(job)
-    facts = {"table": digest, "rows": count, **_facts(run, job)}
-    _check_state(job, facts)
-    if job.out.exists() and not _are_computed(job):
-        # Once all scores are there, the file is this prediction's, and was cut short before they were removed.
-        check_new_file("--out", job.out)
-    with RunLock(job.parts):
-        write_kept(job.parts / _STATE, facts)
-        _compute(run, job, count)
-        with NewFile(job.out) as file:
-            output = opener(file, run.known.answer.names, run.known.separator)
-            for number, window in enumerate(windows(job)):
-                scores = _read_part(job, number, len(window.texts))
-                if scores is None:
-                    raise UserError(f"{_part(job, number)}: is gone or damaged: start the same command again")
-                output.write(window.ids, run.told(torch.from_numpy(scores)), window.empty)
-            output.close()
-        shutil.rmtree(job.parts)
+    table = _checked(job)
+    weights = sha256_of(run.weights)
+    facts = {"table": table.digest, "rows": table.rows, "weights (--predict)": weights, **_facts(run, job)}
+    with Store(job.parts, COMMAND, facts, "name another file with --out", job.table.name) as store:
+        if not store.publish_again(job.out.parent):
+            check_new_file("--out", job.out)
+            _compute(run, job, table, store.pieces)
+            with NewFile(store.whole / job.out.name) as file:
+                output = opener(file, run.known.answer.names, run.known.separator)
+                for number, window in enumerate(table.again(job)):
+                    scores = _read_part(run, store.pieces, number)
+                    if scores is None:
+                        raise UserError(f"{job.parts}: part {number} is gone or damaged: start the same command again")
+                    output.write(window.ids, run.told(torch.from_numpy(scores)), window.empty)
+                output.close()
+            if sha256_of(run.weights) != weights:
+                raise UserError(
+                    f"{run.weights}: changed while it was used, so that {job.out} was not written: remove "
+                    f"{job.parts} to begin anew"
+                )
+            store.publish(job.out.parent, [job.out.name])
+        store.remove()
 
 
 def windows(job: Job) -> Iterator[Window]:
@@ -143,84 +194,62 @@ def _name(job: Job, number: int, cell: Cell) -> str:
     return text_of(job.table, number, job.id, cell if isinstance(cell, str | None) else str(cell))
 
 
-def _checked(job: Job) -> tuple[int, str]:
-    """The number of rows, and a hash of all of them.
+def _checked(job: Job) -> _Checked:
+    """What the table is.
 
     Raises:
-        UserError: a row or a text is none, or some are empty.
+        UserError: a row or a text is invalid, or some are empty.
     """
-    digest, count, empty, first = hashlib.sha256(), 0, 0, 0
+    found, count, empty, first = [], 0, 0, 0
     for window in windows(job):
-        for texts, name, is_empty in zip(window.texts, window.ids, window.empty, strict=True):
+        found.append((len(window.texts), window.digest))
+        for is_empty in window.empty:
             count += 1
-            for text in (*texts, name):
-                content = text.encode()
-                digest.update(b"%d;" % len(content))
-                digest.update(content)
             first = count if is_empty and not empty else first
             empty += is_empty
     if not count:
         raise UserError(f"{job.table.name}: expected rows to predict, found none")
     if empty and not job.skip_empty:
         raise UserError(empty_texts(job.table, empty, count, first))
-    return count, digest.hexdigest()
+    return _Checked(found)
 
 
 def _facts(run: LoadedRun, job: Job) -> dict[str, Any]:
     """What else decides the scores."""
     return {
         "run": run.result.task,
-        "weights": sha256_of(run.weights),
+        "classes": list(run.known.answer.names),
+        "length": run.result.length,
+        "pad_to": run.result.run.pad_to,
+        "cut": str(run.known.cut),
         "precision": run.device.precision,
         "device": run.device.device.type,
         "tokens_at_a_time": job.tokens_at_a_time,
         "text": list(job.text),
+        "id": job.id,
     }
 
 
-def _check_state(job: Job, facts: Mapping[str, Any]) -> None:
-    """Check that what is half done is this prediction.
-
-    Raises:
-        UserError: it is another one.
-    """
-    advice = "remove the folder to begin anew, or name another file by --out"
-    try:
-        state = read_kept(job.parts / _STATE)
-    except ValueError as error:
-        raise UserError(f"{job.parts / _STATE}: damaged ({error}): {advice}") from None
-    if state is None:
-        return
-    other = [name for name in facts if not isinstance(state, dict) or state.get(name) != facts[name]]
-    if other:
-        raise UserError(f"{job.parts}: a prediction of another {' and '.join(other)} is half done there: {advice}")
-
-
-def _compute(run: LoadedRun, job: Job, count: int) -> None:
+def _compute(run: LoadedRun, job: Job, table: _Checked, pieces: Pieces) -> None:
     """The scores of all windows that have none."""
-    done = rows = 0
-    for window in windows(job):
-        if _read_part(job, done, len(window.texts)) is None:
-            break
-        done, rows = done + 1, rows + len(window.texts)
-    if rows == count:
+    missing = [number for number in range(len(table.windows)) if _read_part(run, pieces, number) is None]
+    left = sum(table.windows[number][0] for number in missing)
+    if not missing:
         return
-    if rows:
-        logger.info("going on after %s of %s rows", f"{rows:,}", f"{count:,}")
-    progress = PredictionProgress(count, rows)
+    if left < table.rows:
+        logger.info("continuing after %s of %s rows", f"{table.rows - left:,}", f"{table.rows:,}")
+    progress = PredictionProgress(table.rows, table.rows - left)
+    wanted = set(missing)
+    to_do = (window for number, window in enumerate(table.again(job)) if number in wanted)
     # The next window is read and tokenised while one is computed.
-    for number, each in enumerate(
-        Prefetched(map(_encoder(run), islice(windows(job), done, None)), ahead=1), start=done
-    ):
+    for number, each in zip(missing, Prefetched(map(_encoder(run), to_do), ahead=1), strict=True):
         scores = np.full((each.rows, run.known.answer.outputs), np.nan, dtype=np.float32)
         tokens = 0
         if each.examples is not None:
             scores[each.full] = run.scores(each.examples, job.tokens_at_a_time).numpy()
             tokens = int(each.examples.tokens.sum())
-        content = io.BytesIO()
-        np.save(content, scores)
-        with NewFile(_part(job, number)) as file:
-            file.write(content.getvalue())
+        with pieces.write(_part(number)) as piece:
+            piece.write(scores.astype("<f4").tobytes())
         progress.advance(each.rows, tokens)
     progress.close()
 
@@ -237,24 +266,13 @@ def _encoder(run: LoadedRun) -> Any:
     return encode
 
 
-def _are_computed(job: Job) -> bool:
-    if not (job.parts / _STATE).is_file():
-        return False
-    return all(_read_part(job, number, len(window.texts)) is not None for number, window in enumerate(windows(job)))
+def _part(number: int) -> str:
+    return f"{number:08d}"
 
 
-def _part(job: Job, number: int) -> Path:
-    return job.parts / f"{number:08d}.npy"
-
-
-def _read_part(job: Job, number: int, rows: int) -> NDArray[np.float32] | None:
+def _read_part(run: LoadedRun, pieces: Pieces, number: int) -> NDArray[np.float32] | None:
     """A window's scores; None where they are not there whole."""
-    path = _part(job, number)
-    try:
-        scores: NDArray[np.float32] = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
+    content = pieces.read(_part(number))
+    if content is None:
         return None
-    except (ValueError, EOFError):
-        logger.warning("%s: damaged; it is computed again", path)
-        return None
-    return scores if scores.ndim == 2 and len(scores) == rows else None
+    return np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(-1, run.known.answer.outputs)
