@@ -38,12 +38,20 @@ def serve(
     together: Annotated[
         int, typer.Option("--together", min=1, max=4096, help="Texts that are computed together.")
     ] = 16,
+    allowed_hosts: Annotated[
+        str,
+        typer.Option(
+            "--allowed_hosts",
+            help="Names that requests may call this service (their Host header), with commas between them, or * for "
+            "any. Always allowed: localhost, and the address that it listens on.",
+        ),
+    ] = "",
     device: DeviceName = "auto",
 ) -> None:
-    """Answer texts by a trained model, on a page and as JSON (/answer, /explain, /health, /version)."""
+    """Answer texts by a trained model, on a page and as JSON (/predict, /explain, /health, /version)."""
     from nystromformer.serve.server import serve_run
 
-    serve_run(run, checkpoint, tokenizer, host, port, most_bytes, waiting, together, device, typer.echo)
+    serve_run(run, checkpoint, tokenizer, host, port, most_bytes, waiting, together, allowed_hosts, device, typer.echo)
 
 
 if __name__ == "__main__":

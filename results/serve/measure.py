@@ -69,14 +69,14 @@ class Client:
         began = time.monotonic()
         body = json.dumps({"text": content}).encode()
         with socket.create_connection(("127.0.0.1", self.port)) as gone:
-            gone.sendall(b"POST /answer HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\n")
+            gone.sendall(b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n")
             gone.sendall(b"content-length: %d\r\n\r\n%s" % (len(body), body))
         return Answered("left", None, time.monotonic() - began)
 
     def _posted(self, kind: str, body: bytes, length: int | None = None) -> Answered:
         began = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        connection.putrequest("POST", "/answer")
+        connection.putrequest("POST", "/predict")
         connection.putheader("content-type", "application/json")
         connection.putheader("content-length", str(length or len(body)))
         connection.endheaders(body)

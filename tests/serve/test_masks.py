@@ -1,11 +1,14 @@
 """Masked tokens filled in by a pretrained model, and the command that serves it."""
 
 import json
+import math
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +18,12 @@ from served import ask, asked
 from small import CPU, command, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
+from nystromformer.errors import UserError
 from nystromformer.serve import masks, server
 from nystromformer.serve.masks import FillMask
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.validation import load_checkpoint
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 SCRIPT = "code/run_serve.py"
 
@@ -47,6 +52,20 @@ def test_it_says_what_the_model_says(experiment: Experiment, model: FillMask) ->
     assert [choice.probability for choice in answer.choices] == pytest.approx(chances, rel=1e-4)
     assert answer.tokens == len(ids)
     assert not answer.cut
+
+
+def test_weights_that_are_no_numbers_are_refused(experiment: Experiment, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(experiment.folder, folder)
+    path = folder / "model" / "cp-0001.model"
+    content = read_checkpoint(path)
+    name = next(iter(content["model"]))
+    content["model"][name].view(-1)[-1] = math.inf
+    write_checkpoint(content, path)
+    with pytest.raises(
+        UserError, match=rf"cp-0001.model: {name}: expected finite weights, found NaN or infinity in 1 of"
+    ):
+        FillMask(replace(experiment, folder=folder), "last", None, CPU)
 
 
 def test_texts_of_several_lengths_and_masks_do_not_change_each_other(model: FillMask) -> None:
@@ -89,7 +108,8 @@ def test_a_longer_text_is_cut_and_a_mask_beyond_is_missed(model: FillMask) -> No
 
 
 @pytest.mark.slow
-def test_the_command_serves_until_it_is_stopped(experiment: Experiment) -> None:
+@pytest.mark.parametrize(("number", "ended"), [(signal.SIGINT, (0, 130)), (signal.SIGTERM, (-signal.SIGTERM,))])
+def test_the_command_serves_until_it_is_stopped(experiment: Experiment, number: int, ended: tuple[int, ...]) -> None:
     words = command(SCRIPT, experiment.folder, "--port", 0, "--device", "cpu")
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -103,13 +123,18 @@ def test_the_command_serves_until_it_is_stopped(experiment: Experiment) -> None:
             break
         except OSError:
             time.sleep(0.05)
-    status, answer = asked(f"{found[0]}/answer", text="a <mask> token")
+    status, answer = asked(f"{found[0]}/predict", text="a <mask> token")
     assert status == 200
     assert len(answer["answers"][0]["choices"]) == 5
     assert answer["softmax_seconds"] > 0
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    assert process.returncode in (0, 130)
+    assert "--allowed_hosts" in ask(f"{found[0]}/health", host="evil.example")[1]
+    with socket.create_connection(("127.0.0.1", int(found[0].rpartition(":")[2]))) as half:
+        half.sendall(b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
+        assert ask(f"{found[0]}/health")[0] == 200
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode in ended
+    assert "Traceback" not in errors
 
 
 def test_a_port_in_use_is_told(
@@ -130,6 +155,8 @@ def test_what_cannot_be_served_is_told(
     )
     assert run_here(monkeypatch, SCRIPT, experiment.folder, "--port", 0, "--checkpoint", 7) == 2
     assert "expected --checkpoint last or one of 0, 1" in capsys.readouterr().err
+    assert run_here(monkeypatch, SCRIPT, experiment.folder, "--allowed_hosts", "http://a.example") == 2
+    assert "--allowed_hosts http://a.example: 'http://a.example' is no host name" in capsys.readouterr().err
     assert run_here(monkeypatch, SCRIPT, experiment.folder, "--host", "no.such.host.invalid") == 2
     assert "cannot be listened on" in capsys.readouterr().err
     monkeypatch.setattr(server, "_NEEDED", ("fastapi", "no_such_library"))

@@ -47,13 +47,13 @@ def test_answers_are_the_runs_predictions(runs: dict[str, LoadedRun]) -> None:
 
 def test_the_service_answers_and_explains(runs: dict[str, LoadedRun]) -> None:
     with served(create_app(RunModel(runs["SST-2"]), Limits(), {})) as address:
-        status, found = asked(f"{address}/answer", texts=TEXTS)
+        status, found = asked(f"{address}/predict", texts=TEXTS)
         assert status == 200
         assert len(found["answers"]) == 3
         status, content = ask(f"{address}/explain", b'{"text": "softmax landmark"}')
         assert status == 200
         assert 'class="shaded"' in content
-        status, again = asked(f"{address}/answer", texts=TEXTS)
+        status, again = asked(f"{address}/predict", texts=TEXTS)
         assert again["answers"] == found["answers"], "an explanation leaves nothing behind"
 
 

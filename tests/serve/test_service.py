@@ -63,12 +63,12 @@ def address(model: Counting) -> Iterator[str]:
 
 
 def test_a_text_and_several(address: str) -> None:
-    status, found = asked(f"{address}/answer", text="four")
+    status, found = asked(f"{address}/predict", text="four")
     assert status == 200
     assert found["answers"][0]["choices"][0] == {"label": "4", "probability": 0.75}
     assert found["softmax_seconds"] == pytest.approx(0.01)
     assert found["encoder_seconds"] == 0.5
-    status, found = asked(f"{address}/answer", texts=["a", "bb", "ccc"])
+    status, found = asked(f"{address}/predict", texts=["a", "bb", "ccc"])
     assert [answer["tokens"] for answer in found["answers"]] == [1, 2, 3]
 
 
@@ -97,29 +97,29 @@ def test_health_and_version(address: str) -> None:
     ],
 )
 def test_what_is_no_question_is_refused_with_a_sentence(content: bytes, status: int, words: str, address: str) -> None:
-    found, text = ask(f"{address}/answer", content)
+    found, text = ask(f"{address}/predict", content)
     assert found == status
     assert words in json.loads(text)["error"]
-    assert asked(f"{address}/answer", text="on it goes")[0] == 200
+    assert asked(f"{address}/predict", text="on it goes")[0] == 200
 
 
 def test_one_texts_fault_is_not_anothers(address: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         texts = ["fine", "wrong", "good", "wrong", "well", "fine"]
-        found = list(pool.map(lambda text: asked(f"{address}/answer", text=text)[0], texts))
+        found = list(pool.map(lambda text: asked(f"{address}/predict", text=text)[0], texts))
     assert found == [422 if text == "wrong" else 200 for text in texts]
 
 
 def test_a_fault_of_the_model_is_a_500_and_the_service_goes_on(address: str) -> None:
-    assert ask(f"{address}/answer", b'{"text": "broken"}')[0] == 500
-    assert asked(f"{address}/answer", text="on")[0] == 200
+    assert ask(f"{address}/predict", b'{"text": "broken"}')[0] == 500
+    assert asked(f"{address}/predict", text="on")[0] == 200
 
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_huge_body_is_not_read(told: bool, address: str) -> None:
     place = urlsplit(address)
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
-    connection.putrequest("POST", "/answer")
+    connection.putrequest("POST", "/predict")
     connection.putheader("content-type", "application/json")
     if told:
         connection.putheader("content-length", str(1 << 40))
@@ -135,14 +135,14 @@ def test_a_huge_body_is_not_read(told: bool, address: str) -> None:
     answer = connection.getresponse()
     assert answer.status == 413
     assert "longer than the 4,096 bytes" in json.loads(answer.read())["error"]
-    assert asked(f"{address}/answer", text="on")[0] == 200
+    assert asked(f"{address}/predict", text="on")[0] == 200
 
 
 def test_who_sends_all_before_reading_sees_the_refusal(address: str) -> None:
     """As most clients do: the connection outlives what they send."""
     for size in (4097, 1 << 20, 5 << 20, 20 << 20):
         for _ in range(3):
-            status, text = ask(f"{address}/answer", b'{"text": "' + b"x" * size + b'"}')
+            status, text = ask(f"{address}/predict", b'{"text": "' + b"x" * size + b'"}')
             assert status == 413
             assert "longer than the 4,096 bytes" in text
 
@@ -150,7 +150,7 @@ def test_who_sends_all_before_reading_sees_the_refusal(address: str) -> None:
 def test_two_hundred_at_once_of_mixed_lengths(address: str, model: Counting) -> None:
     texts = ["x" * (1 + 37 * number % 1500) for number in range(200)]
     with ThreadPoolExecutor(64) as pool:
-        found = list(pool.map(lambda text: asked(f"{address}/answer", text=text), texts))
+        found = list(pool.map(lambda text: asked(f"{address}/predict", text=text), texts))
     assert [status for status, _ in found] == [200] * 200
     assert [answer["answers"][0]["tokens"] for _, answer in found] == [len(text) for text in texts]
     assert sum(model.sizes) == 200
@@ -161,7 +161,7 @@ def test_more_than_may_wait_are_told_to_come_again(model: Counting) -> None:
     with served(create_app(model, Limits(waiting=3, together=2), {})) as address:
         model.go.clear()
         with ThreadPoolExecutor(12) as pool:
-            asking = [pool.submit(asked, f"{address}/answer", text="a") for _ in range(12)]
+            asking = [pool.submit(asked, f"{address}/predict", text="a") for _ in range(12)]
             deadline = time.monotonic() + 20
             while sum(one.done() for one in asking) < 7 and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -170,26 +170,26 @@ def test_more_than_may_wait_are_told_to_come_again(model: Counting) -> None:
         statuses = sorted(status for status, _ in found)
         assert set(statuses) == {200, 503}
         assert statuses.count(200) <= 5, "two are computed, three wait"
-        assert asked(f"{address}/answer", text="a")[0] == 200
+        assert asked(f"{address}/predict", text="a")[0] == 200
 
 
 def test_who_has_gone_is_not_computed(address: str, model: Counting) -> None:
     place = urlsplit(address)
     model.go.clear()
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(asked, f"{address}/answer", text="first")
+        first = pool.submit(asked, f"{address}/predict", text="first")
         wait_until(lambda: model.begun > 0)
-        for path in ("answer", "explain") * 5:
+        for path in ("predict", "explain") * 5:
             gone = socket.create_connection((place.hostname, place.port))
             body = b'{"text": "gone"}'
-            gone.sendall(b"POST /%s HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n" % path.encode())
+            gone.sendall(b"POST /%s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n" % path.encode())
             gone.sendall(b"content-length: %d\r\n\r\n%s" % (len(body), body))
             time.sleep(0.05)
             gone.close()
         time.sleep(0.5)
         model.go.set()
         assert first.result()[0] == 200
-    assert asked(f"{address}/answer", text="here")[0] == 200
+    assert asked(f"{address}/predict", text="here")[0] == 200
     assert model.sizes == [1, 1]
     assert model.explained == 0
 
@@ -198,7 +198,7 @@ def test_explanations_wait_in_the_same_queue(model: Counting) -> None:
     with served(create_app(model, Limits(waiting=3, together=2), {})) as address:
         model.go.clear()
         with ThreadPoolExecutor(12) as pool:
-            asking = [pool.submit(asked, f"{address}/answer", text="a")]
+            asking = [pool.submit(asked, f"{address}/predict", text="a")]
             wait_until(lambda: model.begun > 0)
             asking += [pool.submit(ask, f"{address}/explain", b'{"text": "a"}') for _ in range(11)]
             wait_until(lambda: sum(one.done() for one in asking) == 8)
@@ -209,9 +209,9 @@ def test_explanations_wait_in_the_same_queue(model: Counting) -> None:
 
 def test_more_texts_than_may_wait_are_not_told_to_come_again(model: Counting) -> None:
     with served(create_app(model, Limits(waiting=3), {})) as address:
-        status, found = asked(f"{address}/answer", texts=["a"] * 4)
+        status, found = asked(f"{address}/predict", texts=["a"] * 4)
         assert (status, found["error"]) == (413, "expected at most 3 texts, found 4")
-        assert asked(f"{address}/answer", texts=["a"] * 3)[0] == 200
+        assert asked(f"{address}/predict", texts=["a"] * 3)[0] == 200
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -221,7 +221,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/../../etc/passwd", "/static/../app.py", "/answer/../../x"])
+@pytest.mark.parametrize("path", ["/nothing", "/../../etc/passwd", "/static/../app.py", "/predict/../../x"])
 def test_no_path_reads_a_file(path: str, address: str) -> None:
     status, text = ask(address + path)
     assert status in (404, 405)

@@ -10,25 +10,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
+from nystromformer.serve.connections import Patience, Server
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
+def served(app: Any, patience: Patience | None = None, most: int | None = None) -> Iterator[str]:
     """The address of an ASGI app while the context lasts."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server = Server(app, listener, patience, most)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 30
     while not server.started and time.monotonic() < deadline:
         time.sleep(0.005)
     assert server.started
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield address
     finally:
         server.should_exit = True
         thread.join(30)
+        assert not thread.is_alive(), "it does not stop"
 
 
 def ask(address: str, content: bytes | None = None, **headers: str) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ import nystromformer
 from nystromformer.bounded import half_character
 from nystromformer.serve.answers import Answer, Model
 from nystromformer.serve.batching import Batcher, Full
-from nystromformer.serve.limits import BodyLimit
+from nystromformer.serve.limits import LOOPBACK, BodyLimit, HostCheck
 from nystromformer.serve.page import page
 
 _RETRY_SECONDS = "1"
@@ -39,6 +39,8 @@ class Limits:
     """Texts that may wait."""
     together: int = 16
     """Texts that are computed together."""
+    hosts: Collection[str] = LOOPBACK
+    """Names that a request may call the service, beside the address at which it arrives."""
 
 
 class Texts(BaseModel):
@@ -102,8 +104,8 @@ def create_app(model: Model, limits: Limits, seconds_of: Mapping[str, Callable[[
     async def version() -> dict[str, Any]:
         return {"version": nystromformer.__version__, "model": model.name, "longest": model.longest}
 
-    @app.post("/answer")
-    async def answer(texts: Texts, request: Request) -> dict[str, Any]:
+    @app.post("/predict")
+    async def predict(texts: Texts, request: Request) -> dict[str, Any]:
         asked = _asked(texts, limits)
         began = time.perf_counter()
         answers = await _while_asked(request, _answered(batcher, asked))
@@ -119,7 +121,7 @@ def create_app(model: Model, limits: Limits, seconds_of: Mapping[str, Callable[[
             raise _Refused(404, "this model's answers have no explanation")
         return made
 
-    return BodyLimit(app, limits.most_bytes)
+    return HostCheck(BodyLimit(app, limits.most_bytes), limits.hosts)
 
 
 def _asked(texts: Texts, limits: Limits) -> list[str]:

@@ -45,7 +45,7 @@ class FillMask:
     def __init__(self, experiment: Experiment, wanted: str, tokenizer: Path | None, device: Device) -> None:
         path = choose_pretrained(experiment, wanted)
         content = read_checkpoint(path, mmap=True)
-        self.name = f"{experiment.folder.resolve().name}, {path.name}"
+        self.name = f"{experiment.name}, {path.name}"
         self.longest = experiment.config.model.max_seq_len
         self.window: tuple[int, int] | None = None
         self._tokenizer: Tokenizer = literal(find_tokenizer(experiment, tokenizer, content["tokenizer"]))

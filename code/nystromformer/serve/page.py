@@ -45,7 +45,7 @@ by("form").addEventListener("submit", async (event) => {{
   by("answers").replaceChildren();
   by("explained").hidden = true;
   try {{
-    const found = await (await ask("answer", text)).json();
+    const found = await (await ask("predict", text)).json();
     const answer = found.answers[0];
     let said = `${{answer.tokens}} tokens${{answer.cut ? " (the rest was cut off)" : ""}}, ${{seconds(found.seconds)}}`;
     if (found.softmax_seconds !== undefined) {{

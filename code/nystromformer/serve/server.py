@@ -3,14 +3,17 @@
 import errno
 import importlib.util
 import logging
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nystromformer import interrupt
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.serve.answers import Model
+from nystromformer.serve.limits import allowed_hosts
 from nystromformer.tasks.experiment.door import run_device
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.results import RESULT_FILE
@@ -30,6 +33,7 @@ def serve_run(
     most_bytes: int,
     waiting: int,
     together: int,
+    hosts: str,
     device: str,
     show: Callable[[str], None],
 ) -> None:
@@ -37,28 +41,33 @@ def serve_run(
 
     Args:
         run: folder of a pretrained experiment, or of a finished fine-tuning run.
+        hosts: names that requests may call the service beside the usual ones, with commas between them.
         show: prints the address.
 
     Raises:
-        UserError: nothing to serve there, a port that is in use, or a library that is missing.
+        UserError: nothing to serve there, a port that is in use, a wrong host name, or a library that is missing.
     """
     check_installed()
+    names = allowed_hosts(hosts, host)
     with listening(host, port) as listener:
         model, config, chosen = opened(run, checkpoint, tokenizer, device)
 
-        import uvicorn
-
         from nystromformer.serve.app import Limits, create_app
+        from nystromformer.serve.connections import Patience, Server
         from nystromformer.serve.cost import measure_rows, with_softmax
 
         logger.info("measuring the encoder, and the same with softmax attention")
         own, softmax = (measure_rows(each, chosen.device, model.window) for each in (config, with_softmax(config)))
-        limits = Limits(most_bytes, waiting=waiting, together=together)
+        limits = Limits(most_bytes, waiting=waiting, together=together, hosts=names)
         app = create_app(model, limits, {"encoder_seconds": own.of_rows, "softmax_seconds": softmax.of_rows})
         address, bound = listener.getsockname()[:2]
         show(f"{model.name}: http://{f'[{address}]' if ':' in address else address}:{bound}/ (Ctrl-C ends it)")
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_keep_alive=5))
-        server.run(sockets=[listener])
+        try:
+            Server(app, listener, Patience.for_bodies_of(most_bytes)).run()
+        except KeyboardInterrupt:
+            interrupt.say()
+            # A computation that nobody waits for any more would hold up the end; SIGTERM's default ends it, too.
+            os._exit(interrupt.STATUS)
 
 
 def opened(run: Path, checkpoint: str, tokenizer: Path | None, device: str) -> tuple[Model, ModelConfig, Device]:
