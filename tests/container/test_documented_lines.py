@@ -1,5 +1,6 @@
 """The `docker run` lines of docs/containers.md, as they are written there, beside folders of the project's layout."""
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -94,7 +95,9 @@ def test_fine_tuning_on_glue_and_wikihop(project: Project) -> None:
     project.run("wikihop", under="nystrom-512")
     wait_until(lambda: not project.containers, "both")
     for task, log in (("glue/SST-2", "glue.txt"), ("wikihop", "wikihop.txt")):
-        assert list((home / "model" / task).glob("*/result.json")), (home / log).read_text()
+        found = list((home / "model" / task).glob("*/result.json"))
+        assert found, (home / log).read_text()
+        assert json.loads(found[0].read_text())["experiment"] == "nystrom-512"
 
 
 def test_preprocessing(project: Project) -> None:

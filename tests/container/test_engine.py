@@ -38,10 +38,13 @@ def test_an_ending_engine_takes_along_all_it_has_and_leaves_others(engine: Engin
     with start_engine(host_volumes()) as other:
         assert other.client.images.list() == [], "engines share no images"
         other.import_image(other.image, *host_image())
-        other.client.containers.run(other.image, ["sleep", "98765"], detach=True, network_mode="host")
+        container = other.client.containers.run(other.image, ["sleep", "98765"], detach=True, network_mode="host")
+        assert container.exec_run(["echo", "well"]).output == b"well\n"
         assert "sleep 98765" in processes()
         folder = other.folder
+        assert str(folder) in processes()
     assert "sleep 98765" not in processes()
+    assert str(folder) not in processes(), "what watches over a program within a container ends minutes after that"
     assert not folder.exists()
     assert str(folder) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     assert engine.client.images.get(engine.image).tags
@@ -77,4 +80,4 @@ def test_where_root_never_used_podman() -> None:
 
 
 def processes() -> str:
-    return subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(["ps", "-ewwo", "args"], check=True, capture_output=True, text=True).stdout

@@ -351,8 +351,9 @@ def test_the_engine_restarts_what_failed(engine: Engine, launch: Launcher, datas
     wait_until(lambda: last_step(folder) > 62, "a checkpoint")
     (job,) = find_jobs(Connection(engine.client, engine.url))
     # Not `kill` of the engine, upon which it does not restart anything: the process dies by itself.
-    killed = engine.client.containers.get(job.id).exec_run(["/bin/bash", "-c", "kill -9 $(pgrep -f run_pretrain)"])
-    assert killed.exit_code in (0, 137), killed.output
+    # Detached: the restart may be quicker than a question for the exit status.
+    kill = ["/bin/bash", "-c", "kill -9 $(pgrep -f run_pretrain)"]
+    engine.client.containers.get(job.id).exec_run(kill, detach=True)
     wait_until(lambda: len(records(folder, "start")) == 2, "a second start")
     assert launch("ps").stdout.splitlines()[1].split()[6] == "1", "restarts"
     assert records(folder, "start")[1]["step"] >= 60

@@ -9,6 +9,7 @@ import io
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -99,6 +100,7 @@ def start_engine(volumes: Sequence[str] = (), environment: Sequence[str] = ()) -
                         container.remove(force=True)
                 client.close()
     finally:
+        _end_monitors(folder)
         _unmount_below(folder)
         shutil.rmtree(folder)
 
@@ -215,6 +217,24 @@ def _connect(socket: Path, service: subprocess.Popen[bytes], log: Path) -> docke
                 return docker.DockerClient(base_url=f"unix://{socket}", timeout=300)
         time.sleep(0.05)
     raise RuntimeError(f"podman did not start, status {service.poll()}: {log.read_text(errors='replace')}")
+
+
+def _end_monitors(folder: Path) -> None:
+    """End what Podman keeps for five minutes after a program within a container has ended (conmon)."""
+    deadline = time.monotonic() + 20
+    while left := [path for path in Path("/proc").glob("[0-9]*/cmdline") if _names(path, folder)]:
+        assert time.monotonic() < deadline, left
+        for path in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _names(command_line: Path, folder: Path) -> bool:
+    try:
+        return f"{folder}/".encode() in command_line.read_bytes()
+    except OSError:
+        return False  # it has ended
 
 
 def _unmount_below(folder: Path) -> None:

@@ -132,13 +132,20 @@ def kill_jobs(names: Sequence[str], everything: bool) -> None:
 
 
 def resume_jobs(names: Sequence[str], everything: bool) -> None:
-    """Start containers again that have ended."""
-    engine = connect()
+    """Start containers again that have ended; those whose GPUs are the queue's are told in one error at the end."""
+    engine, refused = connect(), []
     for job in _chosen(engine, names, everything, lambda job: job.has_ended and job.state != "done", "resume"):
         if engine.is_local and job.home_target == "/model" and job.folder.is_dir():
             open_experiment(job.folder)  # what is wrong with it now is said here
+        try:
+            queue.refuse_promised(job, find_jobs(engine))
+        except UserError as error:
+            refused.append(str(error))
+            continue
         before = output_size(engine, job)
         _say_start(engine, control.resume(engine, job), before, is_new=False)
+    if refused:
+        raise UserError("\n".join(refused))
 
 
 def remove_jobs(names: Sequence[str], everything: bool) -> None:

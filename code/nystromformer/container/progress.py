@@ -72,7 +72,8 @@ def read_progress(place: Path, since: float, now: float) -> LoggedProgress | Non
     """What was written after `since` (seconds since 1970); None where there is nothing yet, or nothing can be read.
 
     Args:
-        place: a folder, whose own log.jsonl is read or else the newest below it; or the log of a command without steps.
+        place: a folder, whose own log.jsonl is read or else the newest below it; a pattern of such folders; or the log
+            of a command without steps.
     """
     try:
         if place.is_file():
@@ -115,8 +116,9 @@ def _time_left(reports: Sequence[dict[str, Any]], steps: int | None, now: float)
     return max(0.0, left)
 
 
-def _newest_log(folder: Path) -> Path | None:
-    logs = [Path(home) / LOG for home, _, files in os.walk(folder) if LOG in files]
+def _newest_log(place: Path) -> Path | None:
+    folders = [place] if place.is_dir() else place.parent.glob(place.name)
+    logs = [Path(home) / LOG for folder in folders for home, _, files in os.walk(folder) if LOG in files]
     return max(filter(Path.is_file, logs), key=lambda path: path.stat().st_mtime, default=None)
 
 

@@ -137,12 +137,32 @@ def drive(
                 _say_running(seen, job, say)
         if taken:
             jobs = find_jobs(engine)
-        for job in sorted(waiting, key=lambda each: each.labels[_PLACE]):
+        for job in sorted(waiting, key=lambda each: each.labels.get(_PLACE, "")):
             started = _give_turn(engine, job, jobs)
             if started is not None:
                 _say_running(seen, started, say)
                 jobs = find_jobs(engine)
         time.sleep(seconds_between_looks)
+
+
+def refuse_promised(job: Job, jobs: Iterable[Job]) -> None:
+    """Refuse to start a job by hand on a GPU that the queue has given to another, or may give to one that waits.
+
+    Raises:
+        UserError: names that one, and what to do with it.
+    """
+    others = [other for other in jobs if other.id != job.id and QUEUE_LABEL in other.labels]
+    for other in others if job.gpus != "none" else ():
+        if other.is_waiting and any(_shares(job.gpus, str(slot)) for slot in _asked(other)[1]):
+            raise UserError(
+                f"{job.name}: GPU {job.gpus} is promised to {other.name}, which waits in the queue. `launch.py queue` "
+                f"runs that first, `launch.py stop {other.name}` takes it out of the queue"
+            )
+        if (other.is_active or _is_taken(other)) and _shares(job.gpus, other.gpus):
+            raise UserError(
+                f"{job.name}: the queue has given GPU {other.gpus} to {other.name}. Resume it when that has ended, or "
+                f"end that with `launch.py stop {other.name}`"
+            )
 
 
 def queue_length(engine: Engine) -> tuple[int, int]:
@@ -182,8 +202,8 @@ def _say_running(seen: dict[str, Job], job: Job, say: Callable[[str], None]) -> 
 
 def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
     """Make and start the container of a job that waits, if there is a slot for it; returns it if this launcher did."""
-    spec = RunSpec.from_json(job.labels[_SPEC])
-    own = [other for other in jobs if other.name == spec.name and other.labels.get(_PLACE) == job.labels[_PLACE]]
+    spec, slots, place = _asked(job)
+    own = [other for other in jobs if other.name == spec.name and other.labels.get(_PLACE) == place]
     if own:
         # Another launcher, or one that died before it got here, gave it its turn.
         if own[0].status != "created":
@@ -191,7 +211,7 @@ def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
         return None
     if any(other.is_active and (other.name == spec.name or is_rival(other, spec)) for other in jobs):
         return None  # started by hand in the meantime: its turn comes when that has ended
-    slot = _free_slot([Gpus.parse(text) for text in json.loads(job.labels[_SLOTS])], jobs)
+    slot = _free_slot(slots, jobs)
     if slot is None:
         return None
     queued = {key: value for key, value in job.labels.items() if key in (_SPEC, _SLOTS, _PLACE)}
@@ -207,6 +227,22 @@ def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
             raise conflict or error from None
     taken = find_job(engine, made)
     return taken if taken is not None and _begin(engine, taken, [job]) else None
+
+
+def _asked(job: Job) -> tuple[RunSpec, list[Gpus], str]:
+    """What a container that waits is to run, the GPUs of which it gets one group, and its place.
+
+    Raises:
+        UserError: its labels are not what `enqueue` wrote.
+    """
+    try:
+        slots = [Gpus.parse(text) for text in json.loads(job.labels[_SLOTS])]
+        return RunSpec.from_json(job.labels[_SPEC]), slots, job.labels[_PLACE]
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UserError) as error:
+        raise UserError(
+            f"{job.name}: waits in the queue, and its labels do not say what to run ({error!r}). Take it out with "
+            f"`launch.py stop {job.name}`, and queue the experiment again"
+        ) from None
 
 
 def _begin(engine: Engine, job: Job, waiting: Collection[Job]) -> bool:
@@ -229,8 +265,9 @@ def _begin(engine: Engine, job: Job, waiting: Collection[Job]) -> bool:
                 return False  # another launcher took it away
             engine.api.remove_container(job.id, force=True)
             raise
+    place = job.labels.get(_PLACE)
     for each in waiting:
-        if each.labels[_PLACE] == job.labels[_PLACE]:
+        if place is not None and each.labels.get(_PLACE) == place:
             remove(engine, each)
     return True
 
@@ -254,4 +291,11 @@ def _overlaps(slot: Gpus, busy: Sequence[Job]) -> bool:
     """Whether one of the jobs has a GPU of the slot; without GPUs, whether one of the queue's runs without any."""
     if slot == Gpus():
         return any(job.gpus == "none" and QUEUE_LABEL in job.labels for job in busy)
-    return any(job.gpus == "all" or not set(slot.ids).isdisjoint(job.gpus.split(",")) for job in busy)
+    return any(_shares(str(slot), job.gpus) for job in busy)
+
+
+def _shares(one: str, other: str) -> bool:
+    """Whether two containers' GPUs, each "all", "none" or ids, have one in common."""
+    if "none" in (one, other):
+        return False
+    return "all" in (one, other) or not set(one.split(",")).isdisjoint(other.split(","))

@@ -14,6 +14,7 @@ from nystromformer.container.jobs import Job
 from nystromformer.container.progress import LoggedProgress, read_progress
 from nystromformer.errors import UserError
 from nystromformer.tables import Column, aligned, printable
+from nystromformer.tasks.declared import declared_tasks
 
 _NOTHING = "-"
 _COLUMNS = (
@@ -148,12 +149,13 @@ def _is_here(folder: Path) -> bool:
 
 
 def _log_place(job: Job) -> PurePosixPath | None:
-    """The folder in the container that the job's run writes its log into, or the log of a command without steps; None
-    for one that has neither."""
+    """The folder in the container that the job's run writes its log into, or a pattern of the folders above it, or the
+    log of a command without steps; None for one that has neither."""
     if job.command == "validate" or job.home_target != "/model":
         output = None if job.output is None else PurePosixPath(job.output)
         return output if output is not None and output.is_relative_to(job.home_target) else None
-    return PurePosixPath("/model") / _checkpoints(job) / ("" if job.command == "pretrain" else job.command)
+    below = next((PurePosixPath(task.results).parts[0] for task in declared_tasks() if task.command == job.command), "")
+    return PurePosixPath("/model") / _checkpoints(job) / (below or ("" if job.command == "pretrain" else job.command))
 
 
 def _checkpoints(job: Job) -> str:

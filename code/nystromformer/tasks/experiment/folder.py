@@ -1,5 +1,6 @@
 """An experiment folder: its config.json, and where its files are in and outside a container."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from nystromformer.paths import wrong_path
 from nystromformer.tasks.experiment.shape import SHAPE, recall_shape, run_shape
 
 CONTAINER_MODEL = Path("/model")
+_MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,13 @@ class Experiment:
     config: ExperimentConfig
     set_by_flag: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Keys of the model's shape that `--set` gave when the run began, dotted, and their values."""
+
+    @property
+    def name(self) -> str:
+        """The folder's; of one that is mounted as a container's /model, its name outside."""
+        folder = self.folder.resolve()
+        is_mounted = folder == CONTAINER_MODEL and _MOUNTS.exists()
+        return (name_outside(_MOUNTS.read_text(errors="replace")) if is_mounted else None) or folder.name
 
     @property
     def config_file(self) -> Path:
@@ -93,6 +102,18 @@ def read_experiment(folder: Path) -> Experiment:
 def _resolved(folder: Path, name: str) -> Path:
     path = Path(name)
     return folder / (path.relative_to(CONTAINER_MODEL) if path.is_relative_to(CONTAINER_MODEL) else path)
+
+
+def name_outside(mounts: str) -> str | None:
+    """Name of the folder that is mounted on /model, by the kernel's list of mounts: "id parent device folder place …".
+
+    None where there is none, or where it is a disk of its own, which has no name.
+    """
+    lines = [line.split(" ") for line in mounts.split("\n")]
+    folders = [words[3] for words in lines if words[4:5] == [str(CONTAINER_MODEL)]]
+    # A blank in a name is written as \040.
+    named = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), folders[-1] if folders else "")
+    return named.rpartition("/")[2] or None
 
 
 def checkpoint_facts(config: ExperimentConfig, dataset: Dataset) -> dict[str, Any]:

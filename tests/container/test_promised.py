@@ -1,0 +1,109 @@
+"""GPUs that the queue has promised, which `resume` leaves alone, and places in the queue that nobody can read."""
+
+import json
+
+import pytest
+from fake_engine import FakeEngine, Launcher
+
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING
+from nystromformer.container.scripts import GPUS_LABEL, LABEL
+
+SPEC, SLOTS, PLACE = (LABEL + name for name in ("spec", "slots", "place"))
+
+
+def ended(fake: FakeEngine, name: str, gpus: str) -> str:
+    return fake.add(name, f"/x/{name}", status="exited", exit_code=143, labels={GPUS_LABEL: gpus})
+
+
+def queued(fake: FakeEngine, name: str, *slots: str, status: str = "created", gpus: str = "", **labels: str) -> str:
+    """A job of the queue: one that waits for a slot, or has GPUs."""
+    told = {GPUS_LABEL: gpus or " or ".join(slots), QUEUE_LABEL: "taken" if gpus else WAITING, PLACE: "1"}
+    spec = {"restart": "no", "mounts": [], "gpus": {"ids": [], "every": False}, "argv": []}
+    spec |= {"name": name, "image": "x", "output": "/model/x.txt", "labels": {}}
+    told |= {SLOTS: json.dumps(slots), SPEC: json.dumps(spec)} | labels
+    return fake.add(name, f"/x/{name}", status=status, exit_code=143 if status == "exited" else 0, labels=told)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "slots", "is_refused"),
+    [
+        ("0", ("0",), True),
+        ("0", ("1", "0"), True),
+        ("0,1", ("1,2",), True),
+        ("all", ("3",), True),
+        ("0", ("1", "2"), False),
+        ("none", ("0",), False),
+        ("none", ("none",), False),
+        ("0", ("none",), False),
+        ("1", ("10", "11"), False),
+    ],
+)
+def test_a_gpu_that_one_waits_for_is_not_taken(
+    fake: FakeEngine, launch: Launcher, gpus: str, slots: tuple[str, ...], is_refused: bool
+) -> None:
+    ended(fake, "mine", gpus)
+    queued(fake, "theirs.waiting", *slots)
+    if not is_refused:
+        launch("resume", "mine")
+        assert fake.started.count("mine") == 2
+        return
+    said = launch.refused("resume", "mine")
+    assert f"mine: GPU {gpus} is promised to theirs.waiting, which waits in the queue" in said
+    assert "`launch.py stop theirs.waiting` takes it out" in said
+    assert fake.started.count("mine") == 1
+    launch("stop", "theirs.waiting")
+    launch("resume", "mine")
+
+
+@pytest.mark.parametrize("status", ["running", "created", "exited"])
+def test_a_gpu_that_the_queue_has_given_is_not_taken(fake: FakeEngine, launch: Launcher, status: str) -> None:
+    ended(fake, "mine", "0")
+    queued(fake, "theirs", status=status, gpus="0")
+    if status == "exited":
+        launch("resume", "mine")
+        return
+    assert "mine: the queue has given GPU 0 to theirs. Resume it when that has ended" in launch.refused(
+        "resume", "mine"
+    )
+    assert fake.started.count("mine") == 1
+
+
+def test_a_gpu_that_somebody_uses_by_hand_may_be_shared(fake: FakeEngine, launch: Launcher) -> None:
+    ended(fake, "mine", "0")
+    fake.add("theirs", "/x/theirs", labels={GPUS_LABEL: "0"})
+    launch("resume", "mine")
+
+
+def test_of_several_the_others_are_resumed(fake: FakeEngine, launch: Launcher) -> None:
+    for name, gpus in (("a", "0"), ("b", "1"), ("c", "0,2")):
+        ended(fake, name, gpus)
+    queued(fake, "theirs.waiting", "0")
+    said = launch.refused("resume", "--all")
+    assert "a: GPU 0 is promised" in said
+    assert "c: GPU 0,2 is promised" in said
+    assert [fake.started.count(name) for name in "abc"] == [1, 2, 1]
+
+
+def test_of_two_that_were_on_one_gpu_of_the_queue_one_is_resumed(fake: FakeEngine, launch: Launcher) -> None:
+    for name in "ab":
+        queued(fake, name, status="exited", gpus="0")
+    said = launch.refused("resume", "--all")
+    assert "b: the queue has given GPU 0 to a" in said
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        *({SPEC: text} for text in ("", "{", "[]", "{}", "null", '{"restart": 3}', '{"restart": "no"}', "[" * 5000)),
+        *({SLOTS: text} for text in ("", "3", "[3]", '["x y"]', "{")),
+    ],
+    ids=lambda labels: f"{next(iter(labels))}={next(iter(labels.values()))[:20]}",
+)
+def test_a_place_in_the_queue_that_cannot_be_read_is_told(
+    fake: FakeEngine, launch: Launcher, labels: dict[str, str]
+) -> None:
+    queued(fake, "theirs.waiting", "0", **labels)
+    said = launch.refused("queue")
+    assert "theirs.waiting: waits in the queue, and its labels do not say what to run" in said
+    launch("stop", "theirs.waiting")
+    assert launch("queue").out == "the queue is empty\n"
