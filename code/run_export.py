@@ -74,8 +74,13 @@ def export(
         str, typer.Option("--format", help="hf: a folder for transformers; onnx; torch: a torch.export program.")
     ],
     checkpoint: Annotated[
-        str, typer.Option("--checkpoint", help="Which weights: last, an epoch's number, or best of a run.")
-    ] = "last",
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            help="Which weights: last, an epoch's number, or best of a finished run. Default: best of a finished run, "
+            "else last.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder to write. Default: FOLDER/export-FORMAT."),

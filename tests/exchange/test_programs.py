@@ -1,6 +1,7 @@
 """ONNX files and torch.export programs: one serves any batch and length, padded or not."""
 
 import importlib.util
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from exported import MADE, experiment
 from finetuning import pretrained
-from small import LENGTH, run_here
+from small import LENGTH, ROOT, run_here
 from torch import Tensor
 
 from nystromformer.errors import UserError
@@ -69,6 +70,10 @@ def test_a_classification_in_onnx(tmp_path: Path) -> None:
 def test_a_program(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     made = experiment(tmp_path / "ours", dataset_folder, **MADE[case])
     export_model(made.folder, "last", "torch", tmp_path / "torch", "auto", False)
+    with zipfile.ZipFile(tmp_path / "torch" / TORCH_FILE) as file:
+        for name in file.namelist():
+            content = file.read(name)
+            assert not any(str(folder).encode() in content for folder in (ROOT, Path(torch.__file__).parent))
     module = torch.export.load(tmp_path / "torch" / TORCH_FILE).module()
     assert_serves_all(open_model(made.folder), lambda given: module(**given))
 
@@ -89,7 +94,10 @@ def test_without_the_extra(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "onnxruntime" else find(name, *a))
     flags = ["--format", "onnx", "--out", tmp_path / "out"]
     assert run_here(monkeypatch, "code/run_export.py", "export", made.folder, *flags) == 2
-    assert "needs onnxruntime: install the extra export (pip install -e '.[export]')" in capsys.readouterr().err
+    assert (
+        'needs onnxruntime: install the extra export: `pip install -e ".[export]"` in a clone'
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -5,7 +5,10 @@ from typing import Any
 
 import torch
 from finetuning import pretrained
+from small import VOCABULARY
+from torch import Tensor
 
+from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
@@ -45,3 +48,36 @@ def experiment(folder: Path, dataset: Path, **changes: Any) -> Experiment:
         weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
     write_checkpoint(content, path)
     return made
+
+
+def rows(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, mask and types: the first row is full, the others are padded, the last from the left."""
+    generator = torch.Generator().manual_seed(length)
+    tokens = torch.randint(5, VOCABULARY, (batch, length), generator=generator)
+    lengths = torch.randint(1, length + 1, (batch,), generator=generator)
+    lengths[0] = length
+    mask = torch.arange(length) < lengths[:, None]
+    if batch > 2:
+        mask[-1] = mask[-1].flip(0)
+    return tokens, mask, (torch.arange(length) >= lengths[:, None] // 2).long().expand(batch, -1)
+
+
+def logits(model: PretrainingModel | ClassificationModel, batch: tuple[Tensor, Tensor, Tensor], types: bool) -> Tensor:
+    tokens, mask, types_BN = batch
+    chosen = types_BN if types else None
+    with torch.no_grad():
+        if isinstance(model, ClassificationModel):
+            classified: Tensor = model(tokens, mask, chosen)
+            return classified
+        guessed: Tensor = model.mlm(model.encoder(tokens, mask, chosen), model.encoder.embeddings.word.weight)
+    return guessed
+
+
+def given(batch: tuple[Tensor, Tensor, Tensor], types: bool) -> dict[str, Tensor]:
+    tokens, mask, types_BN = batch
+    given = {"input_ids": tokens, "attention_mask": mask.long()}
+    return given | ({"token_type_ids": types_BN} if types else {})
+
+
+def assert_equal(theirs: Tensor, ours: Tensor) -> None:
+    assert float((theirs - ours).abs().max()) <= 1e-5 * max(1.0, float(ours.abs().max()))

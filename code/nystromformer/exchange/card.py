@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from nystromformer.training.log import figure, read_log
 logger = logging.getLogger(__name__)
 
 _LOG = "log.jsonl"
+_FOLDERS = re.compile(r"(^|=)(?=[/~]|\.\./).*/")
 _SHOWN = ("loss", "mlm_accuracy", "tokens_per_second")
 
 
@@ -62,16 +65,24 @@ def _use(opened: Opened, layout: Layout) -> str:
     task = "fill-mask" if opened.labels is None else "text-classification"
     trust = ", trust_remote_code=True" if layout.with_file else ""
     lines = ["from transformers import pipeline", "", f'model = pipeline("{task}", "FOLDER"{trust})']
-    if opened.labels is None:
+    if opened.tokenizer is None:
+        head = "MaskedLM" if opened.labels is None else "SequenceClassification"
+        lines = [f"import torch\nfrom transformers import AutoModelFor{head}\n"]
+        lines.append(f'model = AutoModelFor{head}.from_pretrained("FOLDER"{trust})')
+        lines.append("tokens = torch.tensor([[0, 5, 2]])  # ids of the model's own tokenizer, which is not here")
+        lines.append("print(model(input_ids=tokens).logits.shape)")
+    elif opened.labels is None:
         lines.append('print(model(f"a text with a {model.tokenizer.mask_token} in it"))')
     else:
-        lines.append('print(model({"text": "one text", "text_pair": "and, where the task has it, another"}))')
+        pair = '{"text": "one text", "text_pair": "and, where the task has it, another"}'
+        lines.append(f"print(model({pair}, truncation=True))")
     return "```python\n" + "\n".join(lines) + "\n```"
 
 
 def _origin(opened: Opened) -> list[str]:
     content = opened.content
-    lines = [f"checkpoint {opened.path.name}, step {content['step']:,}, of version {content.get('version')}"]
+    step = f"step {content['step']:,}{opened.which}"
+    lines = [f"checkpoint {opened.path.name}, {step}, of version {content.get('version')}"]
     imported, started = content.get("imported"), content.get("started_from")
     if isinstance(imported, dict):
         lines.append(f"imported from {imported.get('kind')}: {', '.join(imported.get('files', {}))}")
@@ -80,10 +91,19 @@ def _origin(opened: Opened) -> list[str]:
         lines.append(f"its weights began as those of {name} (step {started.get('step')})")
     lines += _data(opened)
     if opened.result is not None:
-        lines.append(f"command: `{opened.result.command}`")
+        lines.append(f"command: `{_without_folders(opened.result.command)}`")
     elif opened.labels is None and not isinstance(imported, dict):
         lines.append(f"command: `python code/run_pretrain.py --model {opened.name} --dataset DATASET`")
     return lines
+
+
+def _without_folders(command: str) -> str:
+    """A command whose absolute paths are names alone: where they lie says something about one machine."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = command.split()
+    return shlex.join([_FOLDERS.sub(r"\1", word.rstrip("/")) for word in words])
 
 
 def _data(opened: Opened) -> list[str]:

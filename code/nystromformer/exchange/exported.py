@@ -13,7 +13,7 @@ from nystromformer.exchange.programs import export_onnx, export_torch, require_o
 FORMATS = ("hf", "onnx", "torch")
 
 
-def export_model(folder: Path, checkpoint: str, form: str, out: Path | None, code: str, force: bool) -> str:
+def export_model(folder: Path, checkpoint: str | None, form: str, out: Path | None, code: str, force: bool) -> str:
     """Write it; returns what to say.
 
     Raises:

@@ -1,6 +1,8 @@
-"""Folders that appear under their name only when they are whole."""
+"""Folders that appear under their name only when they are whole, and take nobody else's place."""
 
+import errno
 import os
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -29,35 +31,49 @@ def check_free(folder: Path, force: bool, source: Path) -> None:
 
 
 def write_folder(folder: Path, write: Callable[[Path], object], force: bool, source: Path) -> None:
-    """Let `write` fill a folder beside `folder`, which takes its place when it is done; on failure nothing is left.
+    """Let `write` fill a new folder, which takes the place of `folder` when it is done; on failure nothing is left.
 
     Raises:
-        UserError: as of `check_free` and `write`, or it cannot be written.
+        UserError: as of `check_free` and `write`, it cannot be written, or something appeared in its place meanwhile.
     """
     check_free(folder, force, source)
     # Through a link to a folder the folder itself is replaced.
     folder = folder.resolve()
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    # All that is temporary lies in one folder of a name that nobody else has.
+    work = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
+        work.mkdir()
     try:
-        write(temporary)
+        new = work / "new"
         with writing(folder):
-            _put_in_place(temporary, folder)
+            new.mkdir()
+        write(new)
+        with writing(folder):
+            _put_in_place(new, folder, work / "old" if force else None)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
 
 
-def _put_in_place(temporary: Path, folder: Path) -> None:
-    replaced = temporary.with_name(f"{temporary.name}.replaced")
-    if folder.is_dir():
-        folder.rename(replaced)
+def _put_in_place(new: Path, folder: Path, old: Path | None) -> None:
+    """Rename a folder to its name; what has the name goes to `old`, or None: it may be an empty folder alone."""
+    if old is not None and folder.is_dir():
+        folder.rename(old)
     try:
-        temporary.rename(folder)
-    except OSError:
-        if replaced.is_dir():
-            replaced.rename(folder)
-        raise
+        new.rename(folder)  # fails where there is a file, or a folder with files
+    except OSError as error:
+        kept = ""
+        if old is not None and old.is_dir():
+            try:
+                old.rename(folder)
+            except OSError:
+                aside = folder.with_name(f"{folder.name}.{old.parent.suffixes[-2].removeprefix('.')}")
+                old.rename(aside)
+                kept = f"; what it had before is in {aside.name}"
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise UserError(
+            f"{folder}: appeared, or was filled, while this command wrote; it stays as it is, and nothing was "
+            f"written{kept}. Start the command again with another folder, or once the other one is done"
+        ) from error
     sync_folder(folder.parent)
-    shutil.rmtree(replaced, ignore_errors=True)

@@ -239,7 +239,8 @@ def _file(opened: Opened) -> Layout:
         "auto_map": {
             "AutoConfig": f"{module}.NystromEncoderConfig",
             "AutoModel": f"{module}.NystromEncoderModel",
-            f"AutoModel{head}": f"{module}.NystromEncoder{head}",
+            # Of one that guesses masked tokens with a new head.
+            **{f"AutoModel{each}": f"{module}.NystromEncoder{each}" for each in (head, "ForSequenceClassification")},
         },
         **_common(opened),
         "hidden_act": config.activation,

@@ -58,15 +58,14 @@ class Embeddings(nn.Module):
         self.projection = nn.Identity() if width == out else nn.Linear(width, out)
         self.norm = layer_norm(config) if config.embedding_norm else nn.Identity()
 
-    def forward(self, tokens_BN: Tensor, types_BN: Tensor | None) -> Tensor:
-        N, most, offset = tokens_BN.shape[1], self.config.max_position_embeddings, self.config.position_offset
+    def forward(self, x: Tensor, types_BN: Tensor | None) -> Tensor:
+        N, most, offset = x.shape[1], self.config.max_position_embeddings, self.config.position_offset
         if most < N:
             raise ValueError(f"expected at most max_position_embeddings = {most} tokens, found {N}")
-        x = self.word(tokens_BN)
         if self.config.positions == "learned":
             x = x + self.position.weight[offset : offset + N]
         # Tokenizers tell two sentences apart; a model with one type of them does not.
-        types_BN = torch.zeros_like(tokens_BN) if types_BN is None else types_BN
+        types_BN = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device) if types_BN is None else types_BN
         x = x + self.sentence_type(types_BN.clamp(max=self.config.type_vocab_size - 1))
         return self.norm(self.projection(x))
 
@@ -202,12 +201,20 @@ class NystromEncoderModel(NystromEncoderPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         return self.embeddings.word
 
-    def forward(self, input_ids, attention_mask=None, token_type_ids=None, return_dict=None):
-        keep_BN = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-        x = self.embeddings(input_ids, token_type_ids)
+    def forward(
+        self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, output_hidden_states=None,
+        return_dict=None,
+    ):  # fmt: skip
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("expected input_ids or inputs_embeds, one of the two")
+        words = self.embeddings.word(input_ids) if inputs_embeds is None else inputs_embeds
+        states = [self.embeddings(words, token_type_ids)]
+        keep_BN = torch.ones_like(words[..., 0]).bool() if attention_mask is None else attention_mask.bool()
         for layer in self.layers:
-            x = layer(x, keep_BN)
-        out = BaseModelOutput(last_hidden_state=self.final_norm(x))
+            states.append(layer(states[-1], keep_BN))
+        states[-1] = self.final_norm(states[-1])
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        out = BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states) if wanted else None)
         return out if return_dict is not False else out.to_tuple()
 
 
@@ -217,11 +224,14 @@ class NystromEncoderForMaskedLM(NystromEncoderPreTrainedModel):
         self.encoder, self.mlm = NystromEncoderModel(config), MaskedLMHead(config)
         self.post_init()
 
-    def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None, return_dict=None):
-        hidden = self.encoder(input_ids, attention_mask, token_type_ids).last_hidden_state
-        logits = self.mlm(hidden, self.encoder.embeddings.word.weight)
+    def forward(
+        self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, labels=None,
+        output_hidden_states=None, return_dict=None,
+    ):  # fmt: skip
+        encoded = self.encoder(input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states)
+        logits = self.mlm(encoded.last_hidden_state, self.encoder.embeddings.word.weight)
         loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        out = MaskedLMOutput(loss=loss, logits=logits)
+        out = MaskedLMOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
         return out if return_dict is not False else out.to_tuple()
 
 
@@ -232,11 +242,15 @@ class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
         self.head = nn.ModuleDict({"dense": nn.Linear(E, E), "classifier": nn.Linear(E, config.num_labels)})
         self.post_init()
 
-    def forward(self, input_ids, attention_mask=None, token_type_ids=None, labels=None, return_dict=None):
-        hidden = self.encoder(input_ids, attention_mask, token_type_ids).last_hidden_state
+    def forward(
+        self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, labels=None,
+        output_hidden_states=None, return_dict=None,
+    ):  # fmt: skip
+        encoded = self.encoder(input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states)
+        hidden = encoded.last_hidden_state
         pooled = hidden[:, 0]
         if self.config.pooling == "mean":
-            keep_BN = torch.ones_like(input_ids) if attention_mask is None else attention_mask.bool()
+            keep_BN = torch.ones_like(hidden[..., 0]) if attention_mask is None else attention_mask.bool()
             pooled = (hidden * keep_BN[..., None]).sum(1) / keep_BN.sum(1, keepdim=True).clamp(min=1)
         logits, loss = self.head["classifier"](activation(self.config.classifier_act, self.head["dense"](pooled))), None
         if labels is not None and self.config.problem_type == "multi_label_classification":
@@ -245,5 +259,5 @@ class NystromEncoderForSequenceClassification(NystromEncoderPreTrainedModel):
             loss = F.mse_loss(logits[:, 0], labels.flatten().to(logits.dtype))
         elif labels is not None:
             loss = F.cross_entropy(logits, labels.flatten())
-        out = SequenceClassifierOutput(loss=loss, logits=logits)
+        out = SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=encoded.hidden_states)
         return out if return_dict is not False else out.to_tuple()

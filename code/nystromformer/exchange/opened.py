@@ -14,18 +14,20 @@ from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, special_names
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
+from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.formats.source import SEVERAL
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.recipe import recipe_from
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.tasks.finetuning.recipe import read_recipe
-from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.tasks.finetuning.recipe import TOKENIZER_SHA256, read_recipe
+from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
 from nystromformer.tasks.glue.catalog import TASKS
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import choose_weights, epoch_name
+from nystromformer.training.checkpoint import choose_weights, epoch_name, find_weights
 from nystromformer.training.fitting import check_weights, load_weights
+from nystromformer.wording import number_of
 
 CONFIG = "config.json"
 _WEIGHTS = "cp-*.model"
@@ -66,6 +68,16 @@ class Opened:
         return self.problem == "regression"
 
     @property
+    def which(self) -> str:
+        """Which of a finished run's epochs it is; nothing of other models."""
+        if self.result is None:
+            return ""
+        epochs = {"best": self.result.best.epoch, "last": self.result.last.epoch}
+        words = [word for word, epoch in epochs.items() if epoch == self.content["epoch"]]
+        count = number_of(self.result.run.epochs, "epoch")
+        return f", {' and '.join(words) or 'neither the best nor the last'} of {count}"
+
+    @property
     def config(self) -> ModelConfig:
         """The network."""
         return self.experiment.model
@@ -88,21 +100,22 @@ class Opened:
         return model.eval()
 
 
-def open_model(folder: Path, wanted: str = "last") -> Opened:
+def open_model(folder: Path, wanted: str | None = None) -> Opened:
     """Open what a folder has.
 
     Args:
         folder: an experiment's, with a config.json; or a run's below its checkpoints, such as model/glue/MRPC/….
-        wanted: "last", an epoch's number, or "best" of a finished run, which is what "last" means there, too.
+        wanted: "last", an epoch's number, or "best" of a finished run; None: "best" of a finished run, else "last".
 
     Raises:
-        UserError: neither of the two, no such checkpoint, one that does not fit, or a task without an exported form.
+        UserError: neither of the two, no such checkpoint, one that does not fit or has numbers that are not finite, or
+            a task without an exported form.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder")
     if (folder / CONFIG).is_file():
-        return _open_experiment(folder, wanted)
-    if any(folder.glob(_WEIGHTS)):
+        return _open_experiment(folder, wanted or "last")
+    if any(folder.glob(_WEIGHTS)) or (folder / RESULT_FILE).is_file():
         return _open_run(folder, wanted)
     raise UserError(f"{folder}: expected an experiment's folder, with a {CONFIG}, or a run's, with checkpoints")
 
@@ -120,13 +133,14 @@ def _open_experiment(folder: Path, wanted: str) -> Opened:
     return _checked(folder.resolve().name, folder, path, content, experiment.config, tokenizer, None, None)
 
 
-def _open_run(folder: Path, wanted: str) -> Opened:
+def _open_run(folder: Path, wanted: str | None) -> Opened:
     result = read_result(folder)
-    if result is not None and wanted in ("last", "best"):
-        wanted = str(result.best.epoch)
-    if wanted in ("all", "best"):
-        raise UserError(f"{folder}: expected --checkpoint last or an epoch's number of a run without a result.json")
-    path = choose_weights(folder, wanted)[0]
+    if result is None:
+        if wanted in ("all", "best"):
+            raise UserError(f"{folder}: expected --checkpoint last or an epoch's number of a run without a result.json")
+        path = choose_weights(folder, wanted or "last")[0]
+    else:
+        path = _kept_weights(folder, result, wanted or "best")
     content = read_checkpoint(path)
     check_is_of_a_run(content, path)
     names = {name.split(".")[0] for name in content["model"] if not name.startswith("encoder.")}
@@ -137,16 +151,38 @@ def _open_run(folder: Path, wanted: str) -> Opened:
         )
     place = folder.resolve()
     checkpoints = next((above for above in (place, *place.parents) if (above / TOKENIZER_FOLDER).is_dir()), folder)
-    tokenizer = _tokenizer(path, checkpoints, content["tokenizer"])
+    recipe = read_recipe(folder)
+    # Of a run that began with initial weights the checkpoint knows none, and its folder has one.
+    sha256 = content["tokenizer"] if recipe is None else str(recipe.get(TOKENIZER_SHA256, ""))
+    tokenizer = _tokenizer(path, checkpoints, sha256)
     above = next((each for each in place.parents if (each / CONFIG).is_file()), checkpoints.parent)
     name = f"{above.name}-{_task(content).replace('/', '-')}".strip("-")
     config = experiment_config(content["config"], str(path))
-    recipe = read_recipe(folder)
     if recipe is None:
         labels = _labels(content)
     else:
         content, labels = _told_by(recipe_from(recipe, folder).answer, content, path)
     return _checked(name, folder, path, content, config, tokenizer, labels, result)
+
+
+def _kept_weights(folder: Path, result: RunResult, wanted: str) -> Path:
+    """The weights of a finished run's best, last or numbered epoch.
+
+    Raises:
+        UserError: the run has none of these, or another word.
+    """
+    epochs = {"best": result.best.epoch, "last": result.last.epoch}
+    kept = find_weights(folder)
+    numbers = ", ".join(map(str, kept)) or "none"
+    if wanted not in epochs and not (wanted.isdecimal() and len(wanted) < 19):
+        raise UserError(f"{folder}: expected --checkpoint best, last or one of {numbers}; found {wanted!r}")
+    epoch = epochs.get(wanted) if wanted in epochs else int(wanted)
+    if epoch not in kept:
+        raise UserError(
+            f"{folder}: --checkpoint {wanted} is epoch {epoch}, whose weights are not there: the run discarded them or "
+            f"they were moved (epochs with weights: {numbers})"
+        )
+    return kept[epoch]
 
 
 def _told_by(answer: Answer, content: dict[str, Any], path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -198,6 +234,7 @@ def _checked(
     with torch.device("meta"):  # sizes are all that is needed
         expected = opened.initial().state_dict()
     check_weights(expected, content["model"], path)
+    check_finite_weights(content["model"], path)
     return opened
 
 

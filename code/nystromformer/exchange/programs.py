@@ -18,6 +18,7 @@ from nystromformer.errors import UserError
 from nystromformer.exchange.folders import write_folder
 from nystromformer.exchange.hf import write_tokenizer
 from nystromformer.exchange.opened import Opened
+from nystromformer.extras import how_to_install
 from nystromformer.files import write_json
 from nystromformer.model import ClassificationModel, PretrainingModel
 
@@ -77,12 +78,18 @@ def export_program(opened: Opened) -> torch.export.ExportedProgram:
     module = Exported(opened.build()).eval()
     try:
         with _quiet(), torch.no_grad():
-            return torch.export.export(module, (), kwargs=example, dynamic_shapes=dict.fromkeys(example, shape))
+            program = torch.export.export(module, (), kwargs=example, dynamic_shapes=dict.fromkeys(example, shape))
     except Exception as error:  # torch's tracer raises errors of many kinds
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise UserError(
             f"{opened.path}: torch.export cannot trace the model: {type(error).__name__}: {' '.join(lines[:2])[:300]}"
         ) from error
+    for part in program.graph_module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            for node in part.graph.nodes:
+                # The lines of code that made it, with their files on this machine.
+                node.meta.pop("stack_trace", None)
+    return program
 
 
 def refuse_fixed(opened: Opened) -> None:
@@ -166,7 +173,7 @@ def require_onnx() -> None:
     """
     if missing := [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]:
         raise UserError(
-            f"--format onnx needs {', '.join(missing)}: install the extra export (pip install -e '.[export]')"
+            f"--format onnx needs {', '.join(missing)}: install the extra export: {how_to_install('export')}"
         )
 
 

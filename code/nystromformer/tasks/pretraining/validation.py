@@ -12,6 +12,7 @@ import torch
 
 from nystromformer.data.manifest import SPLITS
 from nystromformer.errors import UserError
+from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.transfer import mentioned
 from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.model import PretrainingModel
@@ -70,9 +71,10 @@ def load_checkpoint(experiment: Experiment, path: Path, device: Device) -> tuple
     with, such as another attention.
 
     Raises:
-        UserError: unreadable, or of another architecture (lists all that differs).
+        UserError: unreadable, of another architecture (lists all that differs), or with NaN or infinite weights.
     """
     content = read_checkpoint(path)
+    check_finite_weights(content["model"], path)
     model = PretrainingModel(experiment.config.model, experiment.config.pretraining_setting.objectives)
     load_weights(model, content["model"], path)
     now = experiment.config.model.model_dump(mode="json", by_alias=True)

@@ -1,0 +1,121 @@
+"""Which weights of a run are handed on, what of the machine goes with them, and which weights are refused."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from finetuning import made_rows, pretrained, sweep, write_table
+from small import CPU, run_here
+
+import nystromformer
+from nystromformer.errors import UserError
+from nystromformer.exchange.card import model_card
+from nystromformer.exchange.layouts import lay_out
+from nystromformer.exchange.opened import open_model
+from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.source import Columns
+from nystromformer.tasks.documents.task import Asked, Documents, Places
+from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, read_result
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.training.archive import read_checkpoint, write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> RunResult:
+    """A run whose first epoch was the best, and both are kept."""
+    folder = tmp_path_factory.mktemp("choice")
+    few = {"pretraining_setting__epoch": 1, "pretraining_setting__batches_per_epoch": 1}
+    made = pretrained(folder / "ours", dataset_folder, **few)
+    table = write_table(folder / "t.csv", ("body", "label"), made_rows(24))
+    asked = Asked("t", "classes", division=Division(share=0.25))
+    task = Documents(Places(str(table), None, None, folder), Columns("body", "label", ";"), asked)
+    command = f"python {folder}/code/run_classify.py --train {table} --set x={folder}/y --model ours/it --text body"
+    (result,) = finetune(made, task, sweep(command=command), CPU).results
+    run, name = Path(result.folder), result.main_metric
+    result.epochs = [
+        EpochMetrics(number, {**result.last.metrics, name: value}) for number, value in enumerate((0.9, 0.4))
+    ]
+    result.write(run)
+    content = read_checkpoint(run / "cp-0001.model")
+    weights = {key: weight + 0.5 for key, weight in content["model"].items()}
+    write_checkpoint(content | {"epoch": 0, "model": weights}, run / "cp-0000.model")
+    return result
+
+
+@pytest.fixture
+def run(trained: RunResult, tmp_path: Path) -> Iterator[Path]:
+    """A copy in the same place, of which a test may take something away."""
+    folder = Path(trained.folder)
+    shutil.copytree(folder, tmp_path / "copy")
+    yield folder
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "copy", folder)
+
+
+def test_last_is_the_last_and_best_the_best(trained: RunResult) -> None:
+    words = {"last": ("cp-0001.model", "last of 2"), "best": ("cp-0000.model", "best of 2")}
+    for wanted, (name, said) in {**words, "1": words["last"], None: words["best"]}.items():
+        opened = open_model(Path(trained.folder), wanted)
+        assert opened.path.name == name
+        card = model_card(opened, lay_out(opened, "auto"))
+        assert f"checkpoint {name}, step {opened.content['step']:,}, {said} epochs, of version" in card
+        accuracy = {"cp-0000.model": 0.9, "cp-0001.model": 0.4}[name]
+        assert f"| validation: {trained.main_metric} | {accuracy:.4g} |" in card
+    models = {wanted: nystromformer.from_pretrained(trained.folder, wanted)[0] for wanted in words}
+    bias = {wanted: model.state_dict()["head.classifier.bias"] for wanted, model in models.items()}
+    torch.testing.assert_close(bias["best"], bias["last"] + 0.5)
+
+
+def test_a_card_has_no_paths_of_the_machine(trained: RunResult) -> None:
+    opened = open_model(Path(trained.folder))
+    assert "`python run_classify.py --train t.csv --set x=y --model ours/it --text body`" in model_card(
+        opened, lay_out(opened, "auto")
+    )
+
+
+def test_weights_that_a_run_did_not_keep(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(wanted: str, reason: str) -> None:
+        flags = ("--format", "hf", "--checkpoint", wanted, "--out", tmp_path / "out")
+        assert run_here(monkeypatch, "code/run_export.py", "export", run, *flags) == 2
+        error = capsys.readouterr().err
+        assert reason in error
+        assert error.count("error:") == 1
+        assert not (tmp_path / "out").exists()
+
+    refused("newest", "expected --checkpoint best, last or one of 0, 1; found 'newest'")
+    (run / "cp-0001.model").unlink()
+    refused("last", "--checkpoint last is epoch 1, whose weights are not there")
+    refused("1", "(epochs with weights: 0)")
+    (run / "cp-0000.model").unlink()
+    refused("last", "--checkpoint last is epoch 1, whose weights are not there")
+    refused("best", "--checkpoint best is epoch 0, whose weights are not there: the run discarded them or they were")
+    assert read_result(run) is not None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_are_no_numbers(run: Path, value: float) -> None:
+    content = read_checkpoint(run / "cp-0001.model")
+    content["model"]["encoder.layers.1.attention.query.bias"][3] = value
+    write_checkpoint(content, run / "cp-0001.model")
+    with pytest.raises(
+        UserError, match=r"cp-0001.model: encoder.layers.1.attention.query.bias: expected finite weights"
+    ):
+        open_model(run, "last")
+    assert open_model(run, "best").which == ", best of 2 epochs"
+
+
+def test_a_mask_is_no_positions(trained: RunResult) -> None:
+    experiment = Path(trained.folder).parents[2]
+    while not (experiment / "config.json").is_file():
+        experiment = experiment.parent
+    model, tokenizer = nystromformer.from_pretrained(experiment)
+    assert tokenizer is not None
+    tokens = torch.tensor([tokenizer.encode("landmark <mask> token").ids])
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"positions_BK must be positions, int64, found a mask, bool \(1, "):
+        model(tokens, mask)
+    assert model(tokens, torch.tensor([[2]]), mask).mlm_BKV.shape[:2] == (1, 1)
