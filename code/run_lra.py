@@ -60,7 +60,13 @@ def lra(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, max=MOST, help="Steps of training. Default: config.json's.")
+        int | None,
+        typer.Option(
+            "--steps",
+            min=0,
+            max=MOST,
+            help="Steps of training; 0: train nothing, with --baselines. Default: config.json's.",
+        ),
     ] = None,
     every: Annotated[
         int | None,
@@ -97,7 +103,8 @@ def lra(
         typer.Option(
             "--as_published",
             help="As the paper's authors did: the mean over a row counts its padding, to a power of two unless "
-            "--pad_to says otherwise, and black pixels are padding.",
+            "--pad_to says otherwise, black pixels are padding, and nystrom, reformer, performer and linformer compute "
+            "what their code does (lra/README.md).",
         ),
     ] = False,
     *,
@@ -112,17 +119,25 @@ def lra(
     if token_steps is not None and not chosen.pretrains:
         raise UserError(f"--token_steps {token_steps}: expected --track spt beside it, found {track}")
     folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else PROJECT / "lra" / task)
+    if not (folder / "config.json").exists():
+        text = f"no such file; create it (copy the project's lra/{task}/config.json, say), or leave --model out"
+        raise UserError(f"{folder / 'config.json'}: {text}")
     overrides = overrides_for(folder / "config.json", attention, conv, chosen, shared.overrides or [])
     experiment = open_experiment(folder, overrides)
     rate = lr or (repr(CLASS_RATES[task]) if chosen.pretrains else None)
     sweep = sweep_of(
         experiment.config, shared.sweep(), steps=steps, every=every, batch_size=batch_size, lr=rate, warmup=warmup
     )
+    if steps == 0 and not sweep.baselines:
+        raise UserError("--steps 0: expected --baselines beside it; nothing else is done without training")
     if as_published:
         sweep = as_published_sweep(sweep, experiment.config.model.max_seq_len)
+        given = shared.overrides or []
+        overrides = overrides_for(folder / "config.json", attention, conv, chosen, given, sweep.pad_to)
+        experiment = open_experiment(folder, overrides)
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.command import run_sweeps
+    from nystromformer.tasks.finetuning.command import run_baselines, run_sweeps
     from nystromformer.tasks.lra.command import phases_of, run_phases
     from nystromformer.tasks.lra.task import Arena, TokensOf
 
@@ -130,6 +145,8 @@ def lra(
     setting = experiment.config.pretraining_setting
     most = setting.validate_batches_per_epoch * setting.batch_size
     arena = Arena(task, source, most, chosen, as_published)
+    if steps == 0:
+        run_baselines(experiment, arena, sweep, shared.device, typer.echo)
     if chosen.pretrains:
         first = sweep.half_of_steps if token_steps is None else token_steps
         phases = phases_of(TokensOf(task, source, most, chosen), arena, sweep, first, TOKEN_RATES[task])

@@ -7,7 +7,6 @@ has measured stands below the table.
 import argparse
 import csv
 import json
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,9 @@ from run import LENGTHS, WAYS
 
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.tables import markdown
+from nystromformer.tasks.finetuning.power import power_note, smallest_difference
 from nystromformer.tasks.finetuning.results import read_result
+from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent
@@ -114,13 +115,13 @@ def guessers(runs: Path) -> list[Line]:
 
 
 def table(lines: list[Line], authors: int) -> str:
-    """Of all lines; the standard error takes passages for independent draws, which those of a book are not quite."""
+    """Of all lines. Without errors: passages of one book are not independent."""
     body = [
         [
             f"{line.passage:,}",
             line.what,
             *(f"{100 * line.accuracy[way]:.1f}" for way in WAYS),
-            f"{100 * line.mean:.1f} ± {100 * math.sqrt(line.mean * (1 - line.mean) / (len(WAYS) * line.rows)):.1f}",
+            f"{100 * line.mean:.1f}",
             "" if line.held_out is None else f"{100 * line.held_out:.1f}",
         ]
         for line in sorted(lines, key=lambda line: (line.passage, line.tokens_per_second is None, line.what))
@@ -133,7 +134,12 @@ def table(lines: list[Line], authors: int) -> str:
         "mean, %",
         "of the same book, held out, %",
     ]
-    return f"{markdown(header, body)}\n\nOne of {authors} authors by chance: {100 / authors:.1f} %. One seed.\n"
+    means = [(Spread(line.mean, None), 1) for line in lines]
+    books = smallest_difference("accuracy", means, len(WAYS) * authors)
+    return (
+        f"{markdown(header, body)}\n\nOne of {authors} authors by chance: {100 / authors:.1f} %. One seed. Passages "
+        f"of one book are not independent. {power_note({'with a book as one example': books})}\n"
+    )
 
 
 def costs(measured: dict[str, Any]) -> str:

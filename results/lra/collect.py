@@ -1,5 +1,5 @@
 """Gathers what run.py has reached into this folder: table3.md, its figures and pictures, and the validation accuracy
-over the steps, curves.png.
+over the steps, curves.png. What table3.json has of runs that are not there any more stays.
 
 `python results/lra/collect.py [--runs runs/lra] [--span DIR ...]`: what is not finished is named and left out. Each
 DIR is what `run_benchmark.py span` has written of some of these runs.
@@ -7,6 +7,7 @@ DIR is what `run_benchmark.py span` has written of some of these runs.
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -14,16 +15,19 @@ from matplotlib.figure import Figure
 
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.report.finetuning import attention_text
-from nystromformer.report.lra import write_lra
+from nystromformer.report.lra import Arena, Cell, collect, column_names, write_arena
+from nystromformer.report.paper import LRA_TASKS
 from nystromformer.side_by_side import ROOT
 from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
+from nystromformer.tasks.finetuning.spread import Spread
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "table3.md"
-FOLDERS = ("listops", "listops-short", "text", "retrieval", "image", "pathfinder", "pathfinder-6")
-DRAWN = ("listops", "listops-short")
+FOLDERS = ("listops", "listops-short", "listops-curriculum", "text", "retrieval", "image", "pathfinder", "pathfinder-6")
+DRAWN = ("listops", "listops-short", "listops-curriculum")
 """Of whose runs on the track `paper` the accuracy is drawn over the steps; of several seeds the first one's."""
 
+_SPREADS = ("test", "validation", "hours")
 _LISTED = 8
 """Runs whose settings a legend within a panel has room for."""
 
@@ -80,17 +84,41 @@ def draw(runs: Path) -> None:
     write_figure(HERE / "curves.png", figure, dpi=110)
 
 
+def with_earlier(arena: Arena, path: Path) -> Arena:
+    """Newly finished runs beside those that a file tells of, whose own folders may be gone: columns of one description
+    are one, and a cell that was collected again replaces the earlier one.
+    """
+    kept = json.loads(path.read_text())
+    earlier = [Cell(**cell | {name: Spread(**cell[name]) for name in _SPREADS}) for cell in kept["cells"]]
+    texts = dict.fromkeys((*kept["columns"].values(), *arena.columns.values()))
+    tasks = {text: text.partition(":")[0] for text in texts}
+    order = [task.lower() for task in LRA_TASKS]
+    tasks = dict(sorted(tasks.items(), key=lambda item: order.index(item[1].partition("-")[0])))
+    names = column_names(tasks)
+    cells: dict[tuple[str, str], Cell] = {}
+    for columns, found in ((kept["columns"], earlier), (arena.columns, arena.cells)):
+        for cell in found:
+            name = names[columns[cell.column]]
+            cells[name, cell.attention] = replace(cell, column=name)
+    ordered = sorted(cells.values(), key=lambda cell: list(names.values()).index(cell.column))
+    return Arena({names[text]: text for text in tasks}, ordered, arena.unfinished)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/lra"))
     parser.add_argument("--span", type=Path, action="append", default=[])
     flags = parser.parse_args()
     runs = flags.runs.resolve()
-    write_lra([runs / name for name in FOLDERS if finished(runs / name)], TABLE, flags.span)
+    earlier = json.loads(TABLE.with_suffix(".json").read_text())["began"]
+    arena = with_earlier(
+        collect([runs / name for name in FOLDERS if finished(runs / name)]), TABLE.with_suffix(".json")
+    )
+    write_arena(arena, TABLE, flags.span)
     # Results tell nothing of the machine's folders.
     for path in (TABLE, TABLE.with_suffix(".json")):
         write_text(path, path.read_text().replace(f"{ROOT}/", ""))
-    began = [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
+    began = earlier + [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
     figures = json.loads(TABLE.with_suffix(".json").read_text())
     write_json(TABLE.with_suffix(".json"), {"began": began, **figures})
     draw(runs)

@@ -40,10 +40,11 @@ class Stages:
     def prepared(self) -> None:
         """All tasks' data."""
         place = self.out / "data"
-        short = "--train 20000 --longer_than 50 --shorter_than 250 --seed 1"
+        short = "--longer_than 50 --shorter_than 250 --seed 1"
         wanted = {
             "listops": "",
-            "listops-short": short,
+            "listops-short": f"{short} --train 20000",
+            "listops-curriculum": f"{short} --train 400000 --train_longer_than 3",
             "text": f"--imdb {self.data / 'imdb'} --length 1024 --partial",
             "retrieval": f"--release {self.data / 'lra' / 'retrieval'} --partial",
             "image": f"--cifar {self.data / 'lra'} --partial",
@@ -85,6 +86,21 @@ class Stages:
             for name in ("nystrom", "softmax")
         ])  # fmt: skip
 
+    def curriculum(self) -> None:
+        """Whether more is learned of them than simple rules say: deeper, rotary positions, and training expressions of
+        any length, so that few levels come with many: an hour a core each.
+        """
+        flags = (
+            "--conv 0 --steps 10000 --every 500 --batch_size 128 --lr 1e-3 --warmup 0.02 --baselines "
+            "--set model.max_seq_len=256 --set model.positions=rotary --set model.position_offset=2 "
+            "--set model.num_layers=6 --set model.dropout_prob=0 "
+            "--set pretraining_setting.validate_batches_per_epoch=16"
+        )
+        self.run([
+            self._train("listops", "listops-curriculum", name, f"{flags} {widths}")
+            for name, widths in (("softmax", ""), ("nystrom", "--set model.attn_type.num_landmarks=32"))
+        ])  # fmt: skip
+
     def others(self) -> None:
         """Text at 1,024 bytes, a part of CIFAR, pairs of papers, and hard paths."""
         text = (
@@ -124,7 +140,7 @@ class Stages:
         return job(f"{data}-{name}{more}", "code/run_lra.py", *place, "--attention", name, f"{steps} {flags} {precise}")
 
 
-STAGES = ("prepared", "listops_others", "short", "tracks", "others", "listops", "paths")
+STAGES = ("prepared", "listops_others", "short", "tracks", "curriculum", "others", "listops", "paths")
 
 
 if __name__ == "__main__":

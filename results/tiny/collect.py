@@ -17,11 +17,12 @@ from scipy.stats import binomtest
 
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.report.curves import draw_curves, read_run
-from nystromformer.report.finetuning import FinetunedModel, Repeats, collect
+from nystromformer.report.finetuning import FinetunedModel, collect
 from nystromformer.report.table2 import write_table2
 from nystromformer.tables import markdown
+from nystromformer.tasks.finetuning.power import power_note, smallest_difference
 from nystromformer.tasks.finetuning.results import read_result
-from nystromformer.tasks.finetuning.spread import Spread, mark, rows_behind
+from nystromformer.tasks.finetuning.spread import Spread, mark
 from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent
@@ -100,15 +101,11 @@ def _compared(first: FinetunedModel, second: FinetunedModel, task: str) -> list[
         {
             "metric": name,
             "points": round(100 * (a.shown[name].mean - b.shown[name].mean), 2),
-            "within_noise": mark(name, a.shown[name], [b.shown[name]], _rows(a, name)) == "≈",
+            "within_noise": mark(name, a.shown[name], [b.shown[name]], a.examples(name)) == "≈",
         }
         for name in a.shown
         if name in b.shown
     ]
-
-
-def _rows(runs: Repeats, name: str) -> int:
-    return sum(runs.on_test[0].test_rows.values()) if runs.on_test else rows_behind(name, runs.first.rows)
 
 
 def landmarks(runs: Path) -> None:
@@ -213,6 +210,9 @@ def lengths(runs: Path) -> None:
                 row["lost"] = sum(shorter[name] and not longer[name] for name in longer)
                 row["p"] = float(binomtest(row["gained"], row["gained"] + row["lost"]).pvalue)
         rows += own
+    compared = [row for row in rows if "p" in row]
+    for row in compared:  # as many tests as there are comparisons (Bonferroni)
+        row["p"] = min(1.0, row["p"] * len(compared))
     if not rows:
         logger.info("lengths: nothing finished yet")
         return
@@ -233,7 +233,10 @@ def lengths(runs: Path) -> None:
         told = (f"{100 * measured[length][name]:.1f}" if not in_blocks else "" for length, in_blocks in columns)
         lines.append([name, *told])
     header = ["", *(f"{'blocks of ' if in_blocks else ''}{length:,} tokens, %" for length, in_blocks in columns)]
-    write_text(HERE / "lengths.md", markdown(header, lines) + "\n")
+    tested = f"p: a sign test of the same reviews, times {len(compared)} for as many tests; of one seed."
+    alone = [(Spread(row["accuracy"], None), 1) for row in rows if not row["in_blocks"] and row["length"] == lengths[0]]
+    note = power_note({"": smallest_difference("accuracy", alone, rows[0]["rows"])})
+    write_text(HERE / "lengths.md", "\n\n".join([markdown(header, lines), tested, note]) + "\n")
 
 
 def _changed(row: dict[str, Any]) -> str:

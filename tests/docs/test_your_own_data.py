@@ -69,7 +69,7 @@ def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, m
     try:
         address = re.search(r"http://127\.0\.0\.1:\d+", line)
         assert address, line
-        status, found = asked(f"{address[0]}/answer", text="a dull plot")
+        status, found = asked(f"{address[0]}/predict", text="a dull plot")
         assert status == 200
         assert {choice["label"] for choice in found["answers"][0]["choices"]} == {"1", "5"}
     finally:

@@ -157,4 +157,5 @@ def test_what_helps_is_told_by_pairs_that_differ_in_one_thing() -> None:
     convolution, approximation, error = demo._differences(results)
     assert "+10.00 points of masked tokens right beside Nyström attention, +18.00 beside softmax" in convolution
     assert "+2.00 points with the convolution, +10.00 without" in approximation
-    assert "over the 3,800 masked tokens alone a figure's standard error is 0.74 points" in error
+    assert "Smallest difference between two rows that could have been shown" in error
+    assert "points (1 seed, 3,800 masked tokens)" in error

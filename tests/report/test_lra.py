@@ -118,11 +118,27 @@ def test_the_majority_class_stands_beside_and_marks_what_is_within_noise(tmp_pat
     assert table.header == ["attention", "ListOps"]
     assert [list(row) for row in table.rows] == [["majority class", "16.5"], ["linear", "17.0 ≈"], ["softmax", "40.0"]]
     assert out.with_name("lra-listops.png").read_bytes().startswith(b"\x89PNG")
+    text = out.read_text()
+    assert (
+        "could have been shown (two-sided test at 5 %, power 80 %, examples not paired): ListOps at least 8.9" in text
+    )
+    assert "| best guesser, on the data above | 16.5 (majority class) |" in text
     data = json.loads(out.with_suffix(".json").read_text())
     assert {cell["attention"]: cell["test"]["mean"] for cell in data["cells"]} == {"softmax": 0.40, "linear": 0.17}
-    text = out.read_text()
     assert "drawn here" in text
     assert "python code/run_lra.py --attention linear --seed 0" in text
+
+
+def test_marks_compare_with_the_strongest_guesser(tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "e")
+    place = write_run(folder, "softmax", 0, 0.346)
+    reached = {"majority class": 0.17, "outermost operator": 0.3465, "operator and direct digits": 0.48}
+    figures = {name: {"accuracy_test": Spread(value, None)} for name, value in reached.items()}
+    keep_baselines(place.parent / BASELINES, Measured("d" * 64, "p" * 64, {"train": 100}, [0], figures, "python", {}))
+    write_lra([folder], tmp_path / "lra.md")
+    (table, *_) = tables_of(tmp_path / "lra.md")
+    assert [row[0] for row in table.rows] == [*reached, "softmax"]
+    assert table.rows[-1][1] == "34.6 <", "a floor is no draw with the rule that stands on it"
 
 
 def write_weights(place: Path, name: str = "cp-0001.model", **changes: object) -> Path:

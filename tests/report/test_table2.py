@@ -291,6 +291,30 @@ def test_imdb_shows_test_data(tmp_path: Path) -> None:
     assert details[0]["best"] == "99.0 ± 0.0"
 
 
+def test_it_is_said_which_columns_show_test_data(tmp_path: Path) -> None:
+    def said(*folders: Path) -> str:
+        return made(tmp_path, *folders)[2]
+
+    write_run(tmp_path / "tested", "imdb", (0.99,), test_metrics={"accuracy": 0.8})
+    write_run(tmp_path / "both", "imdb", (0.99,))
+    write_run(tmp_path / "both", "glue/SST-2")
+    write_run(tmp_path / "validated", "glue/SST-2")
+    assert "Columns show test data, by which nothing was chosen." in said(tmp_path / "tested")
+    assert "Columns show validation data." in said(tmp_path / "validated")
+    found = said(tmp_path / "tested", tmp_path / "both")
+    assert "IMDB: test data, by which nothing was chosen; the other columns: validation data." in found
+
+
+def test_the_smallest_difference_that_the_table_could_have_shown(tmp_path: Path) -> None:
+    for name, value in (("a", 0.75), ("b", 0.78)):
+        for seed, off in enumerate((-0.01, 0.0, 0.01)):
+            write_run(tmp_path / name, values=(value + off,), seed=seed)
+    _, _, text = made(tmp_path, tmp_path / "a", tmp_path / "b")
+    assert "could have been shown (two-sided test at 5 %, power 80 %, examples not paired): SST-2 6.2 points" in text
+    assert "(3 seeds, 872 examples)" in text
+    assert "could have been shown" not in made(tmp_path, tmp_path / "a")[2]
+
+
 def test_further_tasks_where_there_are_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "e", "glue/STS-B", (0.7,), main_metric="pearson_spearman")
     write_run(tmp_path / "e", "wikihop", (0.5,))
@@ -659,6 +683,14 @@ def test_malformed_baselines_are_named(tmp_path: Path, content: str) -> None:
         place.write_text(json.dumps(broken))
         with pytest.raises(UserError, match=r"baselines\.json: expected the baselines of a task"):
             write_table2([tmp_path / "e"], tmp_path / "table2.md")
+
+
+def test_the_bag_of_words_of_one_seed_has_no_deviation_to_explain(tmp_path: Path) -> None:
+    write_run(tmp_path / "e")
+    measure(tmp_path / "e", "glue/SST-2", {"bag of words": {"accuracy": (0.786, None)}}, seeds=[0])
+    text = made(tmp_path, tmp_path / "e")[2]
+    assert MARKS in text
+    assert RESAMPLED not in text
 
 
 def test_imdbs_baselines_are_those_of_the_test_reviews(tmp_path: Path) -> None:

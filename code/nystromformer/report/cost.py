@@ -145,7 +145,7 @@ def measure_cost(opened: OpenedScoring, settings: CostSettings) -> Cost:
     return Cost(
         settings=settings,
         weights=sha256_of(weights),
-        experiment=experiment.folder.name,
+        experiment=experiment.name,
         trained_length=model.max_seq_len,
         precision=device.precision,
         machine=machine_facts(),

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import shlex
 import signal
 import subprocess
@@ -28,6 +27,8 @@ from nystromformer.report.page import PageFigures, write_page
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring, run_device
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
+from nystromformer.tasks.finetuning.power import power_note, smallest_difference
+from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
 from nystromformer.training import Group
@@ -230,14 +231,13 @@ def _differences(results: Mapping[str, Validation]) -> list[str]:
 
     nystrom_conv, nystrom, softmax_conv, softmax = KINDS
     tokens = results[nystrom_conv].masked_tokens
-    accuracy = results[nystrom_conv].scores[-1].metrics["mlm_accuracy"]
-    error = 100 * math.sqrt(accuracy * (1 - accuracy) / tokens)
+    reached = [(Spread(result.scores[-1].metrics["mlm_accuracy"], None), 1) for result in results.values()]
     return [
         f"The convolution: {points(nystrom_conv, nystrom)} points of masked tokens right beside Nyström attention, "
         f"{points(softmax_conv, softmax)} beside softmax.",
         f"Nyström attention in softmax's place: {points(nystrom_conv, softmax_conv)} points with the convolution, "
         f"{points(nystrom, softmax)} without.",
-        f"One seed each; over the {tokens:,} masked tokens alone a figure's standard error is {error:.2f} points.",
+        power_note({"": smallest_difference("mlm_accuracy", reached, tokens)}).replace("examples", "masked tokens"),
     ]
 
 

@@ -64,10 +64,13 @@ class Repeats:
 
     def mark(self, name: str) -> Mark:
         """What stands beside a shown figure: whether it is clear of the baselines."""
-        run = self.on_test[0] if self.on_test else self.first
-        rows = sum(run.test_rows.values()) if self.on_test else rows_behind(name, run.rows)
         guesses = (figures[name] for figures in self.baselines.values() if name in figures)
-        return mark(name, self.shown[name], guesses, rows)
+        return mark(name, self.shown[name], guesses, self.examples(name))
+
+    def examples(self, name: str) -> int:
+        """That a shown figure is of."""
+        run = self.on_test[0] if self.on_test else self.first
+        return sum(run.test_rows.values()) if self.on_test else rows_behind(name, run.rows)
 
     @property
     def baselines(self) -> dict[str, dict[str, Spread]]:

@@ -17,6 +17,7 @@ from nystromformer.tables import markdown
 from nystromformer.tasks.declared import declared_tasks
 from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.tasks.finetuning.measured import BASELINES, find_baselines, read_baselines
+from nystromformer.tasks.finetuning.power import SmallestDifference, power_note, smallest_difference
 from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.spread import MARKS, Spread, mark
 from nystromformer.training.log import figure, read_log
@@ -39,6 +40,10 @@ LECTURE: dict[str, tuple[float, ...]] = {
 _LEGEND = (
     "Test accuracy in percent, of the weights that were best on the validation data: mean ± sample standard deviation "
     "over the seeds. Within a column all but the attention is the same; columns differ in what stands below."
+)
+RULES = (
+    "The first rows are guessers without a network, on the same data: fitted on training, chosen on validation "
+    "(`--baselines`; lra/README.md says what each reads). The marks compare with the best guesser of the column."
 )
 _OTHERWISE = (
     "Rows of one attention with letters in brackets differ in what neither the table nor the columns tell, such as the "
@@ -72,7 +77,8 @@ class Cell:
     device: str
     warnings: list[str]
     test_rows: int
-    majority: float | None
+    baselines: dict[str, float]
+    """Test accuracy of the guessers on the same data, by their names; none where nobody measured them."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,12 @@ def write_lra(folders: Sequence[Path], out: Path, spans: Sequence[Path] = ()) ->
     """
     if out.suffix != ".md":
         raise UserError(f"--out {out}: expected a name that ends in .md")
+    return write_arena(collect(folders), out, spans)
+
+
+def write_arena(arena: Arena, out: Path, spans: Sequence[Path] = ()) -> str:
+    """The same of runs that were collected."""
     shown = _spans(spans) if spans else ""
-    arena = collect(folders)
     text = as_markdown(arena, shown)
     write_text(out, text)
     write_json(out.with_suffix(".json"), {"columns": arena.columns, "cells": [asdict(cell) for cell in arena.cells]})
@@ -139,7 +149,7 @@ def collect(folders: Sequence[Path]) -> Arena:
             "python code/run_lra.py --task listops"
         )
     described = _described(sorted(found, key=_order))
-    names = _names({text: runs[0].task for text, runs in described.items()})
+    names = column_names({text: runs[0].task for text, runs in described.items()})
     cells = [cell for text, runs in described.items() for cell in _cells(names[text], runs)]
     return Arena({names[text]: text for text in described}, cells, unfinished)
 
@@ -202,8 +212,8 @@ def _description(run: RunResult) -> str:
     )
 
 
-def _names(tasks: Mapping[str, str]) -> dict[str, str]:
-    """Short names of columns; of several of a task with a letter."""
+def column_names(tasks: Mapping[str, str]) -> dict[str, str]:
+    """Short names of columns, given the task of each description; of several of a task with a letter."""
     short = {task.lower(): task for task in LRA_TASKS}
     names: dict[str, str] = {}
     counts = list(tasks.values())
@@ -242,7 +252,7 @@ def _cell(column: str, runs: Sequence[RunResult]) -> Cell:
     if not all(speed.is_whole for speed in speeds):
         warnings.append("hours and memory are without the masked tokens that came first, whose run is not there")
     measured = find_baselines(read_baselines(Path(first.folder).parent / BASELINES), first.data, first.predicted)
-    guesses = measured.baselines.get("majority class", {}) if measured is not None else {}
+    guesses = measured.baselines if measured is not None else {}
     return Cell(
         column=column,
         attention=attention_text(first.attention),
@@ -258,7 +268,7 @@ def _cell(column: str, runs: Sequence[RunResult]) -> Cell:
         device=first.device,
         warnings=warnings,
         test_rows=sum(first.test_rows.values()),
-        majority=guesses["accuracy_test"].mean if "accuracy_test" in guesses else None,
+        baselines={name: found["accuracy_test"].mean for name, found in guesses.items() if "accuracy_test" in found},
     )
 
 
@@ -339,11 +349,15 @@ def as_markdown(arena: Arena, spans: str = "") -> str:
     columns = list(arena.columns)
     labels = list(dict.fromkeys(cell.attention for cell in arena.cells))
     by_place = {(cell.attention, cell.column): cell for cell in arena.cells}
-    rows = [["majority class", *(_majority(arena.cells, column) for column in columns)]]
+    guesses = {column: _guesses(arena.cells, column) for column in columns}
+    guessers = dict.fromkeys(name for found in guesses.values() for name in found) or ["majority class"]
+    rows = [[name, *(_guess(guesses[column], name) for column in columns)] for name in guessers]
     for label in labels:
         cells = [by_place.get((label, column)) for column in columns]
         rows.append([label, *("" if cell is None else _score(cell) for cell in cells)])
-    parts = ["# Long Range Arena", _LEGEND, markdown(["attention", *columns], rows), MARKS]
+    parts = ["# Long Range Arena", _LEGEND, markdown(["attention", *columns], rows), MARKS, RULES]
+    if note := power_note({column: _smallest(arena.cells, column) for column in columns}):
+        parts.append(note)
     if any(cell.attention.endswith("]") for cell in arena.cells):
         parts.append(_OTHERWISE)
     parts.append("\n".join(f"- **{name}**: {text}" for name, text in arena.columns.items()))
@@ -352,7 +366,7 @@ def as_markdown(arena: Arena, spans: str = "") -> str:
         parts += ["What keeps these from comparing with published figures:", "\n".join(sorted(said))]
     if arena.unfinished:
         parts.append("Not finished: " + ", ".join(arena.unfinished) + ".")
-    parts += ["## Reported elsewhere", _reported(), "## Each figure", _details(arena)]
+    parts += ["## Reported elsewhere", _reported(arena, guesses), "## Each figure", _details(arena)]
     if spans:
         parts += ["## Required attention span", spans]
     commands = dict.fromkeys(command for cell in arena.cells for command in cell.commands)
@@ -360,18 +374,37 @@ def as_markdown(arena: Arena, spans: str = "") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _majority(cells: Sequence[Cell], column: str) -> str:
-    found = [cell.majority for cell in cells if cell.column == column and cell.majority is not None]
-    return f"{100 * found[0]:.1f}" if found else "not measured (--baselines)"
+def _guesses(cells: Sequence[Cell], column: str) -> dict[str, float]:
+    """The guessers on a column's data, which are the same for all its runs."""
+    return next((cell.baselines for cell in cells if cell.column == column and cell.baselines), {})
+
+
+def _guess(guesses: Mapping[str, float], name: str) -> str:
+    if not guesses:
+        return "not measured (--baselines)"
+    return f"{100 * guesses[name]:.1f}" if name in guesses else ""
 
 
 def _score(cell: Cell) -> str:
-    baselines = [] if cell.majority is None else [Spread(cell.majority, None)]
+    baselines = [Spread(max(cell.baselines.values()), None)] if cell.baselines else []
     return f"{cell.test} {mark('accuracy', cell.test, baselines, cell.test_rows)}".rstrip()
 
 
-def _reported() -> str:
-    rows = [[f"{name} (paper)", *(f"{value:.2f}" for value in values)] for name, values in PAPER_TABLE_3.items()]
+def _smallest(cells: Sequence[Cell], column: str) -> SmallestDifference | None:
+    own = [cell for cell in cells if cell.column == column]
+    return smallest_difference("accuracy", [(cell.test, len(cell.seeds)) for cell in own], own[0].test_rows)
+
+
+def _reported(arena: Arena, guesses: Mapping[str, Mapping[str, float]]) -> str:
+    """Published figures, and beside them the best guesser on the first column's data of each task."""
+    best: list[str] = []
+    for task in LRA_TASKS:
+        first = next((column for column in arena.columns if column.split()[0] == task), None)
+        found = guesses.get(first, {}) if first is not None else {}
+        name = max(found, key=found.__getitem__, default=None)
+        best.append("" if name is None else f"{100 * found[name]:.1f} ({name})")
+    rows = [["best guesser, on the data above", *best]]
+    rows += [[f"{name} (paper)", *(f"{value:.2f}" for value in values)] for name, values in PAPER_TABLE_3.items()]
     rows += [[f"{name} (Tay et al.)", *(f"{value:.2f}" for value in values)] for name, values in LECTURE.items()]
     return markdown(["", *LRA_TASKS], rows)
 
@@ -437,9 +470,9 @@ def draw(cells: Sequence[Cell], title: str, path: Path) -> None:
     for handle in legend.legend_handles:
         if isinstance(handle, PathCollection):
             handle.set_sizes([_LEGEND_BUBBLE])
-    if majority := [cell.majority for cell in cells if cell.majority is not None]:
-        axes.axhline(100 * majority[0], color="grey", linestyle=":", linewidth=1)
-        axes.annotate("majority class", (0.01, 100 * majority[0]), xycoords=("axes fraction", "data"), fontsize=8)
+    for name, value in next((cell.baselines for cell in cells if cell.baselines), {}).items():
+        axes.axhline(100 * value, color="grey", linestyle=":", linewidth=1)
+        axes.annotate(name, (0.01, 100 * value), xycoords=("axes fraction", "data"), fontsize=8)
     axes.set_xlabel(f"examples a second while training ({cells[0].device}); size: memory")
     axes.set_ylabel("test accuracy, %")
     axes.set_title(title.partition(";")[0], fontsize=9, wrap=True)

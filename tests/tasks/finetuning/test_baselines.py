@@ -142,7 +142,10 @@ def test_questions_have_a_regression_each() -> None:
     answer = Answer("ordered", ("0", "1", "2", "3"))
     data = [encoded(each, grade) for each, grade in zip((texts, others), grades, strict=True)]
     found = text_baselines(data[0], {"": data[1]}, Ordered(4), partial(score, answer), [0])
-    assert list(found) == ["median class", "bag of words"]
+    assert list(found) == ["median class", "majority class", "bag of words"]
+    commonest = int(np.bincount(grades[0]).argmax())
+    assert commonest != int(np.sort(grades[0])[len(texts) // 2]), "else they are one"
+    assert found["majority class"]["accuracy"].mean == pytest.approx(float((grades[1] == commonest).mean()))
     median = int(np.sort(grades[0])[len(texts) // 2])
     assert found["median class"]["accuracy"].mean == pytest.approx(float((grades[1] == median).mean()))
     assert found["median class"]["kappa"].mean == 0.0
@@ -375,7 +378,7 @@ def shown(
     monkeypatch.setattr(command, "run_sweep", lambda _: Finetuned([result], splits=splits))
     metrics = accuracy_of if isinstance(target, Classes) else error_of
     named = {"name": "made-up", "target": target, "metrics": metrics, "check": lambda: None}
-    definition = cast(Definition, SimpleNamespace(**named))
+    definition = cast(Definition, SimpleNamespace(**named, rules=lambda *_: {}))
     lines: list[str] = []
     sweep = Sweep((8,), (1e-3,), (0, 1), 1, baselines=wanted)
     setup = SimpleNamespace(experiment=Experiment(folder, small_config()), definition=definition, sweep=sweep)

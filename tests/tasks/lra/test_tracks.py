@@ -177,6 +177,14 @@ def test_pictures_move_within_themselves_beside_padding(task: str) -> None:
     assert torch.equal(padded["tokens_BN"][:, :64], tokens_BN), "what was given stays"
 
 
+def test_a_folder_without_a_config_names_the_tasks_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_here(monkeypatch, SCRIPT, "--task", "text", "--model", tmp_path) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{tmp_path}/config.json: no such file; create it (copy the project's lra/text/config.json, say)" in said
+
+
 def test_pictures_that_would_be_cut_are_not_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

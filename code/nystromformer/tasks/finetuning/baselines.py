@@ -34,13 +34,14 @@ def constant_baseline(
     for examples in (train, *compared.values()):
         _check_labels(examples, target)
     assert train.labels is not None, "as was checked"
-    name, constant_C = _constant(train.labels, target)
-    figures: dict[str, Spread] = {}
-    for ending, examples in compared.items():
-        scores_nC = torch.from_numpy(np.tile(constant_C, (len(examples), 1))).float()
-        values = metrics(scores_nC, torch.from_numpy(examples.labels))
-        figures |= {metric + ending: Spread(value, None) for metric, value in values.items()}
-    return {name: figures}
+    found: dict[str, dict[str, Spread]] = {}
+    for name, constant_C in _constants(train.labels, target).items():
+        found[name] = {}
+        for ending, examples in compared.items():
+            scores_nC = torch.from_numpy(np.tile(constant_C, (len(examples), 1))).float()
+            values = metrics(scores_nC, torch.from_numpy(examples.labels))
+            found[name] |= {metric + ending: Spread(value, None) for metric, value in values.items()}
+    return found
 
 
 def text_baselines(
@@ -113,16 +114,19 @@ def _learned(labels: Labels, target: Guessed) -> Labels:
     return answers
 
 
-def _constant(labels: Labels, target: Guessed) -> tuple[str, NDArray[np.float64]]:
-    """Scores (C,) that are the same for all rows, and their name: the mean, the classes' frequencies, those of a yes
-    as logits.
+def _constants(labels: Labels, target: Guessed) -> dict[str, NDArray[np.float64]]:
+    """By name, scores (C,) that are the same for all rows: the mean, the classes' frequencies, those of a yes as
+    logits; of ordered classes also the most frequent one, which is more often right than the median.
     """
     if isinstance(target, Value):
-        return "mean value", np.array([labels.mean(dtype=np.float64)])
+        return {"mean value": np.array([labels.mean(dtype=np.float64)])}
     if isinstance(target, Questions):
-        yes_C = torch.from_numpy(_learned(labels, target).mean(0))
-        return target.constant, torch.logit(yes_C, eps=NEVER).numpy()
-    return "majority class", np.bincount(labels, minlength=target.count) / len(labels)
+        answers_nC = torch.from_numpy(_learned(labels, target)).double()
+        constants = {target.constant: answers_nC.mean(0)}
+        if labels.ndim == 1:
+            constants["majority class"] = answers_nC[int((labels == np.bincount(labels).argmax()).argmax())]
+        return {name: torch.logit(yes_C, eps=NEVER).numpy() for name, yes_C in constants.items()}
+    return {"majority class": np.bincount(labels, minlength=target.count) / len(labels)}
 
 
 def _spread(name: str, fitted: Sequence[Mapping[str, float]], resampled: Sequence[Mapping[str, float]]) -> Spread:

@@ -18,8 +18,8 @@ from nystromformer.tasks.finetuning.predicted import test_fingerprint
 from nystromformer.tasks.finetuning.run import Setup
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.spread import Spread
-from nystromformer.tasks.finetuning.sweep import Begin, Finetuned, open_sweeps, run_sweep
-from nystromformer.tasks.finetuning.tables import table
+from nystromformer.tasks.finetuning.sweep import Begin, Finetuned, load_splits, open_sweeps, run_sweep
+from nystromformer.tasks.finetuning.tables import guessers_table, table
 from nystromformer.tasks.finetuning.trainable import Metrics
 from nystromformer.training import join_group
 from nystromformer.wording import listed
@@ -67,6 +67,24 @@ def run_sweeps(
     group.leave(status)
 
 
+def run_baselines(
+    experiment: Experiment, definition: Definition, sweep: Sweep, device: str, show: Callable[[str], None]
+) -> NoReturn:
+    """Measure the guessers alone, show their table, and end the process with an exit status.
+
+    Raises:
+        UserError: anything that does not fit.
+    """
+    with join_group() as group:
+        (setup,) = open_sweeps(experiment, [definition], sweep, run_device(experiment, device, group), group)
+        splits = load_splits(setup)
+        test = group.check(lambda: definition.test(setup.loading))
+        if group.is_main:
+            measured = _baselines(setup, Finetuned([], splits=splits, test=test))
+            show(f"\n{definition.name}, in percent\n{guessers_table(measured, terminal_width())}")
+    group.leave(0)
+
+
 def summary(setup: Setup, done: Finetuned) -> str:
     """What is shown of finished runs, with the guessers beside them where they are asked for."""
     baselines = _baselines(setup, done) if setup.sweep.baselines else None
@@ -94,7 +112,8 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
             tested=tested,
             rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
             seeds=list(seeds),
-            baselines=_guessed(target, definition.metrics, splits.train, compared, seeds),
+            baselines=_guessed(target, definition.metrics, splits.train, compared, seeds)
+            | definition.rules(splits, compared),
             command=setup.sweep.command,
             machine=machine_facts(),
         )

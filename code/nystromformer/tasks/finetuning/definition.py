@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.tasks.finetuning.examples import Examples, Ints
+from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.target import Target
 
 
@@ -134,6 +135,14 @@ class Definition(Protocol):
         """
         ...
 
+    def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
+        """Metrics of the task's own simple rules, by the rule's name, for `--baselines`; none where it has none.
+
+        Args:
+            compared: the splits with labels to score them on, by the ending of their metrics' names.
+        """
+        ...
+
     def recipe(self, loading: Loading) -> dict[str, Any] | None:
         """What predicting new rows needs beside a run's weights, as plain data for its folder, beside a copy of the
         tokenizer; None where the task's name says all of it.
@@ -155,6 +164,10 @@ class OnText:
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
         """None."""
         return batch
+
+    def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
+        """None: the bag of words serves all texts."""
+        return {}
 
     def recipe(self, loading: Loading) -> dict[str, Any] | None:
         """Of fixed data sets all is known."""

@@ -95,7 +95,8 @@ class FinetuningFlags:
         bool,
         typer.Option(
             "--baselines",
-            help="Also score guessers without a network: the most frequent class, and a bag of words (scikit-learn's).",
+            help="Also score guessers without a network: the most frequent class, a bag of words for texts, and on the "
+            "Long Range Arena the strongest simple rules of the task (by scikit-learn).",
         ),
     ] = False
     predict: Annotated[
@@ -152,6 +153,6 @@ class FinetuningFlags:
 def _check_scikit_learn() -> None:
     if importlib.util.find_spec("sklearn") is None:
         raise UserError(
-            "--baselines: the bag of words needs scikit-learn, which is not installed. Run `pip install scikit-learn`, "
+            "--baselines needs scikit-learn, which is not installed. Run `pip install scikit-learn`, "
             "or leave --baselines out"
         )

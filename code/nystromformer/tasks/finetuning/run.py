@@ -274,7 +274,7 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, outcome: Outcom
         family["checkpoint"] = pretrained.family
     return RunResult(
         task=setup.definition.name,
-        experiment=setup.experiment.folder.resolve().name,
+        experiment=setup.experiment.name,
         checkpoint=pretrained.path.name if pretrained else "",
         checkpoint_step=pretrained.step if pretrained else 0,
         checkpoint_sha256=pretrained.sha256 if pretrained else "",

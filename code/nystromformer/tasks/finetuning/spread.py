@@ -15,8 +15,9 @@ MARKS = (
     "(1−r²)/√n for a correlation or kappa r). < further below a baseline, and within noise of none."
 )
 """How figures are marked, for below a table."""
-IN_UNITS = ("rmse", "mae")
-"""How metrics begin that are no shares: errors, of which the lowest is the best."""
+UNITS = {"rmse": "the labels' units", "mae": "classes"}
+"""How metrics begin that are no shares but errors, of which the lowest is the best, and what these are in."""
+IN_UNITS = tuple(UNITS)
 _TIMES = 2
 _CORRELATIONS = ("matthews", "pearson", "spearman", "kappa")
 
@@ -43,7 +44,7 @@ class Spread:
 
 
 def shown(metric: str, spread: Spread) -> str:
-    """A figure as tables have it: in percent, or in the label's own units where it is one of `IN_UNITS`."""
+    """A figure as tables have it: in percent, or, of an error, in its units."""
     if not metric.startswith(IN_UNITS):
         return str(spread)
     return f"{spread.mean:.4g}" if spread.deviation is None else f"{spread.mean:.4g} ± {spread.deviation:.2g}"

@@ -4,8 +4,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from nystromformer.tables import LEAST_WIDTH, Column, aligned, apart, fitted, longest
+from nystromformer.tasks.finetuning.power import power_note, smallest_difference
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, ranked, tested_weights
-from nystromformer.tasks.finetuning.spread import IN_UNITS, MARKS, Spread, mark, rows_behind, shown
+from nystromformer.tasks.finetuning.spread import MARKS, UNITS, Spread, mark, rows_behind, shown
 from nystromformer.wording import number_of
 
 _WIDTH = 100
@@ -18,6 +19,11 @@ RESAMPLED = (
 """What varies in the baseline that has a deviation, for below a table."""
 
 Baselines = Mapping[str, Mapping[str, Spread]]
+
+
+def is_resampled(baselines: Baselines) -> bool:
+    """Whether the bag of words has a deviation: with one seed it has none."""
+    return any(figure.deviation is not None for figure in baselines.get("bag of words", {}).values())
 
 
 def table(results: Sequence[RunResult], baselines: Baselines | None = None, width: int | None = None) -> str:
@@ -53,13 +59,24 @@ def table(results: Sequence[RunResult], baselines: Baselines | None = None, widt
     counted = "epochs count from 0, as in cp-0000.model"
     if every is not None:
         counted = f"validated every {number_of(every, 'step')}, cp-0000.model for the first time"
-    in_units = "".join(f", {name} in the labels' units" for name in names if name.startswith(IN_UNITS))
+    in_units = "".join(f", {name} in {UNITS[kind]}" for name in names for kind in UNITS if name.startswith(kind))
     text = f"in percent{in_units}, on the validation data; {counted}; {validated}"
     narrow = _WIDTH if width is None else min(_WIDTH, max(width, LEAST_WIDTH))
     below = [*textwrap.wrap(text, narrow), *_below(groups, compared, narrow)]
     if width is not None:
         below = [part for line in below for part in textwrap.wrap(line, max(width, LEAST_WIDTH))]
     return "\n".join(line.rstrip() for line in (*_fitted(columns, rows, width), *below))
+
+
+def guessers_table(baselines: Baselines, width: int | None = None) -> str:
+    """The guessers alone: a row each, a column for each metric; those of test data end in "_test"."""
+    names = list(dict.fromkeys(name for metrics in baselines.values() for name in metrics))
+    columns = [Column("guesser", is_text=True), *(Column(name, max(8, len(name))) for name in names)]
+    rows = [
+        [guesser, *(shown(name, metrics[name]) if name in metrics else "" for name in names)]
+        for guesser, metrics in baselines.items()
+    ]
+    return "\n".join(line.rstrip() for line in fitted(columns, rows, width))
 
 
 def _settings(runs: Sequence[RunResult]) -> list[str]:
@@ -103,8 +120,12 @@ def _below(groups: Sequence[Sequence[RunResult]], baselines: Baselines, width: i
             if name + "_test" in metrics
         ]
         lines.append("; ".join([text.rstrip(), *others]))
+    metric, seeds = chosen[0].main_metric, [(_best_and_last(runs)[0], len(runs)) for runs in groups]
+    figures = [(Spread.of([each.metrics[metric] for each in epochs]), count) for epochs, count in seeds]
+    note = power_note({metric: smallest_difference(metric, figures, rows_behind(metric, chosen[0].rows))})
+    lines += textwrap.wrap(note, width)
     if baselines:
-        texts = (MARKS, RESAMPLED) if "bag of words" in baselines else (MARKS,)
+        texts = (MARKS, RESAMPLED) if is_resampled(baselines) else (MARKS,)
         lines += [line for text in texts for line in textwrap.wrap(text, width)]
     return [*lines, *(f"warning: {text}" for text in chosen[0].every_warning)]
 

@@ -3,11 +3,15 @@
 Shapes: B rows, N tokens.
 """
 
+from __future__ import annotations
+
 import hashlib
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nystromformer.tasks.finetuning.examples import Ints
@@ -54,6 +58,20 @@ class StoredExamples:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    @property
+    def num_sequences(self) -> int:
+        """Of each example: 1, or 2 of a pair."""
+        return self._split.sequences
+
+    def sequences(self, which: int = 0) -> Iterator[NDArray[np.uint8]]:
+        """Each example's sequence as the data have it, cut to `length`; of a pair the first or the second one."""
+        for number in self.numbers.tolist():
+            yield self._split.tokens(number, which)[: self.length]
+
+    def take(self, places: Ints) -> StoredExamples:
+        """Some of the examples, by their places among these."""
+        return StoredExamples(self.name, self._split, self.length, self.numbers[places], self._black_is_padding)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -5,9 +5,11 @@ An expression is a row of tokens: `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9. The Long Range
 that group an operator with its values one by one, and its loader leaves these out; so 15 kinds of token are left.
 """
 
+from __future__ import annotations
+
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nystromformer.errors import UserError
 
@@ -21,7 +23,8 @@ BRACKETS = ("(", ")")
 CLASSES = 10
 _MOST_ATTEMPTS = 200_000
 
-_FIRST_OPERATOR, _END = 10, 14
+FIRST_OPERATOR, END_OF_LIST = 10, 14
+"""Of the operators' tokens the first, and the token of END."""
 _OPEN, _CLOSE = 15, 16
 _NUMBERS = {token: number for number, token in enumerate((*TOKENS, *BRACKETS))}
 
@@ -35,6 +38,7 @@ class Expressions:
     most_values: that an operator has; 2 at least.
     operator_share: the probability that what stands above that depth is an operator.
     brackets: whether the brackets that group are tokens, too.
+    train_longer_than: the lower bound for training expressions; None: the same.
     """
 
     longer_than: int = 500
@@ -43,6 +47,13 @@ class Expressions:
     most_values: int = 10
     operator_share: float = 0.25
     brackets: bool = False
+    train_longer_than: int | None = None
+
+    def of(self, split: str) -> Expressions:
+        """What the expressions of a split have."""
+        if split != "train" or self.train_longer_than is None:
+            return self
+        return replace(self, longer_than=self.train_longer_than)
 
 
 class _TooLong(Exception):
@@ -83,7 +94,7 @@ def _grow(generator: random.Random, wanted: Expressions, depth: int, tokens: byt
     operator = generator.randrange(len(OPERATORS))
     if wanted.brackets:
         tokens.extend([_OPEN] * (count + 1))
-    tokens.append(_FIRST_OPERATOR + operator)
+    tokens.append(FIRST_OPERATOR + operator)
     # With brackets there are fewer than three tokens for each that counts.
     if len(tokens) >= (3 if wanted.brackets else 1) * wanted.shorter_than:
         raise _TooLong
@@ -92,7 +103,7 @@ def _grow(generator: random.Random, wanted: Expressions, depth: int, tokens: byt
         values.append(_grow(generator, wanted, depth + 1, tokens))
         if wanted.brackets:
             tokens.append(_CLOSE)
-    tokens.append(_END)
+    tokens.append(END_OF_LIST)
     if wanted.brackets:
         tokens.append(_CLOSE)
     return apply(operator, values)
@@ -152,10 +163,10 @@ def evaluate(tokens: bytes) -> int:
         if token in (_OPEN, _CLOSE):
             continue
         values = open_lists[-1][1] if open_lists else results
-        if token < _FIRST_OPERATOR:
+        if token < FIRST_OPERATOR:
             values.append(token)
-        elif token < _END:
-            open_lists.append((token - _FIRST_OPERATOR, []))
+        elif token < END_OF_LIST:
+            open_lists.append((token - FIRST_OPERATOR, []))
         else:
             if not open_lists or not open_lists[-1][1]:
                 what = "an operator without values" if open_lists else "a list that never began"
@@ -178,6 +189,6 @@ def depth_of(tokens: bytes) -> int:
     """How many lists are open at most."""
     depth = deepest = 0
     for token in tokens:
-        depth += (_FIRST_OPERATOR <= token < _END) - (token == _END)
+        depth += (FIRST_OPERATOR <= token < END_OF_LIST) - (token == END_OF_LIST)
         deepest = max(deepest, depth)
     return deepest

@@ -27,10 +27,22 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "reformer": {"num_hashes": 2},
 }
 """Parameters of the paper's Table 3 where they are not this project's defaults."""
+AS_PUBLISHED: dict[str, dict[str, Any]] = {
+    "linformer": {"as_in_table3": True},
+    "nystrom": {"segments": "padded", "pinv_start": "batch"},
+    "performer": {"as_in_table3": True, "redraw_steps": None},
+    "reformer": {"as_in_table3": True},
+}
+"""What the code of the paper's authors computes otherwise than the attention of that name, for `--as_published`."""
 
 
 def overrides_for(
-    config_file: Path, attention: str | None, taps: int | None, track: Track, given: Sequence[str]
+    config_file: Path,
+    attention: str | None,
+    taps: int | None,
+    track: Track,
+    given: Sequence[str],
+    padded: int | None = None,
 ) -> list[str]:
     """What to write over a config.json so that its encoder has an attention.
 
@@ -39,6 +51,8 @@ def overrides_for(
         taps: of the convolution beside it; 0: none; None: as config.json has it with its own attention, else none.
         track: what it needs.
         given: further overrides, which come last, such as parameters of the attention, and in the place of the track's.
+        padded: with --as_published, the tokens of every row: the longest that the model takes, because the authors'
+            landmarks, chunks and projections, which each attention gets, are of the padded length. None without it.
 
     Raises:
         UserError: there is no such attention, or config.json has several and `taps` is given.
@@ -58,9 +72,33 @@ def overrides_for(
             )
         chosen = {key: value for key, value in chosen.items() if key != "conv_kernel_size"}
         chosen |= {"conv_kernel_size": taps} if taps else {}
-    keys = {override.partition("=")[0].strip() for override in given}
+    if padded is not None:
+        if attention is None and (whole := [each for each in given if _key(each) == "model.attn_type"]):
+            chosen, given = _value(whole[-1]), [each for each in given if each not in whole]
+        chosen = [_as_published(each) for each in chosen] if isinstance(chosen, list) else _as_published(chosen)
+        given = [*(each for each in given if _key(each) != "model.max_seq_len"), f"model.max_seq_len={padded}"]
+    keys = set(map(_key, given))
     of_track = [f"{key}={value}" for key, value in track.overrides.items() if key not in keys]
     return [*of_track, *([] if chosen is own else [f"model.attn_type={json.dumps(chosen)}"]), *given]
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
+def _value(override: str) -> Any:
+    value = override.partition("=")[2].strip()
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _as_published(attention: Any) -> Any:
+    """An `attn_type` of a config.json, by its name alone or with parameters, as the authors' code computes it."""
+    given = {"name": attention} if isinstance(attention, str) else attention
+    changes = AS_PUBLISHED.get(str(given.get("name"))) if isinstance(given, dict) else None
+    return attention if changes is None else given | changes
 
 
 def sweep_of(
@@ -84,7 +122,8 @@ def sweep_of(
         UserError: a value that is none, or steps that no validation ends.
     """
     setting = config.pretraining_setting
-    period, count = every or setting.batches_per_epoch, steps or setting.num_steps
+    period = every or setting.batches_per_epoch
+    count = setting.num_steps if steps is None else steps
     if count % period:
         raise UserError(f"--steps {count}: expected a multiple of --every {period}, so that the last step is validated")
     return replace(

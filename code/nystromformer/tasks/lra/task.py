@@ -1,5 +1,6 @@
 """A task of the Long Range Arena as the training machinery sees it: from initial weights, on prepared data."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -16,15 +17,18 @@ from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.scored import write_rows
+from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.target import Target, accuracy
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.masked import MaskedExamples
 from nystromformer.tasks.lra.noise import mask_tokens, move_pictures
 from nystromformer.tasks.lra.recipe import check_task
-from nystromformer.tasks.lra.stored import Stored, open_stored
+from nystromformer.tasks.lra.stored import VALIDATE_ON_LAST, Stored, open_stored
 from nystromformer.tasks.lra.target import SequenceClasses, Tokens
 from nystromformer.tasks.lra.tracks import MASK_RATES, TRACKS, Track
 from nystromformer.wording import number_of
+
+logger = logging.getLogger(__name__)
 
 PICTURES = ("image", "pathfinder")
 _NO_TOKENS = 2
@@ -43,7 +47,8 @@ class Arena:
             as the authors of the paper do.
 
     Raises:
-        UserError: no such task; or no prepared data of it.
+        UserError: no such task; no prepared data of it; or, with `as_published`, pictures whose validation data are not
+            the authors'.
     """
 
     main_metric = "accuracy"
@@ -66,6 +71,12 @@ class Arena:
         self.as_published = as_published
         self.name = f"lra/{task}{track.suffix}" + ("-as-published" if as_published else "")
         manifest = self.stored.manifest
+        if as_published and task == "image" and not manifest.settings.get(VALIDATE_ON_LAST):
+            raise UserError(
+                f"--as_published: expected the last tenth of the training pictures as validation data, found others in "
+                f"{folder}. Prepare them with `python lra/prepare.py image --validate_on_last --out FOLDER`, and name "
+                "that folder by --data."
+            )
         self.kinds: int | None = manifest.kinds + _NO_TOKENS
         self.mask_token = manifest.kinds + 1
         self.target: Target = SequenceClasses(
@@ -120,6 +131,19 @@ class Arena:
             rate = MASK_RATES[self.task]
             batch = mask_tokens(batch, numbers, rate, self.track.hidden, self.mask_token, seed, step)
         return batch
+
+    def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
+        # Imported here: scikit-learn is an extra.
+        from nystromformer.tasks.lra.rules import rules_of
+
+        stored = {name: rows for name, rows in compared.items() if isinstance(rows, StoredExamples)}
+        assert isinstance(splits.train, StoredExamples)
+        found = {}
+        for rule in rules_of(self.task):
+            logger.info("%s: fitting a rule: %s", self.name, rule.name)
+            accuracies = rule.accuracies(splits.train, stored[""], stored)
+            found[rule.name] = {f"accuracy{ending}": Spread(value, None) for ending, value in accuracies.items()}
+        return found
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return {"accuracy": accuracy(scores_NC, labels_N)}

@@ -1,0 +1,143 @@
+"""The simple rules that the Long Range Arena's scores are read against."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from arena import SCRIPT, experiment, flags
+from small import run_here
+
+from nystromformer.tasks.finetuning.examples import Ints
+from nystromformer.tasks.finetuning.measured import BASELINES, read_baselines
+from nystromformer.tasks.lra import rules
+from nystromformer.tasks.lra.examples import StoredExamples
+from nystromformer.tasks.lra.listops import apply, evaluate, parse
+from nystromformer.tasks.lra.pathfinder import draw, painted, styled
+from nystromformer.tasks.lra.rules import Table, rules_of
+from nystromformer.tasks.lra.stored import Example, Manifest, StoredSplit, write_split
+
+pytest.importorskip("sklearn")
+
+
+def stored(folder: Path, split: str, examples: list[Example], classes: int, sequences: int = 1) -> StoredExamples:
+    facts = write_split(folder, split, examples, 256, classes, sequences)
+    manifest = Manifest("", 256, classes, sequences, "", {}, {split: facts})
+    return StoredExamples(split, StoredSplit(folder, split, manifest), 4096)
+
+
+def scores(task: str, splits: dict[str, StoredExamples]) -> dict[str, float]:
+    train, validation, test = splits["train"], splits["validation"], splits["test"]
+    return {rule.name: rule.accuracies(train, validation, {"": test})[""] for rule in rules_of(task)}
+
+
+def listops(text: str) -> rules._List:
+    return rules._outermost(parse(text))
+
+
+def test_a_table_takes_the_commonest_class_and_a_coarser_key_where_it_knows_none() -> None:
+    table = Table().fit([("a", 1), ("a", 1), ("a", 2), ("b", 1)], np.array([3, 3, 5, 7]))
+    assert table.predict([("a", 1), ("a", 2), ("a", 9), ("c", 1)]).tolist() == [3, 5, 3, 3]
+    assert Table().fit([("a",), ("a",)], np.array([4, 2])).predict([("a",)]).tolist() == [2], "the smallest of equals"
+
+
+def test_the_outermost_list_of_an_expression() -> None:
+    found = listops("[MAX 2 [MIN 9 [SM 1 2 ] ] 3 [MED 4 5 ] ]")
+    assert (found.operator, found.digits, found.nested) == (1, (2, 3), (0, 2))
+    assert found.result == 3
+    assert listops("[SM [MIN 1 2 ] ]").result is None
+    digit = listops("7")
+    assert (digit.operator, digit.result, digit.nested) == (None, 7, ())
+    cut = rules._outermost(parse("( ( ( [MAX 2 ) 3 ) ] )", brackets=True)[:3])
+    assert (cut.operator, cut.result) == (None, None)
+    grouped = rules._outermost(parse("( ( ( [MAX 2 ) 3 ) ] )", brackets=True))
+    assert (grouped.operator, grouped.digits) == (1, (2, 3))
+
+
+def test_the_rules_of_listops_know_what_their_names_say(tmp_path: Path) -> None:
+    """Flat lists are what the second rule is about."""
+    generator = random.Random(0)
+
+    def flat() -> Example:
+        text = f"[{generator.choice(['MIN', 'MAX', 'MED', 'SM'])} {' '.join(generator.choices('0123456789', k=4))} ]"
+        return [parse(text)], evaluate(parse(text))
+
+    splits = {
+        name: stored(tmp_path, name, [flat() for _ in range(400)], 10) for name in ("train", "validation", "test")
+    }
+    found = scores("listops", splits)
+    assert found["operator and direct digits"] == found["operator, direct digits and next operators"] > 0.98
+    labels: Ints = splits["test"].labels
+    tops = {operator: apply(operator, [0, 9, 4, 5]) for operator in range(2)}
+    by_first = [tops.get(next(splits["test"].take(np.array([n])).sequences())[0] - 10) for n in range(len(labels))]
+    decided = np.mean([guess == label for guess, label in zip(by_first, labels, strict=True) if guess is not None])
+    assert 0.1 < found["outermost operator"] < 1
+    assert found["outermost operator"] >= decided / 4, "smallest 0 and largest 9 are its best guesses"
+
+
+def test_bytes_and_their_order_are_told(tmp_path: Path) -> None:
+    """Texts of the same bytes in another order are told by n-grams alone."""
+    generator = random.Random(0)
+
+    def example(sequences: int) -> Example:
+        label = generator.randrange(2)
+        word = b"ab" if label else b"ba"
+        return [b" ".join([word] * generator.randint(4, 8)) for _ in range(sequences)], label
+
+    for sequences, task in ((1, "text"), (2, "retrieval")):
+        folder = tmp_path / task
+        folder.mkdir()
+        splits = {
+            name: stored(folder, name, [example(sequences) for _ in range(60)], 2, sequences)
+            for name in ("train", "validation", "test")
+        }
+        found = scores(task, splits)
+        assert found["byte n-grams"] == 1
+        assert found["bag of bytes"] < 0.8
+
+
+def test_pixels_tell_pictures_apart(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+
+    def example() -> Example:
+        label = int(generator.integers(2))
+        picture = generator.integers(0, 100, (8, 8)) + 100 * label * (np.arange(8) < 4)
+        return [picture.astype(np.uint8).tobytes()], label
+
+    splits = {
+        name: stored(tmp_path, name, [example() for _ in range(80)], 10) for name in ("train", "validation", "test")
+    }
+    assert min(scores("image", splits).values()) == 1
+
+
+def test_the_marks_of_a_path_are_found(tmp_path: Path) -> None:
+    style = styled(32)
+    drawings = [draw(random.Random(number), style) for number in range(12)]
+    examples: list[Example] = [([painted(drawing, style).tobytes()], drawing.label) for drawing in drawings]
+    distances_n1 = rules._distance_of_marks(stored(tmp_path, "train", examples, 2))
+    true_n = [np.linalg.norm(np.subtract(*drawing.mark_places)) for drawing in drawings]
+    assert np.median(abs(distances_n1[:, 0] - true_n)) < 1
+
+
+def test_long_data_are_fitted_in_part(tmp_path: Path) -> None:
+    split = stored(tmp_path, "train", [([bytes(10)], 0)] * 20, 2)
+    assert len(rules._at_most(split, 1000)) == 20
+    some = rules._at_most(split, 100)
+    assert 8 <= len(some) <= 10
+    assert (np.diff(some.numbers) > 0).all()
+
+
+def test_baselines_without_training(
+    listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment(tmp_path / "e")
+    words = flags(tmp_path / "e", listops, "--steps", 0)
+    assert run_here(monkeypatch, SCRIPT, *words, "--baselines") == 0
+    shown = capsys.readouterr().out
+    (measured,) = read_baselines(tmp_path / "e" / "model" / "lra" / "listops" / BASELINES)
+    names = ["majority class", *(rule.name for rule in rules_of("listops"))]
+    assert list(measured.baselines) == names
+    assert all(name in shown for name in names)
+    assert not list((tmp_path / "e" / "model" / "lra" / "listops").glob("*/")), "nothing was trained"
+    assert run_here(monkeypatch, SCRIPT, *words) == 2
+    assert "--baselines" in capsys.readouterr().err
