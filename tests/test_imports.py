@@ -44,8 +44,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flags": ("errors", "flag_groups"),
     "torchrun": (),
     "side_by_side": ("files", "machine"),
-    "console": (),
-    "cli": (*PLAIN, "interrupt", "checked_command", "torchrun"),
+    "console": ("extras",),
+    "extras": (),
+    "cli": (*PLAIN, "extras", "interrupt", "checked_command", "torchrun"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),
@@ -60,11 +61,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "data.preprocessing": (*PLAIN, "progress", "flag_groups", "data"),
     "training": (*PLAIN, "torchrun"),
     "tasks.declared": (),
+    # What a run keeps in its folder.
+    "runs": PLAIN,
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "interop.formats", "data", "training"),
     "tasks.pretraining": (
         *PLAIN,
         *LIBRARY,
+        "interop.formats",
         "kept",
         "tables",
         "machine",
@@ -105,6 +109,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "data.preprocessing",
         "training",
         "tasks.declared",
+        "runs",
         "tasks.experiment",
         "tasks.finetuning",
         "tasks.imdb",
@@ -114,7 +119,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.prediction": (
         *PLAIN,
         *LIBRARY,
-        "kept",
+        "interop.formats",
+        "runs",
         "progress",
         "data",
         "training",
@@ -128,6 +134,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exchange": (
         *PLAIN,
         *LIBRARY,
+        "extras",
         "interop.formats",
         "kept",
         "data",
@@ -142,7 +149,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What measures, and what shows; nothing else stands on these.
     "benchmark": (*PLAIN, *LIBRARY, *TASKS, "tables", "machine", "data", "data.preprocessing", "training"),
     "report": (*PLAIN, *LIBRARY, *TASKS, "kept", "tables", "machine", "data", "training", "benchmark"),
-    "serve": (*PLAIN, *LIBRARY, *TASKS, "data", "training", "report"),
+    "serve": (*PLAIN, *LIBRARY, *TASKS, "interrupt", "data", "training", "report"),
     # Containers know scripts by their names and experiments by their folders.
     "container": (
         *PLAIN,
@@ -177,6 +184,7 @@ QUICK = (
     "container",
     "data",
     "data.preprocessing",
+    "runs",
 )
 """Rooms that import none of these before one of their functions is called, nor anything that does: mistakes in a
 command show at once."""

@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,12 +23,16 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from campaign import tally, world
 from campaign.commands import ROOT
+from campaign.company import changing, strangers, together
 from campaign.damaging import damage, same
+from campaign.exporting import exports
 from campaign.inputs import inputs
 from campaign.killing import kills
 from campaign.limits import disk, memory, unmount_below
 from campaign.pool import import_noted, notes_modules, prepare_all, run_trials
+from campaign.queueing import QUEUED, queue
 from campaign.scenes import Prepared, Scene, scenes
+from campaign.serving import SERVE, SERVE_RUN, service
 from campaign.trial import Kind, Outcome, Trial
 
 KINDS: Mapping[str, tuple[Kind, int]] = {
@@ -37,6 +42,12 @@ KINDS: Mapping[str, tuple[Kind, int]] = {
     "disk": (disk, 1),
     "memory": (memory, 1),
     "same": (same, 1),
+    "service": (service, 2),
+    "queue": (queue, 2),
+    "exports": (exports, 1),
+    "strangers": (strangers, 2),
+    "changing": (changing, 1),
+    "together": (together, 1),
 }
 """Kinds of trials, and how many of each come in turn."""
 LAUNCHED = Scene(
@@ -52,6 +63,8 @@ _ROOM = 2 << 30
 def main() -> None:
     """Parse the flags, try what they ask for, print the table; status 1 where a trial ended badly."""
     flags = _flags()
+    # A script's background job ignores Ctrl-C, and so would all that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if flags.sum:
         counts = tally.add(tally.read_records(flags.sum))
         print(tally.table(counts))  # noqa: T201
@@ -132,8 +145,9 @@ def _outcomes(flags: argparse.Namespace, scratch: Path, began: float) -> Iterato
 
 
 def _work(prepared: Mapping[str, Prepared], trial: Trial, target: Path) -> Outcome:
-    usual = {name: each for name, each in prepared.items() if name != LAUNCHED.name}
-    return KINDS[trial.kind][0](trial, prepared if trial.kind == "kills" else usual, target)
+    usual = {name: each for name, each in prepared.items() if name not in (LAUNCHED.name, QUEUED.name)}
+    every = trial.kind in ("kills", "queue")
+    return KINDS[trial.kind][0](trial, prepared if every else usual, target)
 
 
 def _prepare(scratch: Path, flags: argparse.Namespace) -> dict[str, Prepared]:
@@ -173,7 +187,9 @@ def _kinds(flags: argparse.Namespace) -> list[str]:
 
 
 def _chosen(flags: argparse.Namespace) -> list[Scene]:
-    chosen = [scene for scene in scenes() if scene.name.startswith(tuple(flags.scenes.split(",")))]
+    chosen = [scene for scene in (*scenes(), SERVE, SERVE_RUN) if scene.name.startswith(tuple(flags.scenes.split(",")))]
+    needed = {"service": SERVE, "queue": QUEUED}
+    chosen += [scene for kind, scene in needed.items() if kind in flags.kinds.split(",") and scene not in chosen]
     return [*chosen, LAUNCHED] if "kills" in flags.kinds and not flags.scenes else chosen
 
 

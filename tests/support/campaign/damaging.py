@@ -28,12 +28,13 @@ _MISSING = ("gone", "another file of its kind in its place", "a folder in its pl
 def damage(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
     """A file damaged before the run, or one that fails during it."""
     began, draw = time.monotonic(), trial.draw
+    names = [name for name in sorted(prepared) if prepared[name].targets]
     if not trial.real and draw.random() < 0.3:
         for _ in range(_FAULTS):
-            outcome = _fault(trial, draw, Sandbox(prepared[draw.choice(sorted(prepared))], folder), began)
+            outcome = _fault(trial, draw, Sandbox(prepared[draw.choice(names)], folder), began)
             if outcome is not None:
                 return outcome
-    chosen = prepared[draw.choice(sorted(prepared))]
+    chosen = prepared[draw.choice(names)]
     sandbox = Sandbox(chosen, folder)
     try:
         disturbance = _damage(draw, sandbox)
@@ -149,7 +150,8 @@ def _failing(trial: Trial, draw: random.Random, sandbox: Sandbox, began: float) 
     disturbance = Disturbance(f"{path}: {what}", path or None, names, edited)
     ended = sandbox.run(hook=hook)
     if what == "no permission":
-        target.chmod(mode)
+        with contextlib.suppress(FileNotFoundError):  # a leftover that was removed
+            target.chmod(mode)
     verdict = sandbox.judge(disturbance, ended, before)
     if verdict.kind == "identical" and not mark:
         return None
@@ -169,6 +171,6 @@ def names_of(path: str) -> tuple[str, ...]:
     # The stages of a run stand for the run.
     above = os.path.dirname(parent) if os.path.basename(parent) == "stages" else parent
     folders = [name for name in (parent, above) if name]
-    return tuple(
-        name for name in (os.path.basename(path), *(f"{each}{end}" for each in folders for end in "/:")) if name
-    )
+    # In a list of places only what has a slash in it is surely a path.
+    ends = [(each, end) for each in folders for end in ("/", ":", *((", ", ". ") if "/" in each else ()))]
+    return tuple(name for name in (os.path.basename(path), *(f"{each}{end}" for each, end in ends)) if name)

@@ -6,6 +6,7 @@ import io
 import mmap
 import os
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,15 +84,31 @@ def fails_to_read(path: Path, name: str, mark: Mark, after: int) -> Hook:
 
 def fails_to_write(name: str, mark: Mark, after: int) -> Hook:
     """The file that is renamed to its final name as number `after` cannot be: the disk says no."""
+    left = [after]
 
-    def hook() -> None:
-        left = [after]
-        real = os.replace
-
-        def replaces(source: Any, target: Any, **kwargs: Any) -> None:
+    def fails(real: Callable[..., None]) -> Callable[..., None]:
+        def renames(source: Any, target: Any, **kwargs: Any) -> None:
             left[0] -= 1
             if left[0] == 0:
                 raise _error(name, mark, source)
+            real(source, target, **kwargs)
+
+        return renames
+
+    def hook() -> None:
+        os.replace, os.link = fails(os.replace), fails(os.link)
+
+    return hook
+
+
+def slow_to_write(seconds: float) -> Hook:
+    """Each file gets its final name so much later, as on a busy disk: time for others to be in the way."""
+
+    def hook() -> None:
+        real = os.replace
+
+        def replaces(source: Any, target: Any, **kwargs: Any) -> None:
+            time.sleep(seconds)
             real(source, target, **kwargs)
 
         os.replace = replaces
@@ -102,15 +119,37 @@ def fails_to_write(name: str, mark: Mark, after: int) -> Hook:
 def dies_after(name: str) -> Hook:
     """The process is gone at once when a file of this name is in its place: a kill at a moment that repeats."""
 
-    def hook() -> None:
-        real = os.replace
-
-        def replaces(source: Any, target: Any, **kwargs: Any) -> None:
+    def dies(real: Callable[..., None]) -> Callable[..., None]:
+        def renames(source: Any, target: Any, **kwargs: Any) -> None:
             real(source, target, **kwargs)
             if Path(target).name == name:
                 os._exit(137)
 
-        os.replace = replaces
+        return renames
+
+    def hook() -> None:
+        os.replace, os.link = dies(os.replace), dies(os.link)
+
+    return hook
+
+
+def changes_when_opened(path: Path, content: bytes, mark: Mark, after: int) -> Hook:
+    """The file has another content when it is opened for the time of number `after`, from 0."""
+
+    def hook() -> None:
+        left = [after]
+        real_open = io.open
+
+        def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(file, int) and _same(file, path):
+                left[0] -= 1
+                if left[0] == -1:
+                    path.unlink()  # another file, as editors write it: who has the first one open has it still
+                    path.write_bytes(content)
+                    mark.set()
+            return real_open(file, *args, **kwargs)
+
+        _replace_open(opens)
 
     return hook
 

@@ -89,9 +89,18 @@ FLAGS: dict[str, tuple[str, ...]] = {
     ),
     "run_wikihop.py": ("--wikihop", "--validation", "--split_seed", "--skip_unanswerable", *_TUNING),
     "run_report.py": ("--out",),
+    "run_predict.py": (
+        *("--input", "--out", "--text", "--id", "--predict", "--tokens_at_a_time", "--tokenizer", "--device"),
+        *("--no_quotes", "--skip_empty"),
+    ),
+    "prepare.py": ("--release", "--imdb", "--partial", "--seed", "--workers", "--out"),
     "run_export.py": (
         *("--format", "--checkpoint", "--out", "--code"),
         *("--config", "--tokenizer", "--num_landmarks", "--conv_kernel_size", "--compatible"),
+    ),
+    "ask_service.py": (
+        *("--checkpoint", "--tokenizer", "--port", "--most_bytes", "--waiting", "--together", "--allowed_hosts"),
+        "--device",
     ),
     "preprocess.py": ("--source", "--min_words", "--undecodable", "--text_field", "--seed", "--limit_mb", *_WORK),
     "preprocess_data_512.py": (

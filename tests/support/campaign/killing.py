@@ -10,7 +10,8 @@ from pathlib import Path
 
 from campaign import trees
 from campaign.commands import Ended, Running
-from campaign.scenes import Prepared
+from campaign.results import results
+from campaign.scenes import EARLIER, NEW, Prepared
 from campaign.trial import LIMIT, Outcome, Sandbox, Trial, finish
 from campaign.verdicts import TRACEBACK, Disturbance, Verdict
 
@@ -44,6 +45,9 @@ def kills(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outco
                 break
             if kill.hit is not None:
                 hits.append(kill.hit)
+            if _is_done(sandbox, kill.status):
+                wrong = None
+                break
             if kill.wrong is not None or len(hits) == wanted or (hits and kill.hit is None):
                 wrong = kill.wrong
                 break
@@ -54,6 +58,8 @@ def kills(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outco
                 sandbox = Sandbox(chosen, folder)
         ended = sandbox.run(real=real, limit=LIMIT)
         verdict = wrong or sandbox.judge(Disturbance(""), ended, before)
+        if wrong is None and _is_done(sandbox, ended.status):
+            verdict = Verdict("identical")
         if verdict.kind == "fallback":
             verdict = Verdict("identical")
         disturbance = Disturbance(", ".join(hits) or "over before each kill")
@@ -69,6 +75,7 @@ class _Kill:
     hit: str | None
     seconds: float
     wrong: Verdict | None
+    status: int | None = None
 
 
 def _kill(draw: random.Random, sandbox: Sandbox, real: bool, whole: float) -> _Kill:
@@ -81,10 +88,17 @@ def _kill(draw: random.Random, sandbox: Sandbox, real: bool, whole: float) -> _K
     running = Running(command, sandbox.folder, real)
     if running.wait(moment) is not None:
         ended = running.end(LIMIT)
-        return _Kill(None, ended.seconds, None if ended.status == 0 else _wrong(ended))
+        return _Kill(None, ended.seconds, None if ended.status == 0 else _wrong(ended), ended.status)
     running.send(number, everyone or (command.launched and not gently))
     ended = running.end(LIMIT)
-    return _Kill(f"{number.name} after {moment:.2f} s", ended.seconds, _wrong(ended) if gently else None)
+    return _Kill(f"{number.name} after {moment:.2f} s", ended.seconds, _wrong(ended) if gently else None, ended.status)
+
+
+def _is_done(sandbox: Sandbox, status: int | None) -> bool:
+    """Whether a command refuses what it had finished when it was killed: it writes over nothing."""
+    scene, expected = sandbox.prepared.scene, sandbox.prepared.expected
+    refuses = scene.parts is not None or scene.name in (NEW, EARLIER)
+    return status == 2 and refuses and results(sandbox.folder, scene.outputs) == expected
 
 
 def _before_the_script(text: str) -> bool:

@@ -60,7 +60,7 @@ def memory(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outc
 def _paths(sandbox: Sandbox) -> tuple[str, ...]:
     """Beginnings of paths below the sandbox, as a command names them."""
     scene = sandbox.prepared.scene
-    tops = sorted({Path(each).parts[0] for each in (*scene.outputs, *scene.needs)})
+    tops = sorted({Path(each).parts[0] for each in (*scene.outputs, *scene.needs, *filter(None, [scene.parts]))})
     return (f"{sandbox.folder}/", *(f"{top}{end}" for top in tops for end in "/:"))
 
 

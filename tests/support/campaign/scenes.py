@@ -22,6 +22,8 @@ class Scene:
     stopped_at: the file after whose writing an earlier attempt was killed, so that half of the work is done.
     first: what the user ran before.
     edited: what a user writes or edits, without a checksum: another content of it is another wish.
+    parts: the folder of finished parts, of a command that has one for itself.
+    read: of each file that it reads more than once, the openings after which its content may not change any more.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Scene:
     stopped_at: str | None = None
     first: tuple[Command, ...] = ()
     edited: tuple[str, ...] = ()
+    parts: str | None = None
+    read: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,16 @@ class Prepared:
 
 def scenes() -> list[Scene]:
     """All of them."""
-    return [*_pretraining(), *_finetuning(), *_stage_one(), *_stage_two(), *_reports(), *_exchange()]
+    return [
+        *_pretraining(),
+        *_finetuning(),
+        *_stage_one(),
+        *_stage_two(),
+        *_reports(),
+        *_exchange(),
+        *_prediction(),
+        *_arena(),
+    ]
 
 
 def prepare(scene: Scene, made: Path, folder: Path) -> Prepared:
@@ -101,6 +114,8 @@ def prepare(scene: Scene, made: Path, folder: Path) -> Prepared:
     return Prepared(scene, before, trees.listing(before), trees.listing(stage / "after1"), one, seconds)
 
 
+NEW, EARLIER = "export-new", "export-earlier"
+"""Scenes of exports that may replace nothing, of the last checkpoint and of the one before."""
 _TASK_FOLDERS = tuple(f"model/model/{name}" for name in ("documents", "glue", "imdb", "wikihop"))
 _SCORES = "model/model/validation.json"
 
@@ -168,5 +183,26 @@ def _exchange() -> Iterable[Scene]:
     # The card, README.md, quotes the log and the scores, or says that it cannot read them.
     exported = tuple(f"exported/{name}" for name in ("model.safetensors", "config.json", "tokenizer.json"))
     edited = ("model/config.json",)
+    for name, command in ((NEW, world.EXPORT_NEW), (EARLIER, world.EXPORT_EARLIER)):
+        yield Scene(name, (command,), ("model",), exported, _TASK_FOLDERS, edited=edited)
     yield Scene("export", (world.EXPORT,), ("model",), exported, _TASK_FOLDERS, edited=edited)
     yield Scene("import", (world.IMPORT,), ("model",), ("imported",), first=(world.EXPORT,), edited=("exported",))
+
+
+def _prediction() -> Iterable[Scene]:
+    needs, out, parts = ("finished", "new.csv"), ("predictions.csv",), "predictions.csv.parts"
+    for name, stop in (("predict", None), ("predict-stopped", "00000001")):
+        yield Scene(
+            name, (world.PREDICT,), needs, out, (), stop, edited=("new.csv",), parts=parts, read=(("new.csv", 2),)
+        )
+
+
+def _arena() -> Iterable[Scene]:
+    out, parts = ("arena",), "arena/parts"
+    yield Scene("lra-listops", (world.LISTOPS,), (), out, parts=parts)
+    yield Scene("lra-listops-stopped", (world.LISTOPS,), (), out, stopped_at="train-1000-2000", parts=parts)
+    train = "release/listops-1000/basic_train.tsv"
+    yield Scene(
+        "lra-release", (world.RELEASE,), ("release",), out, edited=("release",), parts=parts, read=((train, 1),)
+    )
+    yield Scene("lra-text", (world.REVIEWS,), ("imdb",), out, parts=parts)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +30,18 @@ WIKIHOP = Command("code/run_wikihop.py", ("--wikihop", "wikihop", *_TUNING))
 TABLE = Command("code/run_report.py", ("table2", "model", "--out", "table2.md"))
 CURVES = Command("code/run_report.py", ("pretraining", "model", "--out", "curves.png"))
 EXPORT = Command("code/run_export.py", ("export", "model", "--format", "hf", "--out", "exported", "--force"))
+EXPORT_NEW = Command(EXPORT.script, EXPORT.flags[:-1])
+EXPORT_EARLIER = Command(EXPORT.script, (*EXPORT.flags[:-1], "--checkpoint", "0"))
 IMPORT = Command("code/run_export.py", ("import", "exported", "imported", "--force"))
+PREDICT = Command(
+    "code/run_predict.py",
+    ("finished", "--input", "new.csv", "--text", "body", "--id", "key", "--out", "predictions.csv", *DEVICE),
+)
+_SHORT = ("--longer_than", "4", "--shorter_than", "60", "--depth", "5", "--most_values", "4")
+_FEW = ("--train", "2500", "--validation", "20", "--test", "20", "--workers", "1")
+LISTOPS = Command("lra/prepare.py", ("listops", *_SHORT, *_FEW, "--out", "arena"))
+RELEASE = Command("lra/prepare.py", ("listops", "--release", "release", "--partial", "--out", "arena"))
+REVIEWS = Command("lra/prepare.py", ("text", "--imdb", "imdb/aclImdb_v1.tar.gz", "--partial", "--out", "arena"))
 
 
 def corpus_command(name: str) -> Command:
@@ -62,6 +74,7 @@ def make_world(folder: Path, notes: Callable[[], Hook], then: Callable[[], None]
         must(command, folder, notes())
         then()
     _write_next(folder / "model", folder / "next")
+    _write_finished(folder / "model" / "model", folder / "finished")
 
 
 def must(command: Command, folder: Path, hook: Hook | None = None, status: int = 0) -> Ended:
@@ -93,6 +106,14 @@ def write_raw(folder: Path) -> None:
     finetuning.write_table(folder / "documents" / "reviews.csv", ("body", "label"), finetuning.made_rows(24))
     wikihop_files.write_wikihop(folder / "wikihop", train=6, dev=4, test=3)
     _write_tokenizer(folder / "tokenizer", raw)
+    # More rows than are predicted at a time, so that there are three parts.
+    rows = [(f"key {number}", text) for number, (text, _) in enumerate(finetuning.made_rows(4200, most=3))]
+    finetuning.write_table(folder / "new.csv", ("key", "body"), rows)
+    for number, name in enumerate(("train", "val", "test")):
+        lines = [f"[MAX {number} {digit} ]\t{max(number, digit)}" for digit in range(10)]
+        path = folder / "release" / "listops-1000" / f"basic_{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(["Source\tTarget", *lines, ""]))
     changes = {
         "model__max_seq_len": LENGTH,
         "model__num_layers": 1,
@@ -114,6 +135,16 @@ def _write_next(pretrained: Path, folder: Path) -> None:
     config["pretraining_setting"]["epoch"] = 1
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "start.model").write_bytes((pretrained / "model" / "cp-0001.model").read_bytes())
+
+
+def _write_finished(pretrained: Path, folder: Path) -> None:
+    """A finished run with its tokenizer, as it is passed on."""
+    (run,) = (path.parent for path in (pretrained / "documents").rglob("result.json"))
+    folder.mkdir()
+    for path in run.iterdir():
+        if path.is_file():
+            shutil.copy2(path, folder)
+    shutil.copytree(pretrained / "tokenizer", folder / "tokenizer")
 
 
 def _write_tokenizer(folder: Path, raw: Path) -> None:

@@ -1,0 +1,228 @@
+"""Trials of the launcher's queue, against an engine that only says that it runs containers.
+
+Two launchers at once, launchers that are killed, places in the queue that nobody can read, and a run that is resumed on
+a GPU that one waits for. Whatever happens, each experiment that was queued runs to its end, no GPU has two, and nothing
+of the experiments' folders changes.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fake_engine import FakeEngine, connected, fake_engine
+
+from campaign import trees
+from campaign.commands import Command, Ended, Hook, Running, end_with_parent
+from campaign.scenes import Prepared, Scene
+from campaign.trial import LIMIT, Outcome, Sandbox, Trial, finish
+from campaign.verdicts import TRACEBACK, Disturbance, Verdict
+from campaign.world import PRETRAIN
+from nystromformer.container import control
+from nystromformer.container import queue as queue_module
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING, find_job, find_jobs
+from nystromformer.container.scripts import GPUS_LABEL, LABEL
+
+QUEUED = Scene("queued", (PRETRAIN,), ("model", "dataset"), ("model/model",), ("model/model",))
+"""An experiment that was not begun; the trials copy it."""
+_NAMES = ("a", "b", "c", "d")
+_STOPPED = (0, 2, 130, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT)
+_SPOILT = ("", "{", "[]", "null", '{"restart": 3}', "[" * 5000)
+
+
+def queue(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
+    """One of the plots."""
+    began, draw = time.monotonic(), trial.draw
+    plot = draw.choice(_PLOTS)
+    sandbox = Sandbox(prepared[QUEUED.name], folder)
+    try:
+        for name in (*_NAMES, "mine"):
+            (folder / name).mkdir()
+            shutil.copy2(folder / "model" / "config.json", folder / name)
+        before = trees.listing(folder)
+        with _engine(draw, folder) as (url, report):
+            launchers = _Launchers(folder, url, report)
+            wrong = plot(draw, launchers) or launchers.finish()
+        wrong = wrong or launchers.wrong_at_the_end()
+        if wrong is None and trees.listing(folder) != before:
+            wrong = Verdict("lost", "the experiments' folders are not as they were")
+        verdict = wrong or Verdict("clear error" if launchers.refused else "identical")
+        disturbance = Disturbance(plot.__name__.strip("_").replace("_", " "))
+        return finish(trial, sandbox, disturbance, verdict, began, real=False)
+    finally:
+        sandbox.close()
+        for path in folder.parent.glob(f"{folder.name}-*"):
+            trees.remove(path)
+
+
+class _Launchers:
+    """Commands of the launcher, one after another or at once, and what becomes of what they queue."""
+
+    def __init__(self, folder: Path, url: str, report: Path) -> None:
+        self.folder, self.url, self.report = folder, url, report
+        self.queued: set[str] = set()
+        self.refused = False
+        self._number = 0
+
+    def begin(self, *words: str) -> Running:
+        self._number += 1
+        output = self.folder.with_name(f"{self.folder.name}-{self._number}")
+        return Running(Command("code/launch.py", words), self.folder, hook=_impatient(self.url), output=output)
+
+    def put(self, names: Sequence[str], gpus: str) -> Running:
+        """A launcher that queues experiments."""
+        return self.begin("queue", *names, "--gpus", gpus, "--dataset", "dataset")
+
+    def wrong(self, ended: Ended, statuses: Sequence[int] = (0,)) -> Verdict | None:
+        if ended.hung:
+            return Verdict("hang", f"at work after {ended.seconds:.0f} seconds")
+        if TRACEBACK.search(ended.text) or ended.status not in _STOPPED:
+            return Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
+        if ended.status not in statuses:
+            return Verdict("unclear", f"status {ended.status}: {ended.text[-300:]}")
+        for line in ended.text.splitlines():
+            if line.startswith("queued: "):
+                self.queued |= set(line.removeprefix("queued: ").split(", "))
+        return None
+
+    def refusal(self, words: Sequence[str], names: Sequence[str]) -> Verdict | None:
+        """A command that has to be refused with one message, which has each of the names."""
+        ended = self.begin(*words).end(LIMIT)
+        wrong = self.wrong(ended, (2,))
+        self.refused = True
+        if wrong is None and (ended.stderr.count("error: ") != 1 or not all(name in ended.stderr for name in names)):
+            return Verdict("unclear", ended.stderr[-300:])
+        return wrong
+
+    def finish(self) -> Verdict | None:
+        """The queue to its end, by one more launcher."""
+        return self.wrong(self.begin("queue").end(LIMIT))
+
+    def wrong_at_the_end(self) -> Verdict | None:
+        told = json.loads(self.report.read_text())
+        if told["complaints"]:
+            return Verdict("silent", f"two on one GPU: {told['complaints'][0]}")
+        if told["waiting"] or (lost := self.queued - set(told["done"])):
+            return Verdict("lost", f"in the queue for ever: {told['waiting'] or sorted(lost)}")
+        return None
+
+
+def _two_at_once(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+    gpus = draw.choice(("0", "0,1", "none"))
+    both = [launchers.put(names, gpus) for names in (_NAMES[:2], _NAMES[2:])]
+    return next(filter(None, [launchers.wrong(each.end(LIMIT)) for each in both]), None)
+
+
+def _the_same_twice(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+    """One of them is refused, or both are served one after the other; never is one half queued."""
+    both = [launchers.put(_NAMES[:2], "0,1") for _ in range(2)]
+    return next(filter(None, [launchers.wrong(each.end(LIMIT), (0, 2)) for each in both]), None)
+
+
+def _killed(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+    for names in (_NAMES[:2], _NAMES[2:]):
+        running = launchers.put(names, draw.choice(("0", "0,1")))
+        running.wait(draw.uniform(0.05, 1.5))
+        running.send(draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)))
+        wrong = launchers.wrong(running.end(LIMIT), _STOPPED)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _a_spoilt_place(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+    """Somebody's container says that it waits, and not what for."""
+    api = connected(FakeEngine(url=launchers.url)).api
+    labels = {QUEUE_LABEL: WAITING, GPUS_LABEL: "0", LABEL + draw.choice(("spec", "slots")): draw.choice(_SPOILT)}
+    command = ["/bin/bash", "-c", "python3 /code/run_pretrain.py >> /model/pretrain.txt 2>&1"]
+    host = api.create_host_config(binds=[f"{launchers.folder}/mine:/model"])
+    mounts = [{"Source": f"{launchers.folder}/mine", "Target": "/model"}]
+    api.create_container("nystromformer", command, name="spoilt", labels=labels, host_config={**host, "Mounts": mounts})
+    api.close()
+    wrong = launchers.refusal(
+        ("queue", *_NAMES[:2], "--gpus", "0", "--dataset", "dataset"), ("spoilt", "launch.py stop")
+    )
+    return wrong or launchers.wrong(launchers.begin("stop", "spoilt").end(LIMIT))
+
+
+def _a_promised_gpu(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+    """A launcher is killed while experiments wait; then a run is resumed that had their GPU."""
+    running = launchers.put(_NAMES, "0")
+    end = time.monotonic() + LIMIT
+    while "queued: " not in running.so_far() and running.poll() is None and time.monotonic() < end:
+        time.sleep(0.005)
+    running.send(signal.SIGKILL)
+    wrong = launchers.wrong(running.end(LIMIT), _STOPPED)
+    engine = connected(FakeEngine(url=launchers.url))
+    waits = any(job.is_waiting for job in find_jobs(engine))
+    engine.api.close()
+    words = ("resume", "mine-pretrain")
+    if wrong is not None or not waits:
+        return wrong
+    return launchers.refusal(words, ("mine-pretrain", "GPU 0"))
+
+
+_PLOTS = (_two_at_once, _the_same_twice, _killed, _a_spoilt_place, _a_promised_gpu)
+
+
+def _impatient(url: str) -> Hook:
+    def hook() -> None:
+        os.environ["DOCKER_HOST"] = url
+        queue_module.drive.__defaults__ = (0.02,)
+        control._STARTING_SECONDS = 0.0
+        control.settle = lambda engine, job, *more: find_job(engine, job.id) or job  # type: ignore[assignment]
+
+    return hook
+
+
+@contextmanager
+def _engine(draw: random.Random, folder: Path) -> Iterator[tuple[str, Path]]:
+    """An engine in a process of its own, as forks of one with threads are not safe: its address, and its report."""
+    report, plans = folder.with_name(f"{folder.name}-engine.json"), {name: draw.randint(1, 6) for name in _NAMES}
+    reading, telling = os.pipe()
+    ending, end = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.close(end)
+            end_with_parent()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # launchers that are killed break their connections
+            _run_engine(plans, folder, telling, ending, report)
+        finally:
+            os._exit(0)
+    os.close(telling)
+    os.close(ending)
+    try:
+        with os.fdopen(reading) as address:
+            yield address.readline().strip(), report
+    finally:
+        os.close(end)
+        os.waitpid(pid, 0)
+
+
+def _run_engine(plans: Mapping[str, int], folder: Path, telling: int, ending: int, report: Path) -> None:
+    with fake_engine() as engine:
+        engine.patience = 1 << 30
+        engine.plans = {f"{name}-pretrain": (looks, 0) for name, looks in plans.items()}
+        engine.add("mine-pretrain", folder / "mine", status="exited", exit_code=143, labels={GPUS_LABEL: "0"})
+        complaints: list[str] = []
+
+        def look() -> None:
+            running = [each for each in engine.containers.values() if each["State"]["Status"] == "running"]
+            gpus = Counter(gpu for each in running for gpu in each["Config"]["Labels"][GPUS_LABEL].split(","))
+            complaints.extend(f"{count} on {gpu}" for gpu, count in gpus.items() if count > 1 and gpu != "none")
+
+        for method in ("GET", "POST", "DELETE"):
+            engine.when(method, "/containers/", look, times=1 << 60)
+        os.write(telling, f"{engine.url}\n".encode())
+        os.read(ending, 1)
+        states = {name: engine.state(name) for name in engine.names}
+        done = [name for name, state in states.items() if state == "exited"]
+        waiting = [name for name in states if name.endswith(f".{WAITING}")]
+        report.write_text(json.dumps({"complaints": complaints, "done": done, "waiting": waiting}))
