@@ -97,8 +97,6 @@ def row_form(tokenizer: Tokenizer, sentence_types: bool = False) -> processors.P
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, FileStamp]:
     """Write a folder that `AutoTokenizer.from_pretrained` loads; returns the stamps by file name."""
-    with NewFile(folder / TOKENIZER_FILE) as file:
-        file.write(tokenizer.to_str(pretty=True).encode())
     tokens = {f"{role}_token": token for role, token in special_names(tokenizer).items()}
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -107,7 +105,11 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> dict[str, FileStamp]:
         "sep_token": tokens["eos_token"],
         "clean_up_tokenization_spaces": False,
     }
-    return {TOKENIZER_FILE: file.stamp, _CONFIG_FILE: write_json(folder / _CONFIG_FILE, config)}
+    config_stamp = write_json(folder / _CONFIG_FILE, config)
+    # Last: a folder that has this file is taken for complete.
+    with NewFile(folder / TOKENIZER_FILE) as file:
+        file.write(tokenizer.to_str(pretty=True).encode())
+    return {TOKENIZER_FILE: file.stamp, _CONFIG_FILE: config_stamp}
 
 
 def load_tokenizer(folder: Path, sha256: str | None = None) -> Tokenizer:
