@@ -1,8 +1,9 @@
 """Gathers what run.py has reached into this folder: table3.md, its figures and pictures, and the validation accuracy
-over the steps, curves.png. What table3.json has of runs that are not there any more stays.
+over the steps, curves*.png. What table3.json has of runs that are not there any more stays.
 
 `python results/lra/collect.py [--runs runs/lra] [--span DIR ...]`: what is not finished is named and left out. Each
-DIR is what `run_benchmark.py span` has written of some of these runs.
+DIR is what `run_benchmark.py span` has written of some of these runs; by default this folder, whose span.md has the
+tables of earlier runs.
 """
 
 import argparse
@@ -24,8 +25,9 @@ from nystromformer.tasks.finetuning.spread import Spread
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "table3.md"
 FOLDERS = ("listops", "listops-short", "listops-curriculum", "text", "retrieval", "image", "pathfinder", "pathfinder-6")
-DRAWN = ("listops", "listops-short", "listops-curriculum")
-"""Of whose runs on the track `paper` the accuracy is drawn over the steps; of several seeds the first one's."""
+DRAWN = {"curves.png": ("listops", "listops-short"), "curves-curriculum.png": ("listops-curriculum",)}
+"""By picture, of whose runs on the track `paper` the accuracy is drawn over the steps; of several seeds the first
+one's. Where the runs of a picture are gone, it stays."""
 
 _SPREADS = ("test", "validation", "hours")
 _LISTED = 8
@@ -38,14 +40,16 @@ def finished(folder: Path) -> list[RunResult]:
     return [result for result in found if result is not None and "accuracy" in result.best.metrics]
 
 
-def draw(runs: Path) -> None:
+def draw(runs: Path, picture: str) -> None:
     """A panel for each folder; a line for each run, dashed with the convolution. Of many runs the attentions' names
     stand beside the panel, once each."""
     drawn = {
         name: [result for result in finished(runs / name) if result.task == "lra/listops" and not result.run.seed]
-        for name in DRAWN
+        for name in DRAWN[picture]
     }
-    names = [name for name in DRAWN if drawn[name]]
+    names = [name for name, results in drawn.items() if results]
+    if not names:
+        return
     figure = Figure(figsize=(6.6 * len(names), 5.2), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
@@ -81,7 +85,7 @@ def draw(runs: Path) -> None:
             axes.legend(fontsize=8, title_fontsize=8, frameon=False, **beside)
         else:
             axes.legend(fontsize=7, frameon=False)
-    write_figure(HERE / "curves.png", figure, dpi=110)
+    write_figure(HERE / picture, figure, dpi=110)
 
 
 def with_earlier(arena: Arena, path: Path) -> Arena:
@@ -107,21 +111,22 @@ def with_earlier(arena: Arena, path: Path) -> Arena:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/lra"))
-    parser.add_argument("--span", type=Path, action="append", default=[])
+    parser.add_argument("--span", type=Path, action="append")
     flags = parser.parse_args()
     runs = flags.runs.resolve()
     earlier = json.loads(TABLE.with_suffix(".json").read_text())["began"]
     arena = with_earlier(
         collect([runs / name for name in FOLDERS if finished(runs / name)]), TABLE.with_suffix(".json")
     )
-    write_arena(arena, TABLE, flags.span)
+    write_arena(arena, TABLE, flags.span or [HERE])
     # Results tell nothing of the machine's folders.
     for path in (TABLE, TABLE.with_suffix(".json")):
         write_text(path, path.read_text().replace(f"{ROOT}/", ""))
     began = earlier + [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
     figures = json.loads(TABLE.with_suffix(".json").read_text())
     write_json(TABLE.with_suffix(".json"), {"began": began, **figures})
-    draw(runs)
+    for picture in DRAWN:
+        draw(runs, picture)
 
 
 if __name__ == "__main__":
