@@ -102,7 +102,7 @@ def test_keys_that_all_blocks_have_in_common_are_attended_to_once() -> None:
     q, k, v = (a * (torch.arange(40) < mask.lengths_B[:, None])[:, None, :, None] for a in x)
     tokens = mask.global_tokens(2, 40)
     extra = Extra(tokens.taken(k), tokens.taken(v), tokens.there_BG, tokens.is_global_BN)
-    out = attend_to_neighbours(q, k, v, mask.lengths_B, 4, 1, 1, 3, extra)
+    out = attend_to_neighbours(q, k, v, mask.lengths_B, 4, 1, 3, extra)
     near = (torch.arange(40)[:, None] - torch.arange(40)).abs() <= 3
     for row in range(2):
         count = int(mask.lengths_B[row])

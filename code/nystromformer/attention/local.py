@@ -44,7 +44,7 @@ class LocalAttention(RowsAttention):
         # A graph may serve other lengths than the one that it is made with.
         if not (is_exporting() or torch.compiler.is_compiling()):
             around = min(around, (q.shape[2] - 1) // self.block_size)
-        return attend_to_neighbours(q, k, v, lengths_B, self.block_size, around, around)
+        return attend_to_neighbours(q, k, v, lengths_B, self.block_size, around)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, block_size={self.block_size}, neighbours={self.neighbours}"

@@ -111,7 +111,7 @@ class LongformerAttention(GlobalRowsAttention):
         if not torch.compiler.is_compiling() and (2 * around + 1) * size >= -(-q.shape[2] // step):
             # A short row is one block; a graph for many lengths is better off with a size that is none of them.
             size, around = -(-q.shape[2] // step), 0
-        return attend_to_neighbours(q, k, v, lengths_B, size, around, around, reach, extra, step)
+        return attend_to_neighbours(q, k, v, lengths_B, size, around, reach, extra, step)
 
     def extra_repr(self) -> str:
         return (

@@ -90,8 +90,8 @@ class SparseAttention(RowsAttention):
     def _nearby(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         """The first part of the pattern alone."""
         if self.pattern == "strided":
-            return attend_to_neighbours(q, k, v, lengths_B, self.stride, 1, 1, reach=self.stride)
-        return attend_to_neighbours(q, k, v, lengths_B, self.stride, 0, 0)
+            return attend_to_neighbours(q, k, v, lengths_B, self.stride, 1, reach=self.stride)
+        return attend_to_neighbours(q, k, v, lengths_B, self.stride, 0)
 
     def _remote(self, q: Tensor, k: Tensor, v: Tensor, grid: Grid) -> Tensor:
         """The second part of the pattern alone."""
