@@ -15,6 +15,8 @@ from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.longformer import LongformerAttention
+from nystromformer.attention.mra import MraAttention
+from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.attention.performer import PerformerAttention
 from nystromformer.attention.reformer import ReformerAttention
 from nystromformer.attention.sinkhorn import SinkhornAttention
@@ -210,6 +212,39 @@ def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | 
     return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rules[module.landmarks])
 
 
+def _near_far(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, NearFarAttention)
+    return reference.near_far_attention(
+        q,
+        k,
+        v,
+        keep,
+        block_size=module.block_size,
+        neighbours=module.neighbours,
+        num_groups=module.num_landmarks,
+        num_selected=module.num_selected,
+        num_blocks=module.num_blocks,
+        grouping=reference.segments if module.landmarks == "segment_means" else reference.clusters,
+        probes=32,
+    )
+
+
+def _mra(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+    assert isinstance(module, MraAttention)
+    return reference.mra_attention(
+        q,
+        k,
+        v,
+        keep,
+        block_size=module.block_size,
+        num_blocks=module.num_blocks,
+        neighbours=module.neighbours,
+        num_first=module.num_first_blocks,
+        choice=module.choice,
+        coarse=module.coarse,
+    )
+
+
 CASES = [
     Case("softmax", "softmax", _softmax),
     Case("softmax+conv", "softmax", _softmax, {"conv_kernel_size": 3}),
@@ -291,6 +326,34 @@ CASES = [
         _synthesizer,
         {"kind": "factorized_random", "rank": 3, "conv_kernel_size": 3},
         512,
+    ),
+    Case("mra", "mra", _mra, {"block_size": 4, "num_blocks": 2}),
+    Case(
+        "mra+conv",
+        "mra",
+        _mra,
+        {"block_size": 3, "num_blocks": 5, "neighbours": 1, "num_first_blocks": 1, "conv_kernel_size": 3},
+    ),
+    Case("mra-query", "mra", _mra, {"block_size": 4, "num_blocks": 2, "choice": "query"}),
+    Case("mra-sparse", "mra", _mra, {"block_size": 4, "num_blocks": 3, "choice": "block", "coarse": False}),
+    Case("near_far", "near_far", _near_far, {"block_size": 4, "num_landmarks": 5, "num_selected": 3}),
+    Case(
+        "near_far+conv",
+        "near_far",
+        _near_far,
+        {"block_size": 5, "neighbours": 0, "num_landmarks": 2, "num_selected": 0, "conv_kernel_size": 3},
+    ),
+    Case(
+        "near_far-blocks",
+        "near_far",
+        _near_far,
+        {"block_size": 3, "num_landmarks": 6, "num_selected": 2, "num_blocks": 2},
+    ),
+    Case(
+        "near_far-kmeans",
+        "near_far",
+        _near_far,
+        {"block_size": 4, "num_landmarks": 6, "landmarks": "kmeans", "num_selected": 2, "num_blocks": 1},
     ),
     Case("nystrom", "nystrom", _nystrom, {"num_landmarks": 8}),
     Case("nystrom+conv", "nystrom", _nystrom, {"num_landmarks": 8, "conv_kernel_size": 5}),

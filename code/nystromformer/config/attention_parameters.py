@@ -12,7 +12,9 @@ class LayerParameters(TypedDict, total=False):
     across_buckets: bool
     as_in_table3: bool
     block_size: int
+    choice: Literal["head", "block", "query"]
     chunk_length: int
+    coarse: bool
     conv_kernel_size: int | None
     dilation: int | tuple[int, ...]
     extra_global_tokens: int
@@ -25,15 +27,18 @@ class LayerParameters(TypedDict, total=False):
     kernel: Literal["softmax", "relu"]
     kind: Literal["dense", "factorized_dense", "random", "factorized_random"]
     kmeans_iterations: int | None
-    landmarks: Literal["segment_means", "strided", "kmeans"]
+    landmarks: Literal["segment_means", "kmeans"] | Literal["segment_means", "strided", "kmeans"]
     neighbours: int
+    num_blocks: int
     num_buckets: int | None
     num_features: int
+    num_first_blocks: int
     num_global_blocks: int
     num_global_tokens: int
     num_hashes: int
     num_landmarks: int
     num_random_blocks: int
+    num_selected: int
     num_window_blocks: int
     pattern: Literal["strided", "fixed"]
     pinv_iterations: int

@@ -12,6 +12,8 @@ from nystromformer.attention.reference.mixtures import (
     positive_features,
     synthesizer_attention,
 )
+from nystromformer.attention.reference.mra import mra_attention
+from nystromformer.attention.reference.near_far import clusters, near_far_attention, segments
 from nystromformer.attention.reference.nystrom import (
     fixed_segment_attention,
     lloyd_centres,
@@ -44,6 +46,7 @@ __all__ = [
     "bigbird_attention",
     "bigbird_pattern",
     "block_scores",
+    "clusters",
     "depthwise_convolution",
     "fixed_segment_attention",
     "hash_buckets",
@@ -51,6 +54,8 @@ __all__ = [
     "linformer_attention",
     "lloyd_centres",
     "longformer_attention",
+    "mra_attention",
+    "near_far_attention",
     "nystrom_attention",
     "pairwise_products",
     "pattern_attention",
@@ -62,6 +67,7 @@ __all__ = [
     "ridge_steps",
     "segment_bounds",
     "segment_means",
+    "segments",
     "sinkhorn_attention",
     "sinkhorn_balanced",
     "softmax_attention",

@@ -13,6 +13,8 @@ WIDTHS: Mapping[str, tuple[str, Sequence[int], dict[str, Any]]] = {
     "bigbird": ("block_size", (16, 32, 64), {"num_global_blocks": 1}),
     "local": ("block_size", (16, 32, 64, 128), {}),
     "longformer": ("window", (16, 32, 64, 128, 256), {}),
+    "mra": ("num_blocks", (2, 4, 8), {}),
+    "near_far": ("num_selected", (0, 16, 32, 64), {"num_landmarks": 16}),
     "performer": ("num_features", (32, 64, 128, 256), {}),
     "sinkhorn": ("block_size", (16, 32, 64, 128), {}),
     "sparse": ("stride", (8, 16, 32), {}),

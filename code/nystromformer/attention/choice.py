@@ -1,0 +1,42 @@
+"""Choosing keys and blocks by their scores, for methods that are exact where attention is large.
+
+Shapes: B batch, H heads, N tokens, C blocks, D head dim.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nystromformer.attention.grid import Grid
+from nystromformer.attention.landmarks import accumulation_dtype
+
+
+def greatest(scores: Tensor, usable: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The places of the greatest scores along the last dimension, greatest first; of equal ones the earlier first.
+
+    Args:
+        scores: compared in float32.
+        usable: bool, broadcast to the scores: which may be chosen.
+        count: how many.
+
+    Returns:
+        (…, count) each: int64, and bool, False where there are no more to choose from.
+    """
+    size = scores.shape[-1]
+    bits = scores.float().contiguous().view(torch.int32).long()
+    # The bits of a float that is not negative have its order, those of a negative one the reverse. Below them stands
+    # the place, so that no two are equal.
+    ordered = torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+    keys = (ordered << 31) - torch.arange(size, device=scores.device)
+    least = -(2**62)
+    keys = F.pad(keys.masked_fill(~usable, least), (0, count), value=least)
+    found = torch.topk(keys, count, dim=-1)
+    there = found.values > least
+    return found.indices.where(there, 0), there
+
+
+def block_means(x_BHND: Tensor, grid: Grid) -> Tensor:
+    """The means of each block's tokens that count, (B, H, C, D), float32 or wider."""
+    there_BCS = grid.places() < grid.ends_B[:, None, None]
+    x_BHCSD = grid.of(x_BHND.to(accumulation_dtype(x_BHND)))
+    return (x_BHCSD * there_BCS[:, None, ..., None]).sum(3) / there_BCS.sum(2).clamp(min=1)[:, None, :, None]

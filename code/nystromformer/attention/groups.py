@@ -1,0 +1,227 @@
+"""Groups of keys, each by its mean, without the keys that a block of queries sees one by one.
+
+Shapes: B batch, H heads, N tokens, S tokens of a block, C blocks, M groups, L groups that are listed for a block, Y
+blocks that a block sees, T cells, D head dim.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nystromformer.attention.base import is_exporting
+from nystromformer.attention.grid import Grid
+from nystromformer.attention.landmarks import accumulation_dtype
+from nystromformer.attention.parts import Keys, never
+
+
+class Seen(NamedTuple):
+    """What the queries of each block see one by one."""
+
+    blocks_BHCY: Tensor
+    """int64: the blocks, the ones around first; (B or 1, H or 1, C, Y)."""
+    there_BHCY: Tensor
+    """bool: False for what is no block of the row."""
+    around: int
+    """How many of them are around: Y or less."""
+
+
+class Sums(NamedTuple):
+    """Sums of keys, of values, and their number."""
+
+    k: Tensor
+    v: Tensor
+    counts: Tensor
+    """One dimension less, float."""
+
+    def minus(self, other: Sums) -> Sums:
+        """Those of the keys that `other` has not."""
+        return Sums(*(a - b for a, b in zip(self, other, strict=True)))
+
+    def keys(self, dtype: torch.dtype, left_out: Tensor | None = None) -> Keys:
+        """Means as keys: a group of n counts n times, so log n is added to its score.
+
+        Args:
+            left_out: bool, of the counts' shape: groups that are none.
+        """
+        counts = self.counts.clamp(min=1)
+        empty = self.counts < 0.5 if left_out is None else (self.counts < 0.5) | left_out
+        bias = counts.log().masked_fill(empty, never(self.counts.dtype))
+        k, v = (torch.where(empty[..., None], 0.0, x / counts[..., None]).to(dtype) for x in (self.k, self.v))
+        return Keys(k, v, bias)
+
+
+class Segments:
+    """Near-equal segments of each row's own tokens: token r of n is in segment floor(r·M / max(n, M)).
+
+    What a block and a segment have in common is a cell; they follow one another in the row, so a cell's number is the
+    sum of both numbers.
+
+    Args:
+        ends_B: int64, tokens of each row that count, at least 1.
+        length: N.
+    """
+
+    def __init__(self, ends_B: Tensor, length: int, size: int, num_groups: int) -> None:
+        self.ends_B, self.size, self.num_groups = ends_B, size, num_groups
+        self.spans_B = ends_B.clamp(min=num_groups)
+        self.num_blocks = (length + size - 1) // size
+        places_N = torch.arange(length, device=ends_B.device)
+        cells_BN = self.of_places(places_N.expand(ends_B.shape[0], -1)) + places_N // size
+        self.cells_BN = torch.where(places_N < ends_B[:, None], cells_BN, self.num_cells)
+
+    @property
+    def num_cells(self) -> int:
+        """T; one more collects what does not count."""
+        return self.num_groups + self.num_blocks
+
+    def of_places(self, places: Tensor) -> Tensor:
+        """The segments of places of tokens, (B, …)."""
+        return places * self.num_groups // _like(self.spans_B, places)
+
+    def starts(self, segments: Tensor) -> Tensor:
+        """The place of each segment's first token, at most n; (B, …)."""
+        starts = (segments * _like(self.spans_B, segments) + self.num_groups - 1) // self.num_groups
+        return torch.minimum(starts, _like(self.ends_B, segments))
+
+    def sums(self, k: Tensor, v: Tensor, selected_BHK: Tensor, there_BHK: Tensor) -> Sums:
+        """Of each cell and head, (B, T + 1, H, D), of the tokens that are not selected.
+
+        Args:
+            selected_BHK: their places.
+            there_BHK: False where there is none.
+        """
+        B, H, _, _ = k.shape
+        T1, dtype = self.num_cells + 1, accumulation_dtype(k)
+        cells_BN = self.cells_BN.expand(B, -1)
+        cells_BKH = cells_BN[:, None].expand(-1, H, -1).gather(2, selected_BHK).transpose(1, 2)
+        taken_BKH = there_BHK.transpose(1, 2).to(dtype)
+
+        def summed(x_BHND: Tensor) -> Tensor:
+            D = x_BHND.shape[3]
+            x_BNX = x_BHND.transpose(1, 2).flatten(2).to(dtype)
+            table_BTX = x_BNX.new_zeros(B, T1, H * D).scatter_add(1, cells_BN[..., None].expand_as(x_BNX), x_BNX)
+            of_selected = x_BHND.gather(2, selected_BHK[..., None].expand(-1, -1, -1, D)).transpose(1, 2)
+            of_selected = of_selected.to(dtype) * taken_BKH[..., None]
+            index = cells_BKH[..., None].expand_as(of_selected)
+            return table_BTX.unflatten(2, (H, D)).scatter_add(1, index, -of_selected)
+
+        ones_BN = torch.ones(1, 1, dtype=dtype, device=k.device).expand_as(cells_BN)
+        counts_BT = ones_BN.new_zeros(B, T1).scatter_add(1, cells_BN, ones_BN)
+        counts = counts_BT[..., None].expand(-1, -1, H).scatter_add(1, cells_BKH, -taken_BKH)
+        of_none = torch.arange(T1, device=k.device) == self.num_cells
+        return Sums(summed(k), summed(v), counts.masked_fill(of_none[:, None], 0.0))
+
+    def whole(self, cells: Sums) -> Sums:
+        """Of each segment, (B, M, H, D)."""
+        B, T1 = cells.counts.shape[:2]
+        device = cells.k.device
+        # The cells of a segment are those from its first block on, up to the next segment's first.
+        places_BT = torch.full((self.ends_B.shape[0], T1), self.num_groups, device=device)
+        of_tokens_BN = torch.where(
+            self.cells_BN < self.num_cells,
+            self.of_places(torch.arange(self.cells_BN.shape[1], device=device).expand(self.ends_B.shape[0], -1)),
+            self.num_groups,
+        )
+        places_BT = places_BT.scatter(1, self.cells_BN, of_tokens_BN).expand(B, -1)
+
+        def summed(x: Tensor) -> Tensor:
+            index = places_BT.view(B, T1, *(1,) * (x.ndim - 2)).expand_as(x)
+            return x.new_zeros(B, self.num_groups + 1, *x.shape[2:]).scatter_add(1, index, x)[:, :-1]
+
+        return Sums(*(summed(x) for x in cells))
+
+    def listed(self, seen: Seen) -> tuple[Tensor, Tensor]:
+        """Of each block the segments of which it sees a part, perhaps not all: (B, H or 1, C, L), and bool, which are
+        listed for the first time.
+        """
+        first, last = self._ends(seen)
+        # Between the first and the last of the blocks around everything is seen.
+        of_all = first[..., : seen.around].amin(-1, keepdim=True), last[..., : seen.around].amax(-1, keepdim=True)
+        further = first[..., seen.around :], last[..., seen.around :]
+        there = seen.there_BHCY[..., seen.around :].expand_as(further[0])
+        listed = torch.cat([*of_all, *further], -1)
+        usable = torch.cat([torch.ones_like(listed[..., :2], dtype=torch.bool), there, there], -1)
+        same = (listed[..., :, None] == listed[..., None, :]) & usable[..., None, :]
+        earlier = torch.ones_like(same[0, 0, 0]).tril(-1)
+        return listed, usable & ~(same & earlier).any(-1)
+
+    def touched(self, seen: Seen) -> Tensor:
+        """(B, H or 1, C, M) bool: the segments of which a block sees something."""
+        first, last = self._ends(seen)
+        groups_M = torch.arange(self.num_groups, device=first.device)
+        touched = (first[..., None] <= groups_M) & (groups_M <= last[..., None])
+        return (touched & seen.there_BHCY[..., None]).any(-2)
+
+    def _ends(self, seen: Seen) -> tuple[Tensor, Tensor]:
+        """The segments of the first and of the last token of each block; of what is no block those of the row's."""
+        most = _like(self.ends_B, seen.blocks_BHCY) - 1
+        first = (seen.blocks_BHCY * self.size).clamp(min=0).minimum(most)
+        last = ((seen.blocks_BHCY + 1) * self.size - 1).clamp(min=0).minimum(most)
+        return self.of_places(first), self.of_places(last)
+
+    def left(self, whole: Sums, cells: Sums, listed_BHCL: Tensor, seen: Seen) -> Sums:
+        """What a block does not see of the listed segments, (B, H, C, L, D).
+
+        Args:
+            whole: of the segments.
+        """
+        B, _, H = cells.counts.shape
+        groups, blocks = listed_BHCL[..., None], seen.blocks_BHCY[..., None, :]
+        begins = torch.maximum(self.starts(groups), blocks * self.size)
+        ends = torch.minimum(self.starts(groups + 1), (blocks + 1) * self.size)
+        is_cell = seen.there_BHCY[..., None, :] & (begins < ends)
+        index = torch.where(is_cell, groups + blocks, self.num_cells)
+        rows = torch.arange(B, device=index.device).view(-1, 1, 1, 1)
+        heads = torch.arange(H, device=index.device).view(-1, 1, 1)
+        listed, of_cells = listed_BHCL.expand(B, H, -1, -1), index.expand(B, H, -1, -1, -1)
+        return Sums(*(x[rows, listed, heads] for x in whole)).minus(
+            Sums(*(x[rows[..., None], of_cells, heads[..., None]].sum(4) for x in cells))
+        )
+
+
+def cluster_sums(k: Tensor, v: Tensor, groups_BHN: Tensor, num_groups: int, grid: Grid) -> Sums:
+    """Of each block's tokens of each group, (B, H, C, M, D).
+
+    Args:
+        groups_BHN: M for tokens that do not count or are selected.
+    """
+    dtype = accumulation_dtype(k)
+    groups_BHC1S = grid.of(groups_BHN[..., None]).mT
+    members = groups_BHC1S == torch.arange(num_groups, device=k.device)[:, None]
+    members = (members & (grid.places() < grid.length)[:, None]).to(dtype)
+    return Sums(members @ grid.of(k.to(dtype)), members @ grid.of(v.to(dtype)), members.sum(-1))
+
+
+def seen_cluster_sums(cells: Sums, seen: Seen) -> Sums:
+    """What a block sees of all groups, (B, H, C, M, D)."""
+    B, H, C = cells.counts.shape[:3]
+    blocks = seen.blocks_BHCY.clamp(0, C - 1).expand(B, H, -1, -1)
+    there = seen.there_BHCY.expand(B, H, -1, -1)
+
+    def summed(x: Tensor) -> Tensor:
+        total = torch.zeros_like(x)
+        for each in range(blocks.shape[3]):
+            shape = (*blocks.shape[:3], *(1,) * (x.ndim - 3))
+            index = blocks[..., each].reshape(shape).expand_as(x)
+            total = total + x.gather(2, index) * there[..., each].reshape(shape)
+        return total
+
+    return Sums(*(summed(x) for x in cells))
+
+
+def taken(x_BHN: Tensor, index_BHCK: Tensor) -> Tensor:
+    """(B, H, C, K, …): what stands at places of the third dimension."""
+    if is_exporting():
+        rows = torch.arange(x_BHN.shape[0], device=x_BHN.device)[:, None, None, None]
+        return x_BHN[rows, torch.arange(x_BHN.shape[1], device=x_BHN.device)[:, None, None], index_BHCK]
+    index_BHX = index_BHCK.expand(*x_BHN.shape[:2], -1, -1).flatten(2)
+    if x_BHN.ndim == 4:
+        index_BHX = index_BHX[..., None].expand(-1, -1, -1, x_BHN.shape[3])
+    return x_BHN.gather(2, index_BHX).unflatten(2, index_BHCK.shape[2:])
+
+
+def _like(x_B: Tensor, other: Tensor) -> Tensor:
+    return x_B.view(-1, *(1,) * (other.ndim - 1))

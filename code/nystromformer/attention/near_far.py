@@ -1,0 +1,233 @@
+"""Near tokens exactly, the rest of the row by groups: attention that can be sharp, in O(N).
+
+The paper's attention has a matrix of rank M, which cannot look at the token before. Here the tokens nearby, and those
+that draw attention from everywhere, are keys of their own; all others come in groups, in the same softmax.
+
+Shapes: B batch, H heads, N tokens, S tokens of a block, C blocks, K selected tokens, M groups, D head dim, P probes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nystromformer.attention import groups
+from nystromformer.attention.base import default_scale, is_exporting
+from nystromformer.attention.choice import block_means, greatest
+from nystromformer.attention.clustering import lloyd_clusters
+from nystromformer.attention.decisions import decided
+from nystromformer.attention.grid import Grid
+from nystromformer.attention.landmarks import Segments, accumulation_dtype, segment_means
+from nystromformer.attention.parts import Keys, attend_to_parts, bias_dtype, bias_of, never
+from nystromformer.attention.rows import RowsAttention, valid
+from nystromformer.config.attention.near_far import PROBES
+
+GroupRule = Literal["segment_means", "kmeans"]
+
+LLOYD_ITERATIONS = 3
+
+
+class NearFarAttention(RowsAttention):
+    """One softmax over nearby tokens, selected ones, and the means of groups of all others: O(N).
+
+    A query's keys are, each once: the tokens of its own block and of `neighbours` blocks on either side; the row's
+    `num_selected` tokens that draw most attention in this head, from means of its queries; the tokens of the
+    `num_blocks` further blocks that score best for its block, by block means; and groups of all other tokens. A group
+    of n tokens has their mean key k̄ and mean value, and counts n times: its score is q·k̄/√D + log n. What a query sees
+    one by one is left out of the mean and of n. With equal scores the earlier token or block is taken.
+
+    It is softmax attention for rows of at most (`neighbours` + 1)·`block_size` tokens, and for rows of at most
+    `num_landmarks` tokens.
+
+    Args:
+        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
+        block_size: S, counted among a row's valid tokens.
+        neighbours: blocks on either side.
+        num_landmarks: M, the number of groups.
+        landmarks: what a group is. "segment_means": near-equal segments of a row's own tokens. "kmeans": clusters of
+            the head's keys, by Lloyd's iterations from these.
+        num_selected: K.
+        num_blocks: further blocks that a block of queries sees; the scores to choose them by cost (N/S)².
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        block_size: int = 32,
+        neighbours: int = 1,
+        num_landmarks: int = 64,
+        landmarks: GroupRule = "segment_means",
+        num_selected: int = 16,
+        num_blocks: int = 0,
+        conv_kernel_size: int | None = None,
+        ignore_mask: bool = False,
+    ) -> None:
+        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
+        for name, value, least in (
+            ("block_size", block_size, 1),
+            ("neighbours", neighbours, 0),
+            ("num_landmarks", num_landmarks, 1),
+            ("num_selected", num_selected, 0),
+            ("num_blocks", num_blocks, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, found {value}")
+        self.block_size = block_size
+        self.neighbours = neighbours
+        self.num_landmarks = num_landmarks
+        self.landmarks = landmarks
+        self.num_selected = num_selected
+        self.num_blocks = num_blocks
+
+    def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
+        N = q.shape[2]
+        with torch.autocast(q.device.type, enabled=False):
+            if is_exporting() or (self.neighbours + 1) * self.block_size < N:
+                return self._attend(q, k, v, lengths_B)
+            there_BN = valid(None if lengths_B is None else lengths_B.clamp(min=1), N)
+            bias = None if there_BN is None else bias_of(there_BN, q.dtype)[:, None, None]
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
+        size, around = self.block_size, self.neighbours
+        if not (is_exporting() or torch.compiler.is_compiling()):
+            around = min(around, (q.shape[2] - 1) // size)
+        grid = Grid(k, None if lengths_B is None else lengths_B.clamp(min=1), size)
+        selected = self._selected(q, k, grid)
+        seen = self._seen(q, k, grid, around)
+        shared = selected.keys(k, v, grid.num_blocks)
+        if self.landmarks == "kmeans":
+            own = self._clusters(k, v, grid, seen, selected)
+        else:
+            segments, own = self._segments(k, v, grid, seen, selected)
+            shared = _joined(shared, segments)
+        if self.num_blocks:
+            own = _joined(self._further(k, v, grid, seen, selected), own)
+        around_bias = selected.bias_of_others(grid.places(around)[None, None], grid, k.dtype)[:, :, :, None]
+        return attend_to_parts(q, k, v, around_bias, size, around, shared if shared.k.shape[2] else None, own)
+
+    def _selected(self, q: Tensor, k: Tensor, grid: Grid) -> _Selected:
+        """The keys that draw most attention from means of queries."""
+        B, H, N, D = q.shape
+        there_BN = (torch.arange(N, device=q.device) < grid.ends_B[:, None]).expand(B, -1)
+
+        def select() -> Tensor:
+            segments = Segments.of_mask(there_BN, there_BN.sum(1), PROBES)
+            scores_BHPN = segment_means(q, segments) @ k.to(accumulation_dtype(k)).mT * default_scale(D)
+            scores_BHPN = scores_BHPN.masked_fill(~there_BN[:, None, None], never(scores_BHPN.dtype))
+            weights_BHPN = torch.softmax(scores_BHPN, -1)
+            drawn_BHN = (weights_BHPN * (segments.counts_BM > 0)[:, None, :, None]).sum(2)
+            places_BHK, found_BHK = greatest(drawn_BHN, there_BN[:, None], self.num_selected)
+            return places_BHK.where(found_BHK, N).int()
+
+        with torch.no_grad():
+            # Which of two keys draws more, the last digit may decide.
+            places_BHK = decided(select).long() if self.num_selected else there_BN.new_zeros(B, H, 0, dtype=torch.int64)
+            is_selected_BHN = there_BN.new_zeros(B, H, N + 1).scatter(2, places_BHK, True)[..., :N]
+        return _Selected(places_BHK.clamp(max=N - 1), places_BHK < N, is_selected_BHN)
+
+    def _seen(self, q: Tensor, k: Tensor, grid: Grid, around: int) -> groups.Seen:
+        """The blocks around, and the best further ones."""
+        C = grid.num_blocks
+        numbers_C = torch.arange(C, device=q.device)
+        blocks = numbers_C[:, None] + torch.arange(-around, around + 1, device=q.device)
+        counts_B111 = ((grid.ends_B + self.block_size - 1) // self.block_size)[:, None, None, None]
+        there = (blocks >= 0) & (blocks < counts_B111)
+        blocks = blocks[None, None]
+        if not self.num_blocks:
+            return groups.Seen(blocks, there, 2 * around + 1)
+
+        def best() -> Tensor:
+            scores_BHCC = block_means(q, grid) @ block_means(k, grid).mT
+            usable = (numbers_C < counts_B111) & ((numbers_C[:, None] - numbers_C).abs() > around)
+            further, found = greatest(scores_BHCC, usable, self.num_blocks)
+            return further.where(found, C).int()
+
+        with torch.no_grad():
+            further = decided(best).long()
+        shape = (*further.shape[:3], -1)
+        blocks = torch.cat([blocks.expand(shape), further.clamp(max=C - 1)], 3)
+        return groups.Seen(blocks, torch.cat([there.expand(shape), further < C], 3), 2 * around + 1)
+
+    def _segments(self, k: Tensor, v: Tensor, grid: Grid, seen: groups.Seen, selected: _Selected) -> tuple[Keys, Keys]:
+        """Segments of which a block sees nothing, for all to share, and what it does not see of the others."""
+        segments = groups.Segments(grid.ends_B, grid.length, self.block_size, self.num_landmarks)
+        cells = segments.sums(k, v, selected.places_BHK, selected.there_BHK)
+        whole = segments.whole(cells)
+        listed, is_first = segments.listed(seen)
+        left = segments.left(whole, cells, listed, seen)
+        k_BHMD, v_BHMD, bias_BHM = groups.Sums(*(x.transpose(1, 2) for x in whole)).keys(k.dtype)
+        bias_BHCM = bias_BHM[:, :, None].expand(-1, -1, grid.num_blocks, -1)
+        bias_BHCM = bias_BHCM.masked_fill(segments.touched(seen), never(bias_BHM.dtype))
+        return Keys(k_BHMD, v_BHMD, bias_BHCM), left.keys(k.dtype, ~is_first.expand_as(left.counts))
+
+    def _clusters(self, k: Tensor, v: Tensor, grid: Grid, seen: groups.Seen, selected: _Selected) -> Keys:
+        """Of each block what it does not see of the clusters."""
+        M, N = self.num_landmarks, grid.length
+        there_BN = (torch.arange(N, device=k.device) < grid.ends_B[:, None]).expand(k.shape[0], -1)
+        with torch.no_grad():
+            starts = segment_means(k, Segments.of_mask(there_BN, there_BN.sum(1), M))
+            clusters_BHN = lloyd_clusters(k, starts, there_BN, LLOYD_ITERATIONS)
+            # Where there are as many groups as tokens, each token is one.
+            places_B1N = torch.arange(N, device=k.device).where(there_BN, M)[:, None]
+            clusters_BHN = torch.where((grid.ends_B <= M)[:, None, None], places_B1N, clusters_BHN)
+        cells = groups.cluster_sums(k, v, clusters_BHN.masked_fill(selected.is_selected_BHN, M), M, grid)
+        whole = groups.Sums(*(x.sum(2, keepdim=True) for x in cells))
+        return whole.minus(groups.seen_cluster_sums(cells, seen)).keys(k.dtype)
+
+    def _further(self, k: Tensor, v: Tensor, grid: Grid, seen: groups.Seen, selected: _Selected) -> Keys:
+        """The tokens of the further blocks."""
+        blocks, there = (x[..., seen.around :] for x in (seen.blocks_BHCY, seen.there_BHCY))
+        places = (blocks[..., None] * self.block_size + torch.arange(self.block_size, device=k.device)).flatten(3)
+        bias = selected.bias_of_others(places, grid, k.dtype)
+        bias = bias.masked_fill(~there.repeat_interleave(self.block_size, -1), never(bias.dtype))
+        places = places.clamp(0, grid.length - 1)
+        return Keys(groups.taken(k, places), groups.taken(v, places), bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{super().extra_repr()}, block_size={self.block_size}, neighbours={self.neighbours}, "
+            f"num_landmarks={self.num_landmarks}, landmarks={self.landmarks!r}, num_selected={self.num_selected}, "
+            f"num_blocks={self.num_blocks}"
+        )
+
+
+class _Selected(NamedTuple):
+    """The selected tokens of each row and head."""
+
+    places_BHK: Tensor
+    there_BHK: Tensor
+    """bool: False where a row has fewer."""
+    is_selected_BHN: Tensor
+    """bool: the same tokens."""
+
+    def keys(self, k: Tensor, v: Tensor, blocks: int) -> Keys:
+        """For all blocks."""
+        index = self.places_BHK[..., None].expand(-1, -1, -1, k.shape[3])
+        bias = bias_of(self.there_BHK, bias_dtype(k.dtype))[:, :, None].expand(-1, -1, blocks, -1)
+        return Keys(k.gather(2, index), v.gather(2, index), bias)
+
+    def bias_of_others(self, places: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
+        """(B, H, C, K): zero for tokens of the row that are not selected.
+
+        Args:
+            places: (B or 1, H or 1, C, K), also beyond the row.
+            dtype: of the keys.
+        """
+        B, H, N = self.is_selected_BHN.shape
+        there = (places >= 0) & (places < grid.ends_B[:, None, None, None])
+        is_selected = groups.taken(self.is_selected_BHN, places.clamp(0, N - 1).expand(B, H, -1, -1))
+        return bias_of(there & ~is_selected, bias_dtype(dtype))
+
+
+def _joined(one: Keys, other: Keys) -> Keys:
+    dtype = other.bias.dtype
+    return Keys(
+        torch.cat([one.k, other.k], -2),
+        torch.cat([one.v, other.v], -2),
+        torch.cat([one.bias.to(dtype), other.bias], -1),
+    )

@@ -1,0 +1,77 @@
+"""Multi-resolution attention."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ..messages import ImpossibleError, Problem
+from ..ranges import MOST
+from .base import Arithmetic, AttentionConfig, products
+
+
+class MraConfig(AttentionConfig):
+    """Multi-resolution attention (Zeng et al. 2022): exact in some blocks, by block means elsewhere."""
+
+    exceptional = ({"choice": "query"}, {"coarse": False})
+
+    name: Literal["mra"] = Field(
+        default="mra",
+        description="MRA-2: softmax over the tokens of chosen blocks, and over the means of all others (Zeng et al. "
+        "2022).",
+    )
+    block_size: Annotated[int, Field(ge=1, le=MOST)] = Field(default=32, description="Tokens of a block.")
+    num_blocks: Annotated[int, Field(ge=1, le=MOST)] = Field(
+        default=8,
+        description="Blocks whose tokens a block attends to one by one: on average where choice is head, else exactly.",
+    )
+    neighbours: Annotated[int, Field(ge=0, le=MOST)] = Field(
+        default=0, description="Blocks on either side of a block that are always chosen; its own always is."
+    )
+    num_first_blocks: Annotated[int, Field(ge=0, le=MOST)] = Field(
+        default=0, description="First blocks of a row that are always chosen."
+    )
+    choice: Literal["head", "block", "query"] = Field(
+        default="head",
+        description="Who chooses blocks. head: the paper's, the greatest of a head's scores of all pairs of blocks; "
+        "block: each block of queries; query: each query, whose scores cost length² / block_size.",
+    )
+    coarse: bool = Field(
+        default=True,
+        description="Whether the blocks that are not chosen enter by their means; false is the paper's MRA-2-s.",
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        always = 2 * self.neighbours + 1 + self.num_first_blocks
+        if self.num_blocks < always:
+            text = f"expected at least {always}, for the blocks that are always chosen, found {self.num_blocks}"
+            raise ImpossibleError([Problem(("num_blocks",), text)])
+        return self
+
+    def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
+        if self.block_size > max_seq_len:
+            return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
+        blocks = -(-max_seq_len // self.block_size)
+        there = f"as max_seq_len = {max_seq_len} is {blocks} block{'s' if blocks > 1 else ''}"
+        return [
+            (key, f"expected at most {most}, {there}, found {value}")
+            for key, most in (("num_blocks", max(8, blocks)), ("neighbours", blocks), ("num_first_blocks", blocks))
+            if (value := getattr(self, key)) > most
+        ]
+
+    @property
+    def longest_exact(self) -> float:
+        return self.block_size * self.num_blocks
+
+    def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
+        """QKᵀ of queries and chosen blocks, and the product with V; the same of block means; what the choice of each
+        query costs besides.
+        """
+        blocks = -(-length // self.block_size)
+        keys = min(length, self.num_blocks * self.block_size)
+        rows = length if self.choice == "query" else blocks
+        scores = 2.0 * rows * blocks * head_dim
+        values = scores if self.coarse else 0.0
+        every = products((4.0 * length * keys * head_dim + values) * num_heads)
+        backward = 2 * scores * num_heads if self.coarse else 0.0
+        return Arithmetic(every.forward + scores * num_heads, every.backward + backward)
