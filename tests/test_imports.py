@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "kept": ("errors", "files", "config"),
     "bounded": ("errors",),
     "interrupt": (),
+    "allocator": (),
     "paths": (),
     "checked_command": ("paths",),
     "machine": (),
@@ -46,7 +47,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "side_by_side": ("files", "machine"),
     "console": ("extras",),
     "extras": (),
-    "cli": (*PLAIN, "extras", "interrupt", "checked_command", "torchrun"),
+    "cli": (*PLAIN, "allocator", "extras", "interrupt", "checked_command", "torchrun"),
     # The library: one way, each only what stands before it.
     "config": PLAIN,
     "attention": ("config",),

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from nystromformer import interrupt
+from nystromformer.allocator import keep_freed_memory
 from nystromformer.checked_command import CheckedCommand
 from nystromformer.errors import UserError
 from nystromformer.extras import what_is_missing
@@ -54,6 +55,7 @@ def run_one_of(*commands: Callable[..., Any]) -> None:
 
 def application(*commands: Callable[..., Any]) -> typer.Typer:
     """The typer application of these commands, with logging to stderr."""
+    keep_freed_memory()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

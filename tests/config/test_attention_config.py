@@ -118,6 +118,43 @@ def test_neighbours_are_no_more_than_there_are_blocks() -> None:
     assert attention_config("local", block_size=128).impossible_at(128) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "length", "problems"),
+    [
+        ("near_far", {}, 64, []),
+        ("near_far", {}, 16, [("block_size", "expected at most max_seq_len = 16, found 32")]),
+        (
+            "near_far",
+            {"neighbours": 4, "num_landmarks": 129, "num_selected": 200},
+            128,
+            [
+                ("neighbours", "expected at most 3, as max_seq_len = 128 is 4 blocks, found 4"),
+                ("num_landmarks", "expected at most max_seq_len = 128, found 129"),
+                ("num_selected", "expected at most max_seq_len = 128, found 200"),
+            ],
+        ),
+        (
+            "near_far",
+            {"num_blocks": 3},
+            128,
+            [("num_blocks", "expected at most 2 beside neighbours = 1, as max_seq_len = 128 is 4 blocks, found 3")],
+        ),
+        ("mra", {}, 256, []),
+        ("mra", {}, 128, [("num_blocks", "expected at most 4, as max_seq_len = 128 is 4 blocks, found 8")]),
+        ("mra", {}, 31, [("block_size", "expected at most max_seq_len = 31, found 32")]),
+    ],
+)
+def test_blocks_and_budgets_fit_the_length(
+    name: str, parameters: dict[str, object], length: int, problems: list[tuple[str, str]]
+) -> None:
+    assert attention_config(name, **parameters).impossible_at(length) == problems
+
+
+def test_blocks_that_are_always_chosen_fit_their_number() -> None:
+    with pytest.raises(ValueError, match="num_blocks: expected at least 6, for the blocks that are always chosen"):
+        attention_config("mra", num_blocks=5, neighbours=2, num_first_blocks=1)
+
+
 def test_clustering_has_its_arithmetic() -> None:
     means, once = NystromConfig().arithmetic(2, 8, 1000), NystromConfig(landmarks="kmeans", kmeans_iterations=1)
     clustering = once.arithmetic(2, 8, 1000).forward - means.forward

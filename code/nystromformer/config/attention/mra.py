@@ -54,9 +54,9 @@ class MraConfig(AttentionConfig):
         blocks = -(-max_seq_len // self.block_size)
         there = f"as max_seq_len = {max_seq_len} is {blocks} block{'s' if blocks > 1 else ''}"
         return [
-            (key, f"expected at most {most}, {there}, found {value}")
-            for key, most in (("num_blocks", max(8, blocks)), ("neighbours", blocks), ("num_first_blocks", blocks))
-            if (value := getattr(self, key)) > most
+            (key, f"expected at most {blocks}, {there}, found {value}")
+            for key in ("num_blocks", "num_first_blocks")
+            if (value := getattr(self, key)) > blocks
         ]
 
     @property

@@ -53,7 +53,7 @@ class NearFarConfig(AttentionConfig):
             problems.append(("neighbours", text))
         elif self.num_blocks > max(0, blocks - 1 - self.neighbours):
             most = max(0, blocks - 1 - self.neighbours)
-            text = f"expected at most {most} beside {self.neighbours} neighbours, {there}, found {self.num_blocks}"
+            text = f"expected at most {most} beside neighbours = {self.neighbours}, {there}, found {self.num_blocks}"
             problems.append(("num_blocks", text))
         for key in ("num_landmarks", "num_selected"):
             if (value := getattr(self, key)) > max_seq_len:
