@@ -101,7 +101,10 @@ def _by_blocks(
     grid = Grid(q, None, size)
     others = [part for part in (shared, own) if part is not None]
     bias = torch.cat([x.expand(B, -1, -1, -1, -1) for x in _alike(around_bias, *(x.bias for x in others))], 4)
-    bias_BHCQK = bias.to(q.dtype)
+    device = q.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else q.dtype
+    # Not -inf in half precision: a softmax over nothing is no number, and neither is its gradient.
+    bias_BHCQK = bias.clamp(min=never(dtype)).to(dtype)
     keys, values = [part.k for part in others], [part.v for part in others]
     if is_exporting():
         k, v = (
