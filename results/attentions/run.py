@@ -23,7 +23,8 @@ from matplotlib.figure import Figure
 from nystromformer.config import attention_config
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.machine import machine_facts
-from nystromformer.side_by_side import ROOT, Job, Runner, job
+from nystromformer.paths import EXPERIMENTS
+from nystromformer.side_by_side import Job, Runner, job
 from nystromformer.tables import markdown
 from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.training.log import read_log
@@ -80,7 +81,7 @@ class Trained:
 
     def training(self, rows: Path, steps: int) -> Job:
         self.folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / "softmax-demo-noconv" / "config.json", self.folder / "config.json")
+        shutil.copyfile(EXPERIMENTS / "softmax-demo-noconv" / "config.json", self.folder / "config.json")
         settings = {
             "pretraining_setting.epoch": EPOCHS,
             "pretraining_setting.batches_per_epoch": steps,

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from run import LENGTHS, WAYS
 
 from nystromformer.files import write_figure, write_json, write_text
+from nystromformer.side_by_side import read_stages
 from nystromformer.tables import markdown
 from nystromformer.tasks.finetuning.power import power_note, smallest_difference
 from nystromformer.tasks.finetuning.results import read_result
@@ -198,9 +199,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/authors"))
     runs = parser.parse_args().runs
     lines = [*encoders(runs), *votes(runs), *guessers(runs)]
-    began = [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
     authors = len(set(json.loads((runs / "authors.json").read_text())))
-    write_json(HERE / "authors.json", {"began": began, "rows": [vars(line) for line in lines]})
+    write_json(HERE / "authors.json", {"began": read_stages(runs), "rows": [vars(line) for line in lines]})
     speed = HERE / "speed.json"
     cost = "\n" + costs(json.loads(speed.read_text())) if speed.exists() else ""
     write_text(HERE / "authors.md", table(lines, authors) + cost)

@@ -13,6 +13,7 @@ from nystromformer.benchmark.timing import time_side_by_side
 from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.model import ClassificationModel
+from nystromformer.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
 
 HERE = Path(__file__).resolve().parent
@@ -28,7 +29,7 @@ class Way:
         flags = [word for word in ATTENTIONS[trained.attention].split() if word != "--set"]
         # The longest, as in fine-tuning: positions beyond the pretrained ones repeat.
         settings = [*flags, f"model.max_seq_len={trained.length}", "model.pooling=mean"]
-        config = open_experiment(ROOT / KIND, settings).config.model
+        config = open_experiment(EXPERIMENTS / KIND, settings).config.model
         torch.manual_seed(0)
         self.model = ClassificationModel(config, AUTHORS)
         rows = LONGEST // trained.length

@@ -10,6 +10,7 @@ from typing import Any
 
 from nystromformer.files import write_json, write_text
 from nystromformer.report.curves import draw_curves, read_run
+from nystromformer.side_by_side import read_stages
 from nystromformer.tables import markdown
 from nystromformer.training.log import read_log
 
@@ -113,10 +114,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/home"))
     runs = parser.parse_args().runs
-    began = [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
     switches, pretrained, far, timed = switched(runs), trained(runs), errors(runs), by_seconds(runs)
     found = {"switched": switches, "pretrained": pretrained, "approximation": far, "by_seconds": timed}
-    write_json(HERE / "home.json", {"began": began, **found})
+    write_json(HERE / "home.json", {"began": read_stages(runs), **found})
     tables = [
         markdown(
             ["attention", "steps of training with it", "loss of masked tokens", "right, %"],

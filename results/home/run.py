@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.files import write_json
-from nystromformer.side_by_side import ROOT, Job, Runner, job, run_stages
+from nystromformer.paths import EXPERIMENTS
+from nystromformer.side_by_side import Job, Runner, job, run_stages
 
 SOFTMAX = "softmax-128"
 SWITCHED = ("softmax", "nystrom-64", "nystrom-64-segment_means", "nystrom-32", "nystrom-32-segment_means")
@@ -146,7 +147,7 @@ class Stages:
         network: keys of the section model that differ; None takes one away.
         """
         folder = self.out / name
-        config = json.loads((ROOT / NYSTROM / "config.json").read_text())
+        config = json.loads((EXPERIMENTS / NYSTROM / "config.json").read_text())
         model = config["model"] | {"max_seq_len": length, **network}
         config["model"] = {key: value for key, value in model.items() if value is not None}
         told = {"batches_per_report": 1, "validate_batches_per_epoch": 200_000 // TOKENS}

@@ -18,7 +18,7 @@ from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.report.finetuning import attention_text
 from nystromformer.report.lra import Arena, Cell, collect, column_names, write_arena
 from nystromformer.report.paper import LRA_TASKS
-from nystromformer.side_by_side import ROOT
+from nystromformer.side_by_side import ROOT, read_stages
 from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
 from nystromformer.tasks.finetuning.spread import Spread
 
@@ -122,7 +122,7 @@ def main() -> None:
     # Results tell nothing of the machine's folders.
     for path in (TABLE, TABLE.with_suffix(".json")):
         write_text(path, path.read_text().replace(f"{ROOT}/", ""))
-    began = earlier + [json.loads(line) for line in (runs / "stages.jsonl").read_text().splitlines()]
+    began = earlier + read_stages(runs)
     figures = json.loads(TABLE.with_suffix(".json").read_text())
     write_json(TABLE.with_suffix(".json"), {"began": began, **figures})
     for picture in DRAWN:

@@ -52,7 +52,7 @@ class Stages:
             "pathfinder-6": "--train 100000 --validation 500 --test 500 --contour 6 --no_distractors",
         }
         jobs = [
-            job(f"prepare-{name}", "lra/prepare.py", name.split("-")[0], flags, "--out", place / name)
+            job(f"prepare-{name}", "experiments/lra/prepare.py", name.split("-")[0], flags, "--out", place / name)
             for name, flags in wanted.items()
             if not (place / name / "manifest.json").exists()
         ]
@@ -130,7 +130,7 @@ class Stages:
     def _train(self, task: str, data: str, name: str, flags: str, more: str = "") -> Job:
         folder = self.out / data
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / "lra" / task / "config.json", folder / "config.json")
+        shutil.copyfile(ROOT / "experiments" / "lra" / task / "config.json", folder / "config.json")
         if self.rehearse:
             flags = re.sub(r"--(steps|every) \d+", "", flags) + " --train_rows 64 --steps 4 --every 2"
         place = ("--task", task, "--model", folder, "--data", self.out / "data" / data)

@@ -19,6 +19,7 @@ from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.report.curves import draw_curves, read_run
 from nystromformer.report.finetuning import FinetunedModel, collect
 from nystromformer.report.table2 import write_table2
+from nystromformer.side_by_side import read_stages
 from nystromformer.tables import markdown
 from nystromformer.tasks.finetuning.power import power_note, smallest_difference
 from nystromformer.tasks.finetuning.results import read_result
@@ -51,7 +52,7 @@ def pretraining(runs: Path) -> None:
         rows.append({"kind": folder.name, "seed": int(folder.parent.name.removeprefix("seed")), **last} | {
             key: data[key] for key in ("rows", "masked_tokens", "baselines")
         })  # fmt: skip
-    write_json(HERE / "pretraining.json", {"began": began(runs), "rows": rows})
+    write_json(HERE / "pretraining.json", {"began": read_stages(runs), "rows": rows})
     first = [runs / "seed0" / kind for kind in KINDS if (runs / "seed0" / kind / "model" / "log.jsonl").is_file()]
     if first:
         draw_curves([read_run(folder) for folder in first], HERE / "curves.png")
@@ -66,7 +67,7 @@ def tables(runs: Path) -> None:
             continue
         write_table2(folders, HERE / f"{name}.md")
         data = HERE / f"{name}.json"
-        write_json(data, {"began": began(runs, name), **json.loads(data.read_text())})
+        write_json(data, {"began": read_stages(runs, name), **json.loads(data.read_text())})
         for path in (HERE / f"{name}.md", data):
             _without_places(path, runs)
 
@@ -92,7 +93,7 @@ def differences(runs: Path) -> None:
         for task in sorted(models[first].tasks.keys() & models[second].tasks.keys())
         for difference in _compared(models[first], models[second], task)
     ]
-    write_json(HERE / "differences.json", {"began": began(runs), "rows": rows})
+    write_json(HERE / "differences.json", {"began": read_stages(runs), "rows": rows})
 
 
 def _compared(first: FinetunedModel, second: FinetunedModel, task: str) -> list[dict[str, Any]]:
@@ -139,7 +140,7 @@ def landmarks(runs: Path) -> None:
     if not rows:
         logger.info("landmarks: nothing finished yet")
         return
-    write_json(HERE / "landmarks.json", {"began": began(runs, "landmarks", "landmarks_noconv"), "rows": rows})
+    write_json(HERE / "landmarks.json", {"began": read_stages(runs, "landmarks", "landmarks_noconv"), "rows": rows})
     _draw_landmarks(rows, HERE / "landmarks.png")
 
 
@@ -219,7 +220,9 @@ def lengths(runs: Path) -> None:
     lengths = sorted({row["length"] for row in rows if not row["in_blocks"]})
     measured = {length: _guessed(runs, length) for length in lengths}
     guesses = [{"length": length, **guess} for length, guess in measured.items()]
-    write_json(HERE / "lengths.json", {"began": began(runs, "lengths", "blocks"), "rows": rows, "baselines": guesses})
+    write_json(
+        HERE / "lengths.json", {"began": read_stages(runs, "lengths", "blocks"), "rows": rows, "baselines": guesses}
+    )
     columns = [
         *((length, False) for length in lengths),
         *sorted({(row["length"], True) for row in rows if row["in_blocks"]}),
@@ -267,13 +270,6 @@ def _guessed(runs: Path, length: int) -> dict[str, float]:
                     for name, guess in one["baselines"].items()
                 }
     return {}
-
-
-def began(runs: Path, *stages: str) -> list[dict[str, Any]]:
-    """When, where and by which commit each stage, or each of the named ones, was begun or gone on with."""
-    path = runs / "stages.jsonl"
-    found = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    return [each for each in found if not stages or each["stage"] in stages]
 
 
 def main() -> None:

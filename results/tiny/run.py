@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 from nystromformer.data.tokenizer import load_tokenizer
-from nystromformer.side_by_side import ROOT, Job, Runner, job, run_stages, write_table
+from nystromformer.paths import EXPERIMENTS
+from nystromformer.side_by_side import Job, Runner, job, run_stages, write_table
 from nystromformer.tasks.finetuning.texts import at_least
 from nystromformer.tasks.imdb.read import LABELS, read_imdb
 
@@ -81,7 +82,7 @@ class Stages:
 
     def _pretraining(self, kind: str, seed: int, epochs: int, folder: Path) -> Job:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / kind / "config.json", folder / "config.json")
+        shutil.copyfile(EXPERIMENTS / kind / "config.json", folder / "config.json")
         settings = f"--set pretraining_setting.epoch={epochs} --set pretraining_setting.seed={seed}"
         place = ("--model", folder, "--dataset", self.rows)
         return job(f"pretrain-{folder.parent.name}-{kind}", "code/run_pretrain.py", *place, settings, self.fewer_steps)

@@ -11,6 +11,7 @@ from nystromformer.benchmark.timing import Timing, peak_memory, time_side_by_sid
 from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
 from nystromformer.model import ClassificationModel
+from nystromformer.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import open_experiment
 
 HERE = Path(__file__).resolve().parent
@@ -27,7 +28,9 @@ class Way:
     def __init__(self, end: str, landmarks: int | None, length: int) -> None:
         kind = "softmax" if landmarks is None else "nystrom"
         counted = [] if landmarks is None else [f"model.num_landmarks={landmarks}"]
-        config = open_experiment(ROOT / f"{kind}-tiny-{end}", [*counted, f"model.max_seq_len={length}"]).config.model
+        config = open_experiment(
+            EXPERIMENTS / f"{kind}-tiny-{end}", [*counted, f"model.max_seq_len={length}"]
+        ).config.model
         torch.manual_seed(0)
         self.model = ClassificationModel(config, 2)
         self.tokens_BN = torch.randint(5, config.vocab_size, (BATCH, length))
