@@ -84,6 +84,6 @@ $(RUNTIME): requirements.txt pyproject.toml
 	rm -f $(VENV)/.runtime-installed-*
 	touch $@
 
-$(DEV): requirements-dev.txt $(RUNTIME)
-	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+$(DEV): $(RUNTIME)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@

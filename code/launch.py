@@ -3,7 +3,6 @@
 import nystromformer.interrupt  # first of all: for Ctrl-C within the imports below
 
 import re
-import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -13,9 +12,8 @@ from nystromformer import cli
 from nystromformer.checked_command import CheckedCommand
 from nystromformer.container import commands
 from nystromformer.container.command_line import PassingAll, passing_flags_to
-from nystromformer.container.docker_words import ALIASES, AnsweringDocker
 from nystromformer.container.flags import ScriptFlags
-from nystromformer.container.options import BuildOptions, LaunchOptions
+from nystromformer.container.options import LaunchOptions
 from nystromformer.container.scripts import SCRIPTS, function_of
 from nystromformer.errors import UserError
 from nystromformer.flag_groups import Without, with_flag_groups
@@ -25,14 +23,10 @@ from nystromformer.tasks.glue.catalog import find_tasks
 FUNCTIONS: dict[str, Callable[..., Any]] = {name: function_of(script) for name, script in SCRIPTS.items()}
 
 _SWEEP_FLAGS = ("batch_size", "lr", "seed", "predict")
+_WITHOUT_SCRIPT = [getattr(commands, name) for name in ("ps", "logs", "stop", "kill", "resume", "remove", "build")]
+_ALIASES = {"rm": commands.remove, "start": commands.resume, "ls": commands.ps}
+"""Docker's names of commands that the launcher has by another one."""
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
-
-DryRun = Annotated[bool, typer.Option("--dry_run", help="Only print the docker command that does the same.")]
-Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Show the log until the run ends; Ctrl-C leaves the run going.")
-]
-Names = Annotated[list[str] | None, typer.Argument(help="Containers, experiment folders, or names of such folders.")]
-All = Annotated[bool, typer.Option("--all", help="All containers of this project to which it applies.")]
 
 
 def check_values(command: str, flags: ScriptFlags) -> None:
@@ -59,8 +53,8 @@ def start_command(command: str) -> Callable[..., None]:
         context: typer.Context,
         experiment: Annotated[str, typer.Argument(help="Folder with a config.json, or its name in this project.")],
         options: LaunchOptions,
-        follow: Follow = False,
-        dry_run: DryRun = False,
+        follow: commands.Follow = False,
+        dry_run: commands.DryRun = False,
     ) -> None:
         check_values(command, context.obj)
         commands.start_experiment(SCRIPTS[command], experiment, context.obj, options, follow, dry_run)
@@ -79,8 +73,8 @@ def preprocess(
         ),
     ],
     options: Annotated[LaunchOptions, Without("gpus")],
-    follow: Follow = False,
-    dry_run: DryRun = False,
+    follow: commands.Follow = False,
+    dry_run: commands.DryRun = False,
 ) -> None:
     """Make a corpus, or a dataset of rows, in a container. Options after the script's name that are not listed here go
     to the script: `python data-preprocessing/SCRIPT --help` lists those."""
@@ -100,85 +94,12 @@ def queue(
     gpus_each: Annotated[int, typer.Option("--gpus_each", min=1, help="How many of the GPUs an experiment gets.")] = 1,
     *,
     options: Annotated[LaunchOptions, Without("name", "restart")],
-    dry_run: DryRun = False,
+    dry_run: commands.DryRun = False,
 ) -> None:
     """Run experiments on several GPUs, one after another on each. Started again, it goes on with those that wait."""
     if experiments:
         check_values(command, context.obj)
     commands.run_queue(command, experiments or [], context.obj, options, gpus_each, dry_run)
-
-
-def ps(
-    ended: Annotated[bool, typer.Option("--all", "-a", help="List those that are done, too.")] = False,
-) -> None:
-    """List this project's containers, and how far each run is."""
-    commands.list_jobs(ended)
-
-
-def number_of_lines(text: str) -> int:
-    """Of --tail, which may be all of them."""
-    if text == "all":
-        return sys.maxsize
-    if not text.isdecimal():
-        raise typer.BadParameter(f"expected a number of lines, or all, found {text}")
-    return min(int(text), sys.maxsize)
-
-
-def logs(
-    name: Annotated[str, typer.Argument(help="A container, an experiment folder, or its name.")],
-    follow: Follow = False,
-    tail: Annotated[
-        int | None,
-        typer.Option(
-            "--tail",
-            "-n",
-            parser=number_of_lines,
-            metavar="LINES",
-            help="Begin with so many of the last lines, or all; default: all, with -f 20.",
-        ),
-    ] = None,
-) -> None:
-    """Print the log of a container."""
-    commands.show_log(name, follow, tail)
-
-
-def stop(
-    names: Names = None,
-    everything: All = False,
-    timeout: Annotated[
-        int | None,
-        typer.Option(
-            "--timeout",
-            "--time",
-            "-t",
-            min=0,
-            help="Seconds until a run that has not ended is killed; default: as its container was made (300).",
-        ),
-    ] = None,
-) -> None:
-    """End runs after their step, with a checkpoint. Those that wait in the queue are taken out of it."""
-    commands.stop_jobs(names or [], everything, timeout)
-
-
-def kill(names: Names = None, everything: All = False) -> None:
-    """End runs at once. What they did since their last checkpoint is lost."""
-    commands.kill_jobs(names or [], everything)
-
-
-def resume(names: Names = None, everything: All = False) -> None:
-    """Start stopped, killed or failed containers again. They go on from their last checkpoint."""
-    commands.resume_jobs(names or [], everything)
-
-
-def remove(names: Names = None, everything: All = False) -> None:
-    """Remove containers that have ended. Checkpoints and logs stay in the experiment folders."""
-    commands.remove_jobs(names or [], everything)
-
-
-@with_flag_groups
-def build(options: BuildOptions, dry_run: DryRun = False) -> None:
-    """Build the image from the project's Dockerfile."""
-    commands.build(options, dry_run)
 
 
 def launcher() -> typer.Typer:
@@ -189,14 +110,12 @@ def launcher() -> typer.Typer:
         kind = passing_flags_to({name: function}, name)
         app.command(name, cls=kind)(cli.with_clear_errors(start_command(name)))
     app.command(cls=PassingAll)(cli.with_clear_errors(preprocess))
-    kind = passing_flags_to(FUNCTIONS, "pretrain", "--command")
+    kind = passing_flags_to(FUNCTIONS, "pretrain")
     app.command(cls=kind)(cli.with_clear_errors(queue))
-    app.info.cls = AnsweringDocker
-    functions = {function.__name__: function for function in (ps, logs, stop, kill, resume, remove, build)}
-    for function in functions.values():
+    for function in _WITHOUT_SCRIPT:
         app.command(cls=CheckedCommand)(cli.with_clear_errors(function))
-    for name, ours in ALIASES.items():
-        app.command(name, hidden=True, cls=CheckedCommand)(cli.with_clear_errors(functions[ours]))
+    for name, function in _ALIASES.items():
+        app.command(name, hidden=True, cls=CheckedCommand)(cli.with_clear_errors(function))
     return app
 
 

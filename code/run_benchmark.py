@@ -9,8 +9,8 @@ import typer
 from nystromformer import cli
 from nystromformer.benchmark import flags
 from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, command_line, refuse_given
+from nystromformer.paths import EXPERIMENTS
 
-PROJECT = Path(__file__).resolve().parents[1]
 FOLDER = Path("results/tmp")
 
 
@@ -34,19 +34,29 @@ def efficiency(
     out: flags.OutFlag = FOLDER,
 ) -> None:
     """Time and memory of every attention over the length, alone and in a small encoder, beside softmax."""
-    from nystromformer.benchmark.attention import parse_lengths
-    from nystromformer.benchmark.efficiency.command import ALONE, measure_efficiency, settings_of
-    from nystromformer.benchmark.peers_command import measure_beside_peers
-
-    sizes = {"batch": batch, "heads": heads, "head_dim": head_dim, "repeats": repeats, "threads": threads}
+    sizes = {"batch": batch, "head_dim": head_dim, "repeats": repeats, "threads": threads}
+    sizes |= {"lengths": flags.numbers(lengths, "--lengths")}
     if peers:
-        refuse_given(context, ALONE, "--peers: the attention alone is measured, at every length")
-        told = measure_beside_peers(attention, parse_lengths(lengths), **sizes, folder=out, command=command_line())
-        typer.echo(told)
+        from nystromformer.benchmark.attention_report import chosen_attention, measure_beside_peers
+
+        refuse_given(context, flags.NOT_BESIDE_PEERS, "--peers: the attention alone is measured, at every length")
+        compared = chosen_attention(attention, num_heads=heads, **sizes)
+        typer.echo(measure_beside_peers(compared, out, command_line()))
         return
-    sizes |= {"encoder_batch": encoder_batch, "encoder_layers": encoder_layers}
-    sizes |= {"encoder_heads": encoder_heads, "encoder_width": encoder_width}
-    settings = settings_of(attention, parts, lengths, encoder_lengths, **sizes, budget=budget)
+    from nystromformer.benchmark.efficiency.command import Efficiency, measure_efficiency
+
+    settings = Efficiency(
+        attentions=tuple(attention),
+        parts=tuple(dict.fromkeys(parts.split(","))),
+        heads=heads,
+        encoder_lengths=flags.numbers(encoder_lengths, "--encoder_lengths"),
+        encoder_batch=encoder_batch,
+        encoder_layers=encoder_layers,
+        encoder_heads=encoder_heads,
+        encoder_width=encoder_width,
+        budget=budget,
+        **sizes,
+    )
     typer.echo(measure_efficiency(settings, out, command_line()))
 
 
@@ -115,6 +125,36 @@ def span(
     typer.echo(measure_spans(model, run, dataset, checkpoint, data, rows, chosen, out, command_line()))
 
 
+def abilities(
+    task: flags.TasksFlag = (),
+    attention: flags.AbilityAttentionsFlag = (),
+    length: flags.TaskLengthsFlag = "128",
+    pairs: flags.PairsFlag = "",
+    conv_kernel_size: flags.TapsFlag = "0",
+    seeds: flags.SeedsFlag = 1,
+    seconds: flags.SecondsFlag = 120.0,
+    workers: flags.LearnersFlag = 2,
+    out: flags.OutFlag = FOLDER,
+) -> None:
+    """Small tasks that softmax learns within minutes: which attention can look things up, shift, copy, find and count.
+
+    Stopped and started again, it continues; another command with the same --out adds to its tables.
+    """
+    from nystromformer.benchmark.abilities.command import measure_abilities
+    from nystromformer.benchmark.abilities.settings import Abilities
+
+    settings = Abilities(
+        tuple(task),
+        tuple(attention),
+        flags.numbers(length, "--length"),
+        flags.numbers(pairs, "--pairs") if pairs else (),
+        flags.numbers(conv_kernel_size, "--conv_kernel_size"),
+        seeds,
+        seconds,
+    )
+    typer.echo(measure_abilities(settings, workers, out, command_line()))
+
+
 def pretrain(
     sizes: flags.SizesFlag = "512x8,4096x1",
     repeats: flags.StepRepeatsFlag = 7,
@@ -169,7 +209,7 @@ def lra(
     """A step of training on ListOps beside the same model with the authors' attention, and where its time goes."""
     from nystromformer.benchmark.lra import LraBenchmark, measure_lra
 
-    recipe = PROJECT / "lra" / "listops" / "config.json"
+    recipe = EXPERIMENTS / "lra" / "listops" / "config.json"
     typer.echo(measure_lra(LraBenchmark(recipe, data, batches, repeats, threads, tuple(overrides or ())), out))
 
 
@@ -208,4 +248,4 @@ def gpu(
 
 
 if __name__ == "__main__":
-    cli.run_one_of(efficiency, approximation, span, pretrain, finetune, lra, preprocess, gpu)
+    cli.run_one_of(efficiency, approximation, span, abilities, pretrain, finetune, lra, preprocess, gpu)

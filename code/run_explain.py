@@ -20,9 +20,6 @@ def explain(
     label: Annotated[
         str | None, typer.Option("--label", help="Explain this label's score. Default: the likeliest one's.")
     ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", help="Folder of the tokenizer. Default: the copy near the run.")
-    ] = None,
     out: Annotated[
         Path, typer.Option("--out", help="The page, ending in .html; the numbers stand beside it as .json.")
     ] = Path("explained.html"),
@@ -44,7 +41,7 @@ def explain(
     from nystromformer.report.explain_run import explain_text, write_explanation
     from nystromformer.tasks.prediction.loaded import load_run
 
-    made = explain_text(load_run(run, device, tokenizer=tokenizer), texts[0], *texts[1:], label=label)
+    made = explain_text(load_run(run, device), texts[0], *texts[1:], label=label)
     write_explanation(made, out, numbers)
     for name, value in made.facts.items():
         typer.echo(f"{name}: {value}")

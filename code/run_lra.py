@@ -11,12 +11,11 @@ from nystromformer import cli
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.flag_groups import Without, with_flag_groups
+from nystromformer.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
 from nystromformer.tasks.lra.recipe import as_published_sweep, check_task, overrides_for, sweep_of
 from nystromformer.tasks.lra.tracks import CLASS_RATES, TOKEN_RATES, find_track
-
-PROJECT = Path(__file__).resolve().parents[1]
 
 
 @with_flag_groups
@@ -35,12 +34,14 @@ def lra(
         typer.Option(
             "--model",
             help="Folder of the experiment: its config.json, which is the recipe, and its runs in model/. Default: "
-            "/model in a container, else lra/TASK.",
+            "/model in a container, else experiments/lra/TASK.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="Folder that lra/prepare.py has written. Default: data_folder of config.json."),
+        typer.Option(
+            "--data", help="Folder that experiments/lra/prepare.py has written. Default: data_folder of config.json."
+        ),
     ] = None,
     attention: Annotated[
         str | None,
@@ -104,7 +105,7 @@ def lra(
             "--as_published",
             help="As the paper's authors did: the mean over a row counts its padding, to a power of two unless "
             "--pad_to says otherwise, black pixels are padding, and nystrom, reformer, performer and linformer compute "
-            "what their code does (lra/README.md).",
+            "what their code does (experiments/lra/README.md).",
         ),
     ] = False,
     *,
@@ -118,9 +119,10 @@ def lra(
     chosen = find_track(track)
     if token_steps is not None and not chosen.pretrains:
         raise UserError(f"--token_steps {token_steps}: expected --track spt beside it, found {track}")
-    folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else PROJECT / "lra" / task)
+    folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else EXPERIMENTS / "lra" / task)
     if not (folder / "config.json").exists():
-        text = f"no such file; create it (copy the project's lra/{task}/config.json, say), or leave --model out"
+        recipe = f"experiments/lra/{task}/config.json"
+        text = f"no such file; create it (copy the project's {recipe}, say), or leave --model out"
         raise UserError(f"{folder / 'config.json'}: {text}")
     overrides = overrides_for(folder / "config.json", attention, conv, chosen, shared.overrides or [])
     experiment = open_experiment(folder, overrides)

@@ -55,10 +55,6 @@ def predict(
             help="Tokens of a batch, padding included. Default: 2048 on a CPU, 8192 on a GPU, which may want more.",
         ),
     ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option("--tokenizer", help="Folder of the run's tokenizer, where it is not beside the checkpoint."),
-    ] = None,
     device: flags.DeviceName = "auto",
 ) -> None:
     """Predict a table of any size, in its order: labels and their probabilities."""
@@ -69,7 +65,7 @@ def predict(
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.prediction.command import run_predict
 
-    run_predict(run, input, out, text, id, whose, no_quotes, skip_empty, tokens_at_a_time, tokenizer, device)
+    run_predict(run, input, out, text, id, whose, no_quotes, skip_empty, tokens_at_a_time, device)
 
 
 if __name__ == "__main__":

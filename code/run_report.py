@@ -8,12 +8,18 @@ from typing import Annotated
 import typer
 
 from nystromformer import cli
-
-PROJECT = Path(__file__).resolve().parents[1]
+from nystromformer.paths import EXPERIMENTS, experiment_folder
 
 
 def pretraining(
-    runs: Annotated[list[Path], typer.Argument(help="Experiment folders to compare, such as nystrom-512 softmax-512.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            parser=experiment_folder,
+            metavar="RUNS...",
+            help="Experiment folders to compare, such as nystrom-512 softmax-512.",
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", help="File of the picture: PNG, SVG or PDF by its ending.")] = Path(
         "pretraining.png"
     ),
@@ -26,7 +32,12 @@ def pretraining(
 
 
 def table2(
-    runs: Annotated[list[Path], typer.Argument(help="Experiment folders whose fine-tuning runs are finished.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            parser=experiment_folder, metavar="RUNS...", help="Experiment folders whose fine-tuning runs are finished."
+        ),
+    ],
     out: Annotated[
         Path, typer.Option("--out", help="File of the table, ending in .md; a .json of the same name stands beside it.")
     ] = Path("table2.md"),
@@ -42,7 +53,7 @@ def table2(
 def lra(
     experiments: Annotated[
         list[Path] | None,
-        typer.Argument(help="Experiment folders with finished runs. Default: those in lra/ that have some."),
+        typer.Argument(help="Experiment folders with finished runs. Default: those in experiments/lra/ with some."),
     ] = None,
     out: Annotated[
         Path,
@@ -61,7 +72,7 @@ def lra(
     """Put runs on the Long Range Arena beside the paper's Table 3: scores, time, memory, and score over speed."""
     from nystromformer.report.lra import write_lra
 
-    shipped = sorted(path.parents[1] for path in (PROJECT / "lra").glob("*/model/lra"))
+    shipped = sorted(path.parents[1] for path in (EXPERIMENTS / "lra").glob("*/model/lra"))
     typer.echo(write_lra(experiments or shipped, out, span or ()))
     typer.echo(
         f"table and figures: {out}, {out.with_suffix('.json')}; a picture of each column of several: {out.stem}-*.png"

@@ -10,6 +10,7 @@ import typer
 from nystromformer import cli
 from nystromformer.config.ranges import MOST
 from nystromformer.flags import DeviceName
+from nystromformer.paths import experiment_folder
 
 _MOST_PORT = 65_535
 
@@ -17,14 +18,18 @@ _MOST_PORT = 65_535
 def serve(
     run: Annotated[
         Path,
-        typer.Argument(help="Folder of a pretrained experiment (fill-mask), or of a finished fine-tuning run."),
+        typer.Argument(
+            parser=experiment_folder,
+            metavar="RUN",
+            help="Folder of a pretrained experiment (fill-mask), or of a finished fine-tuning run.",
+        ),
     ],
     checkpoint: Annotated[
         str, typer.Option("--checkpoint", help="Of a pretrained experiment: an epoch's number, or last.")
     ] = "last",
     tokenizer: Annotated[
         Path | None,
-        typer.Option("--tokenizer", help="Folder of the tokenizer. Default: the copy beside the checkpoints."),
+        typer.Option("--tokenizer", help="Folder of a pretrained model's tokenizer. Default: the one beside it."),
     ] = None,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 lets other machines ask.")

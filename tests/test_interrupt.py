@@ -22,8 +22,8 @@ def test_every_script_is_ready_for_it_before_it_imports_anything(path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "library"),
     [
-        (("code/run_glue.py", "--task", "MRPC", "--model", ROOT / "nystrom-tiny-conv"), "_pydantic_core"),
-        (("code/run_glue.py", "--task", "MRPC", "--model", ROOT / "nystrom-tiny-conv"), "libtorch_cpu"),
+        (("code/run_glue.py", "--task", "MRPC", "--model", "nystrom-tiny-conv"), "_pydantic_core"),
+        (("code/run_glue.py", "--task", "MRPC", "--model", "nystrom-tiny-conv"), "libtorch_cpu"),
         (("data-preprocessing/preprocess_data_512.py", "--workers", 2), "_pydantic_core"),
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],
@@ -45,3 +45,15 @@ def test_what_is_taken_down_at_the_end_is_not_shown(tmp_path: Path) -> None:
     )
     ended = subprocess.run(command(tmp_path / "script.py"), capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def test_within_a_finalizer(tmp_path: Path) -> None:
+    """Python prints what a finalizer raises, and goes on: an interrupt would be lost."""
+    (tmp_path / "script.py").write_text(
+        "import nystromformer.interrupt\nimport os, signal\nfrom nystromformer import cli\n"
+        "class Finalized:\n    def __del__(self):\n        os.kill(os.getpid(), signal.SIGINT)\n"
+        "def work():\n    Finalized()\n    print('went on')\n"
+        "cli.run(work)\n"
+    )
+    ended = subprocess.run(command(tmp_path / "script.py"), capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "interrupted\n")

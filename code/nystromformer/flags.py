@@ -9,9 +9,17 @@ from typing import Annotated
 import typer
 
 from nystromformer.errors import UserError
+from nystromformer.paths import experiment_folder
 
 ModelFolder = Annotated[
-    Path, typer.Option("--model", help="Folder of the experiment: its config.json, and its checkpoints in model/.")
+    Path,
+    typer.Option(
+        "--model",
+        parser=experiment_folder,
+        metavar="DIRECTORY",
+        help="Folder of the experiment: its config.json, and its checkpoints in model/. A name alone is also that of a "
+        "folder in experiments/.",
+    ),
 ]
 DatasetFolder = Annotated[
     Path | None,

@@ -44,11 +44,26 @@ def ignored_afterwards() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def install() -> None:
+    """Handle Ctrl-C in this process as said above."""
+    signal.signal(signal.SIGINT, _handle)
+    sys.unraisablehook = _handle_ignored
+
+
 def _handle(number: int, frame: FrameType | None) -> None:
     if _at_work and not _imports(frame):
         raise KeyboardInterrupt
     say()
     # Nothing is half done that a kill would not leave as well.
+    os._exit(STATUS)
+
+
+def _handle_ignored(fault: "sys.UnraisableHookArgs") -> None:
+    """End where a finalizer was interrupted: Python only prints its exceptions, and the command would go on."""
+    if not issubclass(fault.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(fault)
+        return
+    say()
     os._exit(STATUS)
 
 
@@ -71,4 +86,4 @@ def _imported_by_the_script() -> bool:
 
 
 if _imported_by_the_script() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _handle)
+    install()

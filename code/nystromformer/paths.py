@@ -1,4 +1,10 @@
-"""Which paths files can have."""
+"""Which paths files can have, and where the shipped experiments are."""
+
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+"""The clone; of an image without one, the root of its files."""
+EXPERIMENTS = PROJECT / "experiments"
 
 _LONGEST_PATH = 4095
 _LONGEST_NAME = 255
@@ -22,3 +28,15 @@ def wrong_path(text: str) -> str | None:
     if len(parts) > _MOST_PARTS:
         return f"a path of at most {_MOST_PARTS} parts"
     return None
+
+
+def experiment_folder(place: str | Path) -> Path:
+    """A folder by its path or, where there is none of that name, a shipped experiment by its name alone."""
+    path = Path(place)
+    shipped = [parent / path for parent in (PROJECT, EXPERIMENTS) if len(path.parts) == 1]
+    return next((folder for folder in shipped if not path.exists() and (folder / "config.json").is_file()), path)
+
+
+def shipped_experiments() -> list[str]:
+    """The names of the experiments that are there without a path."""
+    return sorted(path.parent.name for parent in (PROJECT, EXPERIMENTS) for path in parent.glob("*/config.json"))

@@ -28,6 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 """Of the checkout, from where the commands run."""
 
 
+STAGES = "stages.jsonl"
+
+
 @dataclass(frozen=True)
 class Job:
     """A command of this project and what its output is called."""
@@ -134,7 +137,7 @@ def run_stages(
         stages: names of methods of what `make` gives for the data, the folder for everything, the runner, and whether
             it is a rehearsal.
         holds: what is in the folder that --data names; None: there is no such flag, and `make` is given None.
-        out: the folder for everything where --out names none; `stages.jsonl` in it tells when each began, and where.
+        out: the folder for everything where --out names none; `STAGES` in it tells when each began, and where.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"{', '.join(stages)}; default: all, in this order")
@@ -153,6 +156,13 @@ def run_stages(
     made = make(data, place, Runner(place, flags.jobs), flags.rehearse)
     for stage in flags.stages or stages:
         place.mkdir(parents=True, exist_ok=True)
-        with (place / "stages.jsonl").open("a") as file:
+        with (place / STAGES).open("a") as file:
             file.write(json.dumps({"stage": stage, **machine_facts()}) + "\n")
         getattr(made, stage)()
+
+
+def read_stages(folder: Path, *names: str) -> list[dict[str, Any]]:
+    """When, where and by which commit each stage, or each of the named ones, was begun or resumed, in order."""
+    path = folder / STAGES
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [stage for stage in map(json.loads, lines) if not names or stage["stage"] in names]

@@ -75,27 +75,26 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
 
 
 @every_case
-@pytest.mark.parametrize("kind", ["none", "suffix", "holes"])
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-5)], ids=["f64", "f32"])
-def test_outputs_and_gradients_are_the_oracles(
-    case: Case, kind: str, length: int, dtype: torch.dtype, tolerance: float
-) -> None:
+@pytest.mark.parametrize(
+    ("length", "dtype"), [*((length, torch.float32) for length in LENGTHS), (7, torch.float64), (63, torch.float64)]
+)
+def test_outputs_and_gradients_are_the_oracles(case: Case, length: int, dtype: torch.dtype) -> None:
     # float32: 6 iterations of eq. 14 in float32 lose up to 1e-5 on these inputs in the oracle's formulation too.
+    tolerance = 1e-11 if dtype == torch.float64 else 2e-5
     module = case.build(dtype)
     q, k, v = qkv(3, length, seed=length, dtype=dtype)
-    keep = masks(3, length)[kind]
-    out = module(q, k, v, keep)
-    expected = case.expected(module, q, k, v, keep)
-    assert relative_error(out, expected) < tolerance
     inputs = [q, k, v, *module.parameters()]
-    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(9)).to(dtype)
-    gradients = gradients_of(out, inputs, upstream)
-    wanted = gradients_of(expected, inputs, upstream.double())
-    # One scale for all: with a single token the gradients of q and k are differences that cancel to zero.
-    scale = max(b.abs().max().item() for b in wanted)
-    for a, b in zip(gradients, wanted, strict=True):
-        assert (a.double() - b.double()).abs().max().item() < tolerance * scale
+    for kind, keep in masks(3, length).items():
+        out = module(q, k, v, keep)
+        expected = case.expected(module, q, k, v, keep)
+        assert relative_error(out, expected) < tolerance, kind
+        upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(9)).to(dtype)
+        gradients = gradients_of(out, inputs, upstream)
+        wanted = gradients_of(expected, inputs, upstream.double())
+        # One scale for all: with a single token the gradients of q and k are differences that cancel to zero.
+        scale = max(b.abs().max().item() for b in wanted)
+        for a, b in zip(gradients, wanted, strict=True):
+            assert (a.double() - b.double()).abs().max().item() < tolerance * scale, kind
 
 
 @every_case
@@ -127,18 +126,10 @@ def test_long_rows_are_the_oracles(case: Case, length: int) -> None:
 @holding("padding")
 @pytest.mark.parametrize("extra", [1, 7, 100])
 @pytest.mark.parametrize("length", [1, 6, 8, 9, 40])
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(0.0, marks=pytest.mark.slow, id="zeros"),
-        pytest.param(HUGE, id="huge"),
-        pytest.param(-HUGE, marks=pytest.mark.slow, id="negative"),
-    ],
-)
-def test_padding_changes_nothing(case: Case, extra: int, length: int, content: float) -> None:
+def test_padding_changes_nothing(case: Case, extra: int, length: int) -> None:
     module = case.build()
     short = qkv(2, length, seed=3)
-    long = [torch.cat([x.detach(), torch.full((2, HEADS, extra, DIM), content)], 2).requires_grad_() for x in short]
+    long = [torch.cat([x.detach(), torch.full((2, HEADS, extra, DIM), HUGE)], 2).requires_grad_() for x in short]
     out = module(*long, suffix_mask(length + extra, length, length))
     assert torch.equal(out[:, :, length:], torch.zeros(2, HEADS, extra, DIM))
     torch.testing.assert_close(out[:, :, :length], module(*short), rtol=1e-4, atol=1e-5)

@@ -8,7 +8,7 @@ from attention_cases import DIM, HEADS, qkv
 from torch import Tensor
 
 from nystromformer.attention import parts
-from nystromformer.attention.parts import Keys, bias_dtype, bias_of
+from nystromformer.attention.parts import Keys, bias_dtype, finite_bias_of
 
 SIZE, AROUND, BLOCKS = 4, 1, 6
 LENGTH = SIZE * BLOCKS - 1
@@ -23,14 +23,14 @@ def inputs(dtype: torch.dtype, seed: int) -> tuple[list[Tensor], Tensor, Keys, K
 
     def there(*shape: int) -> Tensor:
         first = torch.arange(shape[-1]) == 0  # a softmax over nothing has no meaning
-        return bias_of((torch.rand(shape, generator=generator) < 0.6) | first, bias_dtype(dtype))
+        return finite_bias_of((torch.rand(shape, generator=generator) < 0.6) | first, bias_dtype(dtype))
 
     shared = Keys(drawn(2, HEADS, 5, DIM), drawn(2, HEADS, 5, DIM), there(2, HEADS, BLOCKS, 5))
     own = Keys(drawn(2, HEADS, BLOCKS, 3, DIM), drawn(2, HEADS, BLOCKS, 3, DIM), there(2, HEADS, BLOCKS, 3))
     around = torch.rand(2, 1, BLOCKS, 1, 3 * SIZE, generator=generator) < 0.6
     around[..., SIZE] = True
     around[:, :, -2:] = False
-    return qkv(2, LENGTH, seed, dtype), bias_of(around, bias_dtype(dtype)), shared, own
+    return qkv(2, LENGTH, seed, dtype), finite_bias_of(around, bias_dtype(dtype)), shared, own
 
 
 def computed(by: Any, x: list[Tensor], bias: Tensor, *others: Keys | None) -> tuple[Tensor, tuple[Tensor, ...]]:

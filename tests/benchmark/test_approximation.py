@@ -1,13 +1,14 @@
 """How far attentions are from softmax: the figures, what is left out, the command and its mistakes."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from small import run_here, small_data
+from small import run_here
 
 from nystromformer.attention import AttentionMask, NystromAttention, create_attention, reference
 from nystromformer.benchmark.approximation.candidates import candidates, why_not
@@ -112,36 +113,11 @@ def test_what_has_learned_parts_cannot_stand_in() -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    """An experiment folder of a softmax model that was trained for two steps."""
-    from nystromformer.tasks.experiment.folder import open_experiment
-    from nystromformer.tasks.pretraining.pretrain import pretrain
-    from nystromformer.training import choose_device
-
-    folder = tmp_path_factory.mktemp("approximation") / "softmax"
-    folder.mkdir()
-    changes = {"model__attn_type": "softmax", "model__num_landmarks": None}
-    (folder / "config.json").write_text(json.dumps(small_data(**changes)))
-    pretrain(open_experiment(folder), dataset_folder, choose_device("cpu", mixed_precision=False))
-    return folder
+def trained(train_for_two_steps: Callable[..., Path]) -> Path:
+    return train_for_two_steps("softmax", model__attn_type="softmax", model__num_landmarks=None)
 
 
-FEW = (
-    "--rows",
-    2,
-    "--landmarks",
-    "4,8",
-    "--iterations",
-    "1,6",
-    "--ridges",
-    "1e-3",
-    "--score_rows",
-    4,
-    "--repeats",
-    1,
-    "--threads",
-    1,
-)
+FEW = "--rows 2 --landmarks 4,8 --iterations 1,6 --ridges 1e-3 --score_rows 4 --repeats 1 --threads 1"
 SOME = ("--attention", "nystrom", "--attention", "linear")
 
 
@@ -154,7 +130,7 @@ def test_the_command_computes_and_writes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path)
-    words = ("code/run_benchmark.py", "approximation", *place, *FEW, *SOME, "--adapt", 2)
+    words = ("code/run_benchmark.py", "approximation", *place, *FEW.split(), *SOME, "--adapt", 2)
     assert run_here(monkeypatch, *words) == 0
     shown = capsys.readouterr().out
     assert "| strided | exact |" in shown
@@ -182,7 +158,7 @@ def test_softmax_in_its_own_place_changes_nothing(
     place = ("--model", trained, "--dataset", dataset_folder)
     assert run_here(monkeypatch, "code/run_validation.py", *place, "--rows", 4) == 0
     scored = json.loads((trained / "model" / "validation.json").read_text())["scores"][-1]
-    flags = (*FEW, "--attention", "linear", "--parts", "loss", "--adapt", 0, "--out", tmp_path)
+    flags = (*FEW.split(), "--attention", "linear", "--parts", "loss", "--adapt", 0, "--out", tmp_path)
     assert run_here(monkeypatch, "code/run_benchmark.py", "approximation", *place, *flags) == 0
     softmax, linear = json.loads((tmp_path / "approximation.json").read_text())["losses"]
     assert softmax["mlm_loss"] == pytest.approx(scored.get("mlm_loss", scored["loss"]), rel=1e-6)
@@ -194,7 +170,7 @@ def test_settings_that_are_asked_for_are_told_apart(
     trained: Path, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ("--attention", "nystrom,num_landmarks=4", "--attention", "nystrom,num_landmarks=8")
-    place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path, *FEW)
+    place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path, *FEW.split())
     words = ("code/run_benchmark.py", "approximation", *place, *asked, "--parts", "errors,loss", "--adapt")
     assert run_here(monkeypatch, *words, 0) == 0
     data = json.loads((tmp_path / "approximation.json").read_text())

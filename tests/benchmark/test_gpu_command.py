@@ -11,14 +11,15 @@ import torch
 from interpreting import ON_GPU
 from small import run_here
 
+from nystromformer.benchmark.gpu import check as gpu_check
 from nystromformer.benchmark.gpu import settings as gpu_settings
 from nystromformer.benchmark.gpu import training as gpu_training
-from nystromformer.benchmark.gpu.ahead import KernelsAhead, LayersAhead, ahead_items
-from nystromformer.benchmark.gpu.attention import attention_items
-from nystromformer.benchmark.gpu.check import CheckItem, check_items
-from nystromformer.benchmark.gpu.kernels import kernel_items
+from nystromformer.benchmark.gpu.attention import attention_pieces
+from nystromformer.benchmark.gpu.check import Comparison, check_pieces
+from nystromformer.benchmark.gpu.compiling import compile_kernels, compile_layers, pieces_to_compile
+from nystromformer.benchmark.gpu.kernels import kernel_pieces
 from nystromformer.benchmark.gpu.settings import TINY, GpuBenchmark
-from nystromformer.benchmark.gpu.training import TrainingItem, training_items
+from nystromformer.benchmark.gpu.training import measure_training, training_pieces
 from nystromformer.benchmark.peers import installed
 from nystromformer.machine import machine_facts
 from nystromformer.training.compile import missing_compiler
@@ -90,15 +91,15 @@ def test_without_the_interpreter_tensor_operations_stand_in(
 def test_what_is_wrong_ends_with_status_1_after_measuring(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    measure = CheckItem.measure
+    compare = gpu_check.compare
 
-    def fail_once(self: CheckItem, settings: GpuBenchmark) -> Any:
-        if self.number == 1:
+    def fail_once(settings: GpuBenchmark, case: Comparison, number: int) -> Any:
+        if number == 1:
             raise RuntimeError("an illegal memory access")
-        return measure(self, settings)
+        return compare(settings, case, number)
 
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(CheckItem, "measure", fail_once)
+    monkeypatch.setattr(gpu_check, "compare", fail_once)
     flags = ["--dry_run", "--sections", "check,ceilings", "--out", tmp_path]
     assert run_here(monkeypatch, SCRIPT, "gpu", *flags) == 1
     shown = capsys.readouterr().out
@@ -119,24 +120,6 @@ def test_no_time_leaves_out_what_it_names(
     assert {outcome["status"] for outcome in data["outcomes"]} == {"left out"}
     assert len(data["left out"]) == len(data["outcomes"])
     assert all("the time limit" in line for line in data["left out"])
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--sections", "check,speed"], "--sections: expected some of check,ceilings,kernels"),
-        (["--sections", ""], "found ''"),
-        (["--minutes", "0"], "--minutes: expected more than 0, found 0"),
-        (["--minutes", "nan"], "found 'nan'"),
-        (["--minutes", "inf"], "found 'inf'"),
-    ],
-)
-def test_mistakes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str], words: str
-) -> None:
-    assert run_here(monkeypatch, SCRIPT, "gpu", "--dry_run", "--out", tmp_path / "out", *flags) == 2
-    assert words in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_in_the_place_of_the_folder(
@@ -169,39 +152,40 @@ def test_the_commit_of_a_copy_without_history(monkeypatch: pytest.MonkeyPatch) -
     assert machine_facts()["commit"] == "abc1234"
 
 
-def test_items_of_a_full_run() -> None:
+def test_pieces_of_a_full_run() -> None:
     settings = GpuBenchmark()
-    checks = list(check_items(settings))
-    assert len({item.number for item in checks}) == len(checks) == 3 + 4 * 3 * 2 + 11 * 3 * 2
-    lengths = {(item.length, item.masked) for item in checks[27:]}
+    pieces = list(check_pieces(settings))
+    checks: list[Comparison] = [piece.arguments[0] for piece in pieces]
+    assert len({piece.arguments[1] for piece in pieces}) == len(checks) == 3 + 4 * 3 * 2 + 11 * 3 * 2
+    lengths = {(case.length, case.masked) for case in checks[27:]}
     assert lengths == {(length, masked) for length in (1000, 4096, 333, 4097) for masked in (True, False)}
-    assert all(item.length > item.num_landmarks for item in checks)
+    assert all(case.length > case.num_landmarks for case in checks)
     # What is timed is compared, and work of many heads is cut otherwise than that of few.
-    assert {(item.rows, item.heads, item.length) for item in checks[:3]} >= {(32, 12, 4096), (1, 12, 131072)}
-    assert {item.rows * item.heads for item in checks[3:]} == {6 * 24, 6 * 2}
-    ahead = list(ahead_items(settings))
-    kernels = {(item.rows, item.length) for item in ahead if isinstance(item, KernelsAhead)}
+    assert {(case.rows, case.heads, case.length) for case in checks[:3]} >= {(32, 12, 4096), (1, 12, 131072)}
+    assert {case.rows * case.heads for case in checks[3:]} == {6 * 24, 6 * 2}
+    first = list(pieces_to_compile(settings))
+    kernels = {piece.arguments[:2] for piece in first if piece.work is compile_kernels}
     assert kernels >= {(256, 512), (1, 131072), (1, 512), (64, 512), (8, 4096), (128, 4096)}
-    assert len([item for item in ahead if isinstance(item, LayersAhead)]) == (6 if CAN_COMPILE else 0)
-    titles = [item.title for item in attention_items(settings)]
+    assert len([piece for piece in first if piece.work is compile_layers]) == (6 if CAN_COMPILE else 0)
+    titles = [piece.title for piece in attention_pieces(settings)]
     assert titles[0] == "32 x 4096 tokens"
     assert len(titles) == len(set(titles)) == 9 + 1 + 2 + 6
-    assert [item.title for item in training_items(settings)][:4] == [
+    assert [piece.title for piece in training_pieces(settings)][:4] == [
         "64 x 512 tokens, eager",
         "8 x 4096 tokens, eager",
         "2 x 16384 tokens, eager",
         "64 x 512 tokens, compiled layers",
     ]
-    assert next(item.title for item in kernel_items(settings)) == "4096 tokens"
-    assert not list(ahead_items(GpuBenchmark(sections=("check",))))
+    assert next(piece.title for piece in kernel_pieces(settings)) == "4096 tokens"
+    assert not list(pieces_to_compile(GpuBenchmark(sections=("check",))))
 
 
-def test_layers_that_compile_ahead_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_that_are_compiled_first_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[int] = []
     monkeypatch.setattr(gpu_training, "compile_units", lambda layers, device: compiled.append(len(layers)))
     settings = GpuBenchmark(dry_run=True, implementation="torch", sizes=TINY)
-    assert LayersAhead(TINY.training[1], "softmax").measure(settings) == []
-    rows = TrainingItem(TINY.training[1], compiled=True).measure(settings)
+    assert compile_layers(settings, TINY.training[1], "softmax") == []
+    rows = measure_training(settings, TINY.training[1], compiled=True)
     assert [row.compiled for row in rows] == [True, True] == [row.time is not None for row in rows]
     assert compiled == [2, 1, 1]
 

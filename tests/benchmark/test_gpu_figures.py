@@ -23,7 +23,6 @@ from nystromformer.benchmark.gpu.figures import (
     hours_of_the_paper,
     worst,
 )
-from nystromformer.benchmark.gpu.items import FAILED, LEFT_OUT, MEASURED, Outcome
 from nystromformer.benchmark.gpu.kernels import KernelRow
 from nystromformer.benchmark.gpu.methods import CUDNN, FLASH, OURS, TRANSFORMERS
 from nystromformer.benchmark.gpu.plots import draw
@@ -32,6 +31,7 @@ from nystromformer.benchmark.gpu.run import as_data
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.summary import failures, omissions, summary
 from nystromformer.benchmark.gpu.training import TrainingRow
+from nystromformer.benchmark.pieces import FAILED, LEFT_OUT, MEASURED, Outcome
 from nystromformer.benchmark.timing import Timing
 
 SETTINGS = GpuBenchmark()

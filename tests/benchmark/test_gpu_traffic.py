@@ -10,11 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nystromformer.attention.kernels import plan
 from nystromformer.benchmark.gpu.clock import Repeats, finish
-from nystromformer.benchmark.gpu.kernels import WHOLE, KernelItem, timed_kernels
+from nystromformer.benchmark.gpu.figures import LEAST_BACKWARD, LEAST_FORWARD
+from nystromformer.benchmark.gpu.kernels import WHOLE, measure_kernels, timed_kernels
 from nystromformer.benchmark.gpu.methods import OURS, Inputs, build, bytes_of_queries
 from nystromformer.benchmark.gpu.settings import FULL, TINY, GpuBenchmark
-from nystromformer.benchmark.gpu.traffic import LEAST_BACKWARD, LEAST_FORWARD, step_flops
-from nystromformer.benchmark.gpu.training import NYSTROM, SOFTMAX, training_config
+from nystromformer.benchmark.gpu.training import NYSTROM, SOFTMAX, step_flops, training_config
 from nystromformer.benchmark.models import made_up_batch
 from nystromformer.model import PretrainingModel
 
@@ -43,7 +43,7 @@ def test_kernels_move_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bytes_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     monkeypatch.setattr(plan, "ENOUGH_PROGRAMS", 1)
-    rows = KernelItem(64).measure(GpuBenchmark(dry_run=not ON_GPU, sizes=TINY))
+    rows = measure_kernels(GpuBenchmark(dry_run=not ON_GPU, sizes=TINY), 64)
     nbytes = {row.kernel: row.nbytes for row in rows}
     # Q, and its landmarks: of 32 numbers of 4 bytes.
     assert nbytes["query_landmarks_kernel"] == 4 * 32 * (64 + 32)

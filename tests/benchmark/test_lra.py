@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ROOT, run_here
+from small import ROOT
 
 from nystromformer.benchmark.lra import AUTHORS, BY_LENGTH, PADDED, PARTS, LraBenchmark, measure_lra
 from nystromformer.errors import UserError
@@ -20,7 +20,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> LraBenchmark:
     folder = tmp_path_factory.mktemp("lra")
     wanted = Expressions(longer_than=4, shorter_than=40, depth=5, most_values=4)
     draw_listops(folder / "data", wanted, {"train": 40, "validation": 1, "test": 1}, 0, 1)
-    config = json.loads((ROOT / "lra" / "listops" / "config.json").read_text())
+    config = json.loads((ROOT / "experiments" / "lra" / "listops" / "config.json").read_text())
     config["model"] |= {"max_seq_len": 45, "attn_type": {"name": "nystrom", "num_landmarks": 8, "conv_kernel_size": 3}}
     config["pretraining_setting"]["batch_size"] = config["gpu_setting"]["inst_per_gpu"] = 8
     (folder / "config.json").write_text(json.dumps(config))
@@ -51,14 +51,6 @@ def test_another_attention_is_refused(recipe: LraBenchmark, tmp_path: Path) -> N
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="expected Nyström attention, found softmax"):
         measure_lra(LraBenchmark(tmp_path / "config.json", recipe.data), tmp_path / "out")
-
-
-def test_missing_data_are_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ("--data", tmp_path / "none", "--out", tmp_path / "out")
-    assert run_here(monkeypatch, "code/run_benchmark.py", "lra", *flags) == 2
-    assert "no prepared data: run `python lra/prepare.py listops` first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("value", "precision"), [("false", "float32"), ('"bf16"', "bf16")])

@@ -9,12 +9,11 @@ from small import run_here
 
 from nystromformer.attention import create_attention
 from nystromformer.benchmark import attention
-from nystromformer.benchmark.attention import AttentionRow
-from nystromformer.benchmark.contenders import CONTENDERS, Contender, Sizes
-from nystromformer.benchmark.method import MethodBenchmark, method_table
+from nystromformer.benchmark.attention import AttentionRow, PeersBenchmark
+from nystromformer.benchmark.attention_report import method_table
+from nystromformer.benchmark.implementations import IMPLEMENTATIONS, Implementation, Sizes
 from nystromformer.benchmark.timing import Timing
 from nystromformer.config import ATTENTIONS, attention_config
-from nystromformer.errors import UserError
 
 
 def row(length: int, method: str, forward: float, both: float, memory: float) -> AttentionRow:
@@ -29,7 +28,7 @@ def test_ratios_are_ours_over_theirs_and_growth_is_per_token() -> None:
         row(16384, "linear", 44, 132, 32),
         row(16384, attention.CONTROL, 4, 8, 16),
     ]
-    settings = MethodBenchmark(attention_config("linear"), lengths=(4096, 16384))
+    settings = PeersBenchmark(attention_config("linear"), lengths=(4096, 16384))
     table, _, growth = method_table(settings, rows).partition("per token")
     [theirs] = [line for line in table.splitlines() if "another's" in line]
     numbers = [part for part in theirs.split()[2:] if not part.startswith("(")]
@@ -39,13 +38,13 @@ def test_ratios_are_ours_over_theirs_and_growth_is_per_token() -> None:
     assert control.endswith("forward 1.00, forward and backward 1.00, memory 1.00")
 
 
-def test_the_contenders_are_of_attentions_that_there_are() -> None:
-    assert set(CONTENDERS) <= set(ATTENTIONS)
-    names = [one.name for ones in CONTENDERS.values() for one in ones]
+def test_the_implementations_are_of_attentions_that_there_are() -> None:
+    assert set(IMPLEMENTATIONS) <= set(ATTENTIONS)
+    names = [one.name for ones in IMPLEMENTATIONS.values() for one in ones]
     assert len({*names, *ATTENTIONS}) == len(names) + len(ATTENTIONS), "each row has a name of its own"
 
 
-INSTALLED = [(name, one) for name, ones in CONTENDERS.items() for one in ones if one.is_installed]
+INSTALLED = [(name, one) for name, ones in IMPLEMENTATIONS.items() for one in ones if one.is_installed]
 SMALL = {
     "local": {"block_size": 8},
     "linformer": {"projected_length": 8, "sharing": "layer"},
@@ -59,11 +58,11 @@ SAME = ("linear", "local", "longformer")
 """What learns nothing and draws nothing: there the public implementation computes the same."""
 
 
-@pytest.mark.parametrize(("name", "contender"), INSTALLED, ids=[one.name for _, one in INSTALLED])
-def test_a_contender_takes_what_ours_takes(name: str, contender: Contender) -> None:
+@pytest.mark.parametrize(("name", "implementation"), INSTALLED, ids=[one.name for _, one in INSTALLED])
+def test_a_implementation_takes_what_ours_takes(name: str, implementation: Implementation) -> None:
     config = attention_config(name, **SMALL.get(name, {}))
     x = [torch.randn(2, 64, 4, 16).transpose(1, 2) for _ in range(3)]
-    out = contender.build(config, Sizes(4, 16, 64))(*x)
+    out = implementation.build(config, Sizes(4, 16, 64))(*x)
     assert out.shape in ((2, 4, 64, 16), (2, 64, 64))
     if name in SAME:
         out = out if out.ndim == 4 else out.unflatten(2, (4, 16)).transpose(1, 2)
@@ -82,28 +81,3 @@ def test_the_command_measures_and_writes(
     assert written["settings"]["attention"]["block_size"] == 4
     assert {row["length"] for row in written["rows"]} == {16, 32}
     assert (tmp_path / "attention-local.txt").read_text().count(attention.CONTROL) == 2
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--attention", "locl"], 'unknown attention "locl"; valid names: .*did you mean "local"'),
-        (["--attention", "local,window=3"], "window: unknown key"),
-        (["--attention", "local,block_size"], "expected NAME,KEY=VALUE"),
-        (["--attention", '{"nam": "local"}'], 'expected {"name": …} .* or NAME,KEY=VALUE'),
-        (["--attention", "local", "--attention", "linear"], "--peers: expected one --attention, found 2"),
-        (["--attention", "local", "--budget", "9"], "--peers: .*: expected no --budget"),
-        (["--attention", "local", "--lengths", "64"], "block_size: expected at most the longest of --lengths"),
-        (["--attention", "nystrom,segments=padded", "--lengths", "100"], "takes no input of 100 tokens"),
-        (["--attention", "local", "--lengths", "0,512"], r"--lengths: expected numbers from 1 to .*, found \[0\]"),
-    ],
-)
-def test_mistakes(
-    flags: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        run_here(monkeypatch, "code/run_benchmark.py", "efficiency", "--peers", *flags, "--out", tmp_path / "out") == 2
-    )
-    with pytest.raises(UserError, match=words):
-        raise UserError(" ".join(capsys.readouterr().err.split()))
-    assert not (tmp_path / "out").exists()

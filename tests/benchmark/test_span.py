@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import arena
@@ -10,7 +11,7 @@ import torch
 from small import run_here, small_data
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.span.reach import RowSpan, span, spans_of_rows, watched
+from nystromformer.benchmark.span.measure import RowSpan, span, spans_of_rows, watched
 from nystromformer.config import ModelConfig
 from nystromformer.model import Encoder
 
@@ -67,17 +68,8 @@ def test_an_encoder_is_watched_layer_by_layer() -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    """An experiment folder of a model that was trained for two steps."""
-    from nystromformer.tasks.experiment.folder import open_experiment
-    from nystromformer.tasks.pretraining.pretrain import pretrain
-    from nystromformer.training import choose_device
-
-    folder = tmp_path_factory.mktemp("span") / "nystrom"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(small_data()))
-    pretrain(open_experiment(folder), dataset_folder, choose_device("cpu", mixed_precision=False))
-    return folder
+def trained(train_for_two_steps: Callable[..., Path]) -> Path:
+    return train_for_two_steps("nystrom")
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +121,8 @@ def test_the_command_looks_at_pretrained_and_fine_tuned_models(
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((), "expected at least one --model or --run"),
-        (("--run", "."), "expected the folder of a finished fine-tuning run"),
-        (("--model", "MODEL", "--checkpoint", "all"), "--checkpoint: expected last or an epoch's number"),
-        (("--model", "MODEL", "--checkpoint", "9"), "expected --checkpoint last"),
+        (("--checkpoint", "all"), "--checkpoint: expected last or an epoch's number"),
+        (("--checkpoint", "9"), "expected --checkpoint last"),
     ],
 )
 def test_mistakes(
@@ -144,25 +134,20 @@ def test_mistakes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    place = ("--dataset", dataset_folder, "--out", tmp_path / "out")
-    given = [trained if flag == "MODEL" else flag for flag in flags]
-    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *place, *given) == 2
+    place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path / "out")
+    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *place, *flags) == 2
     assert words in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "out").exists()
 
 
 def test_an_attention_without_weights_is_refused(
-    dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    train_for_two_steps: Callable[..., Path],
+    dataset_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from nystromformer.tasks.experiment.folder import open_experiment
-    from nystromformer.tasks.pretraining.pretrain import pretrain
-    from nystromformer.training import choose_device
-
-    folder = tmp_path / "mixed"
-    folder.mkdir()
-    changes = {"model__attn_type": "conv_linformer", "model__num_landmarks": None}
-    (folder / "config.json").write_text(json.dumps(small_data(**changes)))
-    pretrain(open_experiment(folder), dataset_folder, choose_device("cpu", mixed_precision=False))
+    folder = train_for_two_steps("mixed", model__attn_type="conv_linformer", model__num_landmarks=None)
     place = ("--dataset", dataset_folder, "--out", tmp_path / "out")
     assert run_here(monkeypatch, "code/run_benchmark.py", "span", *place, "--model", folder) == 2
     assert "has no weights of one token for another" in " ".join(capsys.readouterr().err.split())

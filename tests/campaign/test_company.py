@@ -47,7 +47,7 @@ with new.open("ab") as file:
     for place in range(length):
         file.write(source.read_bytes()[place : place + 1].upper())
         file.flush()
-        time.sleep(0.001)
+        time.sleep(0.005)
 new.replace(out)
 """
 

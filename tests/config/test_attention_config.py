@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from nystromformer import config
 from nystromformer.config import ATTENTIONS, AttentionConfig, AttentionName, NystromConfig, SoftmaxConfig
-from nystromformer.config.attention import AttentionSpec, attention_config, what_decides
+from nystromformer.config.attention import AttentionSpec, attention_config
 
 
 def test_each_module_of_the_package_is_an_attention() -> None:
@@ -161,19 +161,6 @@ def test_clustering_has_its_arithmetic() -> None:
     assert clustering == 2 * 2 * 2 * (2 * 1000 * 64 * 8)  # two products for queries and for keys of each head
     assert NystromConfig(landmarks="kmeans").arithmetic(2, 8, 1000).forward == means.forward + 3 * clustering
     assert once.arithmetic(2, 8, 1000).backward == means.backward
-
-
-def test_what_decides_is_what_it_was_before_there_were_these_keys() -> None:
-    written = NystromConfig().model_dump()
-    later = {"implementation", "ignore_mask", "landmarks", "kmeans_iterations", "pinv_ridge"}
-    assert written.keys() - what_decides(written).keys() == later
-    assert what_decides(NystromConfig(landmarks="strided").model_dump())["landmarks"] == "strided"
-    ignoring = NystromConfig(segments="padded", ignore_mask=True).model_dump()
-    assert what_decides([ignoring])[0]["ignore_mask"] is True
-    for name in ("linformer", "performer", "reformer"):
-        own, published = (attention_config(name, as_in_table3=each).model_dump() for each in (False, True))
-        assert "as_in_table3" not in what_decides(own)
-        assert what_decides(published)["as_in_table3"] is True
 
 
 def test_a_parameter_of_another_attention_is_refused() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from small import SHIPPED
 
 from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig, experiment_config
-from nystromformer.config.network import with_newer_defaults, without_newer_defaults
 from nystromformer.config.schema import ExperimentConfig
 from nystromformer.errors import UserError
 
@@ -257,16 +257,6 @@ class TestImpossible:
             ModelConfig(**{**valid["model"], "head_dim": 5})
 
 
-def test_keys_of_later_versions_change_no_section_that_says_what_was_before(valid: Data) -> None:
-    section = experiment_config(valid, "here").model.model_dump(mode="json")
-    earlier = without_newer_defaults(section)
-    assert section.keys() - earlier.keys() == {"reversible", "positions"}
-    assert with_newer_defaults(earlier) == with_newer_defaults(section) == section
-    valid["model"]["positions"] = "rotary"
-    now = experiment_config(valid, "here").model.model_dump(mode="json")
-    assert without_newer_defaults(now) == earlier | {"positions": "rotary"}
-
-
 def test_configs_are_frozen(valid: Data) -> None:
     config = experiment_config(valid, "here")
     with pytest.raises(ValidationError):
@@ -286,12 +276,11 @@ def test_every_field_has_a_sentence() -> None:
 
 def test_fixed_segments_need_a_divisor_of_the_length() -> None:
     import json
-    from pathlib import Path
 
     from nystromformer.config import experiment_config
     from nystromformer.errors import UserError
 
-    data = json.loads((Path(__file__).parents[2] / "nystrom-demo-conv" / "config.json").read_text())
+    data = json.loads(SHIPPED["nystrom-demo-conv"].read_text())
     data["model"] |= {"attn_type": {"name": "nystrom", "segments": "padded"}, "num_landmarks": 50}
     with pytest.raises(UserError, match=r"model\.num_landmarks: expected a divisor of max_seq_len = 256, found 50"):
         experiment_config(data, "test")

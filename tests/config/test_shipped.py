@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small import ROOT, SHIPPED
 
 from nystromformer.config import ATTENTIONS, experiment_config, json_schema, load_config
 from nystromformer.config.load import SCHEMA_FILE
 from nystromformer.config.parameter_types import PARAMETERS_FILE, parameters_module
 
-ROOT = Path(__file__).parents[2]
 SIZES = ("small", "tiny", "demo")
-# By the attention's name: people keep experiments of their own beside these.
-SHIPPED = sorted(path.parent.name for name in ATTENTIONS for path in ROOT.glob(f"{name}-*/config.json"))
 
 
 def test_the_experiments_are_shipped() -> None:
@@ -28,7 +26,7 @@ def test_the_experiments_are_shipped() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_configs_load(name: str) -> None:
-    path = ROOT / name / "config.json"
+    path = SHIPPED[name]
     config = load_config(path)
     assert name.startswith(config.model.attentions[0].name)
     assert config.schema_url is not None
@@ -44,17 +42,17 @@ def test_the_examples_phases_are_possible(path: Path) -> None:
         experiment_config(stage.written_over(config.model_dump(mode="json", by_alias=True)), str(path))
 
 
-ATTENTION = {"attn_type", "num_landmarks", "conv_kernel_size"}
+ATTENTION: dict[str, Any] = {"schema_url": True, "model": {"attn_type", "num_landmarks", "conv_kernel_size"}}
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_four_kinds_of_a_size_differ_in_what_their_names_say_alone(size: str) -> None:
     kinds = {
-        (name, conv): load_config(ROOT / f"{name}-{size}-{conv}" / "config.json")
+        (name, conv): load_config(SHIPPED[f"{name}-{size}-{conv}"])
         for name in ("nystrom", "softmax")
         for conv in ("conv", "noconv")
     }
-    rest = [config.model_dump(exclude={"model": ATTENTION}) for config in kinds.values()]
+    rest = [config.model_dump(exclude=ATTENTION) for config in kinds.values()]
     assert all(other == rest[0] for other in rest)
     for (name, conv), config in kinds.items():
         assert {layer.name for layer in config.model.attentions} == {name}
@@ -67,15 +65,15 @@ def test_the_four_kinds_of_a_size_differ_in_what_their_names_say_alone(size: str
 
 @pytest.mark.parametrize("name", ["linear", "linformer"])
 def test_the_papers_other_attentions_differ_from_softmax_in_that_alone(name: str) -> None:
-    mine, softmax = (load_config(ROOT / f"{each}-small-noconv" / "config.json") for each in (name, "softmax"))
-    assert mine.model_dump(exclude={"model": ATTENTION}) == softmax.model_dump(exclude={"model": ATTENTION})
+    mine, softmax = (load_config(SHIPPED[f"{each}-small-noconv"]) for each in (name, "softmax"))
+    assert mine.model_dump(exclude=ATTENTION) == softmax.model_dump(exclude=ATTENTION)
     assert {(layer.name, layer.conv_kernel_size) for layer in mine.model.attentions} == {(name, None)}
     assert {getattr(layer, "projected_length", 256) for layer in mine.model.attentions} == {256}
 
 
 def test_the_papers_pair_differs_in_attention_and_convolution_alone() -> None:
-    nystrom, softmax = (load_config(ROOT / f"{name}-512" / "config.json") for name in ("nystrom", "softmax"))
-    assert nystrom.model_dump(exclude={"model": ATTENTION}) == softmax.model_dump(exclude={"model": ATTENTION})
+    nystrom, softmax = (load_config(SHIPPED[f"{name}-512"]) for name in ("nystrom", "softmax"))
+    assert nystrom.model_dump(exclude=ATTENTION) == softmax.model_dump(exclude=ATTENTION)
     assert {(layer.num_landmarks, layer.conv_kernel_size) for layer in nystrom.model.attentions} == {(64, 33)}  # type: ignore[attr-defined]
     assert {layer.conv_kernel_size for layer in softmax.model.attentions} == {None}
 
@@ -85,7 +83,7 @@ def test_the_papers_pair_differs_in_attention_and_convolution_alone() -> None:
     [("nystrom-512", 500_000, (12, 768, 3072, 12, 64)), ("nystrom-small-conv", 100_000, (4, 512, 2048, 8, 64))],
 )
 def test_the_papers_numbers(name: str, steps: int, shape: tuple[int, ...]) -> None:
-    config = load_config(ROOT / name / "config.json")
+    config = load_config(SHIPPED[name])
     model, setting = config.model, config.pretraining_setting
     widths = (model.num_layers, model.transformer_dim, model.transformer_hidden_dim, model.num_head, model.head_dim)
     assert widths == shape
@@ -94,7 +92,7 @@ def test_the_papers_numbers(name: str, steps: int, shape: tuple[int, ...]) -> No
 
 
 def test_4096_goes_on_from_512() -> None:
-    long, short = (load_config(ROOT / f"nystrom-{length}" / "config.json") for length in (4096, 512))
+    long, short = (load_config(SHIPPED[f"nystrom-{length}"]) for length in (4096, 512))
     model, setting = long.model, long.pretraining_setting
     longer = {"max_seq_len", "conv_kernel_size", "attention_grad_checkpointing", "gelu_grad_checkpointing"}
     assert model.model_dump(exclude=longer) == short.model.model_dump(exclude=longer)
@@ -109,8 +107,8 @@ def test_4096_goes_on_from_512() -> None:
 
 def test_a_kind_turns_into_another_by_overrides() -> None:
     overrides = ["model.attn_type=softmax", "model.num_landmarks=null", "model.conv_kernel_size=null"]
-    config = load_config(ROOT / "nystrom-demo-conv" / "config.json", overrides)
-    assert config == load_config(ROOT / "softmax-demo-noconv" / "config.json")
+    config = load_config(SHIPPED["nystrom-demo-conv"], overrides)
+    assert config == load_config(SHIPPED["softmax-demo-noconv"])
 
 
 def test_schema_file_is_current() -> None:

@@ -1,7 +1,6 @@
 """Each mistake gives one clear error and exit status 2, before there is a container, or with none left behind."""
 
 import os
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from docker.api.container import ContainerApiMixin
 from fake_engine import FakeEngine, Launcher, Refusal, connected
-from finetuning import write_sst2
 from small import write_experiment
 
 from nystromformer.container import control
@@ -47,25 +45,19 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
     ("flags", "said"),
     [
         (["--gpus", "0,0"], "--gpus 0,0: expected all, none, or the numbers (or UUIDs) of different GPUs"),
-        (["--gpus", "a,b"], "--gpus a,b: expected"),
         (["--gpus", ""], "'--gpus': expected a value that is not empty"),
         (["--gpus"], "--gpus"),
-        (["--restart", "sometimes"], "--restart sometimes: expected no, or on-failure:N"),
-        (["--restart", "on-failure:0"], "--restart on-failure:0: expected no, or on-failure:N with N from 1 on"),
+        (["--restart", "sometimes"], "--restart sometimes: expected no, or on-failure:N with N from 1 on"),
         (["--restart", "always"], "--restart always: would start a finished run again, for ever. --restart on-failure"),
-        (["--restart", "unless-stopped"], "would start a finished run again, for ever. --restart on-failure:3"),
         (["--shm_size", "much"], "--shm_size much: expected a number with b, k, m or g"),
         (["--mount", "here"], "--mount here: expected FOLDER:/IN/CONTAINER"),
         (["--env", "HOME"], "--env HOME: expected NAME=VALUE"),
         (["--name", "a b"], "--name a b: engines take"),
-        (["--name", "x"], "--name x: engines take two or more letters"),
         (["--code", "/nowhere"], "--code /nowhere: no code folder"),
         (["--model", "/model"], "--model: the launcher takes the experiment folder itself"),
         (["--learning_rate", "1"], "No such option: --learning_rate"),
         (["--workers", "two"], "--workers"),
-        (["--lr", "1"], "No such option: --lr"),
         (["--set", "model.num_layers=0"], "model.num_layers"),
-        (["--set", "model.layers=2"], "model.layers"),
         (["--set", "x"], "section.key=value"),
         (
             ["--dataset", "/nowhere"],
@@ -172,22 +164,6 @@ def test_a_folder_that_cannot_be_written(
     assert f"{home}: cannot be written by this user" in refused(*words)
 
 
-def test_checkpoints_that_a_container_would_take_along(refused: Refused, words: Words, home: Path) -> None:
-    config = home / "config.json"
-    config.write_text(config.read_text().replace("{", '{"model_checkpoints": "/elsewhere",', 1))
-    assert "model_checkpoints: /elsewhere is not below /model" in refused(*words)
-
-
-def test_data_that_do_not_fit(refused: Refused, words: Words, home: Path, tmp_path: Path) -> None:
-    said = refused(*words, "--set", "model.vocab_size=299")
-    assert "vocab_size" in said
-    write_sst2(tmp_path / "glue")
-    shutil.rmtree(tmp_path / "glue" / "SST-2")
-    (tmp_path / "glue" / "README.md").touch()
-    said = refused("glue", home, "--task", "SST-2", "--glue", tmp_path / "glue")
-    assert "there are no data in it. glue/README.md says" in said
-
-
 def test_the_image_is_missing(fake: FakeEngine, refused: Refused, words: Words) -> None:
     assert "the engine has no image mine. Build it with `python code/launch.py build --tag mine`" in refused(
         *words, "--image", "mine"
@@ -205,10 +181,9 @@ NO_DRIVER = 'could not select device driver "" with capabilities: [[gpu]]'
     ("status", "message", "words_of_help"),
     [
         (500, NO_DRIVER, "Install the NVIDIA Container Toolkit on its machine and restart the engine, or run on CPUs"),
-        (500, "OCI runtime create failed: nvidia-container-cli: nvml error: driver not loaded", "--gpus none"),
         (400, "failed to create task: exec: /bin/bash: no such file", "the engine refused: failed to create task"),
     ],
-    ids=["no runtime", "no driver", "another reason"],
+    ids=["no runtime", "another reason"],
 )
 def test_a_container_that_cannot_be_started_is_removed(
     fake: FakeEngine, launch: Launcher, words: Words, status: int, message: str, words_of_help: str
@@ -246,12 +221,11 @@ BY_HAND = "exec python3 /code/run_pretrain.py >> /model/my.txt 2>&1"
     "make",
     [
         lambda fake, launch, words: launch(*words),
-        lambda fake, launch, words: launch(*words, "--name", "first"),
         lambda fake, launch, words: fake.add("first", words[1], command=BY_HAND),
         lambda fake, launch, words: fake.add("first", words[1], command=BY_HAND, status="paused"),
         lambda fake, launch, words: fake.add("first", words[1], command=BY_HAND, status="restarting"),
     ],
-    ids=["by the launcher", "with a name", "by hand", "paused", "between two attempts"],
+    ids=["by the launcher", "by hand", "paused", "between two attempts"],
 )
 def test_an_experiment_that_runs(
     fake: FakeEngine,
@@ -316,7 +290,7 @@ def test_a_name_of_somebody_elses(fake: FakeEngine, launch: Launcher, words: Wor
 @pytest.mark.parametrize("count", [2, 3])
 def test_starts_at_once(fake: FakeEngine, home: Path, dataset_folder: Path, count: int) -> None:
     """One of them starts it; to the others it is one that runs, whatever they saw before."""
-    options, flags = LaunchOptions(gpus="none"), ScriptFlags((("--dataset", str(dataset_folder)),))
+    options, flags = LaunchOptions(gpus="none"), ScriptFlags(("--dataset", str(dataset_folder)))
     spec = experiment_spec(SCRIPTS["pretrain"], home, flags, options, Place(is_here=True))
     together = threading.Barrier(count)
     said: list[str] = []
@@ -428,9 +402,6 @@ def test_a_folder_that_begins_with_a_dash(
 def test_queue(refused: Refused, words: Words, home: Path, tmp_path: Path) -> None:
     flags = words[2:]
     write_experiment(tmp_path / "second")
-    assert "expected the numbers of GPUs that can be divided into groups of 2" in refused(
-        "queue", home, *flags, "--gpus", "0,1,2", "--gpus_each", "2"
-    )
     assert "--gpus_each" in refused("queue", home, *flags, "--gpus", "0,1", "--gpus_each", "0")
     unknown = refused("queue", home, "--command", "train")
     assert "--command train: expected one of pretrain, validate, classify, glue" in unknown

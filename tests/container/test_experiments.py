@@ -15,9 +15,10 @@ from nystromformer.container.compose import Place
 from nystromformer.container.experiments import experiment_spec, find_experiment
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import LaunchOptions
-from nystromformer.container.scripts import CODE_FOLDER, PROJECT, SCRIPTS
+from nystromformer.container.scripts import CODE_FOLDER, SCRIPTS
 from nystromformer.container.spec import Gpus, Mount, RunSpec
 from nystromformer.errors import UserError
+from nystromformer.paths import EXPERIMENTS, PROJECT
 
 CPU = LaunchOptions(gpus="none")
 HERE = Place(is_here=True, user="1000:1000")
@@ -38,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def flags(*words: str) -> ScriptFlags:
-    return ScriptFlags(tuple(zip(words[::2], words[1::2], strict=True)))
+    return ScriptFlags(words)
 
 
 def spec(command: str, folder: Path, *words: str, options: LaunchOptions = CPU, place: Place = HERE) -> RunSpec:
@@ -76,7 +77,7 @@ def test_pretraining(folder: Path, dataset_folder: Path) -> None:
         ("pretrain", "run_pretrain.py", "data-preprocessing/32-roberta", "/dataset"),
         ("validate", "run_validation.py", "data-preprocessing/32-roberta", "/dataset"),
         ("glue", "run_glue.py", "glue", "/glue"),
-        ("imdb", "run_imdb.py", "imdb", "/imdb"),
+        ("imdb", "run_imdb.py", "data/imdb", "/imdb"),
         ("wikihop", "run_wikihop.py", "wikihop", "/wikihop"),
     ],
 )
@@ -117,14 +118,14 @@ def test_tables_are_mounted_one_by_one(folder: Path, tmp_path: Path, monkeypatch
 
 
 def test_data_beside_the_config_come_with_it() -> None:
-    made = spec("lra", PROJECT / "lra" / "listops", "--task", "listops", place=ELSEWHERE)
+    made = spec("lra", EXPERIMENTS / "lra" / "listops", "--task", "listops", place=ELSEWHERE)
     assert others(made) == []
     assert made.argv == ("python3", "/code/run_lra.py", "--task", "listops")
     assert made.name == "listops-lra"
 
 
 def test_each_length_has_its_folder(tmp_path: Path) -> None:
-    for name, length in (("nystrom-512", 512), ("nystrom-4096", 4096), ("nystrom-small-conv", 512)):
+    for name, length in (("nystrom-512", 512), ("nystrom-4096", 4096), ("experiments/nystrom-small-conv", 512)):
         made = spec("pretrain", PROJECT / name, place=ELSEWHERE)
         assert others(made)[-1] == Mount(str(PROJECT / f"data-preprocessing/{length}-roberta"), "/dataset", True)
     made = spec("pretrain", PROJECT / "nystrom-512", "--set", "model.max_seq_len=1024", place=ELSEWHERE)
@@ -344,58 +345,6 @@ def test_a_name_of_its_own(folder: Path) -> None:
     assert (made.name, made.output) == ("mrpc", "/model/mrpc.txt")
 
 
-def test_options(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    options = LaunchOptions(
-        image="mine",
-        gpus="1",
-        network="none",
-        shm_size="8g",
-        mount=["here:/there", "/a b:/c:ro", "/d:/e:rw"],
-        env=["A=1", "B=x=y", "C="],
-        restart="on-failure",
-        code="image",
-    )
-    made = spec("glue", folder, "--glue", "hub", options=options, place=Place(is_here=True, user="5:6"))
-    assert made.mounts[1:] == (
-        Mount(str(tmp_path / "here"), "/there"),
-        Mount("/a b", "/c", True),
-        Mount("/d", "/e"),
-    )
-    assert made.environment == {"A": "1", "B": "x=y", "C": ""}
-    assert (made.image, made.network, made.shm_size, made.restart, made.user) == (
-        "mine",
-        "none",
-        "8g",
-        "on-failure",
-        "5:6",
-    )
-
-
-@pytest.mark.parametrize("code", [None, "/nowhere"], ids=["a folder", "nothing"])
-def test_code_that_is_no_clones(folder: Path, tmp_path: Path, code: str | None) -> None:
-    given = code or str(tmp_path)
-    with pytest.raises(UserError, match=f"--code {given}: no code folder of this project"):
-        spec("glue", folder, "--glue", "hub", options=LaunchOptions(code=given))
-
-
-def test_a_name_that_engines_refuse(folder: Path) -> None:
-    with pytest.raises(UserError, match="--name a b"):
-        spec("glue", folder, "--glue", "hub", options=LaunchOptions(name="a b"))
-
-
-def test_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.access", lambda path, mode: path != folder)
-    with pytest.raises(UserError, match="cannot be written by this user"):
-        spec("glue", folder, "--glue", "hub")
-    spec("glue", folder, place=ELSEWHERE)
-
-
-def test_the_experiment_is_no_flag(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"--model: .*launch\.py glue FOLDER"):
-        spec("glue", folder, "--model", str(folder))
-
-
 def test_on_another_machine(tmp_path: Path) -> None:
     """Nothing is looked for here but the config, and paths of this project are that machine's."""
     options = LaunchOptions(gpus="none", remote_root="/srv/nystromformer", code="elsewhere/code")
@@ -444,19 +393,21 @@ def test_a_dataset_that_does_not_fit(folder: Path, dataset_folder: Path, change:
 
 @pytest.mark.parametrize("name", ["glue", "imdb", "wikihop"])
 def test_a_data_folder_with_nothing_but_its_readme(folder: Path, tmp_path: Path, name: str) -> None:
-    data = tmp_path / "data"
+    data, folder_of = tmp_path / "data", SCRIPTS[name].data.folder
     data.mkdir()
+    says = f"no data in it. {folder_of}/README.md says which files go there.*--{name}"
     for _ in range(2):
-        with pytest.raises(UserError, match=f"no data in it. {name}/README.md says which files go there.*--{name}"):
+        with pytest.raises(UserError, match=says):
             spec(name, folder, f"--{name}", str(data))
         (data / "README.md").touch()
-    with pytest.raises(UserError, match=f"no such folder. {name}/README.md says"):
+    with pytest.raises(UserError, match=f"no such folder. {folder_of}/README.md says"):
         spec(name, folder, f"--{name}", str(tmp_path / "nowhere"))
 
 
 def test_finding_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert find_experiment("nystrom-512") == PROJECT / "nystrom-512", "from anywhere"
+    assert find_experiment("nystrom-tiny-conv") == EXPERIMENTS / "nystrom-tiny-conv"
     (tmp_path / "nystrom-512").mkdir()
     assert find_experiment("nystrom-512/") == tmp_path / "nystrom-512"
     (tmp_path / "link").symlink_to("nystrom-512")

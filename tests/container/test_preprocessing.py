@@ -11,9 +11,10 @@ from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.links import LinkedMounts, Located, refuse_own
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.preprocessing import folder_to_make, how_to_make, preprocess_spec
-from nystromformer.container.scripts import CODE_FOLDER, PROJECT
+from nystromformer.container.scripts import CODE_FOLDER
 from nystromformer.container.spec import Mount, RunSpec
 from nystromformer.errors import UserError
+from nystromformer.paths import PROJECT
 
 HERE = Place(is_here=True, user="1000:1000")
 
@@ -33,7 +34,7 @@ HERE = Place(is_here=True, user="1000:1000")
 )
 def test_preprocessing(name: str, script: str, label: str) -> None:
     home = PROJECT / "data-preprocessing"
-    made = preprocess_spec(name, ScriptFlags(words=("--workers", "4", "text")), LaunchOptions(), HERE)
+    made = preprocess_spec(name, ScriptFlags(("--workers", "4", "text")), LaunchOptions(), HERE)
     assert made == RunSpec(
         name=label,
         image="nystromformer",
@@ -125,7 +126,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def made(name: str, *words: object) -> tuple[RunSpec, list[str]]:
     """The container, and the words after the script's name."""
-    spec = preprocess_spec(name, ScriptFlags(words=tuple(map(str, words))), LaunchOptions(), HERE)
+    spec = preprocess_spec(name, ScriptFlags(tuple(map(str, words))), LaunchOptions(), HERE)
     assert spec.labels["nystromformer.experiment"] == spec.mounts[0].source
     return spec, list(spec.argv[2:])
 
@@ -155,7 +156,7 @@ def test_folders_that_flags_name_are_where_they_are_here(home: Path, tmp_path: P
     assert container.is_writable(str(out))
     assert Mount(str(out), str(out)) in spec.mounts, "and nothing above it"
     assert not out.parent.exists(), "made by who starts the container"
-    flags = ScriptFlags(words=(f"--out={out}",))
+    flags = ScriptFlags((f"--out={out}",))
     assert folder_to_make(flags, HERE) == out
     assert folder_to_make(flags, Place(is_here=False)) is None
 
@@ -164,7 +165,7 @@ def test_folders_of_data_preprocessing_are_not_mounted_again(home: Path) -> None
     write(home / "mine" / "wiki_00")
     spec, words = made("wiki", "--source", home / "mine", "--out", "data-preprocessing/mine/unified")
     assert words == ["--source", "/data-preprocessing/mine", "--out", "/data-preprocessing/mine/unified"]
-    assert folder_to_make(ScriptFlags(words=("--out", "data-preprocessing/mine/unified")), HERE) is None
+    assert folder_to_make(ScriptFlags(("--out", "data-preprocessing/mine/unified")), HERE) is None
     assert [mount.target for mount in spec.mounts] == ["/data-preprocessing", "/code"]
 
 
@@ -335,13 +336,13 @@ def test_on_another_machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("nystromformer.container.compose.PROJECT", home.parent)
     place = Place(is_here=False, remote_root="/there/project")
     words = ("--corpora", "/far/corpora", "--tokenizer", "/far/mine", "--out", "data-preprocessing/rows")
-    spec = preprocess_spec("512", ScriptFlags(words=words), LaunchOptions(code="image"), place)
+    spec = preprocess_spec("512", ScriptFlags(words), LaunchOptions(code="image"), place)
     assert spec.mounts == (
         Mount("/there/project/data-preprocessing", "/data-preprocessing"),
         Mount("/far/corpora", "/far/corpora", True),
         Mount("/far/mine", "/far/mine", True),
     )
     assert spec.argv[-1] == "/data-preprocessing/rows"
-    spec = preprocess_spec("wiki", ScriptFlags(words=("--source", "texts")), LaunchOptions(code="image"), place)
+    spec = preprocess_spec("wiki", ScriptFlags(("--source", "texts")), LaunchOptions(code="image"), place)
     assert spec.mounts[1:] == (Mount("/there/project/texts", "/there/project/texts", True),)
     assert spec.argv[-1] == "/there/project/texts"

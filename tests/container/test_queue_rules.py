@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from fake_engine import FakeEngine, Launcher, connected, fake_engine
 from small import write_experiment
 
 from nystromformer.container.engine import Engine
-from nystromformer.container.jobs import QUEUE_LABEL, WAITING, find_jobs
+from nystromformer.container.jobs import QUEUE_LABEL, find_jobs
 from nystromformer.container.queue import all_gpus, drive, enqueue, make_slots, queue_length
 from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL
 from nystromformer.container.spec import Gpus, Mount, RunSpec
@@ -61,9 +60,7 @@ def run(fake: FakeEngine, engine: Engine | None = None) -> list[str]:
 
 
 def gpu_of(fake: FakeEngine, name: str) -> str:
-    identity = fake.find(name)
-    assert identity is not None
-    return str(fake.containers[identity]["Config"]["Labels"][GPUS_LABEL])
+    return str(fake.container(name)["Config"]["Labels"][GPUS_LABEL])
 
 
 def watch(fake: FakeEngine) -> list[str]:
@@ -133,11 +130,9 @@ def test_what_an_experiment_gets(fake: FakeEngine) -> None:
     put(fake, "ab", slots)
     run(fake)
     for name, ids in (("a-pretrain", ["0", "1"]), ("b-pretrain", ["2", "3"])):
-        identity = fake.find(name)
-        assert identity is not None
-        (request,) = fake.containers[identity]["HostConfig"]["DeviceRequests"]
+        (request,) = fake.container(name)["HostConfig"]["DeviceRequests"]
         assert request["DeviceIDs"] == ids
-        sent = fake.containers[identity]["Config"]
+        sent = fake.container(name)["Config"]
         assert sent["Cmd"] == ["/bin/bash", "-c", spec("a").shell]
         assert sent["Labels"][COMMAND_LABEL] == "pretrain"
 
@@ -171,14 +166,6 @@ def test_a_failure_before_anybody_looks_again(fake: FakeEngine) -> None:
     assert [(job.name, job.exit_code) for job in ended] == [("a-pretrain", 2)]
 
 
-def test_ended_ones_of_earlier_are_not_told_again(fake: FakeEngine) -> None:
-    put(fake, "a")
-    run(fake)
-    assert run(fake) == []
-    put(fake, "b")
-    assert run(fake) == ["b-pretrain: running on GPU 0", "b-pretrain: done"]
-
-
 def test_all_are_put_in_or_none(fake: FakeEngine) -> None:
     fake.when("POST", "/containers/create", lambda: fake.refuse("POST", "/containers/create", 500, "disk full", 1))
     with pytest.raises(UserError, match=r"queueing b-pretrain: the engine refused: disk full"):
@@ -200,14 +187,6 @@ def test_a_start_that_misses_something_is_no_endless_loop(fake: FakeEngine) -> N
     put(fake, "a")
     fake.refuse("POST", "/start", 404, "network mine not found", times=3)
     with pytest.raises(UserError, match="starting a-pretrain: the engine refused: network mine not found"):
-        run(fake)
-    assert fake.names == ["a-pretrain.waiting"]
-
-
-def test_a_failing_making_leaves_it_in_its_place(fake: FakeEngine) -> None:
-    put(fake, "a")
-    fake.refuse("POST", "/containers/create", 400, "bind source path does not exist: /x", times=1)
-    with pytest.raises(UserError, match="a folder to mount is not on the engine's machine"):
         run(fake)
     assert fake.names == ["a-pretrain.waiting"]
 
@@ -285,14 +264,37 @@ def test_what_was_made_and_never_started_has_no_gpu(fake: FakeEngine) -> None:
     assert fake.started == ["a-pretrain"]
 
 
+def test_another_launcher_runs_the_same_experiment_again(fake: FakeEngine) -> None:
+    put(fake, "a")
+
+    def run_again() -> None:
+        """Between two looks the first one ended and was replaced."""
+        labels = fake.container("a-pretrain")["Config"]["Labels"]
+        fake.remove("a-pretrain")
+        fake.plans["a-pretrain"] = (5, 0)
+        fake.add("a-pretrain", "/x/a", labels=labels)
+
+    fake.plans["a-pretrain"] = (1000, 0)
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if len(said) == 1:
+            run_again()
+
+    ended = drive(connected(fake), say, seconds_between_looks=0)
+    assert [job.exit_code for job in ended] == [0]
+    assert said[:2] == ["a-pretrain: running on GPU 0", "a-pretrain: running on GPU 0"]
+    assert "a-pretrain: ended; another launcher has queued it again" in said
+
+
 def test_somebody_removes_a_running_one(fake: FakeEngine) -> None:
     fake.plans["a-pretrain"] = (1000, 0)
     put(fake, "a")
 
     def remove() -> None:
-        identity = fake.find("a-pretrain")
-        if identity is not None and fake.started:
-            del fake.containers[identity]
+        if fake.started and fake.find("a-pretrain"):
+            fake.remove("a-pretrain")
 
     fake.when("GET", "/containers/json", remove, times=1 << 30)
     said: list[str] = []
@@ -303,13 +305,7 @@ def test_somebody_removes_a_running_one(fake: FakeEngine) -> None:
 
 def test_taken_out_while_another_runs(fake: FakeEngine) -> None:
     put(fake, "ab")
-
-    def take_out() -> None:
-        identity = fake.find("b-pretrain.waiting")
-        assert identity is not None
-        del fake.containers[identity]
-
-    fake.when("POST", "/start", take_out)
+    fake.when("POST", "/start", lambda: fake.remove("b-pretrain.waiting"))
     run(fake)
     assert fake.started == ["a-pretrain"]
 
@@ -421,9 +417,7 @@ def interrupted(engine: Engine, at: int, come_in: Callable[[], None], work: Call
 
 def take(fake: FakeEngine, name: str, gpu: str = "0") -> None:
     """As another launcher does that saw the GPU free: the container of a waiting experiment, not started yet."""
-    identity = fake.find(f"{name}-pretrain.waiting")
-    assert identity is not None
-    labels = fake.containers[identity]["Config"]["Labels"]
+    labels = fake.container(f"{name}-pretrain.waiting")["Config"]["Labels"]
     fake.add(
         f"{name}-pretrain", f"/x/{name}", status="created", labels={**labels, QUEUE_LABEL: "taken", GPUS_LABEL: gpu}
     )
@@ -442,6 +436,18 @@ def test_of_two_that_took_one_gpu_the_later_gives_way(fake: FakeEngine, moment: 
     assert fake.started == (["a-pretrain", "b-pretrain"] if first == "a" else ["b-pretrain", "a-pretrain"])
     assert sorted(fake.names) == ["a-pretrain", "b-pretrain"]
     assert not complaints
+
+
+def test_one_that_another_launcher_took_and_gave_back_gets_its_turn_later(fake: FakeEngine) -> None:
+    put(fake, "a")
+
+    def take_first() -> None:
+        take(fake, "a")
+        fake.when("GET", "/containers/", lambda: fake.remove("a-pretrain"))
+
+    fake.when("POST", "/containers/create", take_first)
+    run(fake)
+    assert fake.started == ["a-pretrain"]
 
 
 def test_of_two_that_were_taken_and_left_the_first_goes_first(fake: FakeEngine) -> None:
@@ -468,8 +474,7 @@ def test_what_another_launcher_started_meanwhile_is_not_started_again(fake: Fake
 
     def start() -> None:
         if next(looks) == 1:
-            identity = fake.find("a-pretrain")
-            assert identity is not None
+            identity = fake.container("a-pretrain")["Id"]
             fake.start(identity)
             fake.end(identity, 143)
 
@@ -525,11 +530,9 @@ def test_the_command(fake: FakeEngine, launch: Launcher, dataset_folder: Path, t
     ]
     assert shown[6].startswith("CONTAINER ")
     assert [line.split()[0] for line in shown[7:]] == ["a-pretrain", "b-pretrain"]
-    identity = fake.find("a-pretrain")
-    assert identity is not None
-    script = "/code/run_pretrain.py --workers 1 --device cuda"
-    assert script in fake.containers[identity]["Config"]["Cmd"][2]
-    assert json.loads(fake.containers[identity]["Config"]["Labels"]["nystromformer.slots"]) == ["0,1"]
+    config = fake.container("a-pretrain")["Config"]
+    assert "/code/run_pretrain.py --workers 1 --device cuda" in config["Cmd"][2]
+    assert json.loads(config["Labels"]["nystromformer.slots"]) == ["0,1"]
     assert launch("queue").out == "the queue is empty\n"
 
 
@@ -544,9 +547,3 @@ def test_ctrl_c_leaves_the_queue(fake: FakeEngine, launch: Launcher, monkeypatch
     assert fake.names == ["b-pretrain.waiting", "a-pretrain"]
     assert launch("stop", "b").out == "b: taken out of the queue\n"
     assert fake.names == ["a-pretrain"]
-
-
-def test_a_waiting_one_keeps_its_specification() -> None:
-    made = spec("a")
-    waiting = replace(made.labelled(**{QUEUE_LABEL: WAITING, "x": made.to_json()}), name="a-pretrain.waiting")
-    assert RunSpec.from_json(waiting.labels["x"]) == made

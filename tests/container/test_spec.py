@@ -152,13 +152,6 @@ def test_as_text_and_back(spec: RunSpec) -> None:
     assert RunSpec.from_json(spec.to_json()) == spec
 
 
-@pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure:0"])
-def test_what_an_older_launcher_queued_is_not_started_for_ever(policy: str) -> None:
-    text = PLAIN.to_json().replace('"restart": "no"', f'"restart": "{policy}"')
-    assert policy in text
-    assert RunSpec.from_json(text) == PLAIN
-
-
 @given(argv=st.lists(TEXT, max_size=4), name=TEXT.filter(lambda text: "/" not in text and len(text.encode()) < 100))
 @settings(deadline=None, max_examples=25)
 def test_the_shell_gets_every_word_and_the_log_as_they_are(argv: list[str], name: str) -> None:
@@ -271,9 +264,3 @@ def test_shared_memory_of_its_own(size: str, count: int) -> None:
     host = Sent(replace(PLAIN, shm_size=size)).host
     assert host["ShmSize"] == count
     assert "IpcMode" not in host
-
-
-def test_labels_are_added() -> None:
-    spec = replace(PLAIN, labels={"a": "1"})
-    assert spec.labelled(b="2", a="3").labels == {"a": "3", "b": "2"}
-    assert spec.labels == {"a": "1"}

@@ -28,7 +28,7 @@ JOB = Job(
     output="/model/pretrain.txt",
     status="running",
     exit_code=0,
-    created="2026-01-01T00:00:00.000000000",
+    created=datetime(2026, 1, 1, tzinfo=UTC).timestamp(),
     started=0.0,
     health="",
     gpus="all",
@@ -188,6 +188,12 @@ def log_of(folder: Path, step: int) -> None:
     log.close()
 
 
+def progress_in(fake: FakeEngine) -> LoggedProgress | None:
+    """That of its only job."""
+    engine = connected(fake)
+    return progress_of_job(engine, only_job(engine))
+
+
 def only_job(engine: Engine) -> Job:
     (job,) = find_jobs(engine)
     return job
@@ -210,8 +216,7 @@ def test_each_script_has_its_logs(fake: FakeEngine, tmp_path: Path, script: str,
     write_experiment(tmp_path)
     log_of(tmp_path / "model" / below, 7)
     fake.add("run", tmp_path, script=script)
-    engine = connected(fake)
-    progress = progress_of_job(engine, only_job(engine))
+    progress = progress_in(fake)
     assert (None if progress is None else progress.step) == step
 
 
@@ -221,24 +226,15 @@ def test_checkpoints_elsewhere_below_the_experiment(fake: FakeEngine, tmp_path: 
     (tmp_path / "config.json").write_text(text.replace("{", '{"model_checkpoints": "/model/other/place",', 1))
     log_of(experiment.folder / "other" / "place", 3)
     fake.add("run", tmp_path)
-    engine = connected(fake)
-    progress = progress_of_job(engine, only_job(engine))
+    progress = progress_in(fake)
     assert progress is not None
     assert progress.step == 3
-
-
-def test_a_folder_without_a_config_any_more(fake: FakeEngine, tmp_path: Path) -> None:
-    log_of(tmp_path / "model", 3)
-    fake.add("run", tmp_path)
-    engine = connected(fake)
-    assert progress_of_job(engine, only_job(engine)) is not None
 
 
 def test_what_waits_has_none(fake: FakeEngine, tmp_path: Path) -> None:
     log_of(tmp_path / "model", 3)
     fake.add("waiting", tmp_path, status="created")
-    engine = connected(fake)
-    assert progress_of_job(engine, only_job(engine)) is None
+    assert progress_in(fake) is None
 
 
 @pytest.mark.parametrize(
@@ -251,24 +247,18 @@ def test_commands_without_steps_tell_it_in_their_logs(
     write_experiment(tmp_path)
     log_of(tmp_path / "model", 7)  # of the pretraining
     fake.add("run", tmp_path, script=script, target=target)
-    engine = connected(fake)
-    assert progress_of_job(engine, only_job(engine)) is None, "nothing yet"
+    assert progress_in(fake) is None, "nothing yet"
     log = tmp_path / f"{Path(script).stem}.txt"
     log.write_text("10:00:00 it: 2 of 3 batches, 0:07 left\n")
-    progress = progress_of_job(engine, only_job(engine))
+    progress = progress_in(fake)
     assert progress is not None
     assert (progress.work, progress.log) == ("it: 2/3 batches", str(log))
     os.utime(log, (0, 0))
-    assert progress_of_job(engine, only_job(engine)) is None, "of an earlier start"
-    (shown,) = rows(table([(only_job(engine), progress)]).replace("it: 2/3 batches", "2/3").replace("preprocess ", ""))
+    assert progress_in(fake) is None, "of an earlier start"
+    (shown,) = rows(
+        table([(only_job(connected(fake)), progress)]).replace("it: 2/3 batches", "2/3").replace("preprocess ", "")
+    )
     assert shown["PROGRESS"] == "2/3"
-
-
-@pytest.mark.parametrize("command", ["python3 /code/run_validation.py", "python3 /code/run_validation.py > /tmp/x"])
-def test_a_log_that_is_not_in_the_folder_tells_nothing(fake: FakeEngine, tmp_path: Path, command: str) -> None:
-    fake.add("run", tmp_path, command=command)
-    engine = connected(fake)
-    assert progress_of_job(engine, only_job(engine)) is None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -318,25 +308,15 @@ def test_through_the_engine_only_what_runs(remote: FakeEngine) -> None:
 
 def test_commands_without_steps_are_asked_for_their_logs(remote: FakeEngine) -> None:
     remote.add("run", "/there/nystrom-512", script="/code/run_validation.py")
-    engine = connected(remote)
-    assert progress_of_job(engine, only_job(engine)) is None
+    assert progress_in(remote) is None
     (request,) = remote.sent("POST", "/containers/[^/]+/exec")
     assert request.body["Cmd"][-2] == "/model/run_validation.txt"
 
 
 def test_what_has_no_log_is_not_asked(remote: FakeEngine) -> None:
     remote.add("run", "/there/nystrom-512", command="python3 /code/run_validation.py")
-    engine = connected(remote)
-    assert progress_of_job(engine, only_job(engine)) is None
+    assert progress_in(remote) is None
     assert not remote.sent("POST", "/containers/[^/]+/exec")
-
-
-def test_what_the_engine_says_of_restarts_and_ends(fake: FakeEngine, tmp_path: Path) -> None:
-    identity = fake.add("run", tmp_path, status="exited", exit_code=137)
-    fake.containers[identity]["RestartCount"] = 3
-    fake.containers[identity]["State"].update(OOMKilled=True, Error="oci runtime: no\n")
-    job = only_job(connected(fake))
-    assert (job.restarts, job.out_of_memory, job.fault) == (3, True, "oci runtime: no")
 
 
 def test_ps(

@@ -38,8 +38,8 @@ def test_there_are_five() -> None:
 def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     project = copy_of_project(tmp_path / "project")
-    for name in ("glue", "imdb", "wikihop", "lra", "documents"):
-        (project / name).mkdir(exist_ok=True)
+    for name in ("glue", "data/imdb", "wikihop", "experiments/lra", "data/documents"):
+        (project / name).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name / "README.md", project / name / "README.md")
     for name, rows in (("reviews", 60), ("later", 20)):
         write(project / f"{name}.csv", rows)
@@ -50,7 +50,7 @@ def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, m
     fewer = {"--seed": "0", "--epoch": "3", "--vocab_size": "300"}
     learn = [fewer.get(before, word) for before, word in zip(["", *learn], learn, strict=False)]
     assert "bag of words" in run(learn, project, 300).stdout
-    (folder,) = (project / "nystrom-demo-conv" / "model" / "documents" / "reviews").glob("*-seed0-*")
+    (folder,) = (project / "experiments" / "nystrom-demo-conv" / "model" / "documents" / "reviews").glob("*-seed0-*")
 
     def of_run(words: list[str]) -> list[str]:
         return [str(folder) if word.endswith("/RUN") else word for word in words]

@@ -12,7 +12,7 @@ import torch
 from corpora import write_unified
 from finetuning import made_rows, write_sst2, write_table
 from foreign import LANDMARKS
-from small import LENGTH, ROOT, run_here, small_data
+from small import LENGTH, SHIPPED, run_here, small_data
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer
 
@@ -158,7 +158,7 @@ def test_from_cp_refuses_other_tokens_and_other_widths(tmp_path: Path, dataset_f
 
 def test_the_shipped_experiment_is_berts_network(tmp_path: Path) -> None:
     """`nystrom-512-from-bert` takes BERT-base: every weight finds its place, checked on shapes alone."""
-    config = json.loads((ROOT / "nystrom-512-from-bert" / "config.json").read_text())
+    config = json.loads(SHIPPED["nystrom-512-from-bert"].read_text())
     model, setting = config["model"], config["pretraining_setting"]
     assert (model["vocab_size"], model["num_sen_type"], model["position_offset"]) == (30522, 2, 0)
     assert (model["activation"], model["layer_norm_eps"]) == ("gelu", 1e-12)

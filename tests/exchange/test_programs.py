@@ -43,7 +43,17 @@ def assert_serves_all(opened: Opened, run: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["nystrom", "one start for the batch", "pre-norm, rotary, mean", "softmax"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "nystrom",
+        "one start for the batch",
+        "pre-norm, rotary, mean",
+        "near and far",
+        "blocks of two resolutions",
+        "softmax",
+    ],
+)
 def test_onnx(tmp_path: Path, dataset_folder: Path, case: str) -> None:
     import onnx
 

@@ -21,7 +21,7 @@ CONFIG = experiment_config(small_data(), "small").model
 
 
 def _in_torch(x: Tensor, mask: object) -> object:
-    layer = replace_attention(nn.MultiheadAttention(E, 2, batch_first=True), num_landmarks=4)
+    layer = replace_attention(nn.MultiheadAttention(E, 2, batch_first=True), "nystrom", num_landmarks=4)
     return layer(x, x, x, key_padding_mask=mask, need_weights=False)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from nystromformer.attention import Attention
 from nystromformer.config import ATTENTIONS, NystromConfig
+from nystromformer.config.attention.near_far import NearFarConfig
 from nystromformer.nn import MultiheadAttention, replace_attention
 
 B, H, N, E, M = 3, 4, 10, 32, 16
@@ -58,7 +59,7 @@ def float_mask() -> Tensor:
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_few_tokens_get_multihead_attention_itself(batch_first: bool, bias: bool, mask: Tensor) -> None:
     theirs = multihead(batch_first=batch_first, bias=bias)
-    ours = replace_attention(copy.deepcopy(theirs), num_landmarks=M)
+    ours = replace_attention(copy.deepcopy(theirs), "nystrom", num_landmarks=M)
     x, value = tokens(batch_first), tokens(batch_first).flip(-1)
     for v in (x, value):
         expected, _ = theirs(x, x, v, key_padding_mask=mask, need_weights=False)
@@ -73,7 +74,7 @@ def test_few_tokens_get_multihead_attention_itself(batch_first: bool, bias: bool
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_one_row_without_a_batch(batch_first: bool) -> None:
     theirs = multihead(batch_first=batch_first)
-    ours = replace_attention(copy.deepcopy(theirs), num_landmarks=M)
+    ours = replace_attention(copy.deepcopy(theirs), "nystrom", num_landmarks=M)
     x_NE, padding_N = tokens()[1], ~KEEP_BN[1]
     expected, _ = theirs(x_NE, x_NE, x_NE, key_padding_mask=padding_N)
     out, _ = ours(x_NE, x_NE, x_NE, key_padding_mask=padding_N, need_weights=False)
@@ -85,7 +86,7 @@ def test_one_row_without_a_batch(batch_first: bool) -> None:
 @pytest.mark.parametrize("mode", ["training", "evaluation", "no gradients"])
 def test_few_tokens_get_the_encoder_itself(mode: str, batch_first: bool, norm_first: bool) -> None:
     theirs = encoder(batch_first=batch_first, norm_first=norm_first)
-    ours = replace_attention(copy.deepcopy(theirs), num_landmarks=M)
+    ours = replace_attention(copy.deepcopy(theirs), "nystrom", num_landmarks=M)
     assert isinstance(ours, nn.TransformerEncoder)
     for model in (theirs, ours):
         model.train(mode == "training")
@@ -98,7 +99,7 @@ def test_few_tokens_get_the_encoder_itself(mode: str, batch_first: bool, norm_fi
 
 def test_gradients_of_few_tokens_are_torchs() -> None:
     theirs = encoder()
-    ours = replace_attention(copy.deepcopy(theirs), num_landmarks=M)
+    ours = replace_attention(copy.deepcopy(theirs), "nystrom", num_landmarks=M)
     for model in (theirs, ours):
         out = model(tokens(), src_key_padding_mask=~KEEP_BN)[KEEP_BN]
         (out * torch.linspace(-1, 1, out.numel()).view(out.shape)).sum().backward()
@@ -131,7 +132,7 @@ def calls(model: nn.Module, run: Callable[[], object]) -> int:
 @pytest.mark.parametrize("mask", [None, ~KEEP_BN], ids=["no mask", "padding"])
 def test_torchs_fast_path_does_not_bypass_it(mask: Tensor | None) -> None:
     assert torch.backends.mha.get_fastpath_enabled()
-    ours = replace_attention(encoder(), num_landmarks=4)
+    ours = replace_attention(encoder(), "nystrom", num_landmarks=4)
     exact = encoder()
     with torch.no_grad():
         assert calls(ours, lambda: ours(tokens(), src_key_padding_mask=mask)) == 2
@@ -145,7 +146,7 @@ def test_torchs_fast_path_does_not_bypass_it(mask: Tensor | None) -> None:
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_many_tokens_are_approximated_and_padding_changes_nothing(batch_first: bool) -> None:
-    ours = replace_attention(encoder(batch_first=batch_first), num_landmarks=4)
+    ours = replace_attention(encoder(batch_first=batch_first), "nystrom", num_landmarks=4)
     x_1NE = tokens()[:1]
     padded = nn.functional.pad(x_1NE, (0, 0, 0, 5), value=9.0)
     mask = torch.arange(15)[None] >= N
@@ -168,11 +169,11 @@ def test_parameters_are_the_same_ones_under_the_same_names() -> None:
 
 
 def test_what_is_asked_for_is_put_there() -> None:
-    core = replace_attention(multihead()).core
-    assert (core.landmarks, core.num_landmarks) == ("strided", 64)
-    assert replace_attention(multihead(), landmarks="segment_means").core.landmarks == "segment_means"
+    assert replace_attention(multihead()).core.num_selected == NearFarConfig().num_selected
+    assert replace_attention(multihead(), num_selected=3).core.num_selected == 3
+    assert replace_attention(multihead(), "nystrom", landmarks="strided").core.landmarks == "strided"
     assert replace_attention(multihead(), NystromConfig(num_landmarks=5)).core.num_landmarks == 5
-    twice = replace_attention(replace_attention(multihead(), num_landmarks=3), num_landmarks=9)
+    twice = replace_attention(replace_attention(multihead(), "nystrom", num_landmarks=3), "nystrom", num_landmarks=9)
     assert twice.core.num_landmarks == 9
     assert torch.equal(twice.in_proj_weight, multihead().in_proj_weight)
     learned = replace_attention(multihead().double(), "linformer", max_length=40, projected_length=4)
@@ -240,7 +241,7 @@ def test_other_widths_and_nested_input_are_refused() -> None:
 
 
 def test_weights_that_a_call_leaves() -> None:
-    ours = replace_attention(multihead(), num_landmarks=M, need_weights="none")
+    ours = replace_attention(multihead(), "nystrom", num_landmarks=M, need_weights="none")
     x = tokens()
     out, weights = ours(x, x, x)
     assert weights is None
@@ -248,11 +249,11 @@ def test_weights_that_a_call_leaves() -> None:
 
 
 def test_dropout_of_weights_is_refused_in_training_or_left_out() -> None:
-    ours = replace_attention(encoder(dropout=0.1), num_landmarks=M)
+    ours = replace_attention(encoder(dropout=0.1), "nystrom", num_landmarks=M)
     assert ours(tokens()).isfinite().all()
     with pytest.raises(ValueError, match=r"dropout=0.1 drops weights of pairs of tokens"):
         ours.train()(tokens())
-    ours = replace_attention(encoder(dropout=0.1), num_landmarks=M, attention_dropout="leave_out").train()
+    ours = replace_attention(encoder(dropout=0.1), "nystrom", num_landmarks=M, attention_dropout="leave_out").train()
     assert not torch.equal(ours(tokens()), ours(tokens())), "the layers' own dropout stays"
     for module in ours.modules():
         if isinstance(module, nn.Dropout):

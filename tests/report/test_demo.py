@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from costs import write_weights
-from small import LENGTH, ROOT, VOCABULARY, run_here, small_data
+from small import LENGTH, SHIPPED, VOCABULARY, run_here, small_data
 
 from nystromformer.data.manifest import read_manifest
 from nystromformer.report import demo
@@ -21,7 +21,7 @@ BASELINES = {"most_frequent_token": 0.04, "bigram_table": 0.14}
 
 def shipped(name: str) -> dict[str, Any]:
     """A shipped config of the demo in small."""
-    model = json.loads((ROOT / name / "config.json").read_text())["model"]
+    model = json.loads(SHIPPED[name].read_text())["model"]
     data = small_data(pretraining_setting__epoch=1, pretraining_setting__objectives=["mlm"])
     data["model"] |= {
         "max_seq_len": 4 * LENGTH,
@@ -142,7 +142,7 @@ def test_an_older_demo_is_refused(
 def test_a_part_that_fails_is_named(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(demo, "ROOT", tmp_path)
+    monkeypatch.setattr(demo, "PROJECT", tmp_path)
     monkeypatch.setattr(demo, "_shipped_config", lambda name: small_data(pretraining_setting__objectives=["mlm"]))
     assert run_here(monkeypatch, "code/run_demo.py", "--out", tmp_path / "demo") == 2
     assert "data-preprocessing/docstrings/preprocess.py ended with status 2" in capfd.readouterr().err

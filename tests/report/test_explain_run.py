@@ -70,7 +70,7 @@ LONG = " ".join(WORDS[(at * at) % 5] for at in range(90))
 
 @pytest.mark.parametrize("cut", [Cut("windows", 5), Cut("head_and_tail"), Cut()], ids=lambda cut: cut.rule)
 def test_whatever_the_cut_each_token_stands_at_its_place(run: LoadedRun, cut: Cut) -> None:
-    other = replace(run, known=replace(run.known, cut=cut))
+    other = replace(run, recipe=replace(run.recipe, cut=cut))
     made = explain_text(other, LONG)
     own = made.explained
     examples = other.encode([LONG])
@@ -101,7 +101,7 @@ def test_whatever_the_cut_each_token_stands_at_its_place(run: LoadedRun, cut: Cu
 
 
 def test_a_token_of_two_windows_has_what_it_counts_in_both(run: LoadedRun) -> None:
-    other = replace(run, known=replace(run.known, cut=Cut("windows", 5)))
+    other = replace(run, recipe=replace(run.recipe, cut=Cut("windows", 5)))
     own = explain_text(other, LONG).explained
     examples = other.encode([LONG])
     assert isinstance(examples, EncodedTexts)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from small import ROOT, run_here
 
 from nystromformer.errors import UserError
@@ -17,6 +16,7 @@ from nystromformer.tasks.finetuning.measured import BASELINES, Measured, keep_ba
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
 from nystromformer.tasks.finetuning.settings import RunSettings
 from nystromformer.tasks.finetuning.spread import Spread
+from nystromformer.training.archive import FORMAT, write_checkpoint
 
 SCRIPT = "code/run_report.py"
 SOFTMAX = {"name": "softmax", "conv_kernel_size": None}
@@ -24,7 +24,7 @@ SOFTMAX = {"name": "softmax", "conv_kernel_size": None}
 
 def experiment(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(ROOT / "lra" / "listops" / "config.json", folder / "config.json")
+    shutil.copyfile(ROOT / "experiments" / "lra" / "listops" / "config.json", folder / "config.json")
     return folder
 
 
@@ -144,7 +144,8 @@ def test_marks_compare_with_the_strongest_guesser(tmp_path: Path) -> None:
 def write_weights(place: Path, name: str = "cp-0001.model", **changes: object) -> Path:
     """A checkpoint that tells the model of its run."""
     section = {"num_layers": 2, "positions": "learned"} | changes
-    torch.save({"format": 1, "model": {}, "config": {"model": section}}, place / name)
+    facts = {"format": FORMAT, "run_id": "x", "model": {}, "config": {"model": section}}
+    write_checkpoint(facts, place / name)
     return place / name
 
 

@@ -410,9 +410,6 @@ def unsealed(file: Path) -> dict[str, Any]:
                 [(0, {"accuracy": 0.9}), (1, {"accuracy": 0.9})],
             )
         ),
-        {"unknown_epochs": [0]},
-        {"unknown_epochs": [1]},
-        {"epochs": [], "unknown_epochs": [0]},
         {"more": 1},
         {"folder": "elsewhere"},
         {"predicted_epoch": 1},
@@ -638,19 +635,13 @@ def test_what_is_not_measured_is_said_with_the_flag(tmp_path: Path, other: dict[
     assert MARKS not in text
 
 
-def test_a_file_of_the_first_form_counts_for_nothing(tmp_path: Path) -> None:
-    place = write_run(tmp_path / "e").parent / "baselines.json"
-    place.write_text(json.dumps({"data": "d" * 64, "seeds": [0], "baselines": {"bag of words": {}}}))
-    made(tmp_path, tmp_path / "e")
-    assert guesser_rows(tmp_path)["bag of words"]["SST-2"] == "not measured"
-
-
 @pytest.mark.parametrize(
     "content",
     [
         "{",
         "[]",
         "{}",
+        '{"data": "d", "seeds": [0], "baselines": {"bag of words": {}}}',
         '{"measured": [{"data": 1}]}',
         '{"measured": [{"baselines": {"x": {"accuracy": {"mean": "a"}}}}]}',
         "[" * 100_000,

@@ -59,7 +59,7 @@ def test_the_service_answers_and_explains(runs: dict[str, LoadedRun]) -> None:
 
 def test_a_text_of_several_windows_is_answered_explained_and_timed_as_they_are(runs: dict[str, LoadedRun]) -> None:
     run = runs["SST-2"]
-    model = RunModel(replace(run, known=replace(run.known, cut=Cut("windows", 5))))
+    model = RunModel(replace(run, recipe=replace(run.recipe, cut=Cut("windows", 5))))
     (answer,) = model.answer(TEXTS[2:])
     assert answer.rows > 1
     assert not answer.cut

@@ -43,7 +43,7 @@ def write_task(folder: Path, task: str, sequences: int, count: int = 12) -> Path
 
 def experiment(folder: Path, *overrides: str, task: str = "listops") -> Experiment:
     folder.mkdir(parents=True)
-    shutil.copyfile(ROOT / "lra" / task / "config.json", folder / "config.json")
+    shutil.copyfile(ROOT / "experiments" / "lra" / task / "config.json", folder / "config.json")
     return open_experiment(folder, [*TINY, *overrides])
 
 

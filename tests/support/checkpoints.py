@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from nystromformer.training.archive import FORMAT, write_checkpoint
 from nystromformer.training.run_record import RunRecord
 
@@ -22,12 +20,6 @@ def write_named(path: Path, content: Mapping[str, Any] = {}, run_id: str = RUN.r
     assert match, path
     facts = {"format": FORMAT, "run_id": run_id, "epoch": int(match[1]), "step": int(match[2] or match[1])}
     write_checkpoint({**facts, "model": {}, **content}, path)
-
-
-def write_format_1(content: Mapping[str, Any], path: Path) -> None:
-    """As versions before the checksum wrote it."""
-    with path.open("wb") as file:
-        torch.save({key: value for key, value in content.items() if key != "run_id"} | {"format": 1}, file)
 
 
 def seal(path: Path, data: bytes) -> None:

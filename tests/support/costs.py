@@ -67,7 +67,12 @@ def write_weights(experiment: Experiment, seed: int, tokenizer: str = "") -> Pat
             parameter.add_(0.2 * torch.randn_like(parameter))
     path = experiment.checkpoints / f"{epoch_name(0)}.model"
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"format": FORMAT, "config": config.model_dump(mode="json", by_alias=True), "tokenizer": tokenizer}
+    facts = {
+        "format": FORMAT,
+        "run_id": "x",
+        "config": config.model_dump(mode="json", by_alias=True),
+        "tokenizer": tokenizer,
+    }
     facts |= {"step": config.pretraining_setting.batches_per_epoch, "epoch": 0}
     write_checkpoint(facts | {"model": model.state_dict()}, path)
     return path

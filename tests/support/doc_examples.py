@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _COPIED = (
     *("pyproject.toml", "code/**/*.py", "code/**/*.json", "code/**/py.typed"),
     *("data-preprocessing/*.py", "data-preprocessing/*/preprocess.py"),
-    *("tests/**/*.py", "*/config.json"),
+    *("tests/**/*.py", "*/config.json", "experiments/*/config.json"),
     *("Dockerfile", ".dockerignore", "LICENSE", "README.md", "requirements.txt", "requirements.lock"),
 )
 """What a copy holds: no data, of which folders of the project may be full."""

@@ -6,7 +6,17 @@ from typing import NamedTuple
 
 from small import ROOT
 
-_PATTERNS = ("*.md", "docs/*.md", "*/README.md", "data-preprocessing/*/README.md", "results/*/*.md", ".github/*.md")
+_PATTERNS = (
+    *(
+        "*.md",
+        "docs/*.md",
+        "*/README.md",
+        "data/*/README.md",
+        "experiments/*/README.md",
+        "data-preprocessing/*/README.md",
+    ),
+    *("results/*/*.md", ".github/*.md"),
+)
 _OWN = re.compile(r"demo|\.(?!github)")
 """Folders that commands and tools leave behind."""
 

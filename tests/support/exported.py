@@ -30,6 +30,20 @@ MADE: dict[str, dict[str, Any]] = {
         "model__embedding_norm": False,
     },
     "a narrower embedding": {"model__embedding_dim": 12, "model__activation": "gelu", "model__num_sen_type": 1},
+    "near and far": {
+        "model__attn_type": {
+            "name": "near_far",
+            "block_size": 4,
+            "num_landmarks": 3,
+            "num_selected": 2,
+            "num_blocks": 1,
+        },
+        "model__num_landmarks": None,
+    },
+    "blocks of two resolutions": {
+        "model__attn_type": {"name": "mra", "block_size": 4, "num_blocks": 2},
+        "model__num_landmarks": None,
+    },
     "softmax with convolution": SOFTMAX | {"model__conv_kernel_size": 5},
     "softmax": SOFTMAX,
     "softmax from row 0": SOFTMAX | {"model__position_offset": 0, "model__activation": "gelu"},

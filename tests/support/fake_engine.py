@@ -177,10 +177,18 @@ class FakeEngine:
     def names(self) -> list[str]:
         return [self._name(identity) for identity in self.containers]
 
-    def state(self, name: str) -> str:
+    def container(self, name: str) -> dict[str, Any]:
+        """What `docker inspect` says of a container that is there."""
         identity = self.find(name)
         assert identity is not None, f"no container {name} among {self.names}"
-        return str(self.containers[identity]["State"]["Status"])
+        return self.containers[identity]
+
+    def state(self, name: str) -> str:
+        return str(self.container(name)["State"]["Status"])
+
+    def remove(self, name: str) -> None:
+        """As somebody else does, whatever it is doing."""
+        del self.containers[self.container(name)["Id"]]
 
     def sent(self, method: str, path: str) -> list[Request]:
         """The requests whose whole path the pattern describes."""

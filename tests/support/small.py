@@ -23,6 +23,12 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training import Device, Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = {
+    path.parent.name: path
+    for pattern in ("nystrom-512", "nystrom-4096", "experiments/*")
+    for path in sorted(ROOT.glob(f"{pattern}/config.json"))
+}
+"""The configs of the shipped experiments."""
 LENGTH, VOCABULARY = 32, 300
 CPU = Device(torch.device("cpu"), None)
 

@@ -288,12 +288,12 @@ def test_what_is_no_sequence_of_texts(fine_tuned: Callable[[str], RunResult], te
 def test_explaining_ordered_classes(fine_tuned: Callable[[str], RunResult]) -> None:
     """Each class has an explanation, the predicted one by default; their chances' slopes sum to nothing."""
     opened = nystromformer.load_run(fine_tuned("ordered").folder, "cpu")
-    run = replace(opened, known=replace(opened.known, cut=Cut("head")))
-    assert run.known.answer.outputs == len(run.known.answer.names) - 1
+    run = replace(opened, recipe=replace(opened.recipe, cut=Cut("head")))
+    assert run.recipe.answer.outputs == len(run.recipe.answer.names) - 1
     text = made_rows_of_texts(3)[2][0]
     made = explain_text(run, text)
     assert made.label == run.predict([text]).labels[0] == made.facts["predicted"]
-    steep = [explain_text(run, text, label=name).explained.steepness_N for name in run.known.answer.names]
+    steep = [explain_text(run, text, label=name).explained.steepness_N for name in run.recipe.answer.names]
     np.testing.assert_allclose(sum(steep), 0.0, atol=1e-6)
     assert all(np.abs(each).max() > 1e-5 for each in steep)
 

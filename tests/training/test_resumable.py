@@ -119,11 +119,3 @@ def test_the_untouched_one_is_taken(written: Content, tmp_path: Path) -> None:
     run = trainer(tmp_path)
     run.resume(copy.deepcopy(written), Path("cp-0001.cp"))
     assert run.state.step == 2
-
-
-def test_an_early_checkpoint_of_format_1_may_lack_what_came_later(written: Content, tmp_path: Path) -> None:
-    content = copy.deepcopy(written) | {"format": 1}
-    content["progress"] = {"step": 2, "tokens": 2, "sums": [], "reported_at": 2}
-    run = trainer(tmp_path)
-    run.resume(content, Path("cp-0001.cp"))
-    assert (run.state.step, run.state.left_out, run.state.history) == (2, 0, [])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import put_in_the_place_of, write_format_1, write_named
+from checkpoints import put_in_the_place_of, write_named
 from scripted import Scripted, settings
 from small import CPU
 
@@ -17,7 +17,7 @@ from nystromformer.training import Group, Trainer, checkpoint
 from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint, write_checkpoint
 from nystromformer.training.checkpoint import choose_weights, mend_weights, read_latest
 from nystromformer.training.folder import RunLock
-from nystromformer.training.run_record import RECORD, id_of, kept_record, read_record
+from nystromformer.training.run_record import RECORD, id_of, read_record
 
 STEPS = 4
 
@@ -122,21 +122,7 @@ def test_checkpoints_of_two_runs_without_a_record_are_refused(tmp_path: Path) ->
         read_latest(tmp_path, print)
 
 
-def test_a_run_of_an_earlier_version_is_adopted(tmp_path: Path, expected: float) -> None:
-    """One without ids goes on and is tidied; a file without one that comes later is foreign."""
-    run = tmp_path / "run"
-    start(run, steps=2)
-    for path in run.glob("cp-*"):
-        write_format_1(read_checkpoint(path), path)
-    (run / RECORD).unlink()
-    assert start(run, keep_epochs=2) == expected
-    assert sorted(path.name for path in run.glob("cp-*.cp")) == ["cp-0002.cp", "cp-0003.cp"]
-    write_format_1(read_checkpoint(run / "cp-0003.cp") | {"epoch": 9999, "step": 10000}, run / "cp-9999.cp")
-    start(run)
-    assert (run / "cp-9999.cp.other-run").is_file()
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', '{"format": 1, "run_id": 3, "adopted": []}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 2}', '{"format": 2, "run_id": 3}'])
 def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     start(tmp_path / "run", steps=2)
     (tmp_path / "run" / RECORD).write_text(text)
@@ -224,16 +210,11 @@ def test_damaged_weights_are_made_again_for_who_reads_them(tmp_path: Path) -> No
     assert path.read_bytes() == b"half", "there is nothing to make it of"
 
 
-@pytest.mark.parametrize("is_old", [False, True])
 def test_what_several_processes_find_damaged_is_made_again_once(
-    tmp_path: Path, is_old: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(tmp_path / "run")
     path = tmp_path / "run" / "cp-0001.model"
-    if is_old:
-        for name in ("cp-0001.cp", "cp-0001.model"):
-            write_format_1(read_checkpoint(path.with_name(name)), path.with_name(name))
-        (tmp_path / "run" / RECORD).unlink()
     whole = path.read_bytes()
     path.write_bytes(whole[:100])
     damage = iter([UnreadableCheckpoint("as the first look, before another process mended it")])
@@ -286,34 +267,6 @@ def test_weights_of_another_run_in_the_way_are_kept(tmp_path: Path, expected: fl
     foreign = (tmp_path / "run" / "cp-0003.model").read_bytes()
     assert start(tmp_path / "run") == expected
     assert (tmp_path / "run" / "cp-0003.model.not-of-this-run").read_bytes() == foreign
-
-
-def test_epochs_of_an_earlier_version_stay_the_runs_without_a_record(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    start(run, steps=2)
-    for path in run.glob("cp-*"):
-        write_format_1(read_checkpoint(path), path)
-    (run / RECORD).unlink()
-    start(run)
-    for name in (None, RECORD):
-        if name is not None:
-            (run / name).unlink()
-            start(run)
-        record = read_record(run) or kept_record(run, read_checkpoint(run / "cp-0003.cp"))
-        assert all(record.is_own(path) for path in run.glob("cp-*"))
-    start(run, keep_epochs=1)
-    assert sorted(path.name for path in run.glob("cp-*")) == ["cp-0003.cp", "cp-0003.model"]
-
-
-def test_a_checkpoint_of_an_earlier_version_that_is_renamed_stays_the_runs(tmp_path: Path) -> None:
-    """One that had ended the run in the midst of an epoch, which is to go on."""
-    facts = {"dataset": "d", "tokenizer": "t", "epoch": 0, "step": 5}
-    write_format_1({**facts, "model": {}}, tmp_path / "cp-0000.cp")
-    record = kept_record(tmp_path, facts)
-    renamed = (tmp_path / "cp-0000.cp").rename(tmp_path / "cp-0000-step-00000005.cp")
-    assert record.is_own(renamed)
-    write_format_1({**facts, "epoch": 1, "model": {}}, tmp_path / "cp-0001.cp")
-    assert not record.is_own(tmp_path / "cp-0001.cp")
 
 
 def test_nothing_is_renamed_where_the_run_is_refused(tmp_path: Path) -> None:

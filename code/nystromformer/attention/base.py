@@ -263,6 +263,13 @@ def default_scale(head_dim: int) -> float:
     return float(head_dim) ** -0.5
 
 
+def written_out(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """softmax(QKᵀ/√D + bias)V of tensors with any number of dimensions, for exported programs: ONNX's converter takes
+    fused attention of four alone.
+    """
+    return torch.softmax(q @ k.mT * default_scale(q.shape[-1]) + bias, -1) @ v
+
+
 def is_exporting() -> bool:
     """Whether `torch.export` is tracing: then no Python branch may look at the length."""
     return bool(torch.compiler.is_exporting())

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nystromformer.attention.base import is_exporting
+from nystromformer.attention.base import is_exporting, written_out
 from nystromformer.attention.grid import Grid, bias_of
 
 
@@ -66,8 +66,7 @@ def attend_to_blocks(
     )
     q_BHCSD, bias_BHC1K = queries.of(q_BHQD), bias_BHCK[:, :, :, None]
     if is_exporting():
-        out = F.scaled_dot_product_attention(q_BHCSD, keys_BHCKD, values_BHCKD, attn_mask=bias_BHC1K)
-        return queries.flat(out)
+        return queries.flat(written_out(q_BHCSD, keys_BHCKD, values_BHCKD, bias_BHC1K))
     # Of four sizes the fused kernels take it.
     q, k, v, bias = (x.flatten(0, 1) for x in (q_BHCSD, keys_BHCKD, values_BHCKD, bias_BHC1K))
     return queries.flat(F.scaled_dot_product_attention(q, k, v, attn_mask=bias).unflatten(0, (B, H)))

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nystromformer.attention.base import is_exporting
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.landmarks import accumulation_dtype
 
@@ -23,6 +24,12 @@ def greatest(scores: Tensor, usable: Tensor, count: int) -> tuple[Tensor, Tensor
         (…, count) each: int64, and bool, False where there are no more to choose from.
     """
     size = scores.shape[-1]
+    if is_exporting():  # ONNX has no bits of numbers
+        floats = scores.float().masked_fill(~usable, -torch.inf)
+        floats = torch.cat([floats, floats.new_full((*floats.shape[:-1], count), -torch.inf)], -1)
+        values, places = floats.sort(dim=-1, descending=True, stable=True)
+        there = values[..., :count] > -torch.inf
+        return places[..., :count].where(there, 0), there
     bits = scores.float().contiguous().view(torch.int32).long()
     # The bits of a float that is not negative have its order, those of a negative one the reverse. Below them stands
     # the place, so that no two are equal.

@@ -162,7 +162,8 @@ def _tiles_of_blocks(chosen: Tensor, there: Tensor, grid: Grid) -> Tiles:
     """A tile for each block of queries and each block that it chose."""
     N, C, size = grid.length, grid.num_blocks, grid.size
     if chosen.ndim == 3:  # pairs of all blocks
-        own_BHT, blocks_BHT = chosen // C, chosen % C
+        own_BHT = chosen // C
+        blocks_BHT = chosen - own_BHT * C  # no remainder: ONNX's converter takes none by a length
     else:
         own_BHT = torch.arange(C, device=chosen.device)[:, None].expand_as(chosen).flatten(2)
         blocks_BHT, there = chosen.flatten(2), there.flatten(2)

@@ -8,6 +8,8 @@ Shapes: B batch, H heads, N tokens, S tokens of a block, C blocks, K selected to
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import torch
@@ -21,11 +23,13 @@ from nystromformer.attention.clustering import lloyd_clusters
 from nystromformer.attention.decisions import decided
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.landmarks import Segments, accumulation_dtype, segment_means
-from nystromformer.attention.parts import Keys, attend_to_parts, bias_dtype, bias_of, never
+from nystromformer.attention.parts import Keys, attend_to_parts, bias_dtype, finite_bias_of, never
 from nystromformer.attention.rows import RowsAttention, valid
 from nystromformer.config.attention.near_far import PROBES
 
 GroupRule = Literal["segment_means", "kmeans"]
+Part = Literal["near", "selected", "far"]
+PARTS: tuple[Part, ...] = ("near", "selected", "far")
 
 LLOYD_ITERATIONS = 3
 
@@ -82,14 +86,29 @@ class NearFarAttention(RowsAttention):
         self.landmarks = landmarks
         self.num_selected = num_selected
         self.num_blocks = num_blocks
+        self._only: Part | None = None
+
+    @contextmanager
+    def only(self, part: Part) -> Iterator[None]:
+        """Within the block, queries see one kind of their keys alone: what a trained model needs each for.
+
+        Args:
+            part: "near", the blocks around and the further ones; "selected"; or "far", the groups. A query without
+                any key of that kind gets what has no meaning, but is finite.
+        """
+        self._only = part
+        try:
+            yield
+        finally:
+            self._only = None
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         N = q.shape[2]
         with torch.autocast(q.device.type, enabled=False):
-            if is_exporting() or (self.neighbours + 1) * self.block_size < N:
+            if is_exporting() or self._only is not None or (self.neighbours + 1) * self.block_size < N:
                 return self._attend(q, k, v, lengths_B)
             there_BN = valid(None if lengths_B is None else lengths_B.clamp(min=1), N)
-            bias = None if there_BN is None else bias_of(there_BN, q.dtype)[:, None, None]
+            bias = None if there_BN is None else finite_bias_of(there_BN, q.dtype)[:, None, None]
             return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
@@ -99,16 +118,24 @@ class NearFarAttention(RowsAttention):
         grid = Grid(k, None if lengths_B is None else lengths_B.clamp(min=1), size)
         selected = self._selected(q, k, grid)
         seen = self._seen(q, k, grid, around)
-        shared = selected.keys(k, v, grid.num_blocks)
+        shared = self._if_seen("selected", selected.keys(k, v, grid.num_blocks))
         if self.landmarks == "kmeans":
-            own = self._clusters(k, v, grid, seen, selected)
+            own = self._if_seen("far", self._clusters(k, v, grid, seen, selected))
         else:
-            segments, own = self._segments(k, v, grid, seen, selected)
+            segments, own = (self._if_seen("far", keys) for keys in self._segments(k, v, grid, seen, selected))
             shared = _joined(shared, segments)
         if self.num_blocks:
-            own = _joined(self._further(k, v, grid, seen, selected), own)
+            own = _joined(self._if_seen("near", self._further(k, v, grid, seen, selected)), own)
         around_bias = selected.bias_of_others(grid.places(around)[None, None], grid, k.dtype)[:, :, :, None]
+        if self._only not in (None, "near"):
+            around_bias = torch.full_like(around_bias, never(around_bias.dtype))
         return attend_to_parts(q, k, v, around_bias, size, around, shared if shared.k.shape[2] else None, own)
+
+    def _if_seen(self, part: Part, keys: Keys) -> Keys:
+        """The keys, left out where another kind alone is seen."""
+        if self._only in (None, part):
+            return keys
+        return keys._replace(bias=torch.full_like(keys.bias, never(keys.bias.dtype)))
 
     def _selected(self, q: Tensor, k: Tensor, grid: Grid) -> _Selected:
         """The keys that draw most attention from means of queries."""
@@ -208,7 +235,7 @@ class _Selected(NamedTuple):
     def keys(self, k: Tensor, v: Tensor, blocks: int) -> Keys:
         """For all blocks."""
         index = self.places_BHK[..., None].expand(-1, -1, -1, k.shape[3])
-        bias = bias_of(self.there_BHK, bias_dtype(k.dtype))[:, :, None].expand(-1, -1, blocks, -1)
+        bias = finite_bias_of(self.there_BHK, bias_dtype(k.dtype))[:, :, None].expand(-1, -1, blocks, -1)
         return Keys(k.gather(2, index), v.gather(2, index), bias)
 
     def bias_of_others(self, places: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
@@ -221,7 +248,7 @@ class _Selected(NamedTuple):
         B, H, N = self.is_selected_BHN.shape
         there = (places >= 0) & (places < grid.ends_B[:, None, None, None])
         is_selected = groups.taken(self.is_selected_BHN, places.clamp(0, N - 1).expand(B, H, -1, -1))
-        return bias_of(there & ~is_selected, bias_dtype(dtype))
+        return finite_bias_of(there & ~is_selected, bias_dtype(dtype))
 
 
 def _joined(one: Keys, other: Keys) -> Keys:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nystromformer.attention.base import default_scale, is_exporting
+from nystromformer.attention.base import default_scale, is_exporting, written_out
 from nystromformer.attention.grid import Grid
 
 _PIECE = 1 << 20
@@ -44,7 +44,7 @@ def never(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).min / 4
 
 
-def bias_of(there: Tensor, dtype: torch.dtype) -> Tensor:
+def finite_bias_of(there: Tensor, dtype: torch.dtype) -> Tensor:
     """Zero where a key is there, else `never`."""
     return torch.zeros(there.shape, dtype=dtype, device=there.device).masked_fill(~there, never(dtype))
 
@@ -111,7 +111,7 @@ def _by_blocks(
             torch.cat([grid.of(x, around), *(_of_each_block(y, grid.num_blocks) for y in parts)], 3)
             for x, parts in ((k, keys), (v, values))
         )
-        return grid.flat(F.scaled_dot_product_attention(grid.of(q), k, v, attn_mask=bias_BHCQK))
+        return grid.flat(written_out(grid.of(q), k, v, bias_BHCQK))
     # Of four sizes the fused kernels take it.
     blocks = grid.num_blocks
     q, k, v = _cut(q, blocks, size, 0, []), _cut(k, blocks, size, around, keys), _cut(v, blocks, size, around, values)

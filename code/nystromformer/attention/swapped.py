@@ -18,11 +18,8 @@ _NOTHING = -1000.0
 """What an additive mask takes away at the least from what it hides: exp(-1000) is zero in every precision."""
 
 
-def swapped_config(name: str | AttentionConfig = "nystrom", **parameters: object) -> AttentionConfig:
+def swapped_config(name: str | AttentionConfig, **parameters: object) -> AttentionConfig:
     """The attention that stands in for a trained softmax.
-
-    Nyström attention takes `landmarks="strided"` where nothing else is said: of queries and keys that were trained for
-    softmax, tokens themselves make better landmarks than means of tokens do.
 
     Args:
         name, parameters: as for `create_attention`.
@@ -34,8 +31,6 @@ def swapped_config(name: str | AttentionConfig = "nystrom", **parameters: object
         if parameters:
             raise ValueError(f"parameters stand in the config already, found also {sorted(parameters)}")
         return name
-    if name == "nystrom":
-        parameters = {"landmarks": "strided", **parameters}
     return attention_config(name, **parameters)
 
 

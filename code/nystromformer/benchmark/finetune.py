@@ -7,18 +7,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nystromformer.benchmark.models import BertSmall, standing_memory
-from nystromformer.benchmark.results import told, write_figures
-from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
+from nystromformer.benchmark.models import BertSmall
+from nystromformer.benchmark.results import measure_and_write
+from nystromformer.benchmark.timing import Timing, time_side_by_side
+from nystromformer.benchmark.ways import Way, no_metrics
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.machine import machine_facts
 from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.room import check_room_to_train
@@ -26,11 +25,11 @@ from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import LEAST_POOLS
 from nystromformer.tasks.finetuning.settings import RunSettings
-from nystromformer.tasks.finetuning.target import Classes, accuracy
+from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.tsv import read_split
-from nystromformer.training import Step, choose_device
+from nystromformer.training import choose_device
 from nystromformer.training.device import Device
 
 logger = logging.getLogger(__name__)
@@ -126,25 +125,14 @@ def run_finetune_benchmark(settings: FinetuneBenchmark) -> list[FinetuneRow]:
     model = settings.config(settings.pad_to)
     check_room_to_train(f"--pad_to {settings.pad_to}", model, device.device, settings.batch, settings.pad_to)
     examples = _examples(settings)
-    by_length, padded, peer = (_steps(settings, examples, device, name) for name in (OURS, PADDED, PEER))
-    ways = {OURS: by_length, PADDED: padded, PEER: peer}
+    ways = {name: _way(settings, examples, device, name) for name in (OURS, PADDED, PEER)}
     times = time_side_by_side({name: way.work for name, way in ways.items()}, settings.repeats, warmup=1)
-    rows = []
-    for name, way in ways.items():
-        way.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
-        memory = standing_memory(way.model) + peak_memory(way.longest)
-        per_row = times[name].median / way.rows
-        rows.append(FinetuneRow(name, way.rows, way.tokens / way.rows, times[name], per_row, memory))
-    return rows
+    return [_row(settings, name, way, times[name]) for name, way in ways.items()]
 
 
-@dataclass(frozen=True)
-class _Way:
-    work: Work
-    longest: Work
-    rows: int
-    tokens: int
-    model: nn.Module
+def _row(settings: FinetuneBenchmark, name: str, way: Way, time: Timing) -> FinetuneRow:
+    rows, tokens = way.count * settings.batch, sum(way.widths()) * settings.batch
+    return FinetuneRow(name, rows, tokens / rows, time, time.median / rows, way.memory())
 
 
 def _examples(settings: FinetuneBenchmark) -> Examples:
@@ -156,7 +144,7 @@ def _examples(settings: FinetuneBenchmark) -> Examples:
     return EncodedTexts(texts, tokenizer, settings.pad_to, sentence_types=False)
 
 
-def _steps(settings: FinetuneBenchmark, examples: Examples, device: Device, name: str) -> _Way:
+def _way(settings: FinetuneBenchmark, examples: Examples, device: Device, name: str) -> Way:
     torch.manual_seed(0)
     pad_to = None if name == OURS else settings.pad_to
     model = _peer(settings) if name == PEER else ClassificationModel(settings.config(settings.pad_to), 2)
@@ -164,7 +152,7 @@ def _steps(settings: FinetuneBenchmark, examples: Examples, device: Device, name
     logger.info("%s: %s parameters", name, f"{count_parameters(model):,}")
     run = RunSettings(settings.batch, 3e-5, epochs=1, seed=0, warmup=0.0, bucket=50, pad_to=pad_to)
     budget = settings.batch * settings.pad_to
-    finetuning = Finetuning(model, Classes(2), examples, {}, _no_metrics, run, budget, device)
+    finetuning = Finetuning(model, Classes(2), examples, {}, no_metrics, run, budget, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-5, weight_decay=0.01, fused=True)
     count = settings.batches if name == OURS else 1
 
@@ -176,26 +164,7 @@ def _steps(settings: FinetuneBenchmark, examples: Examples, device: Device, name
         mean: Tensor = model(batch["tokens_BN"], attention_mask=mask[:, None, None, :], labels=batch["labels"]).loss
         return mean
 
-    def train(steps: Sequence[Step] | Any) -> None:
-        for step in steps:
-            optimizer.zero_grad(set_to_none=True)
-            for batch in step.micro_batches:
-                with device.autocast():
-                    value = loss({key: x.to(device.device, non_blocking=True) for key, x in batch.items()})
-                value.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-
-    steps = list(finetuning.steps(0, count))
-    widths = [int(step.micro_batches[0]["tokens_BN"].shape[1]) for step in steps]
-    longest = steps[int(np.argmax(widths))]
-    return _Way(
-        work=lambda: train(finetuning.steps(0, count)),
-        longest=lambda: train([longest]),
-        rows=count * settings.batch,
-        tokens=sum(widths) * settings.batch,
-        model=model,
-    )
+    return Way(model, finetuning, optimizer, loss, device, count, clip=True)
 
 
 def _peer(settings: FinetuneBenchmark) -> nn.Module:
@@ -203,10 +172,6 @@ def _peer(settings: FinetuneBenchmark) -> nn.Module:
 
     model: nn.Module = NystromformerForSequenceClassification(settings.transformers_config(settings.pad_to))
     return model
-
-
-def _no_metrics(scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
-    return {"accuracy": accuracy(scores_NC, labels_N)}
 
 
 def table(rows: Sequence[FinetuneRow]) -> str:
@@ -228,14 +193,6 @@ def table(rows: Sequence[FinetuneRow]) -> str:
 
 
 def measure_finetuning(settings: FinetuneBenchmark, folder: Path) -> str:
-    """Measure, write what `write_results` writes, and return what to print."""
-    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
-    rows = run_finetune_benchmark(settings)
-    write_results(settings, rows, folder)
-    return told(table(rows), folder)
-
-
-def write_results(settings: FinetuneBenchmark, rows: Sequence[FinetuneRow], folder: Path) -> None:
-    """`finetune.json` and `finetune.txt`."""
+    """Measure, write `finetune.json` and `finetune.txt`, and return what to print."""
     chosen = {key: value.name if isinstance(value, Path) else value for key, value in asdict(settings).items()}
-    write_figures(folder, "finetune", machine_facts(), chosen, rows, table(rows))
+    return measure_and_write(folder, "finetune", lambda: run_finetune_benchmark(settings), table, chosen)

@@ -9,6 +9,7 @@ import typer
 from nystromformer.config.ranges import MOST, MOST_LAYERS
 from nystromformer.data.preprocessing.packing import MAX_LENGTH
 from nystromformer.errors import UserError
+from nystromformer.paths import experiment_folder
 from nystromformer.resources import most_processes
 
 T = TypeVar("T", int, float)
@@ -79,6 +80,16 @@ BudgetFlag = Annotated[
 AttentionRepeatsFlag = Annotated[
     int, _flag("--repeats", "Measurements of each method at up to 2048 tokens; fewer above.", 1, _MOST_REPEATS)
 ]
+NOT_BESIDE_PEERS = (
+    "parts",
+    "encoder_lengths",
+    "encoder_batch",
+    "encoder_layers",
+    "encoder_heads",
+    "encoder_width",
+    "budget",
+)
+"""Flags of `efficiency` that --peers takes no part of."""
 
 # Of a checkpoint's attention
 CheckpointFlag = Annotated[str, _flag("--checkpoint", "Which weights: last, or an epoch's number.")]
@@ -99,7 +110,12 @@ AdaptFlag = Annotated[
 # Of trained models
 ModelsFlag = Annotated[
     list[Path],
-    _flag("--model", "Folder of a pretrained experiment, looked at on --dataset; may be given several times."),
+    typer.Option(
+        "--model",
+        parser=experiment_folder,
+        metavar="DIRECTORY",
+        help="Folder of a pretrained experiment, looked at on --dataset; may be given several times.",
+    ),
 ]
 RunsFlag = Annotated[
     list[Path],
@@ -114,7 +130,8 @@ SpanRowsFlag = Annotated[int, _flag("--rows", "Rows of validation data, drawn on
 # Of training steps
 SizesFlag = Annotated[str, _flag("--sizes", "Batches to measure, as TOKENSxROWS, separated by commas.")]
 ListOpsFlag = Annotated[
-    Path | None, _flag("--data", "Prepared ListOps, as lra/prepare.py writes it. Default: drawn for the measurement.")
+    Path | None,
+    _flag("--data", "Prepared ListOps, as experiments/lra/prepare.py writes it. Default: drawn for the measurement."),
 ]
 StepRepeatsFlag = Annotated[int, _flag("--repeats", "Measured steps of each model.", 1, _MOST_REPEATS)]
 LayersFlag = Annotated[int, _flag("--layers", "Layers of the model.", 1, MOST_LAYERS)]
@@ -152,3 +169,29 @@ MinutesFlag = Annotated[
 ]
 SeedFlag = Annotated[int | None, _flag("--seed", "Of the inputs that results are compared on; default: a new one.", 0)]
 DryRunFlag = Annotated[bool, _flag("--dry_run", "Try the command on a CPU, in tiny sizes: its figures mean nothing.")]
+
+# Of small tasks
+TasksFlag = Annotated[list[str], _flag("--task", "A task; may be given several times. Default: all.")]
+AbilityAttentionsFlag = Annotated[
+    list[str],
+    _flag(
+        "--attention",
+        "An attention, its parameters behind commas and several values of one with slashes, such as "
+        "nystrom,num_landmarks=8/16; may be given several times. Default: all, with about a quarter of the keys.",
+    ),
+]
+TaskLengthsFlag = Annotated[str, _flag("--length", "Tokens of a row, several numbers separated by commas.")]
+PairsFlag = Annotated[
+    str,
+    _flag(
+        "--pairs",
+        "Keys with values of lookup and recall, several numbers separated by commas. Default: for half and a quarter "
+        "of the tokens.",
+    ),
+]
+TapsFlag = Annotated[
+    str, _flag("--conv_kernel_size", "Taps of the convolution, 0 for none, several numbers separated by commas.")
+]
+SeedsFlag = Annotated[int, _flag("--seeds", "Runs of each, with seeds from 0 on.", 1, MOST)]
+SecondsFlag = Annotated[float, _flag("--seconds", "Time of one core after which a run that has not got there ends.", 1)]
+LearnersFlag = Annotated[int, _flag("--workers", "Runs at once, a process and a core each.", 1, most_processes())]

@@ -6,43 +6,36 @@ Shapes: B rows, N tokens.
 
 import logging
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask
-from nystromformer.benchmark.models import standing_memory
 from nystromformer.benchmark.peers import MaterialisedNystrom, Shape
-from nystromformer.benchmark.results import told, write_figures
-from nystromformer.benchmark.timing import Timing, peak_memory, time_side_by_side
+from nystromformer.benchmark.results import measure_and_write
+from nystromformer.benchmark.timing import Timing, time_side_by_side
+from nystromformer.benchmark.ways import PARTS, Way, no_metrics
 from nystromformer.config import ExperimentConfig, NystromConfig, load_config
 from nystromformer.config.load import experiment_config
 from nystromformer.errors import UserError
-from nystromformer.machine import machine_facts
 from nystromformer.model.layers import Layer
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.finetuning.plan import LEAST_POOLS
 from nystromformer.tasks.finetuning.settings import RunSettings
-from nystromformer.tasks.finetuning.target import accuracy
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import Expressions
 from nystromformer.tasks.lra.prepare import draw_listops
 from nystromformer.tasks.lra.stored import open_stored
 from nystromformer.tasks.lra.target import SequenceClasses
-from nystromformer.training import Step
 from nystromformer.training.device import Device, choose_device
-from nystromformer.training.trainable import Batch
 
 logger = logging.getLogger(__name__)
 
 BY_LENGTH, PADDED, AUTHORS = "rows by length", "padded", "padded, the authors' attention"
-PARTS = ("batch", "forward", "backward", "update")
 _POOL = 50
 _COLUMNS = (
     *(Column("step", 32, is_text=True), Column("tokens a row", 12), Column("ms a step (quartiles)", 24)),
@@ -117,11 +110,9 @@ def run_lra_benchmark(settings: LraBenchmark) -> list[LraRow]:
         times = time_side_by_side({name: way.work for name, way in ways.items()}, settings.repeats, warmup=1)
         rows = []
         for name, way in ways.items():
-            parts = way.parts()
-            way.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
-            memory = standing_memory(way.model) + peak_memory(way.longest)
+            tokens = sum(way.widths()) / way.count
             each = Timing(*(value / way.count for value in asdict(times[name]).values()))
-            rows.append(LraRow(name, way.tokens, each, parts, memory))
+            rows.append(LraRow(name, tokens, each, way.parts(), way.memory()))
             logger.info("%s measured", name)
     return rows
 
@@ -147,17 +138,6 @@ def _examples(settings: LraBenchmark, config: ExperimentConfig, scratch: Path) -
     return StoredExamples("train", open_stored(folder, "listops").split("train"), config.model.max_seq_len)
 
 
-@dataclass(frozen=True)
-class _Way:
-    model: nn.Module
-    count: int
-    """Steps of `work`."""
-    tokens: float
-    work: Callable[[], object]
-    longest: Callable[[], object]
-    parts: Callable[[], dict[str, float]]
-
-
 def _way(
     name: str,
     settings: LraBenchmark,
@@ -165,7 +145,7 @@ def _way(
     examples: StoredExamples,
     padded: int,
     device: Device,
-) -> _Way:
+) -> Way:
     torch.manual_seed(0)
     target = SequenceClasses(10)
     model = target.build(config.model)
@@ -176,70 +156,11 @@ def _way(
     pad_to = None if name == BY_LENGTH else padded
     run = RunSettings(setting.batch_size, setting.learning_rate, 1, 0, 0.0, _POOL, pad_to, every=1)
     budget = config.gpu_setting.inst_per_gpu * padded
-    finetuning = Finetuning(model, target, examples, {}, _no_metrics, run, budget, device)
+    finetuning = Finetuning(model, target, examples, {}, no_metrics, run, budget, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.0, eps=1e-6, fused=True)
     count = settings.batches if name == BY_LENGTH else 1
 
-    def loss(batch: Batch) -> Tensor:
-        with device.autocast():
-            return finetuning.loss({key: x.to(device.device) for key, x in batch.items()})[0]
-
-    def train(steps: Sequence[Step] | Any) -> None:
-        for step in steps:
-            optimizer.zero_grad(set_to_none=True)
-            for batch in step.micro_batches:
-                loss(batch).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-
-    def parts() -> dict[str, float]:
-        seconds = dict.fromkeys(PARTS, 0.0)
-        clock = _Clock(seconds, device)
-        steps = iter(finetuning.steps(0, count))
-        for _ in range(count):
-            clock.start()
-            step = next(steps)
-            clock.lap("batch")
-            optimizer.zero_grad(set_to_none=True)
-            for batch in step.micro_batches:
-                value = loss(batch)
-                clock.lap("forward")
-                value.backward()  # type: ignore[no-untyped-call]
-                clock.lap("backward")
-            optimizer.step()
-            clock.lap("update")
-        return {part: 1000 * total / count for part, total in seconds.items()}
-
-    steps = list(finetuning.steps(0, count))
-    widths = [int(step.micro_batches[0]["tokens_BN"].shape[1]) for step in steps]
-    longest = steps[widths.index(max(widths))]
-    return _Way(
-        model,
-        count,
-        sum(widths) / count,
-        work=lambda: train(finetuning.steps(0, count)),
-        longest=lambda: train([longest]),
-        parts=parts,
-    )
-
-
-class _Clock:
-    """Seconds of parts that follow one another."""
-
-    def __init__(self, seconds: dict[str, float], device: Device) -> None:
-        self._seconds, self._device, self._since = seconds, device, 0.0
-
-    def start(self) -> None:
-        self._since = self._now()
-
-    def lap(self, part: str) -> None:
-        now = self._now()
-        self._seconds[part] += now - self._since
-        self._since = now
-
-    def _now(self) -> float:
-        if self._device.device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
+    return Way(model, finetuning, optimizer, lambda batch: finetuning.loss(batch)[0], device, count, clip=False)
 
 
 def _replace_attention(model: nn.Module, config: ExperimentConfig, length: int) -> None:
@@ -253,10 +174,6 @@ def _replace_attention(model: nn.Module, config: ExperimentConfig, length: int) 
             config.model.num_head, config.model.head_dim, attention.num_landmarks, attention.conv_kernel_size, length
         )
         layer.attention.core = _Authors(MaterialisedNystrom(shape), layer.attention.core.needs)  # type: ignore[assignment]
-
-
-def _no_metrics(scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
-    return {"accuracy": accuracy(scores_NC, labels_N)}
 
 
 def table(rows: Sequence[LraRow]) -> str:
@@ -282,12 +199,9 @@ def measure_lra(settings: LraBenchmark, folder: Path) -> str:
     Raises:
         UserError: as `run_lra_benchmark`.
     """
-    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
-    rows = run_lra_benchmark(settings)
     chosen = {
         "data": "drawn" if settings.data is None else settings.data.name,
         "precision": _device(load_config(settings.config, settings.overrides)).precision,
         **{key: value for key, value in asdict(settings).items() if not isinstance(value, Path) and key != "data"},
     }
-    write_figures(folder, "lra", machine_facts(), chosen, rows, table(rows))
-    return told(table(rows), folder)
+    return measure_and_write(folder, "lra", lambda: run_lra_benchmark(settings), table, chosen)

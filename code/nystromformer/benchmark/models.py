@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nystromformer.benchmark.timing import Work
+from nystromformer.benchmark.timing import Work, peak_memory
 from nystromformer.config import AttentionName, ModelConfig
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
 from nystromformer.errors import UserError
@@ -104,6 +104,12 @@ def common_settings(
 def standing_memory(model: nn.Module) -> float:
     """MiB of weights and Adam's two moments; the gradients come and go within the step."""
     return 3 * sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20
+
+
+def step_memory(model: nn.Module, step: Work) -> float:
+    """MiB at the peak of a step, weights and optimizer included."""
+    model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
+    return standing_memory(model) + peak_memory(step)
 
 
 def made_up_batch(

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nystromformer.files import write_json, write_text
+from nystromformer.paths import EXPERIMENTS, PROJECT
 
 VOCABULARY = 4096
-_ROOT = Path(__file__).resolve().parents[3]
 
 
 def run_of_one_step(folder: Path, length: int, texts: Sequence[str]) -> Path:
@@ -22,7 +22,7 @@ def run_of_one_step(folder: Path, length: int, texts: Sequence[str]) -> Path:
     """
     experiment = folder / f"experiment-{length}"
     experiment.mkdir()
-    config = json.loads((_ROOT / "nystrom-small-conv" / "config.json").read_text())
+    config = json.loads((EXPERIMENTS / "nystrom-small-conv" / "config.json").read_text())
     config["model"] |= {"max_seq_len": length, "vocab_size": VOCABULARY, "mixed_precision": False}
     config["gpu_setting"]["inst_per_gpu"] = 1
     write_json(experiment / "config.json", config)
@@ -31,6 +31,6 @@ def run_of_one_step(folder: Path, length: int, texts: Sequence[str]) -> Path:
     write_text(table, "".join(json.dumps(row) + "\n" for row in rows))
     words = f"code/run_classify.py --from_scratch --vocab_size {VOCABULARY} --text text --label label --epoch 1"
     flags = ["--train_rows", "2", "--batch_size", "2", "--train", str(table), "--model", str(experiment)]
-    subprocess.run([sys.executable, *words.split(), *flags], cwd=_ROOT, check=True)
+    subprocess.run([sys.executable, *words.split(), *flags], cwd=PROJECT, check=True)
     (result,) = experiment.glob("model/documents/table/*/result.json")
     return result.parent

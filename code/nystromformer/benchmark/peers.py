@@ -139,6 +139,11 @@ class NystromAttentionPackage(nn.Module):
         return out
 
 
+def elementwise(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """A control: it reads its input, writes as much, and is linear in the length beyond doubt."""
+    return q * k + v
+
+
 def fused_softmax(q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None) -> Tensor:
     """PyTorch's own kernel for eq. 2, with the padding as a mask of the keys."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=None if keep_BN is None else keep_BN[:, None, None])

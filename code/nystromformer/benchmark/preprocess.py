@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from nystromformer.benchmark.results import told, write_figures
+from nystromformer.benchmark.results import measure_and_write
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
@@ -217,20 +217,12 @@ def table(rows: Sequence[PreprocessRow]) -> str:
 
 
 def measure_preprocessing(settings: PreprocessBenchmark, folder: Path) -> str:
-    """Measure, write what `write_results` writes, and return what to print."""
-    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
-    rows = run_preprocess(settings)
-    write_results(settings, rows, folder)
-    return told(table(rows), folder)
-
-
-def write_results(settings: PreprocessBenchmark, rows: Sequence[PreprocessRow], folder: Path) -> None:
-    """`preprocess.json` and `preprocess.txt`."""
+    """Measure, write `preprocess.json` and `preprocess.txt`, and return what to print."""
     facts = machine_facts()
     del facts["threads"], facts["device"], facts["torch"]
-    # a folder's name says what the text is; its place is this machine's own
+    # A folder's name says what the text is; its place is this machine's own.
     names = {key: getattr(settings, key) and str(getattr(settings, key).name) for key in ("corpus", "tokenizer")}
     described: dict[str, Any] = {**asdict(settings), **names}
     if settings.corpus is not None:
         described["corpus"] = read_corpus(settings.corpus).name
-    write_figures(folder, "preprocess", facts, described, rows, table(rows))
+    return measure_and_write(folder, "preprocess", lambda: run_preprocess(settings), table, described, facts)

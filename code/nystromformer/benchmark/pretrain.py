@@ -18,15 +18,14 @@ from nystromformer.benchmark.models import (
     adamw,
     made_up_batch,
     masked_lm_step,
-    standing_memory,
+    step_memory,
     take_step,
 )
-from nystromformer.benchmark.results import told, write_figures
-from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
+from nystromformer.benchmark.results import measure_and_write
+from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
 from nystromformer.config import AttentionName, ModelConfig
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
-from nystromformer.machine import machine_facts
 from nystromformer.model import MaskedLMHead, PretrainingModel, count_parameters
 from nystromformer.model.layers import at_positions
 from nystromformer.tables import Column, aligned
@@ -107,8 +106,7 @@ def run_pretrain_benchmark(settings: PretrainBenchmark) -> list[PretrainRow]:
         steps = _steps(settings, length, count, device)
         times = time_side_by_side({name: step.work for name, step in steps.items()}, settings.repeats)
         for name, step in steps.items():
-            step.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
-            memory = standing_memory(step.model) + peak_memory(step.work)
+            memory = step_memory(step.model, step.work)
             rows.append(PretrainRow(length, count, step.tokens, name, times[name], memory))
         logger.info("%d x %d tokens measured", count, length)
     return rows
@@ -241,13 +239,5 @@ def _padding(full: PretrainRow, padded: PretrainRow) -> str:
 
 
 def measure_pretraining(settings: PretrainBenchmark, folder: Path) -> str:
-    """Measure, write what `write_results` writes, and return what to print."""
-    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
-    rows = run_pretrain_benchmark(settings)
-    write_results(settings, rows, folder)
-    return told(table(rows), folder)
-
-
-def write_results(settings: PretrainBenchmark, rows: Sequence[PretrainRow], folder: Path) -> None:
-    """`pretrain.json` and `pretrain.txt`."""
-    write_figures(folder, "pretrain", machine_facts(), asdict(settings), rows, table(rows))
+    """Measure, write `pretrain.json` and `pretrain.txt`, and return what to print."""
+    return measure_and_write(folder, "pretrain", lambda: run_pretrain_benchmark(settings), table, asdict(settings))

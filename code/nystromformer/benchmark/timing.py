@@ -6,9 +6,10 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Work = Callable[[], object]
 
@@ -58,18 +59,36 @@ def repeats_at(length: int, repeats: int) -> int:
     return max(min(3, repeats), repeats * 2048 // max(length, 2048))
 
 
-def forward_and_backward(
+def attention_works(
+    methods: Mapping[str, Callable[..., Tensor]], size: tuple[int, int, int, int], device: torch.device
+) -> tuple[dict[str, Work], dict[str, Work]]:
+    """Of each method the forward pass, and forward and backward, on queries, keys and values that all share.
+
+    Args:
+        methods: modules or functions; each gives (B, H, N, D) or (B, N, H·D).
+        size: batch, tokens, heads, head dim.
+    """
+    torch.manual_seed(0)
+    # In the layout in which an encoder's projections give them.
+    inputs = [torch.randn(size, device=device).transpose(1, 2).requires_grad_() for _ in range(3)]
+    upstream_BHND = torch.randn(size, device=device).transpose(1, 2)
+    forwards: dict[str, Work] = {}
+    boths: dict[str, Work] = {}
+    for name, call in methods.items():
+        parameters = call.to(device).parameters() if isinstance(call, nn.Module) else ()
+        wanted = [*inputs, *(each for each in parameters if each.requires_grad)]
+        forwards[name] = partial(call, *inputs)
+        boths[name] = partial(_gradients, call, inputs, wanted, upstream_BHND)
+    return forwards, boths
+
+
+def _gradients(
     call: Callable[..., Tensor], inputs: Sequence[Tensor], wanted: Sequence[Tensor], upstream_BHND: Tensor
-) -> Work:
-    """The gradients of what is wanted, for an output of (B, H, N, D), or of (B, N, H·D)."""
-
-    def work() -> object:
-        out = call(*inputs)
-        upstream = upstream_BHND.reshape(out.shape) if out.ndim == 4 else upstream_BHND.transpose(1, 2).flatten(2)
-        # What makes its keys of the queries has no use for k.
-        return torch.autograd.grad(out, wanted, upstream, allow_unused=True)
-
-    return work
+) -> object:
+    out = call(*inputs)
+    upstream = upstream_BHND if out.ndim == 4 else upstream_BHND.transpose(1, 2).flatten(2)
+    # What makes its keys of the queries has no use for k.
+    return torch.autograd.grad(out, wanted, upstream, allow_unused=True)
 
 
 def peak_memory(work: Work) -> float:

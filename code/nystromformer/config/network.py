@@ -1,6 +1,5 @@
 """The section "model" of a config.json: the network."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
@@ -295,22 +294,8 @@ class ModelConfig(BaseModel):
         return place if isinstance(item, str) else (*place, key)
 
 
-_BEFORE: dict[str, Any] = {"reversible": False, "positions": "learned"}
-"""What all networks were before there were these keys."""
-
-
 NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"})
 """Keys of the section "model" that change how a result is computed, not which."""
-
-
-def without_newer_defaults(section: Mapping[str, Any]) -> dict[str, Any]:
-    """A section "model" as plain data without the keys of later versions that say what all networks were before."""
-    return {key: value for key, value in section.items() if (key, value) not in _BEFORE.items()}
-
-
-def with_newer_defaults(section: Mapping[str, Any]) -> dict[str, Any]:
-    """A section "model" as plain data with these keys, also where an earlier version wrote it."""
-    return {**_BEFORE, **section}
 
 
 def _why_unused(key: str, layers: tuple[AttentionConfig, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -16,15 +16,12 @@ from nystromformer.container.flags import ScriptFlags, split_flags
 _NOT_PASSED_ON = ("--model", "--help")
 
 
-def passing_flags_to(
-    scripts: Mapping[str, Callable[..., Any]], default: str, option: str | None = None
-) -> type[TyperCommand]:
+def passing_flags_to(scripts: Mapping[str, Callable[..., Any]], default: str) -> type[TyperCommand]:
     """The class of a command that gives a script's flags as `context.obj`, checked by the script's own parser.
 
     Args:
         scripts: the function that each script runs, by the launcher's name of it.
-        default: the script, if no option says otherwise.
-        option: of the command, that names a script.
+        default: the script, if the command has no option `command` that names another one.
     """
 
     @cache
@@ -34,11 +31,13 @@ def passing_flags_to(
 
     class Command(CheckedCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            parser = parser_of(_value(args, option) or default)
+            own_parser = self.make_parser(ctx)
+            own_parser.ignore_unknown_options = True
+            parser = parser_of(own_parser.parse_args(args=list(args))[0].get("command") or default)
             own, flags = split_flags(args, self.get_params(ctx), parser.params)
             rest = super().parse_args(ctx, own)
             # What the script's parser would refuse is refused now, and not in a container.
-            parser.make_context(ctx.command_path, list(flags.argv))
+            parser.make_context(ctx.command_path, list(flags.words))
             ctx.obj = flags
             return rest
 
@@ -53,40 +52,15 @@ def passing_flags_to(
     return Command
 
 
-def _value(args: Sequence[str], option: str | None) -> str | None:
-    """What the command line gives an option, at the last of its places as for the parser; or None."""
-    last = None
-    for index, word in enumerate(args):
-        name, equals, value = word.partition("=")
-        if option is not None and name == option:
-            last = value if equals else (args[index + 1] if index + 1 < len(args) else None)
-    return last
-
-
 class PassingAll(CheckedCommand):
     """A command that passes on, as `context.obj`, every flag that it does not know, with the words that follow."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        options = self.get_params(ctx)
-        names = {name: option for option in options for name in (*option.opts, *option.secondary_opts)}
-        mine: list[str] = []
-        words: list[str] = []
-        has_name = False
-        rest = list(args)
-        while rest:
-            word = rest.pop(0)
-            name, equals, _ = word.partition("=")
-            if name in names:
-                mine.append(word)
-                if not getattr(names[name], "is_flag", False) and not equals and rest:
-                    mine.append(rest.pop(0))
-            elif not has_name and not word.startswith("-"):
-                has_name = True
-                mine.append(word)
-            elif not has_name:
-                # Whether the next word is its value or the script, nobody can tell.
-                ctx.fail(f"{word}: expected the script's name before the script's flags")
-            else:
-                words.append(word)
-        ctx.obj = ScriptFlags(words=tuple(words))
-        return super().parse_args(ctx, mine)
+        ctx.ignore_unknown_options = ctx.allow_extra_args = True
+        super().parse_args(ctx, args)
+        script = ctx.params["script"]
+        if script.startswith("-"):
+            # Whether the next word is its value or the script, nobody can tell.
+            ctx.fail(f"{script}: expected the script's name before the script's flags")
+        ctx.obj, ctx.args = ScriptFlags(tuple(ctx.args)), []
+        return []

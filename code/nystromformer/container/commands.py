@@ -1,6 +1,4 @@
-"""What the launcher's commands do once their flags are read."""
-
-from __future__ import annotations
+"""The launcher's commands. Those that start something get their scripts' flags from `code/launch.py`."""
 
 import os
 import shlex
@@ -9,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -21,19 +20,27 @@ from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.jobs import Job, find_jobs, select_jobs
 from nystromformer.container.options import BuildOptions, LaunchOptions
 from nystromformer.container.output import (
-    follow,
-    has_written,
+    follow_output,
     last_words,
+    local_output,
     output_size,
-    output_size_before,
     read_output,
 )
 from nystromformer.container.preprocessing import find_script, folder_to_make, preprocess_spec
-from nystromformer.container.scripts import PROJECT, SCRIPTS, Script
+from nystromformer.container.scripts import SCRIPTS, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.container.status import progress_of_job, state, table
 from nystromformer.errors import UserError
+from nystromformer.flag_groups import with_flag_groups
+from nystromformer.paths import PROJECT
 from nystromformer.tasks.experiment.folder import open_experiment
+
+DryRun = Annotated[bool, typer.Option("--dry_run", help="Only print the docker command that does the same.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Show the log until the run ends; Ctrl-C leaves the run going.")
+]
+Names = Annotated[list[str] | None, typer.Argument(help="Containers, experiment folders, or names of such folders.")]
+All = Annotated[bool, typer.Option("--all", help="All containers of this project to which it applies.")]
 
 _TAIL = 20
 _FAILED = 1
@@ -88,8 +95,10 @@ def run_queue(
     _drive(engine)
 
 
-def list_jobs(ended: bool) -> None:
-    """Print the table of containers."""
+def ps(
+    ended: Annotated[bool, typer.Option("--all", "-a", help="List those that are done, too.")] = False,
+) -> None:
+    """List this project's containers, and how far each run is."""
     engine = connect()
     jobs = find_jobs(engine)
     shown = [job for job in jobs if ended or job.state != "done"]
@@ -100,21 +109,56 @@ def list_jobs(ended: bool) -> None:
         typer.echo("no containers of this project" + (f", but {done} that are done (--all)" if done else ""))
 
 
-def show_log(name: str, follow_log: bool, tail: int | None) -> None:
-    """Print a log, and what is added to it."""
+def number_of_lines(text: str) -> int:
+    """Of --tail, which may be all of them."""
+    if text == "all":
+        return sys.maxsize
+    if not text.isdecimal():
+        raise typer.BadParameter(f"expected a number of lines, or all, found {text}")
+    return min(int(text), sys.maxsize)
+
+
+def logs(
+    name: Annotated[str, typer.Argument(help="A container, an experiment folder, or its name.")],
+    follow: Follow = False,
+    tail: Annotated[
+        int | None,
+        typer.Option(
+            "--tail",
+            "-n",
+            parser=number_of_lines,
+            metavar="LINES",
+            help="Begin with so many of the last lines, or all; default: all, with -f 20.",
+        ),
+    ] = None,
+) -> None:
+    """Print the log of a container."""
     engine = connect()
-    named = select_jobs(find_jobs(engine), [name])
+    named = select_jobs(find_jobs(engine), name)
     active = [job for job in named if job.is_active] or named
     if len(active) > 1:
         raise UserError(f"{name}: has several containers; name one of {', '.join(job.name for job in active)}")
-    if follow_log:
+    if follow:
         _follow(engine, active[0], lines=_TAIL if tail is None else tail)
     else:
         _write(read_output(engine, active[0], tail))
 
 
-def stop_jobs(names: Sequence[str], everything: bool, timeout: int | None) -> None:
-    """Stop runs, one after another, and say where each will go on."""
+def stop(
+    names: Names = None,
+    everything: All = False,
+    timeout: Annotated[
+        int | None,
+        typer.Option(
+            "--timeout",
+            "--time",
+            "-t",
+            min=0,
+            help="Seconds until a run that has not ended is killed; default: as its container was made (300).",
+        ),
+    ] = None,
+) -> None:
+    """End runs after their step, with a checkpoint. Those that wait in the queue are taken out of it."""
     engine = connect()
     for job in _chosen(engine, names, everything, lambda job: job.is_active or job.is_waiting, "stop"):
         if job.is_waiting:
@@ -124,40 +168,42 @@ def stop_jobs(names: Sequence[str], everything: bool, timeout: int | None) -> No
             _say_end(engine, job, control.stop(engine, job, timeout))
 
 
-def kill_jobs(names: Sequence[str], everything: bool) -> None:
-    """Kill runs and say what is left of each."""
+def kill(names: Names = None, everything: All = False) -> None:
+    """End runs at once. What they did since their last checkpoint is lost."""
     engine = connect()
     for job in _chosen(engine, names, everything, lambda job: job.is_active, "kill"):
         _say_end(engine, job, control.kill(engine, job))
 
 
-def resume_jobs(names: Sequence[str], everything: bool) -> None:
-    """Start containers again that have ended; those whose GPUs are the queue's are told in one error at the end."""
+def resume(names: Names = None, everything: All = False) -> None:
+    """Start stopped, killed or failed containers again. They go on from their last checkpoint."""
     engine, refused = connect(), []
     for job in _chosen(engine, names, everything, lambda job: job.has_ended and job.state != "done", "resume"):
         if engine.is_local and job.home_target == "/model" and job.folder.is_dir():
             open_experiment(job.folder)  # what is wrong with it now is said here
+        # Those whose GPUs are the queue's are named in one error at the end.
         try:
             queue.refuse_promised(job, find_jobs(engine))
         except UserError as error:
             refused.append(str(error))
             continue
-        before = output_size(engine, job)
+        before = output_size(engine, job.output_path)
         _say_start(engine, control.resume(engine, job), before, is_new=False)
     if refused:
         raise UserError("\n".join(refused))
 
 
-def remove_jobs(names: Sequence[str], everything: bool) -> None:
-    """Remove containers that have ended."""
+def remove(names: Names = None, everything: All = False) -> None:
+    """Remove containers that have ended. Checkpoints and logs stay in the experiment folders."""
     engine = connect()
     for job in _chosen(engine, names, everything, lambda job: not job.is_active and not job.is_waiting, "remove"):
         control.remove(engine, job)
         typer.echo(f"{job.name}: removed; its files stay in {job.home}")
 
 
-def build(options: BuildOptions, dry_run: bool) -> None:
-    """Build the image, or print the docker command."""
+@with_flag_groups
+def build(options: BuildOptions, dry_run: DryRun = False) -> None:
+    """Build the image from the project's Dockerfile."""
     if dry_run:
         typer.echo(build_line(PROJECT, options))
         return
@@ -168,25 +214,20 @@ def build(options: BuildOptions, dry_run: bool) -> None:
 def _engine(dry_run: bool) -> Engine | None:
     """The engine; None for printing a command where there is none."""
     try:
-        engine = connect()
+        return connect()
     except NoEngine:
         if not dry_run:
             raise
         return None
-    return engine
 
 
 def _place(engine: Engine | None, options: LaunchOptions) -> Place:
     """What the engine's machine sees; files that a container writes shall belong to who calls."""
     is_local = is_local_address() if engine is None else engine.is_local
-    return Place(is_local and options.remote_root is None, options.remote_root, _caller(engine))
-
-
-def _caller(engine: Engine | None) -> str | None:
-    """Whom a container runs as: a rootless engine calls the caller root. None where the system knows no such ids."""
-    if engine is not None and engine.is_rootless:
-        return "0:0"
-    return f"{os.getuid()}:{os.getgid()}" if hasattr(os, "getuid") else None
+    # A rootless engine calls the caller root; not every system knows such ids.
+    user = f"{os.getuid()}:{os.getgid()}" if hasattr(os, "getuid") else None
+    user = "0:0" if engine is not None and engine.is_rootless else user
+    return Place(is_local and options.remote_root is None, options.remote_root, user)
 
 
 def _start(engine: Engine | None, spec: RunSpec, follow_log: bool, dry_run: bool, to_make: Path | None = None) -> None:
@@ -196,7 +237,7 @@ def _start(engine: Engine | None, spec: RunSpec, follow_log: bool, dry_run: bool
         typer.echo(spec.docker_run())
         return
     assert engine is not None, "without one there was an error"
-    before = output_size_before(engine, spec)
+    before = output_size(engine, spec.output_path)
     job = control.start(engine, spec, to_make)
     if follow_log:
         _follow(engine, job, begin=before)
@@ -217,7 +258,8 @@ def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
             engine,
             job,
             lambda now: progress_of_job(engine, now) is not None,
-            lambda now: has_written(engine, now, before),
+            # Where only the engine sees the log nobody waits for a word, of which he would not hear.
+            lambda now: local_output(engine, now) is None or output_size(engine, now.output_path) > before,
         )
     if job.has_ended and job.exit_code:
         said = last_words(engine, job, before)
@@ -236,7 +278,7 @@ def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
 def _follow(engine: Engine, job: Job, lines: int | None = None, begin: int = 0) -> None:
     """Show a log until the job ends, and end with its status."""
     with _runs_on_if_interrupted(job):
-        ended = follow(engine, job, _write, lines, begin)
+        ended = follow_output(engine, job, _write, lines, begin)
     if ended is None:
         return
     typer.echo(f"{job.name}: {state(ended, progress_of_job(engine, ended))}", err=True)
@@ -259,7 +301,7 @@ def _drive(engine: Engine) -> None:
 
 
 def _chosen(
-    engine: Engine, names: Sequence[str], everything: bool, fits: Callable[[Job], bool], verb: str
+    engine: Engine, names: Sequence[str] | None, everything: bool, fits: Callable[[Job], bool], verb: str
 ) -> list[Job]:
     """The jobs that users name and that something can be done to.
 
@@ -272,8 +314,8 @@ def _chosen(
     if everything:
         return [job for job in jobs if fits(job)]
     chosen: list[Job] = []
-    for name in names:
-        named = select_jobs(jobs, [name])
+    for name in names or ():
+        named = select_jobs(jobs, name)
         fitting = [job for job in named if fits(job)]
         if not fitting:
             states = ", ".join(f"{job.name} is {job.state}" for job in named)

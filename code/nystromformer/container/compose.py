@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from nystromformer.container.options import LaunchOptions
-from nystromformer.container.scripts import CODE_FOLDER, COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL, PROJECT
+from nystromformer.container.scripts import CODE_FOLDER, COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL
 from nystromformer.container.spec import Gpus, Mount, RunSpec
 from nystromformer.errors import UserError
+from nystromformer.paths import PROJECT
 
 
 @dataclass(frozen=True)
@@ -40,22 +41,22 @@ class Mounts:
     """The mounts of a container, as they are found out one by one."""
 
     place: Place
-    made: list[Mount] = field(default_factory=list)
+    entries: list[Mount] = field(default_factory=list)
 
     def add(self, source: Path, target: str, read_only: bool = False) -> None:
         # Resolved as this machine does: engines take `..` from what is written, links or not.
         path = self.place.path(source.resolve() if self.place.is_here else source)
-        for index, other in enumerate(self.made):
+        for index, other in enumerate(self.entries):
             if (other.source, other.target) == (path, target):
-                self.made[index] = Mount(path, target, read_only and other.read_only)
+                self.entries[index] = Mount(path, target, read_only and other.read_only)
                 return
-        self.made.append(Mount(path, target, read_only))
+        self.entries.append(Mount(path, target, read_only))
 
     def shows(self, content: Path, target: str, read_only: bool) -> bool:
         """Whether `target` is, by a mount there is, that file or folder of this machine already, and may be written to
         where it is not to be read only."""
         path = PurePosixPath(target)
-        above = [mount for mount in self.made if path.is_relative_to(mount.target)]
+        above = [mount for mount in self.entries if path.is_relative_to(mount.target)]
         if not above:
             return False
         mount = max(above, key=lambda each: len(each.target))
@@ -109,7 +110,7 @@ def compose(
         image=options.image,
         argv=tuple(argv),
         output=str(output),
-        mounts=(*mounts.made, *options.more_mounts),
+        mounts=(*mounts.entries, *options.more_mounts),
         gpus=gpus,
         user=mounts.place.user,
         shm_size=options.shm_size,

@@ -39,15 +39,15 @@ def start(engine: Engine, spec: RunSpec, to_make: Path | None = None) -> Job:
     with clear_errors(f"starting {spec.name}", spec.image):
         engine.api.inspect_image(spec.image)
         with _folder(to_make):
-            made = _make(engine, spec)
+            container = _make(engine, spec)
             try:
-                engine.api.start(made)
+                engine.api.start(container)
             except BaseException:
                 # KeyboardInterrupt, too: no container shall be left that neither runs nor has run.
                 with suppress(NotFound):
-                    engine.api.remove_container(made, force=True)
+                    engine.api.remove_container(container, force=True)
                 raise
-    return _present(find_job(engine, made), spec.name)
+    return _present(find_job(engine, container), spec.name)
 
 
 @contextmanager
@@ -59,22 +59,17 @@ def _folder(path: Path | None) -> Iterator[None]:
     """
     missing = [each for each in (path, *path.parents) if not each.exists()] if path is not None else []
     try:
-        for each in reversed(missing):
-            each.mkdir(exist_ok=True)
-    except OSError as error:
-        _remove_empty(missing)
-        raise UserError(f"{path}: this folder cannot be made ({error.strerror})") from None
-    try:
+        try:
+            if path is not None:
+                path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{path}: this folder cannot be made ({error.strerror})") from None
         yield
     except BaseException:
-        _remove_empty(missing)
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
         raise
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    for each in folders:
-        with suppress(OSError):
-            each.rmdir()
 
 
 def _make(engine: Engine, spec: RunSpec) -> str:
@@ -89,7 +84,7 @@ def _make(engine: Engine, spec: RunSpec) -> str:
         jobs = _past_starting(engine, spec)
         refuse_active(spec, jobs)
         try:
-            make_room(engine, spec, jobs)
+            remove_ended(engine, spec, jobs)
             return spec.create(engine.api)
         except APIError as error:
             taken = name_taken(spec, error)
@@ -167,7 +162,7 @@ def is_rival(job: Job, spec: RunSpec) -> bool:
     return job.does_work_of(spec.labels[EXPERIMENT_LABEL], spec.labels[COMMAND_LABEL], spec.output)
 
 
-def make_room(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
+def remove_ended(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
     """Remove the container of an earlier start, whose files all lie in the experiment folder.
 
     Raises:
@@ -181,17 +176,17 @@ def make_room(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
                 engine.api.remove_container(job.id)
 
 
-def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool], has_spoken: Callable[[Job], bool]) -> Job:
+def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool], has_written: Callable[[Job], bool]) -> Job:
     """Wait a while, in which a run that cannot start ends; returns how the job is then.
 
     Args:
         has_begun: whether its work is under way, so that there is nothing to wait for.
-        has_spoken: whether it wrote anything, so that it ends soon if it cannot start.
+        has_written: whether it wrote anything, so that it ends soon if it cannot start.
     """
     deadline = time.monotonic() + _SILENT_SECONDS
     now, silent = job, True
     while now.is_active and not has_begun(now) and time.monotonic() < deadline:
-        if silent and has_spoken(now):
+        if silent and has_written(now):
             silent, deadline = False, min(deadline, time.monotonic() + _SETTLING_SECONDS)
         time.sleep(0.2)
         now = _present(find_job(engine, job.id), job.name)

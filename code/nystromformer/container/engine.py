@@ -15,10 +15,10 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from nystromformer.container.spec import IMAGE
-from nystromformer.container.ssh import SCHEME, ssh_client
 from nystromformer.errors import UserError
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+_SSH = "ssh://"
 _SECONDS = 60
 """For an answer of the engine; stopping a container has its own time."""
 
@@ -86,8 +86,8 @@ def connect(environment: Mapping[str, str] = os.environ) -> Engine:
     """
     address = engine_address(environment)
     try:
-        if address.startswith(SCHEME):
-            client = ssh_client(address, _SECONDS)
+        if address.startswith(_SSH):
+            client = docker.DockerClient(base_url=address, timeout=_SECONDS, use_ssh_client=True)
         else:
             client = docker.from_env(timeout=_SECONDS, environment=dict(environment))
         client.ping()
@@ -169,7 +169,7 @@ _NO_GPU_DRIVER = "could not select device driver"
 
 
 def _unreachable(address: str, error: Exception) -> str:
-    if address.startswith(SCHEME):
+    if address.startswith(_SSH):
         return (
             f"no container engine answers at {address} ({_reason(error)}). Needed: `ssh HOST docker version` answers, "
             "without a question where no terminal is"

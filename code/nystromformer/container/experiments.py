@@ -14,9 +14,10 @@ from nystromformer.container.compose import Mounts, Place, compose, engine_name
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.preprocessing import how_to_make
-from nystromformer.container.scripts import PRETRAINING, PROJECT, Script
+from nystromformer.container.scripts import PRETRAINING, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.errors import UserError
+from nystromformer.paths import PROJECT, experiment_folder, shipped_experiments
 from nystromformer.tasks.declared import Data
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment, open_experiment
 
@@ -32,10 +33,10 @@ def find_experiment(name: str) -> Path:
     Raises:
         UserError: there is no such folder.
     """
-    for folder in (Path(name), PROJECT / name):
-        if folder.is_dir():
-            return folder.resolve()
-    shipped = ", ".join(sorted(path.parent.name for path in PROJECT.glob("*/config.json")))
+    folder = experiment_folder(name)
+    if folder.is_dir():
+        return folder.resolve()
+    shipped = ", ".join(shipped_experiments())
     raise UserError(
         f"{name}: no such folder, here or in {PROJECT}. An experiment is a folder with a config.json"
         + (f", such as {shipped}" if shipped else "")
@@ -48,10 +49,10 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     Raises:
         UserError: the config, a folder, or a flag is wrong.
     """
-    if flags.has("--model"):
+    if flags.values("--model"):
         raise UserError(f"--model: the launcher takes the experiment folder itself: launch.py {script.command} FOLDER")
     experiment = open_experiment(folder, flags.values("--set"))
-    on_cpu = flags.values("--device")[-1:] == ["cpu"]
+    on_cpu = flags.last("--device") == "cpu"
     gpus = Gpus() if on_cpu and options.devices.every else options.devices
     mounts = Mounts(place)
     mounts.add(folder, str(CONTAINER_MODEL))
@@ -64,13 +65,13 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     flags = _add_tokenizer(mounts, flags)
     if script.command == "pretrain":
         _add_from_cp(mounts, experiment)
-    if gpus != Gpus() and not flags.has("--device"):
+    if gpus != Gpus() and not flags.values("--device"):
         # A GPU that the engine does not hand over is an error then, not a run on the CPU.
         flags = flags.with_flag("--device", "cuda")
     return compose(
         options,
         mounts,
-        (*_program(script, gpus, on_cpu), f"/code/{script.file}", *flags.argv),
+        (*_program(script, gpus, on_cpu), f"/code/{script.file}", *flags.words),
         name=options.name or f"{engine_name(folder.name)}-{script.command}",
         output=PurePosixPath(CONTAINER_MODEL) / f"{options.name or script.command}.txt",
         command=script.command,
@@ -110,15 +111,15 @@ def _add_linked(mounts: Mounts, experiment: Experiment, path: Path, read_only: b
 def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: ScriptFlags) -> ScriptFlags:
     """Mount a script's data where its config looks for them; returns the flags that remain."""
     data = script.data
-    given = flags.values(data.flag)
-    if data.has_hub and given[-1:] == ["hub"]:
+    given = flags.last(data.flag)
+    if data.has_hub and given == "hub":
         return flags
     if data.files and not given:
         return _add_files(mounts, data, experiment, flags)
     flags = flags.without(data.flag)
     target = _in_container(getattr(experiment.config, data.key))
     if given:
-        source = Path(given[-1])
+        source = Path(given)
     elif PurePosixPath(target).is_relative_to(CONTAINER_MODEL):
         # Mounted with the experiment.
         inside = experiment.path(getattr(experiment.config, data.key))
@@ -142,7 +143,7 @@ def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: Scr
 def _add_files(mounts: Mounts, data: Data, experiment: Experiment, flags: ScriptFlags) -> ScriptFlags:
     """Mount the files that flags name one by one, each in a folder of its flag's name; what names no file stays."""
     for flag in data.files:
-        name = next(iter(flags.values(flag)[-1:]), "")
+        name = flags.last(flag) or ""
         if not _FILE.fullmatch(name):
             continue
         # Where the script would look for a relative name, and where the data of all experiments are.
@@ -175,10 +176,10 @@ def _check_data(data: Data, source: Path, experiment: Experiment) -> None:
 
 
 def _add_tokenizer(mounts: Mounts, flags: ScriptFlags) -> ScriptFlags:
-    given = flags.values("--tokenizer")
-    if not given:
+    given = flags.last("--tokenizer")
+    if given is None:
         return flags
-    source = Path(given[-1])
+    source = Path(given)
     if mounts.place.is_here and not source.is_dir():
         raise UserError(f"--tokenizer {source}: no such folder")
     mounts.add(source, "/tokenizer", read_only=True)

@@ -12,48 +12,37 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 LIMIT_VARIABLE = "NYSTROM_HEALTH_MINUTES"
 DEFAULT_MINUTES = 30.0
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the check says: one line and, by its exit status, whether the container is well."""
+def judge(environment: Mapping[str, str], proc: Path = Path("/proc")) -> tuple[bool, str]:
+    """Whether the container whose processes `proc` shows is well, and why.
 
-    healthy: bool
-    message: str
-
-
-def check(environment: Mapping[str, str], proc: Path = Path("/proc")) -> Verdict:
-    """Judge the container whose processes `proc` shows, by the limit that the environment sets."""
+    It is not where every log is older than the limit that the environment sets, though process 1 has run for longer.
+    """
     given = environment.get(LIMIT_VARIABLE, "") or str(DEFAULT_MINUTES)
     try:
         limit = float(given)
     except ValueError:
         limit = math.nan
     if not 0 < limit < math.inf:
-        return Verdict(False, f"{LIMIT_VARIABLE}: expected a positive number of minutes, found {given!r}")
-    return judge(limit, proc)
-
-
-def judge(limit: float, proc: Path = Path("/proc")) -> Verdict:
-    """Unhealthy where every log is older than `limit` minutes though process 1 has run for longer than that."""
+        return False, f"{LIMIT_VARIABLE}: expected a positive number of minutes, found {given!r}"
     logs = dict(_logs(proc))
     if not logs:
-        return Verdict(True, "no process writes to a file: there is no log to judge by")
+        return True, "no process writes to a file: there is no log to judge by"
     newest = max(logs, key=lambda name: logs[name])
     age = (time.time() - logs[newest]) / 60
-    written = f"{newest} was last written {age:.0f} minutes ago"
+    said = f"{newest} was last written {age:.0f} minutes ago"
     if age <= limit:
-        return Verdict(True, written)
+        return True, said
     # A log goes on in the file of an earlier start, whose last line may be as old as it likes.
     running = _minutes_running(proc)
     if running <= limit:
-        return Verdict(True, f"{written}, but the container has been running for only {running:.0f}")
-    return Verdict(False, f"{written}, more than {limit:g}")
+        return True, f"{said}, but the container has been running for only {running:.0f}"
+    return False, f"{said}, more than {limit:g}"
 
 
 def _logs(proc: Path) -> Iterator[tuple[str, float]]:
@@ -80,11 +69,7 @@ def _minutes_running(proc: Path) -> float:
     return (uptime - started) / 60
 
 
-def main() -> int:
-    verdict = check(os.environ)
-    sys.stdout.write(verdict.message + "\n")
-    return 0 if verdict.healthy else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    is_healthy, message = judge(os.environ)
+    sys.stdout.write(message + "\n")
+    sys.exit(0 if is_healthy else 1)

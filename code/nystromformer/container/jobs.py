@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +25,6 @@ _COMMANDS = {script.file: script.command for script in SCRIPTS.values()}
 _SCRIPT = re.compile(r"/code/(run_\w+\.py)|/data-preprocessing/(\S+\.py)")
 # Of stdout; `2>&1` and the like name no file, and a `>` in a flag's value comes before.
 _OUTPUT = re.compile(r"""(?<![2&>])>>?\s*('/[^']+'|"/[^"]+"|/\S+)""")
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,7 @@ class Job:
         output: file in the container that stdout and stderr go to; None where they go to the engine.
         status: the engine's word: created, running, exited, …
         exit_code: of one that has ended.
-        created: when it was made, as text that sorts.
-        started: seconds since 1970, or None where it never started.
+        created, started: seconds since 1970; None where it never started.
         health: of the image's check: healthy, unhealthy, starting, or nothing.
         gpus: all, none or ids.
         stop_seconds: from a stop to a kill.
@@ -57,7 +55,7 @@ class Job:
     output: str | None
     status: str
     exit_code: int
-    created: str
+    created: float
     started: float | None
     health: str
     gpus: str
@@ -169,8 +167,8 @@ def describe(detail: dict[str, Any]) -> Job | None:
         output=outputs[-1].strip("'\"") if outputs else None,
         status=state["Status"],
         exit_code=int(state.get("ExitCode") or 0),
-        created=_sortable(detail["Created"]),
-        started=_seconds(state.get("StartedAt")),
+        created=datetime.fromisoformat(detail["Created"]).timestamp(),
+        started=_start(state.get("StartedAt")),
         health=(state.get("Health") or {}).get("Status") or "",
         gpus=labels.get(GPUS_LABEL) or _requested(requests),
         out_of_memory=bool(state.get("OOMKilled")),
@@ -181,22 +179,19 @@ def describe(detail: dict[str, Any]) -> Job | None:
     )
 
 
-def select_jobs(jobs: Sequence[Job], names: Sequence[str]) -> list[Job]:
-    """The jobs that users name by container, by experiment folder or its name, in that order.
+def select_jobs(jobs: Sequence[Job], name: str) -> list[Job]:
+    """The jobs that users name by container, or else by experiment folder or its name.
 
     Raises:
         UserError: a name that is none of these, with those that are.
     """
-    chosen: list[Job] = []
-    for name in names:
-        folder = str(Path(name).resolve())
-        named = [job for job in jobs if job.name == name or (len(name) >= 12 and job.id.startswith(name))]
-        named = named or [job for job in jobs if folder == job.home or name == job.experiment]
-        if not named:
-            known = "There are: " + ", ".join(job.name for job in jobs) if jobs else "There are none of this project"
-            raise UserError(f"{name}: no container or experiment of that name. {known}")
-        chosen += [job for job in named if job not in chosen]
-    return chosen
+    folder = str(Path(name).resolve())
+    named = [job for job in jobs if job.name == name or (len(name) >= 12 and job.id.startswith(name))]
+    named = named or [job for job in jobs if folder == job.home or name == job.experiment]
+    if not named:
+        there = "There are: " + ", ".join(job.name for job in jobs) if jobs else "There are none of this project"
+        raise UserError(f"{name}: no container or experiment of that name. {there}")
+    return named
 
 
 def _has_our_folders(entry: dict[str, Any]) -> bool:
@@ -213,20 +208,6 @@ def _requested(requests: Sequence[dict[str, Any]]) -> str:
     return ",".join(ids) if ids and "all" not in ids else "all"
 
 
-def _seconds(text: str | None) -> float | None:
-    """Of the engine's times, in whole seconds; None for "never", which it writes as the year 1."""
-    if not text or text.startswith("0001"):
-        return None
-    return _instant(text)[0].timestamp()
-
-
-def _sortable(text: str) -> str:
-    """The engine's time in one zone, and with all its digits, which engines cut at the last that is not 0."""
-    whole, fraction = _instant(text)
-    return f"{whole.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{fraction:0<9}"
-
-
-def _instant(text: str) -> tuple[datetime, str]:
-    match = _TIME.fullmatch(text)
-    assert match is not None, text
-    return datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00")), match[2] or ""
+def _start(text: str | None) -> float | None:
+    """In whole seconds; None for "never", which engines write as the year 1."""
+    return None if not text or text.startswith("0001") else float(int(datetime.fromisoformat(text).timestamp()))

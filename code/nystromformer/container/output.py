@@ -6,11 +6,10 @@ import io
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from nystromformer.container.engine import Engine, clear_errors
 from nystromformer.container.jobs import Job, find_job
-from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 
 _SECONDS_BETWEEN_LOOKS = 0.5
@@ -24,32 +23,16 @@ def read_output(engine: Engine, job: Job, lines: int | None = None, begin: int =
     Raises:
         UserError: there is no log.
     """
-    path = _local(engine, job)
-    if path is None:
-        return _last_lines(_through_the_engine(engine, job)[begin:], lines)
-    try:
-        return _last_lines(path.read_bytes()[begin:], lines)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no log yet; `launch.py ps` tells how {job.name} is") from None
+    path = local_output(engine, job)
+    if path is not None and not path.exists():
+        raise UserError(f"{path}: no log yet; `launch.py ps` tells how {job.name} is")
+    content = _through_the_engine(engine, job) if path is None else path.read_bytes()
+    return _last_lines(content[begin:], lines)
 
 
-def output_size(engine: Engine, job: Job) -> int:
-    """Bytes of the log so far, where this machine sees it; 0 else."""
-    path = _local(engine, job)
-    return path.stat().st_size if path is not None and path.exists() else 0
-
-
-def output_size_before(engine: Engine, spec: RunSpec) -> int:
-    """The same for a container that is not made yet: what it writes comes after."""
-    home = spec.mounts[0]
-    path = Path(home.source) / PurePosixPath(spec.output).relative_to(home.target)
-    return path.stat().st_size if engine.is_local and path.exists() else 0
-
-
-def has_written(engine: Engine, job: Job, begin: int) -> bool:
-    """Whether its log is longer than `begin` bytes; true where only the engine sees the log, so that nobody waits for
-    a word of which he would not hear."""
-    return _local(engine, job) is None or output_size(engine, job) > begin
+def output_size(engine: Engine, path: Path | None) -> int:
+    """Bytes of a log so far, where this machine sees it; 0 else."""
+    return path.stat().st_size if path is not None and engine.is_local and path.exists() else 0
 
 
 def last_words(engine: Engine, job: Job, begin: int) -> str:
@@ -62,16 +45,16 @@ def last_words(engine: Engine, job: Job, begin: int) -> str:
     # Of a log that only the engine sees, nobody knows where earlier starts ended.
     lines = None if engine.is_local else _LAST_LINES
     try:
-        written = read_output(engine, job, lines, begin).strip()
+        words = read_output(engine, job, lines, begin).strip()
     except UserError:
-        written = b""
-    if not written and job.output is not None:
+        words = b""
+    if not words and job.output is not None:
         with clear_errors(f"reading what {job.name} said"):
-            written = bytes(engine.api.logs(job.id)).strip()
-    return written.decode(errors="replace")
+            words = bytes(engine.api.logs(job.id)).strip()
+    return words.decode(errors="replace")
 
 
-def follow(
+def follow_output(
     engine: Engine, job: Job, write: Callable[[bytes], None], lines: int | None = None, begin: int = 0
 ) -> Job | None:
     """Pass on the log, and what is added to it until the job ends; returns how it ended, or None where it is gone.
@@ -81,14 +64,14 @@ def follow(
         lines: begin with so many of the last ones; None: all.
         begin: leave out so many bytes, which earlier starts wrote.
     """
-    path = _local(engine, job)
+    path = local_output(engine, job)
     pieces = _file_pieces(engine, job, path, lines, begin) if path is not None else _engine_pieces(engine, job, lines)
     for piece in pieces:
         write(piece)
     return find_job(engine, job.id)
 
 
-def _local(engine: Engine, job: Job) -> Path | None:
+def local_output(engine: Engine, job: Job) -> Path | None:
     """The log as a file of this machine; None where only the engine can read it."""
     path = job.output_path
     return path if path is not None and engine.is_local and job.folder.is_dir() else None
@@ -123,8 +106,8 @@ def _engine_pieces(engine: Engine, job: Job, lines: int | None) -> Iterator[byte
         return
     begin = "+1" if lines is None else str(lines)
     with clear_errors(f"reading the log of {job.name}"):
-        made = engine.api.exec_create(job.id, ["tail", "-n", begin, "-F", job.output], stderr=False)
-        yield from engine.api.exec_start(made["Id"], stream=True)
+        program = engine.api.exec_create(job.id, ["tail", "-n", begin, "-F", job.output], stderr=False)
+        yield from engine.api.exec_start(program["Id"], stream=True)
 
 
 def _through_the_engine(engine: Engine, job: Job) -> bytes:

@@ -14,9 +14,9 @@ from nystromformer.container.compose import Mounts, Place, compose, engine_name
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.links import LinkedMounts, Located, refuse_own
 from nystromformer.container.options import LaunchOptions
-from nystromformer.container.scripts import PROJECT
 from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
+from nystromformer.paths import PROJECT
 
 _HOME = PROJECT / "data-preprocessing"
 _INSIDE = PurePosixPath("/data-preprocessing")
@@ -47,7 +47,7 @@ def preprocess_spec(name: str, flags: ScriptFlags, options: LaunchOptions, place
     return compose(
         options,
         mounts,
-        ("python3", str(_INSIDE / script.relative_to(_HOME).as_posix()), *flags.argv),
+        ("python3", str(_INSIDE / script.relative_to(_HOME).as_posix()), *flags.words),
         name=container,
         output=_INSIDE / f"{container}.txt",
         command=f"preprocess {what}",
@@ -116,7 +116,7 @@ class _Folders:
     def _tokenizer(self, corpora: Located) -> None:
         """As the script: a folder of that name, or one beside the corpora, or a name that is none of a folder."""
         flag = "--tokenizer"
-        name = self._flags.word(flag)
+        name = self._flags.last(flag)
         is_path = name is not None and (name.startswith((".", "/", "~")) or name.count("/") > 1)
         path = self._named(flag) or _HOME / "roberta-base"
         beside = corpora / (name or path.name)
@@ -133,7 +133,7 @@ class _Folders:
 
     def _named(self, flag: str) -> Path | None:
         """The folder that a flag names, seen from where the launcher was called."""
-        name = self._flags.word(flag)
+        name = self._flags.last(flag)
         if name == "":
             raise UserError(f"{flag}: expected a folder, found nothing")
         return None if name is None else Path(os.path.abspath(name))
@@ -142,19 +142,19 @@ class _Folders:
         """Mount a folder, and give the flag its name in the container."""
         if path.is_relative_to(_HOME) and not (self._is_here and _leads_out(path)):
             folder = _there(path)
-            self._flags = self._flags.with_word(flag, folder.inside)
+            self._flags = self._flags.with_value(flag, folder.inside)
             return self._links.follow(folder, _there(_HOME), read_only) if self._is_here else folder
         folder = Located(path, self._mounts.place.path(path))
         refuse_own(folder.inside, f"{flag} {path}")
         self._mounts.add(path, folder.inside, read_only)
-        self._flags = self._flags.with_word(flag, folder.inside)
+        self._flags = self._flags.with_value(flag, folder.inside)
         return folder
 
 
 def folder_to_make(flags: ScriptFlags, place: Place) -> Path | None:
     """The folder of --out, where it is a mount of its own that is not there yet: what a container mounts has to be. To
     mount the next one above it instead would give a script all that is there, such as a home."""
-    name = flags.word("--out")
+    name = flags.last("--out")
     if not name or not place.is_here:
         return None
     path = Path(os.path.abspath(name)).resolve()

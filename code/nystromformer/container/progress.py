@@ -16,15 +16,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from nystromformer.progress import WorkDone
 
 LOG = "log.jsonl"
 _START = b'{"type": "start"'
-_TAIL_BYTES = 1 << 16
 _RECENT = 20
 """Reports that the speed is measured over."""
+_RECENT_LINES = 100
 _DAY = 24 * 60 * 60
 _STAMPED = re.compile(r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d) (.*)")
 
@@ -43,13 +43,13 @@ class LoggedProgress:
         work: of a command without steps, what it has done: `wiki: 345.2/1200.0 MB`.
     """
 
-    step: int
-    steps: int | None
-    loss: float | None
-    tokens_per_second: float | None
-    seconds_left: float | None
-    stopped_by: str | None
-    log: str
+    step: int = 0
+    steps: int | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    seconds_left: float | None = None
+    stopped_by: str | None = None
+    log: str = ""
     work: str = ""
 
     def to_json(self) -> str:
@@ -81,8 +81,7 @@ def read_progress(place: Path, since: float, now: float) -> LoggedProgress | Non
         log = place / LOG if (place / LOG).is_file() else _newest_log(place)
         if log is None or log.stat().st_mtime < since:
             return None
-        with log.open("rb") as file:
-            records = [record for record in _last_attempt(file) if record["time"] >= since]
+        records = [record for record in _last_attempt(log.read_bytes()) if record["time"] >= since]
     except OSError:
         return None
     return progress_of(records, str(log), now) if records else None
@@ -122,38 +121,17 @@ def _newest_log(place: Path) -> Path | None:
     return max(filter(Path.is_file, logs), key=lambda path: path.stat().st_mtime, default=None)
 
 
-def _last_attempt(file: BinaryIO) -> list[dict[str, Any]]:
+def _last_attempt(content: bytes) -> list[dict[str, Any]]:
     """The record that begins the last start of the run, and the last ones after it."""
-    end = file.seek(0, os.SEEK_END)
-    begin = max(0, end - _TAIL_BYTES)
-    file.seek(begin)
-    tail = file.read(_TAIL_BYTES)
-    first = tail.find(b"\n") + 1 if begin else 0
-    whole = tail[first : tail.rfind(b"\n") + 1]  # the last line may be half written
-    records = [record for record in map(_record, whole.split(b"\n")) if record is not None]
-    starts = [at for at, record in enumerate(records) if record["type"] == "start"]
-    if starts:
-        return records[starts[-1] :]
-    start = _start_before(file, begin + first)
-    return records if start is None else [start, *records]
-
-
-def _start_before(file: BinaryIO, end: int) -> dict[str, Any] | None:
-    """The last record before the byte `end` that begins a start of the run; None where there is none."""
-    while end > 0:
-        begin = max(0, end - _TAIL_BYTES)
-        file.seek(begin)
-        # A little more, for one that begins before the piece's end.
-        piece = (b"" if begin else b"\n") + file.read(end - begin + len(_START))
-        at = piece.rfind(b"\n" + _START)
-        while at >= 0:
-            file.seek(begin + at + (1 if begin else 0))
-            record = _record(file.readline(_TAIL_BYTES))
-            if record is not None:
-                return record
-            at = piece.rfind(b"\n" + _START, 0, at)
-        end = begin
-    return None
+    records: list[dict[str, Any]] = []
+    for line in reversed(content.split(b"\n")[:-1]):  # the last line may be half written
+        # Of a long run, not all are read.
+        if len(records) < _RECENT_LINES or line.startswith(_START):
+            record = _record(line)
+            records += [] if record is None else [record]
+            if record is not None and record["type"] == "start":
+                break
+    return records[::-1]
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
@@ -187,27 +165,19 @@ def _number(value: Any) -> float | None:
 
 def _read_work(log: Path, since: float, now: float) -> LoggedProgress | None:
     """What the last line says of the work that a command has done, since its start."""
-    with log.open("rb") as file:
-        begin = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
-        file.seek(begin)
-        lines = file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
-        written = os.fstat(file.fileno()).st_mtime
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_RECENT_LINES:]
     stamped = [match for match in map(_STAMPED.fullmatch, lines) if match is not None]
     said = [(match, work) for match in stamped if (work := WorkDone.parse(match[4])) is not None]
     if not said:
         return None
     match, work = said[-1]
     # A line tells the time of day alone, in a zone of its own; the last was written when the file was.
-    moment = written - (_seconds_of_day(stamped[-1]) - _seconds_of_day(match)) % _DAY
+    moment = log.stat().st_mtime - (_seconds_of_day(stamped[-1]) - _seconds_of_day(match)) % _DAY
     if moment < since - 1:
         return None
     return LoggedProgress(
-        step=0,
-        steps=None,
-        loss=None,
         tokens_per_second=work.rate if work.counted == "tokens" else None,
         seconds_left=None if work.seconds_left is None else max(0.0, work.seconds_left - (now - moment)),
-        stopped_by=None,
         log=str(log),
         work=work.short,
     )

@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from docker.errors import APIError, NotFound
 
-from nystromformer.container.control import is_rival, make_room, name_taken, refuse_active, refuse_mounts, remove
+from nystromformer.container.control import is_rival, name_taken, refuse_active, refuse_mounts, remove, remove_ended
 from nystromformer.container.engine import Engine, clear_errors
-from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, find_job, find_jobs
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, describe, find_job, find_jobs
 from nystromformer.container.scripts import GPUS_LABEL, LABEL
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.errors import UserError
@@ -91,7 +91,7 @@ def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[Gpus]) -> 
             raise UserError(f"{spec.name}: named twice; an experiment can be in the queue once for each command")
     with clear_errors("queueing", specs[0].image):
         engine.api.inspect_image(specs[0].image)
-    now, made = time.time_ns(), []
+    now, created = time.time_ns(), []
     try:
         for index, spec in enumerate(specs):
             labels = {
@@ -104,12 +104,12 @@ def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[Gpus]) -> 
             waiting = replace(spec.labelled(**labels), name=f"{spec.name}.{WAITING}", restart="no")
             with clear_errors(f"queueing {spec.name}", spec.image):
                 try:
-                    made.append(waiting.create(engine.api))
+                    created.append(waiting.create(engine.api))
                 except APIError:
                     refuse_active(spec, find_jobs(engine))  # another launcher may have been faster
                     raise
     except BaseException:
-        for each in made:
+        for each in created:
             engine.api.remove_container(each, force=True)
         raise
 
@@ -153,7 +153,7 @@ def refuse_promised(job: Job, jobs: Iterable[Job]) -> None:
     """
     others = [other for other in jobs if other.id != job.id and QUEUE_LABEL in other.labels]
     for other in others if job.gpus != "none" else ():
-        if other.is_waiting and any(_shares(job.gpus, str(slot)) for slot in _asked(other)[1]):
+        if other.is_waiting and any(_shares(job.gpus, str(slot)) for slot in _read_place(other)[1]):
             raise UserError(
                 f"{job.name}: GPU {job.gpus} is promised to {other.name}, which waits in the queue. `launch.py queue` "
                 f"runs that first, `launch.py stop {other.name}` takes it out of the queue"
@@ -188,8 +188,15 @@ def _report(seen: dict[str, Job], jobs: Sequence[Job], say: Callable[[str], None
             say(f"{job.name}: {job.state}")
         if before is not None and (job.is_active or job.has_ended):
             seen[key] = job
-    for key, job in seen.items():
-        if key not in present and job.is_active:
+    names = {job.name.removesuffix(f".{WAITING}") for job in jobs if QUEUE_LABEL in job.labels}
+    for key, job in list(seen.items()):
+        if key in present or not job.is_active:
+            continue
+        if job.name in names:
+            # Its container made room for the next one of the same experiment, which is the one to follow now.
+            say(f"{job.name}: ended; another launcher has queued it again")
+            del seen[key]
+        else:
             say(f"{job.name}: somebody removed it")
             seen[key] = replace(job, status="exited", exit_code=1)
 
@@ -202,7 +209,7 @@ def _say_running(seen: dict[str, Job], job: Job, say: Callable[[str], None]) -> 
 
 def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
     """Make and start the container of a job that waits, if there is a slot for it; returns it if this launcher did."""
-    spec, slots, place = _asked(job)
+    spec, slots, place = _read_place(job)
     own = [other for other in jobs if other.name == spec.name and other.labels.get(_PLACE) == place]
     if own:
         # Another launcher, or one that died before it got here, gave it its turn.
@@ -218,18 +225,26 @@ def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
     spec = replace(spec.labelled(**queued, **{QUEUE_LABEL: _TAKEN, GPUS_LABEL: str(slot)}), gpus=slot)
     with clear_errors(f"starting {spec.name}", spec.image):
         try:
-            make_room(engine, spec, jobs)
-            made = spec.create(engine.api)
+            remove_ended(engine, spec, jobs)
+            created = spec.create(engine.api)
         except APIError as error:
             conflict = name_taken(spec, error)
-            if conflict is not None and any(other.name == spec.name for other in find_jobs(engine)):
-                return None  # another launcher was faster
+            if conflict is not None and not _is_strangers(engine, spec.name):
+                return None  # another launcher was faster; it may have given way since
             raise conflict or error from None
-    taken = find_job(engine, made)
+    taken = find_job(engine, created)
     return taken if taken is not None and _begin(engine, taken, [job]) else None
 
 
-def _asked(job: Job) -> tuple[RunSpec, list[Gpus], str]:
+def _is_strangers(engine: Engine, name: str) -> bool:
+    """Whether a container has this name that is none of ours."""
+    try:
+        return describe(engine.api.inspect_container(name)) is None
+    except NotFound:
+        return False
+
+
+def _read_place(job: Job) -> tuple[RunSpec, list[Gpus], str]:
     """What a container that waits is to run, the GPUs of which it gets one group, and its place.
 
     Raises:
@@ -238,10 +253,10 @@ def _asked(job: Job) -> tuple[RunSpec, list[Gpus], str]:
     try:
         slots = [Gpus.parse(text) for text in json.loads(job.labels[_SLOTS])]
         return RunSpec.from_json(job.labels[_SPEC]), slots, job.labels[_PLACE]
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UserError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UserError):
         raise UserError(
-            f"{job.name}: waits in the queue, and its labels do not say what to run ({error!r}). Take it out with "
-            f"`launch.py stop {job.name}`, and queue the experiment again"
+            f"{job.name}: waits in the queue, and its labels do not say what to run. Take it out with `launch.py stop "
+            f"{job.name}`, and queue the experiment again"
         ) from None
 
 
@@ -272,7 +287,7 @@ def _begin(engine: Engine, job: Job, waiting: Collection[Job]) -> bool:
     return True
 
 
-def _order(job: Job) -> tuple[str, str]:
+def _order(job: Job) -> tuple[float, str]:
     return job.created, job.id
 
 

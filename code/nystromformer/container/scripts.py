@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nystromformer.paths import PROJECT
 from nystromformer.tasks.declared import Data, declared_tasks
 
-CODE_FOLDER = Path(__file__).resolve().parents[2]
-PROJECT = CODE_FOLDER.parent
+CODE_FOLDER = PROJECT / "code"
 
 LABEL = "nystromformer."
 COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL = LABEL + "command", LABEL + "experiment", LABEL + "gpus"

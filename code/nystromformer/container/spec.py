@@ -9,10 +9,12 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from docker.types import DeviceRequest
 from docker.types import Mount as DockerMount
+from pydantic import TypeAdapter
 
 from nystromformer.errors import UserError
 
@@ -145,6 +147,11 @@ class RunSpec:
         yield from (text for pair in (*self.environment.items(), *self.labels.items()) for text in pair)
 
     @property
+    def output_path(self) -> Path:
+        """The log on the engine's machine, in the folder that is mounted first."""
+        return Path(self.mounts[0].source) / PurePosixPath(self.output).relative_to(self.mounts[0].target)
+
+    @property
     def shell(self) -> str:
         """The command for bash; without `exec` bash would keep the SIGTERM of `docker stop` from the script."""
         return f"exec {shlex.join(self.argv)} >> {shlex.quote(self.output)} 2>&1"
@@ -201,13 +208,12 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Of `to_json`'s text. A restart policy that older launchers took and this one refuses becomes "no"."""
-        data = json.loads(text)
-        if not _RESTART.fullmatch(data["restart"]):
-            data["restart"] = "no"
-        mounts = tuple(Mount(**mount) for mount in data.pop("mounts"))
-        gpus = Gpus(tuple(data["gpus"]["ids"]), data.pop("gpus")["every"])
-        return cls(**{**data, "argv": tuple(data["argv"]), "mounts": mounts, "gpus": gpus})
+        """Of `to_json`'s text.
+
+        Raises:
+            ValueError, UserError: of any other.
+        """
+        return TypeAdapter(cls).validate_json(text)
 
 
 def _is_utf8(text: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from nystromformer.config import ExperimentConfig, load_config
@@ -52,8 +51,9 @@ def progress_of_job(engine: Engine, job: Job) -> LoggedProgress | None:
         return None
     program = ["python3", "-m", "nystromformer.container.progress", str(place), str(job.started)]
     try:
-        made = engine.api.exec_create(job.id, program, stderr=False)
-        answer = engine.api.exec_start(made["Id"]).decode()
+        execution = engine.api.exec_create(job.id, program, stderr=False)
+        # As a stream: docker-py's closing of what it read whole fails through ssh, whose process ends with the answer.
+        answer = b"".join(engine.api.exec_start(execution["Id"], stream=True)).decode()
         return LoggedProgress.from_json(answer) if answer.startswith("{") else None
     except (OSError, ValueError):
         return None  # it ended while it was asked, or its image has another version of the program
@@ -93,19 +93,19 @@ def table(rows: Sequence[tuple[Job, LoggedProgress | None]], now: float | None =
         now: seconds since 1970; None: the clock's.
     """
     now = time.time() if now is None else now
-    cells = [[printable(cell) for cell in _cells(job, progress, now)] for job, progress in rows]
-    if any(row[-1] for row in cells):
-        return "\n".join(aligned((*_COLUMNS, _WHY), cells))
-    return "\n".join(aligned(_COLUMNS, [row[:-1] for row in cells]))
+    lines = [[printable(text) for text in _row(job, progress, now)] for job, progress in rows]
+    if any(line[-1] for line in lines):
+        return "\n".join(aligned((*_COLUMNS, _WHY), lines))
+    return "\n".join(aligned(_COLUMNS, [line[:-1] for line in lines]))
 
 
-def _cells(job: Job, progress: LoggedProgress | None, now: float) -> tuple[str, ...]:
-    age = _age(now - datetime.fromisoformat(f"{job.created[:19]}+00:00").timestamp())
+def _row(job: Job, progress: LoggedProgress | None, now: float) -> tuple[str, ...]:
+    age = _age(now - job.created)
     head = (job.name, job.experiment, job.command, state(job, progress), job.gpus, age, str(job.restarts))
-    return (*head, *_progress_cells(job, progress), ended_by(job, progress))
+    return (*head, *_progress_texts(job, progress), ended_by(job, progress))
 
 
-def _progress_cells(job: Job, progress: LoggedProgress | None) -> tuple[str, str, str, str]:
+def _progress_texts(job: Job, progress: LoggedProgress | None) -> tuple[str, str, str, str]:
     # What a command without steps said last was before its end.
     if progress is None or (progress.work and job.state == "done"):
         return (_NOTHING,) * 4

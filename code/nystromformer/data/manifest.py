@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -176,49 +175,11 @@ def _check_format(path: Path, record: Any) -> None:
     version = record.get("format_version") if isinstance(record, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise UserError(f"{path}: expected a dataset's manifest with a format_version, found none. {_HOW_TO_REPLACE}")
-    if version > FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise UserError(
-            f"{path}: expected format_version {FORMAT_VERSION}, found {version}: it was made by a newer nystromformer. "
-            "Update the package, or make the dataset again with this version."
+            f"{path}: expected format_version {FORMAT_VERSION}, found {version}, of another version of nystromformer. "
+            f"{_HOW_TO_REPLACE}"
         )
-    if version < FORMAT_VERSION:
-        raise UserError(
-            f"{path}: expected format_version {FORMAT_VERSION}, found {version}: an older version cut its rows within "
-            "sentences, which gives their order away. Make the dataset anew:\n" + _commands(path.parent, record)
-        )
-
-
-def _commands(folder: Path, record: dict[str, Any]) -> str:
-    """The commands that make an older dataset anew, from what its manifest says of how it was made."""
-    recorded = record.get("parameters")
-    parameters = recorded if isinstance(recorded, dict) else {}
-    corpora = parameters.get("corpora")
-    mixture = corpora if isinstance(corpora, dict) and corpora else {"docstrings": "1"}
-    tokenizer = parameters.get("tokenizer", "train")
-    trained = tokenizer == "train"
-    flags = {
-        "length": record.get("length"),
-        "tokenizer": tokenizer,
-        "vocab_size": parameters.get("vocab_size") if trained else None,
-        # whatever the limit was, these rows were within it
-        "tokenizer_limit": None if trained else record.get("length"),
-        # docstrings were divided by another rule, into 5 to 10 %
-        "validation": parameters.get("validation", 0.08),
-        "seed": record.get("seed"),
-        "out": folder,
-    }
-    names = [name if str(weight) == "1" else f"{name}={weight}" for name, weight in mixture.items()]
-    words = [word for name in names for word in ("--corpus", name)]
-    words += [word for flag, value in flags.items() if value is not None for word in (f"--{flag}", str(value))]
-    sample = {key: parameters[key] for key in ("min_words", "limit_mb") if parameters.get(key)}
-    if sample:
-        sample["seed"] = record.get("seed", 0)
-    first_words = [word for flag, value in sample.items() for word in (f"--{flag}", str(value))]
-    if corpora:
-        first_words.append("--overwrite")
-    firsts = [["python", f"data-preprocessing/{name}/preprocess.py", *first_words] for name in mixture]
-    second = ["python", "data-preprocessing/preprocess_data_512.py", *words, "--overwrite"]
-    return "\n".join(f"  {shlex.join(command)}" for command in (*firsts, second))
 
 
 _HOW_TO_MAKE = (

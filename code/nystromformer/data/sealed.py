@@ -20,13 +20,13 @@ def write_sealed(path: Path, record: Mapping[str, Any]) -> FileStamp:
 
 
 def unsealed(path: Path, record: Mapping[str, Any], advice: str) -> dict[str, Any]:
-    """An object that was read, without its seal; earlier versions wrote none.
+    """An object that was read, without its seal.
 
     Raises:
         UserError: a value was changed since it was written; ends in `advice`.
     """
     content = {key: value for key, value in record.items() if key != SEAL}
-    if SEAL in record and record[SEAL] != _seal_of(content):
+    if record.get(SEAL) != _seal_of(content):
         raise UserError(f"{path}: was changed since it was written: its values do not give the seal in it. {advice}")
     return content
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import nystromformer
 from nystromformer.config import ExperimentConfig, experiment_config
+from nystromformer.config.attention_text import parse_attention
 from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.errors import UserError
 from nystromformer.exchange.folders import check_free, write_folder
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 CHECKPOINTS = "model"
 HEAD_FOLDER = "classification"
 """Where below the checkpoints a source's classification lies, as a fine-tuned model."""
+HEADLESS = "headless"
+"""Of what a checkpoint says of its import: whether the source had no head for masked tokens."""
 _SKIP = ".attention.core.skip.weight"
 
 
@@ -41,7 +44,14 @@ class ImportSettings:
     conv_kernel_size: int | None = None
     """Of a warm start from BERT or RoBERTa: taps of the convolution, which begins at zero; 0: none; None: 33."""
     num_landmarks: int | None = None
-    """Of a warm start; None: 64."""
+    """Of a warm start with nystrom; None: 64."""
+    attention: str | None = None
+    """Of a warm start: as `parse_attention` takes it; None: nystrom."""
+
+    @property
+    def replaces(self) -> bool:
+        """Whether any of it is of the attention that takes softmax's place."""
+        return (self.conv_kernel_size, self.num_landmarks, self.attention) != (None, None, None)
 
 
 def import_model(
@@ -65,10 +75,10 @@ def import_model(
     check_free(dest, force, source)
     opened = open_source(find_source(source), config)
     notes = list(opened.notes)
-    if not opened.is_warm_start and (settings.conv_kernel_size, settings.num_landmarks) != (None, None):
+    if not opened.is_warm_start and settings.replaces:
         raise UserError(
-            f"{source}: --conv_kernel_size and --num_landmarks are for BERT and RoBERTa, whose attention is replaced; "
-            "this model has its own: change config.json afterwards"
+            f"{source}: --attention, --conv_kernel_size and --num_landmarks are for BERT and RoBERTa, whose attention "
+            "is replaced; this model has its own: change config.json afterwards"
         )
     described = experiment_config({"model": _section(opened, settings, notes), **SETTINGS}, str(source))
     vocabulary = import_tokenizer(opened.tokenizer, tokenizer, described.model.vocab_size)
@@ -86,12 +96,16 @@ def import_model(
 def _section(source: Source, settings: ImportSettings, notes: list[str]) -> dict[str, Any]:
     """The section "model" of the new experiment."""
     if settings.compatible:
-        if source.is_warm_start and (settings.conv_kernel_size, settings.num_landmarks) != (None, None):
-            raise UserError("--compatible keeps the source's softmax: expected no --conv_kernel_size, --num_landmarks")
+        if source.is_warm_start and settings.replaces:
+            raise UserError(
+                "--compatible keeps the source's softmax: expected no --attention, --conv_kernel_size, --num_landmarks"
+            )
         return dict(source.model)
     section = dict(source.general)
     if not source.is_warm_start:
         return section
+    if settings.attention is not None:
+        return section | _replaced(settings, settings.attention, notes)
     taps = 33 if settings.conv_kernel_size is None else settings.conv_kernel_size
     landmarks = settings.num_landmarks or 64
     notes.append(
@@ -101,10 +115,38 @@ def _section(source: Source, settings: ImportSettings, notes: list[str]) -> dict
     return section | {"attn_type": "nystrom", "num_landmarks": landmarks, "conv_kernel_size": taps or None}
 
 
-def _write(folder: Path, source: Source, config: ExperimentConfig, tokenizer: ImportedTokenizer) -> None:
+def _replaced(settings: ImportSettings, text: str, notes: list[str]) -> dict[str, Any]:
+    """The keys of the section "model" for an attention that a flag names."""
+    attention, told = parse_attention(text)
+    own = dict(told)
+    if settings.num_landmarks is not None:
+        if "num_landmarks" not in type(attention).model_fields or "num_landmarks" in own:
+            raise UserError(
+                f"--num_landmarks {settings.num_landmarks}: expected an attention with landmarks beside it whose "
+                f"number is not given, found --attention {text}"
+            )
+        own["num_landmarks"] = settings.num_landmarks
+    taps = settings.conv_kernel_size
+    if attention.name == "softmax":
+        notes.append("softmax, as in the source")
+    else:
+        notes.append(
+            f"{attention.name} in softmax's place, untrained: run_export.py convert trains it towards the source"
+        )
+    if taps:
+        notes.append(f"its convolution of {taps} taps begins at zero")
+    return {"attn_type": {"name": attention.name, **own}, "conv_kernel_size": taps or None}
+
+
+def write_config(folder: Path, config: ExperimentConfig) -> None:
+    """Write the config.json of a new experiment: what is not default, and the attention."""
     plain = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     plain["model"]["attn_type"] = config.model_dump(mode="json")["model"]["attn_type"]
     write_json(folder / "config.json", plain)
+
+
+def _write(folder: Path, source: Source, config: ExperimentConfig, tokenizer: ImportedTokenizer) -> None:
+    write_config(folder, config)
     checkpoints = folder / CHECKPOINTS
     checkpoints.mkdir()
     sha256 = tokenizer.write(checkpoints / TOKENIZER_FOLDER)
@@ -130,7 +172,11 @@ def checkpoint(
         "config": config.model_dump(mode="json", by_alias=True),
         "dataset": "",
         "tokenizer": tokenizer_sha256,
-        "imported": {"kind": source.kind, "files": source.stamps},
+        "imported": {
+            "kind": source.kind,
+            "files": source.stamps,
+            HEADLESS: not any(name.startswith("mlm.") for name in source.weights),
+        },
     }
     return {"format": FORMAT, "run_id": id_of(facts), **facts, "epoch": 0, "step": 0, "model": dict(weights)}
 

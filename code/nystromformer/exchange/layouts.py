@@ -114,8 +114,11 @@ def _why_no_file(config: ModelConfig) -> str | None:
     if config.reversible:
         return "reversible layers are another network than the exported file's"
     for number, attention in enumerate(config.attentions):
-        if not isinstance(attention, NystromConfig | SoftmaxConfig):
-            return f"layer {number} has {attention.name} attention; the exported file has nystrom and softmax"
+        if attention.num_projections < 3:
+            return (
+                f"layer {number} has {attention.name} attention; the exported file projects queries, keys and values, "
+                "each by itself"
+            )
         if attention.ignore_mask:
             return f"layer {number} ignores its mask (ignore_mask), which the exported file does not"
         if isinstance(attention, NystromConfig) and attention.segments != "valid":
@@ -259,10 +262,18 @@ def _file(opened: Opened) -> Layout:
         f"`{MODULE_FILE}`, one file of plain PyTorch that `trust_remote_code=True` runs, computes the same for any "
         "length and any padding. It is for inference: it has a loss, and no dropout."
     )
+    if others := sorted(
+        {each.name for each in config.attentions if not isinstance(each, NystromConfig | SoftmaxConfig)}
+    ):
+        same += (
+            f" It needs the package nystromformer installed, for {' and '.join(others)}: `pip install -e .` in a clone."
+        )
     return Layout(keys, _kept(opened), True, same)
 
 
 def _attention(attention: AttentionConfig) -> dict[str, Any]:
+    if not isinstance(attention, NystromConfig | SoftmaxConfig):
+        return attention.model_dump(mode="json")
     keys = ["name", "conv_kernel_size"]
     if isinstance(attention, NystromConfig):
         keys += ["num_landmarks", "landmarks", "pinv_iterations", "pinv_start"]

@@ -4,9 +4,12 @@ Nyström attention (Xiong et al., AAAI 2021, eq. 13-17): softmax(QK̃ᵀ) · Z �
 row's own valid tokens, Z by six iterations of eq. 14. A row with at most as many tokens as landmarks gets softmax.
 Padding may stand anywhere and changes nothing; a row does not depend on its neighbours in the batch.
 
+Other attentions are computed by the package nystromformer, where it is installed.
+
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim, E width, V vocabulary, C classes.
 """
 
+import importlib
 from typing import Any
 
 import torch
@@ -127,10 +130,21 @@ class Core(nn.Module):
         return z
 
 
+def packaged(config: NystromEncoderConfig, spec: dict[str, Any]) -> nn.Module:
+    """An attention of the package nystromformer, by its name and parameters."""
+    H = config.num_attention_heads
+    sizes = {"num_heads": H, "head_dim": config.hidden_size // H, "max_length": config.max_position_embeddings}
+    try:
+        return importlib.import_module("nystromformer.attention").create_attention(**spec, **sizes)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{spec['name']} attention needs the package nystromformer: see README.md") from error
+
+
 class Attention(nn.Module):
     def __init__(self, config: NystromEncoderConfig, spec: dict[str, Any]) -> None:
         super().__init__()
-        self.config, self.core, E = config, Core(config, spec), config.hidden_size
+        self.config, E = config, config.hidden_size
+        self.core = (Core if spec["name"] in ("nystrom", "softmax") else packaged)(config, spec)
         self.query, self.key, self.value, self.output = (nn.Linear(E, E) for _ in range(4))
 
     def forward(self, x: Tensor, keep_BN: Tensor) -> Tensor:

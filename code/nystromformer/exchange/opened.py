@@ -18,12 +18,10 @@ from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.formats.source import SEVERAL
 from nystromformer.model import ClassificationModel, PretrainingModel
 from nystromformer.tasks.documents.answer import Answer
-from nystromformer.tasks.documents.recipe import recipe_from
+from nystromformer.tasks.documents.recipe import open_recipe
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.tasks.finetuning.recipe import TOKENIZER_SHA256, read_recipe
 from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
-from nystromformer.tasks.glue.catalog import TASKS
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import choose_weights, epoch_name, find_weights
 from nystromformer.training.fitting import check_weights, load_weights
@@ -32,7 +30,6 @@ from nystromformer.wording import number_of
 CONFIG = "config.json"
 _WEIGHTS = "cp-*.model"
 _CLASSIFIER, _CLASSIFIER_BIAS = "head.classifier.weight", "head.classifier.bias"
-_IMDB = ("neg", "pos")
 
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
@@ -151,17 +148,15 @@ def _open_run(folder: Path, wanted: str | None) -> Opened:
         )
     place = folder.resolve()
     checkpoints = next((above for above in (place, *place.parents) if (above / TOKENIZER_FOLDER).is_dir()), folder)
-    recipe = read_recipe(folder)
-    # Of a run that began with initial weights the checkpoint knows none, and its folder has one.
-    sha256 = content["tokenizer"] if recipe is None else str(recipe.get(TOKENIZER_SHA256, ""))
-    tokenizer = _tokenizer(path, checkpoints, sha256)
     above = next((each for each in place.parents if (each / CONFIG).is_file()), checkpoints.parent)
-    name = f"{above.name}-{_task(content).replace('/', '-')}".strip("-")
     config = experiment_config(content["config"], str(path))
-    if recipe is None:
-        labels = _labels(content)
+    if isinstance(content.get("head"), dict):  # an imported model's
+        name, sha256, labels = above.name, content["tokenizer"], _labels(content)
     else:
-        content, labels = _told_by(recipe_from(recipe, folder).answer, content, path)
+        recipe, sha256 = open_recipe(folder)
+        name = f"{above.name}-{recipe.task.replace('/', '-')}"
+        content, labels = _told_by(recipe.answer, content, path)
+    tokenizer = _tokenizer(path, checkpoints, sha256)
     return _checked(name, folder, path, content, config, tokenizer, labels, result)
 
 
@@ -249,20 +244,8 @@ def _tokenizer(path: Path, checkpoints: Path, sha256: str) -> Tokenizer | None:
     return load_tokenizer(file.parent)
 
 
-def _task(content: Mapping[str, Any]) -> str:
-    finetuning = content.get("finetuning")
-    return str(finetuning.get("task", "")) if isinstance(finetuning, dict) else ""
-
-
 def _labels(content: Mapping[str, Any]) -> tuple[str, ...]:
-    count = len(content["model"][_CLASSIFIER])
-    named: Any = None
-    if isinstance(content.get("head"), dict):
-        named = content["head"].get("labels")
-    elif _task(content).startswith("imdb"):
-        named = _IMDB
-    else:
-        named = next((task.labels for task in TASKS if f"glue/{task.name}" == _task(content)), None)
+    count, named = len(content["model"][_CLASSIFIER]), content["head"].get("labels")
     if isinstance(named, list | tuple) and len(named) == count and all(isinstance(each, str) for each in named):
         return tuple(named)
     return tuple(f"LABEL_{number}" for number in range(count))

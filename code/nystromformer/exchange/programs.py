@@ -158,11 +158,27 @@ def _converted(opened: Opened, program: torch.export.ExportedProgram, names: lis
     try:
         with _quiet():
             return torch.onnx.export(
-                program, input_names=names, output_names=["logits"], opset_version=OPSET, dynamo=True, verbose=False
+                program,
+                input_names=names,
+                output_names=["logits"],
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+                custom_translation_table={torch.ops.aten.sort.stable: _stable_sort},
             )
     except Exception as error:  # the converter raises errors of many kinds
-        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        first: BaseException = error
+        while first.__cause__ is not None:  # it wraps what went wrong in advice for its own authors
+            first = first.__cause__
+        reason = str(first).strip().splitlines()[:1] or [type(first).__name__]
         raise UserError(f"{opened.path}: has no form in ONNX's opset {OPSET}: {reason[0]:.300}") from error
+
+
+def _stable_sort(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
+    """`torch.sort(stable=True)` in ONNX, whose TopK puts the earlier of two equal values first."""
+    op: Any = importlib.import_module("onnxscript").opset18
+    size = op.Gather(op.Shape(x), op.Constant(value_ints=[dim]))
+    return op.TopK(x, size, axis=dim, largest=int(descending), sorted=1)
 
 
 def require_onnx() -> None:

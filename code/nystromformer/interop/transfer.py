@@ -14,7 +14,6 @@ from torch import Tensor
 
 from nystromformer.config import Positions, Resize
 from nystromformer.config.attention import what_decides
-from nystromformer.config.network import with_newer_defaults
 from nystromformer.config.shape import SHAPE_KEYS
 from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
 
@@ -60,7 +59,6 @@ class _Differing:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], source_config: Mapping[str, Any]) -> "_Differing":
-        source_config = with_newer_defaults(source_config)
         shared = [key for key in _FIXED if key in config and key in source_config]
         return cls({key: (config[key], source_config[key]) for key in shared if config[key] != source_config[key]})
 

@@ -13,7 +13,7 @@ from nystromformer.nn.multihead import MultiheadAttention, NeedWeights
 
 def replace_attention(
     module: nn.Module,
-    attention: str | AttentionConfig = "nystrom",
+    attention: str | AttentionConfig = "near_far",
     *,
     attention_dropout: AttentionDropout = "refuse",
     need_weights: NeedWeights = "refuse",
@@ -23,9 +23,9 @@ def replace_attention(
     """Put an attention in the place of softmax in an `nn.MultiheadAttention`, or in all that a module holds, such as an
     `nn.TransformerEncoder`.
 
-    The parameters are the very same ones, under the same names, so that optimisers and checkpoints stay good. Rows of
-    at most `num_landmarks` tokens get what they got. Nyström attention has `landmarks="strided"` here unless something
-    else is asked for, which is nearer to a trained softmax than means are. `nn.TransformerEncoderLayer` computes
+    The parameters are the very same ones, under the same names, so that optimisers and checkpoints stay good. The
+    default is `near_far`, the attention in O(N) that is nearest to a trained softmax; rows of at most
+    (neighbours + 1) · block_size tokens, 64 by default, get what they got. `nn.TransformerEncoderLayer` computes
     softmax itself in evaluation where its attention allows it; these do not.
 
     Args:
@@ -46,7 +46,7 @@ def replace_attention(
             another module whose place cannot be taken. Nothing is changed then.
 
     >>> layer = nn.TransformerEncoderLayer(64, 4, dropout=0.0, batch_first=True)
-    >>> encoder = replace_attention(nn.TransformerEncoder(layer, 2), num_landmarks=32)
+    >>> encoder = replace_attention(nn.TransformerEncoder(layer, 2), num_selected=32)
     """
     check_attention_dropout(attention_dropout)
     if need_weights not in get_args(NeedWeights):

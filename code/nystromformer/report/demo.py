@@ -20,6 +20,7 @@ from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.kept import read_kept, write_kept
 from nystromformer.machine import machine_facts
+from nystromformer.paths import EXPERIMENTS, PROJECT
 from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.report.curves import draw_curves, read_run
@@ -35,7 +36,6 @@ from nystromformer.training import Group
 
 logger = logging.getLogger(__name__)
 
-ROOT = Path(__file__).resolve().parents[3]
 RESULTS_FILE = "results.json"
 KINDS = ("nystrom-demo-conv", "nystrom-demo-noconv", "softmax-demo-conv", "softmax-demo-noconv")
 """The shipped experiments that the demo runs; each pair differs in one thing. The first one is shown at work."""
@@ -126,7 +126,7 @@ def _write_configs(settings: DemoSettings) -> list[Path]:
 
 
 def _shipped_config(name: str) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((ROOT / name / "config.json").read_text(encoding="utf-8"))
+    config: dict[str, Any] = json.loads((EXPERIMENTS / name / "config.json").read_text(encoding="utf-8"))
     config.pop("$schema", None)  # its relative path holds in its own folder only
     return config
 
@@ -153,7 +153,7 @@ def _command(*words: str | Path) -> None:
     script, *flags = (str(word) for word in words)
     logger.info("$ python %s", shlex.join([script, *flags]))
     # In a session of its own: Ctrl-C reaches it once, through this process, and it writes its checkpoint.
-    process = subprocess.Popen([sys.executable, str(ROOT / script), *flags], start_new_session=True)
+    process = subprocess.Popen([sys.executable, str(PROJECT / script), *flags], start_new_session=True)
     status = _wait_and_forward_signals(process)
     if status in _STOPPED:
         raise KeyboardInterrupt

@@ -76,7 +76,7 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
     assert isinstance(encoded, EncodedTexts)
     number = _number_of(run, told, label)
     found = _explanation(run, encoded, number)
-    cleaned = [run.known.cleaned(each) for each in (text, second) if each is not None]
+    cleaned = [run.recipe.cleaned(each) for each in (text, second) if each is not None]
     tokens = encoded.tokens_of(0)
     names = [run.tokenizer.id_to_token(token) or str(token) for token in tokens.tolist()]
     attention_LN = np.zeros((found.attention_BLN.shape[1], len(tokens)), dtype=np.float32)
@@ -94,7 +94,7 @@ def explain_text(run: LoadedRun, text: str, second: str | None = None, label: st
     if told.names:
         chosen = told.names[int(found.classes_I[0])]
     facts["explained"] = chosen
-    is_cut = bool(encoded.truncated) and run.known.cut.rule != "windows"
+    is_cut = bool(encoded.truncated) and run.recipe.cut.rule != "windows"
     if is_cut:
         facts["cut"] = f"the text was longer than the {run.result.length:,} tokens that the model reads"
     if encoded.rows[0] > 1:
@@ -113,7 +113,7 @@ def _explanation(run: LoadedRun, encoded: EncodedTexts, number: int | None) -> E
                 batch.get("types_BN"),
                 batch.get("rows_I"),
                 None if number is None else torch.tensor([number], device=run.device.device),
-                partial(class_scores, run.known.answer),
+                partial(class_scores, run.recipe.answer),
                 run.rows_at_a_time(batch["tokens_BN"].shape[1]),
             )
         except ValueError as error:
@@ -138,10 +138,10 @@ def _shown(label: object) -> str:
 
 def _number_of(run: LoadedRun, told: Predictions, label: str | None) -> int | None:
     """Of the class to explain; None: the one with the highest score."""
-    names = run.known.answer.names
+    names = run.recipe.answer.names
     if label is None:
         # Of ordered classes the middle one of the chances is predicted, which need not be the likeliest.
-        return names.index(told.labels[0]) if run.known.answer.kind == "ordered" else None
+        return names.index(told.labels[0]) if run.recipe.answer.kind == "ordered" else None
     if label not in names:
         raise UserError(f"--label {label}: expected one of {', '.join(names) or 'none: the run predicts values'}")
     return names.index(label)

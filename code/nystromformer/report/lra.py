@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from nystromformer.config.network import NO_EFFECT, with_newer_defaults
+from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of, write_figure, write_json, write_text
 from nystromformer.report.finetuning import attention_text
@@ -43,7 +43,8 @@ _LEGEND = (
 )
 RULES = (
     "The first rows are guessers without a network, on the same data: fitted on training, chosen on validation "
-    "(`--baselines`; lra/README.md says what each reads). The marks compare with the best guesser of the column."
+    "(`--baselines`; experiments/lra/README.md says what each reads). The marks compare with the best guesser of the "
+    "column."
 )
 _OTHERWISE = (
     "Rows of one attention with letters in brackets differ in what neither the table nor the columns tell, such as the "
@@ -182,7 +183,7 @@ def _network(run: RunResult) -> dict[str, Any]:
     weights = next(iter(sorted(Path(run.folder).glob("*.model"))), None)
     if weights is None:
         return {}
-    section = with_newer_defaults(read_checkpoint(weights, mmap=True)["config"]["model"])
+    section = read_checkpoint(weights, mmap=True)["config"]["model"]
     return {key: value for key, value in section.items() if key not in _OF_ATTENTION | NO_EFFECT}
 
 

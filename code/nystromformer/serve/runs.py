@@ -20,12 +20,12 @@ class RunModel:
     """
 
     def __init__(self, run: LoadedRun) -> None:
-        if run.known.is_of_pairs:
+        if run.recipe.is_of_pairs:
             raise UserError(f"{run.folder}: it learned from pairs of texts; what is served answers single ones")
         self.name = f"{run.result.experiment}, {run.result.task}"
         self.does = f"It predicts {_what(run)}."
         self.longest = run.result.length
-        in_windows = run.known.cut.rule == "windows"
+        in_windows = run.recipe.cut.rule == "windows"
         self.window = (run.rows_at_a_time(self.longest), self.longest) if in_windows else None
         self._run = run
         self._tokenizer = literal(run.tokenizer)
@@ -45,7 +45,7 @@ class RunModel:
                 named = zip(told.names, chances, strict=True)
                 choices = [Choice(name, chance) for name, chance in sorted(named, key=lambda each: -each[1])[:_SHOWN]]
             read = int(examples.tokens[number])
-            is_cut = self._run.known.cut.rule != "windows" and whole[number] > self.longest
+            is_cut = self._run.recipe.cut.rule != "windows" and whole[number] > self.longest
             answers.append(Answer(choices, read, is_cut, int(examples.rows[number])))
         return answers
 
@@ -57,7 +57,7 @@ class RunModel:
 
 
 def _what(run: LoadedRun) -> str:
-    answer = run.known.answer
+    answer = run.recipe.answer
     if answer.kind == "value":
         return "a value"
     names = ", ".join(answer.names[:_SHOWN]) + (", …" if len(answer.names) > _SHOWN else "")

@@ -81,7 +81,9 @@ def opened(run: Path, checkpoint: str, tokenizer: Path | None, device: str) -> t
     from nystromformer.tasks.prediction.loaded import load_run
 
     if (run / RESULT_FILE).is_file():
-        finished = load_run(run, device, tokenizer=tokenizer)
+        if tokenizer is not None:
+            raise UserError("--tokenizer: expected none, as a finished run keeps its own")
+        finished = load_run(run, device)
         return RunModel(finished), finished.config.model, finished.device
     if not (run / "config.json").is_file():
         raise UserError(

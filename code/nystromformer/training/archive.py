@@ -6,7 +6,6 @@ read, only what is proved damaged is called so; a disk that does not answer, or 
 
 import errno
 import hashlib
-import logging
 import os
 import pickle
 import re
@@ -14,7 +13,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,17 +23,14 @@ import torch
 from nystromformer.errors import UserError
 from nystromformer.files import DISK_FULL, sync_folder
 
-logger = logging.getLogger(__name__)
-
 FORMAT = 2
-"""Of what is written. Format 1 had no checksum and no run's id."""
-_WITHOUT_CHECKSUM = 1
-_READABLE = (_WITHOUT_CHECKSUM, FORMAT)
 _TRAILER = re.compile(rb"\nsha256 ([0-9a-f]{64})\n")
 _TRAILER_BYTES = 73
+_ZIP_END, _ZIP_END_BYTES = b"PK\5\6", 22
+"""What a file that torch.save alone wrote ends with."""
+_PICKLE = b"\x80"
+"""The first byte of a bare pickle."""
 _CHUNK_BYTES = 1 << 20
-_FOLDER_ATTRIBUTE = 0x10
-"""Of a record in a zip's directory. torch takes a record that has it for a folder, and reads nothing."""
 _OF_THE_SYSTEM = {errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.ENOMEM, errno.ESTALE}
 TEMPORARY = ".tmp"
 STATE = ("model", "optimizer", "scaler", "progress")
@@ -74,8 +70,7 @@ def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
         with temporary.open("wb") as file:
             hashing = _Hashing(file)
             torch.save(dict(content), hashing)  # type: ignore[arg-type]  # it has what is needed
-            if str(content.get("format")) != str(_WITHOUT_CHECKSUM):  # what is made again is as it was
-                hashing.write_trailer()
+            hashing.write_trailer()
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -93,8 +88,6 @@ def write_checkpoint(content: Mapping[str, Any], path: Path) -> None:
 def read_checkpoint(path: Path, mmap: bool = False) -> dict[str, Any]:
     """Read a `.cp` or `.model` file; only tensors and plain data are ever loaded.
 
-    One of format 1, which has no checksum, is loaded with a sentence, once its structure is as torch writes it.
-
     Args:
         mmap: leave the tensors in the file, which is read for damage all the same.
 
@@ -105,16 +98,8 @@ def read_checkpoint(path: Path, mmap: bool = False) -> dict[str, Any]:
     """
     _check_is_file(path)
     with _machine_faults(path):
-        is_proved = _has_its_checksum(path)
-        if not is_proved:
-            _check_structure(path)
-        content = _load(path, mmap, is_proved)
-    if content["format"] >= 2 and not is_proved:
-        raise UnreadableCheckpoint(f"{path}: truncated or damaged (its checksum is missing)")
-    # Of several processes one speaks.
-    if not is_proved and os.environ.get("RANK", "0") == "0":
-        logger.warning("%s: of an earlier version, without a checksum: its structure is sound", path)
-    return content
+        _check_sum(path)
+        return _load(path, mmap, is_proved=True)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -126,10 +111,9 @@ def read_facts(path: Path) -> dict[str, Any]:
     """
     _check_is_file(path)
     with _machine_faults(path):
-        _check_archive(path, _damaged_facts)
+        _trailer(path)
+        _check_archive(path)
         content = _load(path, mmap=True, is_proved=False)
-        if content["format"] >= 2 and _trailer(path) is None:
-            raise UnreadableCheckpoint(f"{path}: truncated or damaged (its checksum is missing)")
     return {key: value for key, value in content.items() if key not in STATE}
 
 
@@ -142,8 +126,7 @@ def check_whole(path: Path) -> None:
     """
     _check_is_file(path)
     with _machine_faults(path):
-        if not _has_its_checksum(path):
-            _check_structure(path)
+        _check_sum(path)
 
 
 def looks_whole(path: Path) -> bool:
@@ -151,29 +134,42 @@ def looks_whole(path: Path) -> bool:
     try:
         _check_is_file(path)
         with _machine_faults(path):
-            return _trailer(path) is not None or zipfile.is_zipfile(path)
+            _trailer(path)
+            return True
     except UnreadableCheckpoint:
         return False
 
 
-def _trailer(path: Path) -> str | None:
-    """The checksum that a file ends with."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        file.seek(max(0, size - _TRAILER_BYTES))
-        match = _TRAILER.fullmatch(file.read(_TRAILER_BYTES))
-    return match[1].decode() if match else None
-
-
-def _has_its_checksum(path: Path) -> bool:
-    """Whether a file ends with a checksum, which is that of what is before it.
+def _trailer(path: Path) -> str:
+    """The checksum that a file ends with.
 
     Raises:
-        UnreadableCheckpoint: it is another one's.
+        UnreadableCheckpoint: it ends with none, as one that was cut short.
+        UserError: it ends with none, and is a whole file that something else wrote.
+    """
+    with path.open("rb") as file:
+        begin = file.read(1)
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - _TRAILER_BYTES))
+        end = file.read(_TRAILER_BYTES)
+    if match := _TRAILER.fullmatch(end):
+        return match[1].decode()
+    is_zip = size > _ZIP_END_BYTES and end[-_ZIP_END_BYTES:].startswith(_ZIP_END)
+    if begin == _PICKLE or is_zip:
+        raise UserError(
+            f"{path}: refused: not a checkpoint of this project, whose files end with their checksum; loading another "
+            "one could run code"
+        )
+    raise UnreadableCheckpoint(f"{path}: truncated or damaged (no checksum at its end)")
+
+
+def _check_sum(path: Path) -> None:
+    """Check that a file's checksum is that of what is before it.
+
+    Raises:
+        UnreadableCheckpoint: it is not, or there is none.
     """
     expected = _trailer(path)
-    if expected is None:
-        return False
     digest = hashlib.sha256()
     with path.open("rb") as file:
         left = os.fstat(file.fileno()).st_size - _TRAILER_BYTES
@@ -182,7 +178,6 @@ def _has_its_checksum(path: Path) -> bool:
             left -= len(chunk)
     if digest.hexdigest() != expected:
         raise UnreadableCheckpoint(f"{path}: damaged (its content is not what its checksum says)")
-    return True
 
 
 def _check_is_file(path: Path) -> None:
@@ -250,11 +245,9 @@ def _load(path: Path, mmap: bool, is_proved: bool) -> dict[str, Any]:
         raise UnreadableCheckpoint(f"{path}: damaged: {_first_line(error)}") from error
     if not isinstance(content, dict) or "format" not in content or "model" not in content:
         raise UserError(f'{path}: not a checkpoint of this project: expected a dict with "format" and "model"')
-    if type(content["format"]) is not int or content["format"] not in _READABLE:
-        raise UserError(
-            f"{path}: checkpoint format {content['format']!r:.40}, this version reads formats up to {FORMAT}"
-        )
-    run_id = content.get("run_id", "none")
+    if type(content["format"]) is not int or content["format"] != FORMAT:
+        raise UserError(f"{path}: checkpoint format {content['format']!r:.40}, this version reads format {FORMAT}")
+    run_id = content.get("run_id")
     if not isinstance(run_id, str) or not run_id:
         raise UserError(f"{path}: not a checkpoint of this project: its run's id is no text")
     return content
@@ -272,63 +265,24 @@ def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _check_structure(path: Path) -> None:
-    """Check that a file without a checksum has the records that torch writes, each of the size and sum that it names.
-
-    Raises:
-        UnreadableCheckpoint: it has not.
-    """
-
-    def look(archive: zipfile.ZipFile) -> str | None:
-        for record in archive.infolist():
-            is_plain = record.compress_type == zipfile.ZIP_STORED and record.file_size == record.compress_size
-            if record.is_dir() or record.external_attr & _FOLDER_ATTRIBUTE or not is_plain:
-                return f"{record.filename!r:.80}, which is not stored as torch stores it"
-        names = archive.namelist()
-        if len({name.lower() for name in names}) < len(names):  # torch's reader knows no case
-            return "its directory, which names a record twice"
-        return archive.testzip()
-
-    _check_archive(path, look)
-
-
-def _damaged_facts(archive: zipfile.ZipFile) -> None:
-    """Reads what is not a tensor's bytes, a small part of the file, against its checksum."""
-    for name in archive.namelist():
-        if name.endswith(".pkl"):
-            archive.read(name)
-
-
-def _check_archive(path: Path, look: Callable[[zipfile.ZipFile], str | None]) -> None:
-    """torch.load would give a legacy pickle a chance and does not name a damaged member.
-
-    Args:
-        look: reads the members that matter, and names one that is damaged.
-    """
+def _check_archive(path: Path) -> None:
+    """Check what is not a tensor's bytes, a small part of the file; torch.load does not name a damaged member."""
     try:
         with zipfile.ZipFile(path) as archive:
-            has_data = any(name.endswith("/data.pkl") for name in archive.namelist())
-            damaged = look(archive) if has_data else "its directory, which names no data.pkl"
-    except zipfile.BadZipFile as error:
-        if _begins_as_pickle(path):
-            raise UserError(
-                f"{path}: refused: a bare pickle, which could run code when loaded; expected a file that torch.save "
-                "wrote (a zip archive)"
-            ) from error
-        raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
+            names = [name for name in archive.namelist() if name.endswith(".pkl")]
+            for name in names:
+                archive.read(name)
     except OSError as error:
         if error.errno != errno.EINVAL:  # which a damaged offset gives
             raise
         raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
-    except (EOFError, RuntimeError, ValueError, OverflowError, zlib.error, struct.error) as error:
+    except (
+        *(zipfile.BadZipFile, zlib.error, struct.error),
+        *(EOFError, RuntimeError, ValueError, OverflowError),
+    ) as error:
         raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
-    if damaged is not None:
-        raise UnreadableCheckpoint(f"{path}: damaged at {damaged}")
-
-
-def _begins_as_pickle(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(1) == b"\x80"
+    if not any(name.endswith("/data.pkl") for name in names):
+        raise UnreadableCheckpoint(f"{path}: damaged at its directory, which names no data.pkl")
 
 
 def _machine_error(error: BaseException) -> OSError | None:

@@ -139,7 +139,7 @@ def _may_be_own(path: Path, record: RunRecord) -> bool:
         return True
     if not {"epoch", "step"} <= facts.keys():
         return True  # no run's at all: what reads it says so
-    return record.owns(path, facts) and bears_its_name(path, facts)
+    return record.owns(facts) and bears_its_name(path, facts)
 
 
 def _has_own_state(path: Path, record: RunRecord) -> bool:
@@ -168,7 +168,7 @@ def mend_weights(path: Path) -> None:
         content, record = read_checkpoint(whole), read_record(path.parent)
     except UnreadableCheckpoint:
         return
-    if not bears_its_name(whole, content) or not (record is None or record.owns(whole, content)):
+    if not bears_its_name(whole, content) or not (record is None or record.owns(content)):
         return
     try:
         with RunLock(path.parent):
@@ -199,7 +199,7 @@ def _damage(path: Path) -> UserError | None:
         return error
     if {"epoch", "step"} <= facts.keys() and not bears_its_name(path, facts):
         return UserError(f"{path}: written under another name, at step {facts['step']}")
-    if record is not None and "run_id" in facts and not record.owns(path, facts):
+    if record is not None and not record.owns(facts):
         return UserError(f"{path}: of another run than the folder's (run.json)")
     return None
 
@@ -231,7 +231,7 @@ def newest_facts(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         except UserError:
             continue
         is_named = not {"epoch", "step"} <= facts.keys() or bears_its_name(path, facts)
-        if is_named and (record is None or record.owns(path, facts)):
+        if is_named and (record is None or record.owns(facts)):
             return path, facts
     return None
 
@@ -264,7 +264,7 @@ def read_latest(
             report(f"{error}; going back to the checkpoint before it")
             aside.append((path, "damaged"))
             continue
-        if record is not None and not record.owns(path, content):
+        if record is not None and not record.owns(content):
             report(f"{path}: of another run than the folder's (run.json): passed over")
             aside.append((path, "other-run"))
             continue
@@ -299,11 +299,10 @@ def _check_one_run(checkpoints: Sequence[CheckpointFile]) -> None:
     runs: dict[str, list[str]] = {}
     for checkpoint in checkpoints:
         try:
-            run_id = read_facts(checkpoint.path).get("run_id")
+            run_id = read_facts(checkpoint.path)["run_id"]
         except UserError:  # if it is to be read, that says why
             continue
-        if run_id is not None:
-            runs.setdefault(str(run_id), []).append(checkpoint.path.name)
+        runs.setdefault(run_id, []).append(checkpoint.path.name)
     if len(runs) > 1:
         lines = "".join(f"\n  {run_id[:12]}: {', '.join(names)}" for run_id, names in runs.items())
         folder = checkpoints[0].path.parent

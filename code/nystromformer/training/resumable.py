@@ -60,10 +60,7 @@ def _progress_problems(content: Mapping[str, Any], settings: TrainingSettings) -
     if not isinstance(progress, dict):
         return [f"progress: expected a dict, found {type(progress).__name__}"]
     names = {field.name for field in fields(RunState)}
-    wanted = {"step"} if content["format"] == 1 else names
-    if content["format"] == 1:  # which had fewer at first
-        progress = RunState().as_data() | progress
-    problems = [f"progress.{name}: missing" for name in sorted(wanted - content["progress"].keys())]
+    problems = [f"progress.{name}: missing" for name in sorted(names - progress.keys())]
     problems += [f"progress.{name}: not known" for name in sorted(map(str, progress.keys() - names))]
     for name in ("step", "reported_at", "left_out", "tokens"):
         if not _is_count(progress.get(name, 0)):

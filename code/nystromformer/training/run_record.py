@@ -10,10 +10,10 @@ from typing import Any
 from nystromformer.bounded import JSON_BYTES, read_bytes
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
-from nystromformer.training.archive import STATE, read_facts
+from nystromformer.training.archive import read_facts
 
 RECORD = "run.json"
-_FORMAT = 1
+_FORMAT = 2
 _NOT_OF_ITS_IDENTITY = {"version", "division", "set_by_flag", "run_id"}
 """Facts that do not tell one run from another."""
 
@@ -29,17 +29,11 @@ class RunRecord:
     """What a folder knows of its run."""
 
     run_id: str
-    adopted: frozenset[str] = frozenset()
-    """Names of checkpoints of an earlier version, which carry no id, that the run went on from."""
     _known: dict[tuple[str, int, int, int], bool] = field(default_factory=dict, compare=False, repr=False)
 
-    def owns(self, path: Path, facts: Mapping[str, Any]) -> bool:
+    def owns(self, facts: Mapping[str, Any]) -> bool:
         """Whether a checkpoint that says this is one of the run."""
-        run_id = facts.get("run_id")
-        if run_id is not None:
-            return bool(run_id == self.run_id)
-        # One that ended an epoch may have become one between epochs since.
-        return any(f"{stem}{path.suffix}" in self.adopted for stem in {path.stem, *_stems(facts)})
+        return bool(facts.get("run_id") == self.run_id)
 
     def is_own(self, path: Path) -> bool:
         """Whether the file is one of the run, which one that cannot be read never is; read once per content."""
@@ -47,18 +41,18 @@ class RunRecord:
             status = path.stat()
             key = (path.name, status.st_size, status.st_mtime_ns, status.st_ino)
             if key not in self._known:
-                self._known[key] = self.owns(path, facts := read_facts(path)) and bears_its_name(path, facts)
+                self._known[key] = self.owns(facts := read_facts(path)) and bears_its_name(path, facts)
             return self._known[key]
         except (OSError, UserError):
             return False
 
     def write(self, folder: Path) -> None:
         """Write `run.json`, whole or not at all."""
-        write_json(folder / RECORD, {"format": _FORMAT, "run_id": self.run_id, "adopted": sorted(self.adopted)})
+        write_json(folder / RECORD, {"format": _FORMAT, "run_id": self.run_id})
 
 
 def read_record(folder: Path) -> RunRecord | None:
-    """The record of a folder; None where no run of this version began there.
+    """The record of a folder; None where no run began there.
 
     Raises:
         UserError: the file is not one of these, or cannot be read.
@@ -66,9 +60,8 @@ def read_record(folder: Path) -> RunRecord | None:
     path = folder / RECORD
     try:
         data = json.loads(read_bytes(path, JSON_BYTES, "a run's id"))
-        run_id, adopted = data["run_id"], data["adopted"]
-        strings = [run_id, *adopted]
-        if data["format"] != _FORMAT or not run_id or not all(isinstance(item, str) for item in strings):
+        run_id = data["run_id"]
+        if data["format"] != _FORMAT or not run_id or not isinstance(run_id, str):
             raise ValueError("other keys or values than a record's")
     except FileNotFoundError:
         return None
@@ -79,41 +72,22 @@ def read_record(folder: Path) -> RunRecord | None:
             f"{path}: damaged: expected the id of the folder's run ({error}). Remove it: where all checkpoints of the "
             "folder are of one run, the next start writes it again."
         ) from error
-    return RunRecord(run_id, frozenset(adopted))
+    return RunRecord(run_id)
 
 
 def kept_record(folder: Path, content: Mapping[str, Any]) -> RunRecord:
     """The record of a folder whose run goes on from a checkpoint of this content; where there is none, one with that
-    checkpoint's id, which adopts the files of an earlier version, without an id, that say the same of their origin.
+    checkpoint's id.
 
     Raises:
         UserError: the folder's cannot be read.
     """
-    record = read_record(folder)
-    if record is not None:
-        return record
-    run_id = content.get("run_id") or id_of({key: value for key, value in content.items() if key not in STATE})
-    names = (path for path in sorted(folder.glob("cp-*")) if path.suffix in (".cp", ".model"))
-    return RunRecord(run_id, frozenset(path.name for path in names if _is_earlier(path, content)))
-
-
-def _is_earlier(path: Path, content: Mapping[str, Any]) -> bool:
-    try:
-        facts = read_facts(path)
-    except UserError:
-        return False
-    origin = ("dataset", "tokenizer", "finetuning")
-    is_alike = all(facts.get(key) == content.get(key) for key in origin)
-    return "run_id" not in facts and is_alike and bears_its_name(path, facts)
+    return read_record(folder) or RunRecord(content["run_id"])
 
 
 def bears_its_name(path: Path, facts: Mapping[str, Any]) -> bool:
     """Whether a checkpoint has the name that its run gave it: the end of its epoch, or its step."""
-    return path.stem in _stems(facts)
-
-
-def _stems(facts: Mapping[str, Any]) -> tuple[str, ...]:
     epoch, step = facts.get("epoch"), facts.get("step")
     if not isinstance(epoch, int) or not isinstance(step, int):
-        return ()
-    return f"cp-{epoch:04d}", f"cp-{epoch:04d}-step-{step:08d}"
+        return False
+    return path.stem in (f"cp-{epoch:04d}", f"cp-{epoch:04d}-step-{step:08d}")

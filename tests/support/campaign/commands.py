@@ -207,7 +207,7 @@ def _become(cwd: Path, outputs: Sequence[Path]) -> None:
     os.environ.update(environment())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # The first line of each script, which is imported here already.
-    signal.signal(signal.SIGINT, interrupt._handle)
+    interrupt.install()
     space = _address_space() + _ADDRESS_SPACE
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))

@@ -39,9 +39,10 @@ PREDICT = Command(
 )
 _SHORT = ("--longer_than", "4", "--shorter_than", "60", "--depth", "5", "--most_values", "4")
 _FEW = ("--train", "2500", "--validation", "20", "--test", "20", "--workers", "1")
-LISTOPS = Command("lra/prepare.py", ("listops", *_SHORT, *_FEW, "--out", "arena"))
-RELEASE = Command("lra/prepare.py", ("listops", "--release", "release", "--partial", "--out", "arena"))
-REVIEWS = Command("lra/prepare.py", ("text", "--imdb", "imdb/aclImdb_v1.tar.gz", "--partial", "--out", "arena"))
+_PREPARE = "experiments/lra/prepare.py"
+LISTOPS = Command(_PREPARE, ("listops", *_SHORT, *_FEW, "--out", "arena"))
+RELEASE = Command(_PREPARE, ("listops", "--release", "release", "--partial", "--out", "arena"))
+REVIEWS = Command(_PREPARE, ("text", "--imdb", "imdb/aclImdb_v1.tar.gz", "--partial", "--out", "arena"))
 
 
 def corpus_command(name: str) -> Command:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import CASES
-from small import CPU, ROOT, small_config, small_data, write_dataset, write_experiment
+from small import CPU, SHIPPED, small_config, small_data, write_dataset, write_experiment
 
 from nystromformer import resources
 from nystromformer.config import ExperimentConfig, load_config
@@ -22,7 +22,6 @@ from nystromformer.tasks.experiment.room import check_room_to_compute, check_roo
 from nystromformer.tasks.finetuning.start import finetuning_config
 from nystromformer.training import Group
 
-SHIPPED = sorted(ROOT.glob("*/config.json"))
 ALONE = {"model__num_landmarks": None, "model__conv_kernel_size": None}
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -50,7 +49,7 @@ def test_the_weights_are_counted_exactly(changes: dict[str, Any]) -> None:
     assert sum(encoder_weights(config.model).values()) == counted(config)
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", SHIPPED.values(), ids=lambda path: path.parent.name)
 def test_those_of_shipped_experiments_too(path: Path) -> None:
     config = load_config(path)
     assert sum(encoder_weights(config.model).values()) == counted(config)

@@ -19,7 +19,7 @@ from wikihop_files import RECORDS, record, write_records
 from nystromformer.data.tokenizer import TOKENIZER_FILE, train_tokenizer
 from nystromformer.files import sha256_of
 from nystromformer.tasks.finetuning.trainable import Finetuning
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
 from nystromformer.training.folder import RunLock
 
 GLUE, IMDB, WIKIHOP = "code/run_glue.py", "code/run_imdb.py", "code/run_wikihop.py"
@@ -308,16 +308,16 @@ def test_checkpoints_that_cannot_be_used(
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
             words = ["damaged"]
         case "code":
-            torch.save({"format": 1, "model": Bomb()}, path)
+            torch.save({"format": FORMAT, "model": Bomb()}, path)
             words = ["refused", "could run code"]
         case "bare pickle":
-            torch.save({"format": 1, "model": Bomb()}, path, _use_new_zipfile_serialization=False)
-            words = ["refused: a bare pickle"]
+            torch.save({"format": FORMAT, "model": Bomb()}, path, _use_new_zipfile_serialization=False)
+            words = ["refused", "could run code"]
         case "another program's":
             torch.save({"weight": torch.zeros(1)}, path)
             words = ["not a checkpoint of this project"]
         case "weights only":
-            torch.save({"format": 1, "model": {"encoder.x": torch.zeros(1)}}, path)
+            write_checkpoint({"format": FORMAT, "run_id": "x", "model": {"encoder.x": torch.zeros(1)}}, path)
             words = ["not a checkpoint of a run", "without config, tokenizer, step, epoch"]
     assert_says(refused(GLUE, experiment, *flags), "cp-0001.model: ", *words)
 

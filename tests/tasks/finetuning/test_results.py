@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import write_format_1
 from finetuning import copy_of, sweep, write_sst2
 from small import CPU
 
@@ -110,17 +109,6 @@ def place(originals: dict[str, Place], tmp_path: Path) -> Callable[[str], Place]
     return copied
 
 
-def earlier_version(place: Place) -> Place:
-    """The run as a version left it whose checkpoints did not remember their validations."""
-    for path in place.run.glob("cp-*"):
-        content = read_checkpoint(path)
-        del content["history"]
-        content.get("progress", {}).pop("history", None)
-        write_format_1(content, path)
-    (place.run / "run.json").unlink()
-    return place
-
-
 def without_validation(epoch: int) -> LOSE:
     def changed(log: bytes) -> bytes:
         lines = log.splitlines(keepends=True)
@@ -192,7 +180,7 @@ def changed_result(run: Place, change: Callable[[dict[str, Any]], object]) -> No
         lambda data: data["epochs"].pop(),
         lambda data: data["epochs"][1]["metrics"].update(accuracy=0.99),
         lambda data: data["epochs"].reverse(),
-        lambda data: data.update(epochs=data["epochs"][1:], unknown_epochs=[0]),
+        lambda data: data.update(epochs=data["epochs"][1:]),
         lambda data: data.update(main_metric="loss"),
         lambda data: data.update(task="glue/RTE"),
         lambda data: data.update(checkpoint_sha256="0" * 64),
@@ -269,59 +257,6 @@ def test_nothing_goes_before_the_weights_that_stay_are_read_whole(
         assert "made again from cp-0002.cp" in caplog.text
 
 
-def test_a_run_of_an_earlier_version_takes_the_epochs_before_from_its_log(place: Callable[[str], Place]) -> None:
-    run = earlier_version(place("halfway"))
-    result = run.finetune()
-    assert facts(result) == list(enumerate(ACCURACIES))
-    assert not result.unknown_epochs
-    history = read_checkpoint(run.run / "cp-0002.model")["history"]
-    assert [one["epoch"] for one in history] == [0, 1, 2]
-    assert run.weights == KEPT
-
-
-@pytest.mark.parametrize(
-    "damage", ["keys are missing", "types are others", "a better epoch", "an epoch is missing", "emptied", "zeros"]
-)
-def test_where_that_log_is_not_whole_the_epochs_are_unknown_and_no_weights_go(
-    damage: str, place: Callable[[str], Place], caplog: pytest.LogCaptureFixture
-) -> None:
-    run = earlier_version(place("halfway"))
-    log = run.run / "log.jsonl"
-    log.write_bytes(DAMAGES[damage](log.read_bytes()))
-    result = run.finetune()
-    assert facts(result) == [(2, 0.5)]
-    assert result.unknown_epochs == [0, 1]
-    assert any("the validation of epochs 0 and 1 is unknown" in warning for warning in result.warnings)
-    assert "those of epochs 0 and 1 stay unknown" in caplog.text
-    assert run.weights >= KEPT, "the first epoch's is the best by the checkpoint's own record"
-    before = run.contents
-    assert run.finetune() == result
-    assert run.contents == before
-    assert "the validation of epochs 0 and 1 is unknown" in " ".join(result.warnings)
-
-
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_a_finished_run_of_an_earlier_version_without_its_result(is_whole: bool, place: Callable[[str], Place]) -> None:
-    run = earlier_version(place("finished"))
-    (run.run / "result.json").unlink()
-    if is_whole:
-        assert facts(run.finetune()) == list(enumerate(ACCURACIES))
-    else:
-        log = run.run / "log.jsonl"
-        log.write_bytes(without_validation(1)(log.read_bytes()))
-        before = run.contents
-        with pytest.raises(UserError, match=r"result\.json: is not there and cannot be made again: cp-0002\.model is"):
-            run.finetune()
-        assert run.contents == before
-    assert run.weights == KEPT
-
-
-def test_a_kill_of_an_earlier_version_before_its_cleaning_up(place: Callable[[str], Place]) -> None:
-    run = earlier_version(place("uncleaned"))
-    run.finetune()
-    assert run.weights == KEPT
-
-
 @pytest.mark.parametrize("name", ["SST-2.tsv", "dev.tsv", "test.tsv"])
 @pytest.mark.parametrize("damage", ["emptied", "cut", "same size", "gone"])
 def test_predictions_that_are_not_as_written_are_made_again(
@@ -342,25 +277,6 @@ def test_predictions_that_are_not_as_written_are_made_again(
     before = run.contents
     run.finetune()
     assert run.contents == before
-
-
-def test_emptied_predictions_of_an_earlier_version_are_made_again(place: Callable[[str], Place]) -> None:
-    run = place("finished")
-    changed_result(run, lambda data: data.pop("prediction_stamps"))
-    before = run.contents
-    run.finetune()
-    assert run.contents == before
-    path = run.run / "predictions" / "dev.tsv"
-    whole = path.read_bytes()
-    path.write_bytes(b"")
-    assert run.finetune().prediction_stamps.keys() == {f"predictions/{x}.tsv" for x in ("SST-2", "dev", "test")}
-    assert path.read_bytes() == whole
-
-
-def test_weights_of_an_earlier_version_are_discarded_too(place: Callable[[str], Place]) -> None:
-    run = earlier_version(place("finished"))
-    run.finetune(discard_weights=True)
-    assert not run.weights
 
 
 def test_where_the_weights_are_gone_damaged_predictions_are_an_error(place: Callable[[str], Place]) -> None:

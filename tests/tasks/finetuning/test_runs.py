@@ -245,20 +245,6 @@ def test_the_last_epochs_weights_predict_where_they_are_asked_for(
     assert made["best"].epochs == made["last"].epochs, "nothing is trained again"
 
 
-def test_predictions_of_earlier_versions_are_the_best_epochs(
-    experiment: Experiment, glue_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accuracies = iter([0.9, 0.1])
-    monkeypatch.setattr(Glue, "metrics", lambda *_: {"accuracy": next(accuracies)})
-    (result,) = run(experiment, glue_folder).results
-    path = Path(result.folder) / "result.json"
-    data = json.loads(path.read_text())
-    del data["predicted_epoch"], data["sha256"]
-    path.write_text(json.dumps(data))
-    assert run(experiment, glue_folder).results[0].predicted_epoch is None, "they are there, and are left alone"
-    assert run(experiment, glue_folder, predict="last").results[0].predicted_epoch == 1
-
-
 def test_a_combination_with_all_its_seeds_goes_before_a_lucky_survivor(
     experiment: Experiment, glue_folder: Path
 ) -> None:
@@ -417,9 +403,6 @@ def test_every_input_is_of_the_identity(
         assert name(same) == base
     one, other = (f'model.attn_type={{"name":"nystrom","implementation":"{by}"}}' for by in ("auto", "torch"))
     assert name(one) == name(other), "the same, computed by another implementation"
-    with monkeypatch.context() as patch:
-        patch.setattr("nystromformer.tasks.finetuning.run.without_newer_defaults", dict)
-        assert name() != base, "keys of later versions are left out where they say what was before"
 
 
 def test_seeds_begin_with_heads_of_their_own(experiment: Experiment, glue_folder: Path) -> None:

@@ -22,7 +22,7 @@ from nystromformer.tasks.lra.preparation import check_free
 from nystromformer.tasks.lra.prepare import draw_listops
 from nystromformer.tasks.lra.stored import SPLITS, open_stored, split_files
 
-SCRIPT = "lra/prepare.py"
+SCRIPT = "experiments/lra/prepare.py"
 SHORT = Expressions(longer_than=4, shorter_than=40, depth=5, most_values=4)
 SIZES = {"train": 30, "validation": 5, "test": 5}
 FLAGS = (

@@ -21,7 +21,7 @@ from nystromformer.tasks.lra.prepare import draw_listops
 from nystromformer.tasks.lra.sources import carve
 from nystromformer.tasks.lra.stored import SPLITS, Stored, open_stored, read_manifest, write_split
 
-SCRIPT = "lra/prepare.py"
+SCRIPT = "experiments/lra/prepare.py"
 Prepare = Callable[..., int]
 SHORT = Expressions(longer_than=4, shorter_than=40, depth=5, most_values=4)
 SIZES = {"train": 30, "validation": 5, "test": 5}
@@ -496,7 +496,7 @@ def test_mistakes(
 
 
 def test_stored_data_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no prepared data: run `python lra/prepare\.py listops` first"):
+    with pytest.raises(UserError, match=r"no prepared data: run `python experiments/lra/prepare\.py listops` first"):
         open_stored(tmp_path, "listops")
     draw_listops(tmp_path, SHORT, SIZES, 0, 1)
     with pytest.raises(UserError, match="expected data of text, found that of listops"):

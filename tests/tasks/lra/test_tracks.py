@@ -182,7 +182,9 @@ def test_a_folder_without_a_config_names_the_tasks_own(
 ) -> None:
     assert run_here(monkeypatch, SCRIPT, "--task", "text", "--model", tmp_path) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"{tmp_path}/config.json: no such file; create it (copy the project's lra/text/config.json, say)" in said
+    assert (
+        f"{tmp_path}/config.json: no such file; create it (copy the project's experiments/lra/text/config.json" in said
+    )
 
 
 def test_pictures_that_would_be_cut_are_not_moved(

@@ -226,7 +226,7 @@ def test_another_attention_trains_with_the_papers_parameters(
         (("--task", "chess"), "--task chess: expected one of listops, text, retrieval, image, pathfinder"),
         (("--attention", "nystroem"), "--attention nystroem: expected one of"),
         (("--steps", 100, "--every", 30), "--steps 100: expected a multiple of --every 30"),
-        (("--data", "missing"), "missing: no prepared data: run `python lra/prepare.py listops` first"),
+        (("--data", "missing"), "missing: no prepared data: run `python experiments/lra/prepare.py listops` first"),
         (("--task", "text"), "expected data of text, found that of listops"),
         (("--attention", "linformer", "--set", "model.attn_type.projected_length=64"), "projected_length"),
         (("--attention", "softmax", "--set", "model.attn_type.num_landmarks=8"), "num_landmarks"),
@@ -270,7 +270,7 @@ def test_damaged_data_are_refused(
 
 @pytest.mark.parametrize("task", TASKS)
 def test_shipped_recipes_are_the_authors(task: str) -> None:
-    config = load_config(ROOT / "lra" / task / "config.json")
+    config = load_config(ROOT / "experiments" / "lra" / task / "config.json")
     model, setting = config.model, config.pretraining_setting
     assert (model.num_layers, model.transformer_dim, model.transformer_hidden_dim, model.num_head) == (2, 64, 128, 2)
     assert (model.norm, model.activation, model.pooling, model.embedding_norm) == ("pre", "gelu", "mean", False)

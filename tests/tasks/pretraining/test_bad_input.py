@@ -10,8 +10,9 @@ import pytest
 import torch
 from small import CPU, run_command, run_here, small_data, write_dataset, write_experiment
 
+from nystromformer.data.sealed import SEAL, write_sealed
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training.archive import read_checkpoint, write_checkpoint
+from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
 from nystromformer.training.folder import RunLock
 
 PRETRAIN, VALIDATE = "code/run_pretrain.py", "code/run_validation.py"
@@ -251,7 +252,7 @@ def test_a_pickle_with_code_in_it(refused: Refused, run: Path, data: Path, scrip
             return exec, ("raise SystemExit('exploded')",)
 
     for name in ("cp-0001.cp", "cp-0001.model"):
-        torch.save({"format": 1, "model": Bomb()}, run / "model" / name)
+        torch.save({"format": FORMAT, "model": Bomb()}, run / "model" / name)
     assert "refused" in refused(script, run, "--dataset", data)
 
 
@@ -306,7 +307,9 @@ def test_from_cp_that_does_not_fit(refused: Refused, run: Path, data: Path, tmp_
 
 
 def test_sentence_order_without_any_row_to_learn_it_from(refused: Refused, tmp_path: Path, data: Path) -> None:
-    edit(data / "manifest.json", lambda m: (m.pop("seal"), m["train"].update(sentence_order_rows=0)))
+    edit(data / "manifest.json", lambda m: m["train"].update(sentence_order_rows=0))
+    manifest = json.loads((data / "manifest.json").read_text())
+    write_sealed(data / "manifest.json", {key: value for key, value in manifest.items() if key != SEAL})
     write_experiment(tmp_path / "run")
     assert 'remove "sop" from objectives' in refused(PRETRAIN, tmp_path / "run", "--dataset", data)
 

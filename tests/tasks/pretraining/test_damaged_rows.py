@@ -12,6 +12,7 @@ import pytest
 from forking import Forked, as_torchrun
 from small import CPU, run_here, write_experiment
 
+from nystromformer.data.sealed import write_sealed
 from nystromformer.data.verification import MEMORY_FILE, Verification
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
@@ -112,7 +113,7 @@ def test_rows_that_cannot_be_end_the_run_before_the_model_sees_them(
     manifest = json.loads((data / "manifest.json").read_text())
     manifest["train"]["files"][name]["sha256"] = sha256_of(data / name)
     del manifest["seal"]
-    (data / "manifest.json").write_text(json.dumps(manifest))
+    write_sealed(data / "manifest.json", manifest)
     monkeypatch.setattr("nystromformer.data.verification.Verification.run", lambda *_, **__: None)
     write_experiment(tmp_path / "run")
     flags = "--dataset", data, "--device", "cpu", "--workers", workers

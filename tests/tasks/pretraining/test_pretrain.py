@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small import CPU, LENGTH, ROOT, VOCABULARY, run_here, small_config, write_experiment
+from small import CPU, LENGTH, SHIPPED, VOCABULARY, run_here, small_config, write_experiment
 
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.data.dataset import Rows, open_dataset
@@ -26,12 +26,10 @@ from nystromformer.tasks.pretraining.validation import read_validation, table, v
 from nystromformer.training import Device, choose_device
 from nystromformer.training.archive import read_checkpoint
 
-SHIPPED = sorted(path.parent.name for path in ROOT.glob("*/config.json"))
-
 
 def shrunken(name: str) -> ExperimentConfig:
     """A shipped config with its own structure, objectives and attention, at a small size."""
-    data = json.loads((ROOT / name / "config.json").read_text())
+    data = json.loads(SHIPPED[name].read_text())
     data.pop("from_cp", None)  # tests/tasks/experiment/test_start.py
     data["model"] |= {
         "vocab_size": VOCABULARY,

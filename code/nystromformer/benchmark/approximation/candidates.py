@@ -49,23 +49,25 @@ def why_not(config: AttentionConfig) -> str | None:
     return None
 
 
-def candidates(asked: Sequence[str], landmarks: Sequence[int], length: int) -> tuple[list[Candidate], dict[str, str]]:
+def candidates(
+    attentions: Sequence[str], landmarks: Sequence[int], length: int
+) -> tuple[list[Candidate], dict[str, str]]:
     """All that can be tried at a length, and of the attentions that cannot, why.
 
     Args:
-        asked: attentions, as `--attention` takes them; none: all.
+        attentions: as `--attention` takes them; none: all.
 
     Raises:
         UserError: an unknown attention; one that is asked for and cannot be tried.
     """
     found: list[Candidate] = []
     missing: dict[str, str] = {}
-    for text in asked or [name for name in ATTENTIONS if name != "softmax"]:
+    for text in attentions or [name for name in ATTENTIONS if name != "softmax"]:
         method = parse_method(text)
         config = method.config
         assert config is not None
         if (reason := why_not(config)) is not None:
-            if asked:
+            if attentions:
                 raise UserError(f"--attention {text}: it cannot stand in softmax's place without training: {reason}")
             missing[config.name] = reason
             continue

@@ -20,6 +20,7 @@ from nystromformer.benchmark.approximation.inputs import Inputs, captured, rando
 from nystromformer.benchmark.approximation.losses import adapted, check_is_softmax, untrained
 from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
 from nystromformer.benchmark.approximation.report import Found, to_read
+from nystromformer.benchmark.results import on_one_line
 from nystromformer.config.ranges import LEAST_RIDGE, MOST_PINV_ITERATIONS, MOST_RIDGE
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
@@ -106,7 +107,7 @@ def measure_approximation(
     folder.mkdir(parents=True, exist_ok=True)  # before the minutes of computing
     facts = machine_facts()
     of = f"{experiment.name}, {opened.checkpoints[0].stem}"
-    header = f"{of}; " + ", ".join(f"{key} {value}" for key, value in facts.items())
+    header = f"{of}; {on_one_line(facts)}"
     found = Found(missing=missing)
     said = asdict(settings) | {
         "model": str(experiment.folder),

@@ -20,6 +20,7 @@ from nystromformer.benchmark.approximation.report import (
     mean_errors,
     mean_of_setting,
 )
+from nystromformer.benchmark.results import new_figure
 from nystromformer.files import write_figure
 
 _MOST_LAYERS = 4
@@ -162,11 +163,8 @@ def _show(axis: Any, weights: Tensor, most: float) -> None:
 
 
 def _figure(grid: int | tuple[int, int], size: tuple[float, float], widths: Sequence[float] | None = None) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(*size)
     rows, columns = grid if isinstance(grid, tuple) else (1, grid)
     ratios = None if widths is None else {"width_ratios": widths}
     axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw=ratios)

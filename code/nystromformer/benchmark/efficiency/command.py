@@ -1,19 +1,20 @@
 """The command: settings, measurement, files."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nystromformer.benchmark.attention import check_memory, parse_lengths
+from nystromformer.benchmark.attention import check_memory
 from nystromformer.benchmark.efficiency.measure import Found, measure
 from nystromformer.benchmark.efficiency.methods import CONTROL, Method, chosen_methods
 from nystromformer.benchmark.efficiency.parts import AttentionPart, EncoderPart, Part
 from nystromformer.benchmark.efficiency.picture import draw
 from nystromformer.benchmark.efficiency.report import as_data, csv_text, for_terminal, to_read
+from nystromformer.benchmark.results import on_one_line
 from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
@@ -24,16 +25,6 @@ from nystromformer.training.device import choose_device
 logger = logging.getLogger(__name__)
 
 PARTS = ("attention", "encoder")
-ALONE = (
-    "parts",
-    "encoder_lengths",
-    "encoder_batch",
-    "encoder_layers",
-    "encoder_heads",
-    "encoder_width",
-    "budget",
-)
-"""Flags of this comparison alone, not of that beside peers."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +62,6 @@ class Efficiency:
                 f"--encoder_width: expected a multiple of --encoder_heads = {self.encoder_heads}, found "
                 f"{self.encoder_width}"
             )
-
-
-def settings_of(attention: Sequence[str], parts: str, lengths: str, encoder_lengths: str, **others: Any) -> Efficiency:
-    """From what flags say.
-
-    Raises:
-        UserError: as Efficiency, and lengths that are no numbers.
-    """
-    return Efficiency(
-        attentions=tuple(attention),
-        parts=tuple(dict.fromkeys(parts.split(","))),
-        lengths=tuple(sorted(set(parse_lengths(lengths)))),
-        encoder_lengths=tuple(sorted(set(parse_lengths(encoder_lengths, "--encoder_lengths")))),
-        **others,
-    )
 
 
 def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
@@ -143,7 +119,7 @@ def _write(settings: Efficiency, found: Found, folder: Path, facts: Mapping[str,
     said = asdict(settings) | {"command": command}
     write_json(folder / "efficiency.json", {"machine": facts, "settings": said} | as_data(found))
     write_text(folder / "efficiency.csv", csv_text(found))
-    on = ", ".join(f"{key} {value}" for key, value in facts.items())
+    on = on_one_line(facts)
     header = [
         "# What every attention costs",
         f"float32; the attention alone: batch {settings.batch}, {settings.heads} heads of {settings.head_dim}; the "

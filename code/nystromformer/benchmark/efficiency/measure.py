@@ -1,13 +1,13 @@
 """The cells of the tables, one length after the other, all methods of a length in turn."""
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from nystromformer.benchmark.efficiency.forecast import Cost, Forecast
 from nystromformer.benchmark.efficiency.methods import CONTROL, Method
 from nystromformer.benchmark.efficiency.parts import Part, Works
 from nystromformer.benchmark.timing import Timing, peak_memory, repeats_at, time_side_by_side
@@ -20,6 +20,44 @@ _PROBES = (1024, 2048)
 _OVER = "budget: it was over"
 _ROOM = 0.85
 """How much of the memory that is free a cell may be expected to take."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one forward and backward pass."""
+
+    seconds: float
+    memory: float
+    """MiB at the peak."""
+
+
+class Forecast:
+    """The cost of one method by length, carried on from the lengths that are known."""
+
+    def __init__(self) -> None:
+        self._costs: dict[int, Cost] = {}
+
+    def learn(self, length: int, cost: Cost) -> None:
+        self._costs[length] = cost
+
+    def at(self, length: int) -> Cost | None:
+        """Along the line through the last two known lengths on logarithmic axes, no flatter than proportional and no
+        steeper than with the square; with the square from one alone. None where nothing is known.
+        """
+        if not self._costs:
+            return None
+        *before, last = sorted(self._costs)
+        latest = self._costs[last]
+
+        def carried(now: float, then: float | None, distance: float) -> float:
+            exponent = 2.0 if then is None or min(now, then) <= 0 else math.log(now / then) / distance
+            growth = min(2.0, max(1.0, exponent)) if length > last else 1.0
+            return now * math.exp(growth * math.log(length / last))
+
+        if not before:
+            return Cost(carried(latest.seconds, None, 1), carried(latest.memory, None, 1))
+        then, distance = self._costs[before[-1]], math.log(last / before[-1])
+        return Cost(carried(latest.seconds, then.seconds, distance), carried(latest.memory, then.memory, distance))
 
 
 @dataclass(frozen=True)
@@ -72,7 +110,7 @@ def measure(
     until = time.monotonic() + seconds
     forecasts = {method.name: Forecast() for method in methods}
     _probe(part, methods, lengths, forecasts)
-    measured = False
+    any_measured = False
     for number, length in enumerate(sorted(lengths)):
         found = Found()
         chosen = []
@@ -88,10 +126,10 @@ def measure(
                 found.left_out.append(LeftOut(part.name, length, method.name, why))
         if chosen:
             _measure_at(part, chosen, length, repeats, until, forecasts, found)
-        measured = measured or any(cell.method != CONTROL for cell in found.cells)
+        any_measured = any_measured or any(cell.method != CONTROL for cell in found.cells)
         logger.info("%s, %d tokens: %d measured, %d left out", part.name, length, len(found.cells), len(found.left_out))
         yield found
-    if not measured:
+    if not any_measured:
         last = found.left_out[-1] if found.left_out else None
         example = f": {last.method} at {last.length} tokens: {last.why}" if last else ""
         raise UserError(

@@ -1,13 +1,10 @@
 """What is compared: attentions by their settings, softmax written out, and a control."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nystromformer.config import ATTENTIONS, AttentionConfig, attention_config
-from nystromformer.config.overrides import overridden
-from nystromformer.errors import UserError
+from nystromformer.config.attention_text import parse_attention
 
 SDPA, WRITTEN_OUT, CONTROL = "softmax (SDPA)", "softmax, written out", "elementwise control"
 BASELINES = (SDPA, WRITTEN_OUT)
@@ -34,14 +31,14 @@ class Method:
         return problems[0] if problems else None
 
 
-def chosen_methods(asked: Sequence[str]) -> list[Method]:
+def chosen_methods(attentions: Sequence[str]) -> list[Method]:
     """The methods that `--attention` asks for, all where it does not, behind the two softmaxes.
 
     Raises:
         UserError: an unknown attention, or parameters that it does not take.
     """
     found = [Method(SDPA, attention_config("softmax")), Method(WRITTEN_OUT, None)]
-    for text in asked or [text for name in ATTENTIONS for text in (name, *_PAPERS.get(name, ()))]:
+    for text in attentions or [text for name in ATTENTIONS for text in (name, *_PAPERS.get(name, ()))]:
         method = parse_method(text)
         if method.config not in [other.config for other in found]:
             found.append(method)
@@ -49,32 +46,11 @@ def chosen_methods(asked: Sequence[str]) -> list[Method]:
 
 
 def parse_method(text: str) -> Method:
-    """An attention and its parameters, `NAME,KEY=VALUE,…`, or the object that a config.json has for it.
+    """An attention and its parameters, as `parse_attention` takes them.
 
     Raises:
         UserError: as `chosen_methods`.
     """
-    name, parameters = _parts(text)
-    if "name" in parameters:
-        raise UserError(f"--attention {text[:200]!r}: expected the attention's name once, in front")
-    try:
-        config = attention_config(name, **parameters)
-    except ValueError as error:
-        raise UserError(f"--attention {text[:200]}: {error}") from None
+    config, parameters = parse_attention(text)
     shown = ", ".join(f"{key} {value}" for key, value in parameters.items())
-    return Method(f"{name} ({shown})" if shown else name, config)
-
-
-def _parts(text: str) -> tuple[str, dict[str, Any]]:
-    if not text.startswith("{"):
-        name, *settings = text.split(",")
-        for setting in settings:
-            if "=" not in setting:
-                raise UserError(f"--attention {text[:200]!r}: expected NAME,KEY=VALUE,…, found {setting!r}")
-        return name, overridden(settings)
-    try:
-        said = json.loads(text)
-        return str(said.pop("name")), said
-    except (ValueError, KeyError, RecursionError) as error:
-        expected = '{"name": …} with an attention and its parameters, or NAME,KEY=VALUE,…'
-        raise UserError(f"--attention {text[:200]!r}: expected {expected}: {error}") from None
+    return Method(f"{config.name} ({shown})" if shown else config.name, config)

@@ -4,7 +4,7 @@ Shapes: B batch, H heads, N tokens, D head dim.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.benchmark.efficiency.methods import CONTROL, WRITTEN_OUT, Method
 from nystromformer.benchmark.models import adamw, standing_memory, take_step
-from nystromformer.benchmark.peers import SharedQueryKey, WrittenOutSoftmax
-from nystromformer.benchmark.timing import Work, forward_and_backward
+from nystromformer.benchmark.peers import SharedQueryKey, WrittenOutSoftmax, elementwise
+from nystromformer.benchmark.timing import Work, attention_works
 from nystromformer.config import ModelConfig
 from nystromformer.model import ClassificationModel
 from nystromformer.training.device import Device
@@ -55,28 +55,16 @@ class AttentionPart(Part):
     name = "attention"
 
     def works(self, methods: list[Method], length: int, batch: int) -> Mapping[str, Works]:
-        torch.manual_seed(0)
-        size = (batch, length, self.num_heads, self.head_dim)
-        # In the layout in which an encoder's projections give them.
-        q, k, v = (torch.randn(size, device=self.device).transpose(1, 2).requires_grad_() for _ in range(3))
-        upstream = torch.randn(size, device=self.device).transpose(1, 2)
-        works = {}
-        for method in methods:
-            module = self._module(method, length)
-            wanted = [q, k, v, *(p for p in module.parameters() if p.requires_grad)]
-            works[method.name] = Works(
-                lambda module=module: module(q, k, v),  # type: ignore[misc]
-                forward_and_backward(module, (q, k, v), wanted, upstream),
-            )
-        return works
+        torch.manual_seed(0)  # of the methods' own parameters
+        calls = {method.name: self._call(method, length) for method in methods}
+        forwards, boths = attention_works(calls, (batch, length, self.num_heads, self.head_dim), self.device)
+        return {name: Works(forwards[name], boths[name]) for name in calls}
 
-    def _module(self, method: Method, length: int) -> nn.Module:
-        if method.name == WRITTEN_OUT:
-            return WrittenOutSoftmax()
+    def _call(self, method: Method, length: int) -> Callable[..., Tensor]:
         if method.config is None:
-            return _Control()
+            return WrittenOutSoftmax() if method.name == WRITTEN_OUT else elementwise
         heads = {"num_heads": self.num_heads, "head_dim": self.head_dim, "max_length": length}
-        module = create_attention(method.config, **heads).to(self.device)
+        module = create_attention(method.config, **heads)
         return SharedQueryKey(module) if module.needs.shared_query_key else module
 
 
@@ -156,10 +144,3 @@ class _Unmasked(nn.Module):
         assert mask is None
         out: Tensor = self.core(q, k, v)
         return out
-
-
-class _Control(nn.Module):
-    """Reads its input, writes as much, and is linear in the length beyond doubt."""
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return q * k + v

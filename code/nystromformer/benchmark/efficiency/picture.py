@@ -6,8 +6,8 @@ from pathlib import Path
 
 from nystromformer.benchmark.efficiency.measure import Found
 from nystromformer.benchmark.efficiency.methods import CONTROL, SDPA, WRITTEN_OUT
-from nystromformer.benchmark.efficiency.report import TITLES, series
-from nystromformer.benchmark.efficiency.scaling import crossover
+from nystromformer.benchmark.efficiency.report import TITLES, crossover, series
+from nystromformer.benchmark.results import new_figure
 from nystromformer.files import write_figure
 
 _LINES = ("-", "--", ":")
@@ -22,11 +22,8 @@ _OWN = {SDPA: "black", WRITTEN_OUT: "dimgray", CONTROL: "lightgray", "nystrom": 
 def draw(found: Found, part: str, path: Path, header: str) -> None:
     """Both on logarithmic axes; a star where a method's line goes below that of softmax through SDPA for good."""
     from matplotlib import colormaps
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 5.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(13, 5.6)
     colours = colormaps["tab10"].colors  # type: ignore[attr-defined]
     for axis, (name, label) in zip(figure.subplots(1, 2), _NAMES[part], strict=True):
         lines = dict(series(found, part, name))

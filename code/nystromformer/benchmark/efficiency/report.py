@@ -2,15 +2,17 @@
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from nystromformer.benchmark.efficiency.measure import Cell, Found
 from nystromformer.benchmark.efficiency.methods import BASELINES, CONTROL, SDPA, WRITTEN_OUT
-from nystromformer.benchmark.efficiency.scaling import FROM, crossover, exponent, told
 from nystromformer.tables import Column, aligned, markdown
 
+FROM = 2048
+"""Tokens from which on exponents are fitted: below, what a call costs whatever its length counts, too."""
 Value = Callable[[Cell], float]
 MEASURES: dict[str, tuple[tuple[str, str, Value], ...]] = {
     "attention": (
@@ -29,6 +31,41 @@ MEASURES: dict[str, tuple[tuple[str, str, Value], ...]] = {
 TITLES = {"attention": "The attention alone", "encoder": "A small encoder"}
 
 
+def exponent(costs: Mapping[int, float], least: int = FROM) -> float | None:
+    """p of cost ~ N^p: the slope of the least-squares line on logarithmic axes, over the lengths from `least` on; None
+    where fewer than two are there.
+    """
+    points = [(math.log(length), math.log(cost)) for length, cost in costs.items() if length >= least and cost > 0]
+    if len(points) < 2:
+        return None
+    x_mean, y_mean = (sum(values) / len(points) for values in zip(*points, strict=True))
+    above = sum((x - x_mean) * (y - y_mean) for x, y in points)
+    return float(above / sum((x - x_mean) ** 2 for x, _ in points))
+
+
+def crossover(costs: Mapping[int, float], others: Mapping[int, float]) -> float | None:
+    """The length from which on a cost stays below another one, between the measured lengths along straight lines on
+    logarithmic axes. The shortest measured length where it is below at all; None where it is not at the longest.
+    """
+    lengths = sorted(set(costs) & set(others))
+    logs = [math.log(costs[length] / others[length]) for length in lengths]
+    if not lengths or logs[-1] >= 0:
+        return None
+    last_behind = max((index for index, each in enumerate(logs) if each >= 0), default=None)
+    if last_behind is None:
+        return float(lengths[0])
+    low, high = lengths[last_behind], lengths[last_behind + 1]
+    share = logs[last_behind] / (logs[last_behind] - logs[last_behind + 1])
+    return math.exp(math.log(low) + share * math.log(high / low))
+
+
+def crossing_text(crossing: float | None, lengths: Sequence[int]) -> str:
+    """For a table: `from 700`, `from 512 or less`, `not up to 4096`."""
+    if crossing is None:
+        return f"not up to {max(lengths)}" if lengths else "-"
+    return f"from {min(lengths)} or less" if crossing <= min(lengths) else f"from {crossing:,.0f}"
+
+
 def csv_text(found: Found) -> str:
     """A line for each cell, what was left out included, with ratios to both softmaxes."""
     text = io.StringIO()
@@ -36,13 +73,13 @@ def csv_text(found: Found) -> str:
     timing = [f"{name}_ms{suffix}" for name in ("forward", "both") for suffix in ("", "_low", "_high")]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["part", "tokens", "method", *timing, "forward_memory_mib", "memory_mib", *ratios, "left_out"])
-    measured = {(cell.part, cell.method, cell.length): cell for cell in found.cells}
+    by_place = {(cell.part, cell.method, cell.length): cell for cell in found.cells}
     for cell in found.cells:
         times = [getattr(each, key) for each in (cell.forward, cell.both) for key in ("median", "low", "high")]
         shares = []
         for _, _, value in MEASURES["attention"]:
             for baseline in BASELINES:
-                other = measured.get((cell.part, baseline, cell.length))
+                other = by_place.get((cell.part, baseline, cell.length))
                 shares.append("" if other is None else f"{value(cell) / value(other):.4f}")
         figures = [f"{each:.4f}" for each in (*times, cell.forward_memory, cell.memory)]
         writer.writerow([cell.part, cell.length, cell.method, *figures, *shares, ""])
@@ -97,14 +134,14 @@ def _how_to_read() -> str:
 
 def _pivot(found: Found, part: str, name: str, value: Value) -> tuple[list[str], list[list[str]]]:
     lengths = sorted({cell.length for cell in found.cells if cell.part == part})
-    fused, written = (_of(found.cells, part, baseline, value) for baseline in BASELINES)
+    fused, plain = (_of(found.cells, part, baseline, value) for baseline in BASELINES)
     rows = []
     for method in _methods(found, part):
         mine = _of(found.cells, part, method, value)
-        cells = [_cell(part, name, mine.get(length), fused.get(length), written.get(length)) for length in lengths]
+        cells = [_cell(part, name, mine.get(length), fused.get(length), plain.get(length)) for length in lengths]
         grows = exponent(mine)
         both = sorted(set(mine) & set(fused))
-        crossing = "" if method in (SDPA, CONTROL) else told(crossover(mine, fused), both)
+        crossing = "" if method in (SDPA, CONTROL) else crossing_text(crossover(mine, fused), both)
         rows.append([method, *cells, "" if grows is None else f"{grows:.2f}", crossing])
     return [part, *map(str, lengths), "exponent", "less than SDPA"], rows
 
@@ -137,10 +174,10 @@ def for_terminal(found: Found) -> str:
     columns = [Column("part", is_text=True), Column("tokens", 6), Column("method", is_text=True)]
     columns += [Column("forward ms"), Column("/SDPA", gap=1), Column("fwd+bwd ms"), Column("/SDPA", gap=1)]
     columns += [Column("MiB"), Column("/SDPA", gap=1)]
-    measured = {(cell.part, cell.method, cell.length): cell for cell in found.cells}
+    by_place = {(cell.part, cell.method, cell.length): cell for cell in found.cells}
     lines = []
     for cell in found.cells:
-        other = measured.get((cell.part, SDPA, cell.length))
+        other = by_place.get((cell.part, SDPA, cell.length))
 
         def share(value: Value, cell: Cell = cell, other: Cell | None = other) -> str:
             return "" if other is None else f"{value(cell) / value(other):.2f}"

@@ -7,9 +7,9 @@ from functools import partial
 import torch
 
 from nystromformer.benchmark.gpu.clock import times_in_turn
-from nystromformer.benchmark.gpu.items import NoFigure, attempt
 from nystromformer.benchmark.gpu.methods import CUDNN, FLASH, METHODS, OURS, TORCH, Inputs, Method, build
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.pieces import NoFigure, Piece, attempt
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
 
 _LAUNCHED = (OURS, TORCH, FLASH)
@@ -47,89 +47,69 @@ class LaunchRow:
     """Why it could not be captured."""
 
 
-@dataclass(frozen=True)
-class AttentionItem:
+def measure_attention(
+    settings: GpuBenchmark, rows: int, length: int, methods: tuple[str, ...] = METHODS
+) -> Sequence[GpuAttentionRow]:
     """All methods on a batch, in turn."""
-
-    rows: int
-    length: int
-    methods: tuple[str, ...] = METHODS
-    section: str = "attention"
-
-    @property
-    def title(self) -> str:
-        return f"{self.rows} x {self.length} tokens"
-
-    @property
-    def seconds(self) -> float:
-        """Softmax attention takes its time at great lengths."""
-        return 8.0 if self.length <= 32768 or FLASH not in self.methods else 18.0
-
-    def measure(self, settings: GpuBenchmark) -> Sequence[GpuAttentionRow]:
-        torch.manual_seed(0)
-        inputs = Inputs.drawn(settings, self.rows, self.length)
-        rows: dict[str, GpuAttentionRow] = {}
-        ready: dict[str, Method] = {}
-        memory: dict[str, tuple[float, float]] = {}
-        for name in self.methods:
-            method = attempt(partial(_built_and_run, name, settings, inputs), settings)
-            if isinstance(method, NoFigure):
-                # Others may be unable, or need more memory than there is.
-                failed = method.is_failure and name != CUDNN and not (method.is_memory and name != OURS)
-                rows[name] = GpuAttentionRow(self.length, self.rows, name, reason=method.reason, failed=failed)
-            else:
-                ready[name] = method
-                memory[name] = peak_memory(method.forward), peak_memory(method.both)
-        forwards = _times(settings, {name: method.forward for name, method in ready.items()})
-        boths = _times(settings, {name: method.both for name, method in ready.items()})
-        for name in ready:
-            rows[name] = GpuAttentionRow(self.length, self.rows, name, forwards[name], boths[name], *memory[name])
-        return [rows[name] for name in self.methods]
+    torch.manual_seed(0)
+    inputs = Inputs.drawn(settings, rows, length)
+    found: dict[str, GpuAttentionRow] = {}
+    ready: dict[str, Method] = {}
+    memory: dict[str, tuple[float, float]] = {}
+    for name in methods:
+        method = attempt(partial(_built_and_run, name, settings, inputs))
+        if isinstance(method, NoFigure):
+            # Others may be unable, or need more memory than there is.
+            failed = method.is_failure and name != CUDNN and not (method.is_memory and name != OURS)
+            found[name] = GpuAttentionRow(length, rows, name, reason=method.reason, failed=failed)
+        else:
+            ready[name] = method
+            memory[name] = peak_memory(method.forward), peak_memory(method.both)
+    forwards = _times(settings, {name: method.forward for name, method in ready.items()})
+    boths = _times(settings, {name: method.both for name, method in ready.items()})
+    for name in ready:
+        found[name] = GpuAttentionRow(length, rows, name, forwards[name], boths[name], *memory[name])
+    return [found[name] for name in methods]
 
 
-@dataclass(frozen=True)
-class LaunchItem:
+def measure_launches(settings: GpuBenchmark, length: int) -> Sequence[LaunchRow]:
     """Single rows, called and replayed."""
-
-    length: int
-    section: str = "attention"
-    seconds: float = 5.0
-
-    @property
-    def title(self) -> str:
-        return f"launches, one row of {self.length} tokens"
-
-    def measure(self, settings: GpuBenchmark) -> Sequence[LaunchRow]:
-        inputs = Inputs.drawn(settings, 1, self.length)
-        built = {name: attempt(partial(_built_and_run, name, settings, inputs), settings) for name in _LAUNCHED}
-        # Those that cannot be run are named, with their reason, where all methods are timed.
-        works = {name: method.forward for name, method in built.items() if isinstance(method, Method)}
-        on_device = _times(settings, works)
-        replays, reasons = _replays(works, settings)
-        repeats = settings.sizes.repeats.most
-        called = time_side_by_side(works, repeats, warmup=min(2, repeats - 1))
-        replayed = time_side_by_side(replays, repeats) if replays else {}
-        return [
-            LaunchRow(self.length, name, on_device[name], called[name], replayed.get(name), reasons.get(name, ""))
-            for name in works
-        ]
+    inputs = Inputs.drawn(settings, 1, length)
+    built = {name: attempt(partial(_built_and_run, name, settings, inputs)) for name in _LAUNCHED}
+    # Those that cannot be run are named, with their reason, where all methods are timed.
+    works = {name: method.forward for name, method in built.items() if isinstance(method, Method)}
+    on_device = _times(settings, works)
+    replays, reasons = _replays(works, settings)
+    repeats = settings.sizes.repeats.most
+    called = time_side_by_side(works, repeats, warmup=min(2, repeats - 1))
+    replayed = time_side_by_side(replays, repeats) if replays else {}
+    return [
+        LaunchRow(length, name, on_device[name], called[name], replayed.get(name), reasons.get(name, ""))
+        for name in works
+    ]
 
 
-def attention_items(settings: GpuBenchmark) -> Iterator[AttentionItem | LaunchItem]:
+def _of_batch(rows: int, length: int, methods: tuple[str, ...] = METHODS) -> Piece:
+    # Softmax attention takes its time at great lengths.
+    seconds = 8.0 if length <= 32768 or FLASH not in methods else 18.0
+    return Piece("attention", f"{rows} x {length} tokens", seconds, measure_attention, (rows, length, methods))
+
+
+def attention_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
     """The lengths that the goals speak of first."""
     sizes = settings.sizes
     wanted: tuple[int, ...] = (4096, 32768, 8192, 1024)
     first = [n for n in wanted if n in sizes.lengths]
     for length in first:
-        yield AttentionItem(sizes.rows(length), length)
-    yield AttentionItem(1, sizes.longest, (OURS,))
+        yield _of_batch(sizes.rows(length), length)
+    yield _of_batch(1, sizes.longest, (OURS,))
     for length in sizes.launch_lengths:
-        yield LaunchItem(length)
+        yield Piece("attention", f"launches, one row of {length} tokens", 5.0, measure_launches, (length,))
     for length in sizes.lengths:
         if length not in first:
-            yield AttentionItem(sizes.rows(length), length)
+            yield _of_batch(sizes.rows(length), length)
     for rows, length in sizes.batches:
-        yield AttentionItem(rows, length, (OURS, TORCH, FLASH))
+        yield _of_batch(rows, length, (OURS, TORCH, FLASH))
 
 
 def _built_and_run(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
@@ -152,7 +132,7 @@ def _replays(works: dict[str, Work], settings: GpuBenchmark) -> tuple[dict[str, 
     reasons: dict[str, str] = {}
     for name, work in works.items():
         graph = torch.cuda.CUDAGraph()
-        nothing = attempt(partial(_capture, work, graph), settings)
+        nothing = attempt(partial(_capture, work, graph))
         if nothing is None:
             replays[name] = graph.replay
         else:

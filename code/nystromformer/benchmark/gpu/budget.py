@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 
-from nystromformer.benchmark.gpu.items import Item
+from nystromformer.benchmark.pieces import Piece
 
 SHARES = {"compile": 0.1, "check": 0.25, "ceilings": 0.03, "kernels": 0.07, "attention": 0.27, "training": 0.28}
 """Of the time, by section. What a section leaves over goes to those behind it."""
 BESIDE = "check"
 GRACE = 10.0
-"""Seconds past its section's end after which a running item is stopped: one that never ends costs its section alone."""
+"""Seconds past its section's end after which a running piece is stopped: one without end costs its section alone."""
 
 
 class Budget:
@@ -33,13 +33,13 @@ class Budget:
             # The two run together.
             self._ends["compile"] = self._ends[BESIDE]
 
-    def refusal(self, item: Item) -> str | None:
-        """Why an item is not begun now; None where there is time for it."""
-        left = self._ends[item.section] - self._now()
-        if left >= item.seconds:
+    def refusal(self, piece: Piece) -> str | None:
+        """Why a piece is not begun now; None where there is time for it."""
+        left = self._ends[piece.section] - self._now()
+        if left >= piece.seconds:
             return None
-        return f"the time limit: of {item.section}'s time {max(0.0, left):.0f} s are left, this takes about " + (
-            f"{item.seconds:.0f} s"
+        return f"the time limit: of {piece.section}'s time {max(0.0, left):.0f} s are left, this takes about " + (
+            f"{piece.seconds:.0f} s"
         )
 
     def until_stopped(self, section: str) -> float:

@@ -7,6 +7,7 @@ import torch
 
 from nystromformer.benchmark.gpu.clock import times_in_turn
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.pieces import Piece
 from nystromformer.benchmark.timing import Timing, Work
 
 COPY, MATMUL = "copy", "matmul"
@@ -22,44 +23,27 @@ class CeilingRow:
     time: Timing
 
 
-@dataclass(frozen=True)
-class CeilingItem:
-    """One of the two."""
-
-    name: str
-    section: str = "ceilings"
-    seconds: float = 4.0
-
-    @property
-    def title(self) -> str:
-        return self.name
-
-    def measure(self, settings: GpuBenchmark) -> Sequence[CeilingRow]:
-        measure = _copy if self.name == COPY else _matmul
-        return [measure(settings)]
+def ceiling_pieces() -> Iterator[Piece]:
+    for name, measure in ((COPY, measure_copy), (MATMUL, measure_matmul)):
+        yield Piece("ceilings", name, 4.0, measure)
 
 
-def ceiling_items() -> Iterator[CeilingItem]:
-    for name in (COPY, MATMUL):
-        yield CeilingItem(name)
-
-
-def _copy(settings: GpuBenchmark) -> CeilingRow:
+def measure_copy(settings: GpuBenchmark) -> Sequence[CeilingRow]:
     """From device to device, of far more than any cache holds."""
     size, device = settings.sizes.copy_bytes, settings.device
     source = torch.empty(size // 4, dtype=torch.int32, device=device).random_()
     target = torch.empty_like(source)
     time = _time(settings, lambda: target.copy_(source))
-    return CeilingRow(COPY, 2 * size / (time.median / 1e3), time)
+    return [CeilingRow(COPY, 2 * size / (time.median / 1e3), time)]
 
 
-def _matmul(settings: GpuBenchmark) -> CeilingRow:
+def measure_matmul(settings: GpuBenchmark) -> Sequence[CeilingRow]:
     """Square, on random numbers: zeros are faster."""
     n, device = settings.sizes.matmul, settings.device
     a, b = (torch.randn(n, n, device=device).to(settings.dtype) for _ in range(2))
     out = torch.empty_like(a)
     time = _time(settings, lambda: torch.mm(a, b, out=out))
-    return CeilingRow(MATMUL, 2 * n**3 / (time.median / 1e3), time)
+    return [CeilingRow(MATMUL, 2 * n**3 / (time.median / 1e3), time)]
 
 
 def _time(settings: GpuBenchmark, work: Work) -> Timing:

@@ -7,7 +7,7 @@ import gc
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
@@ -22,8 +22,8 @@ from nystromformer.attention.comparison import (
 )
 from nystromformer.attention.kernels import why_not
 from nystromformer.attention.nystrom import NystromAttention
-from nystromformer.benchmark.gpu.items import LeftOut
 from nystromformer.benchmark.gpu.settings import GpuBenchmark, named_dtype
+from nystromformer.benchmark.pieces import LeftOut, Piece
 
 FACTOR = 2.0
 """How many times the error of tensor operations the kernels' may be."""
@@ -89,90 +89,79 @@ def ratio(ours: float, plain: float) -> float:
     return ours / plain
 
 
-@dataclass(frozen=True)
-class CheckItem(Comparison):
-    """A comparison to make."""
+def compare(settings: GpuBenchmark, case: Comparison, number: int) -> Sequence[CheckRow]:
+    """The kernels and tensor operations with float64, on inputs of a seed of their own."""
+    # Convolutions of float32 numbers by tensor operations would be inexact.
+    torch.backends.cudnn.allow_tf32 = False
+    device, dtype, seed = settings.device, named_dtype(case.dtype), settings.seed + number
+    generator = torch.Generator(device).manual_seed(seed)
+    keep = masks_of_all_kinds(case.length, case.num_landmarks, generator) if case.masked else None
+    size = (case.rows, case.length, case.heads, case.head_dim)
+    inputs = draw_inputs(size, dtype, generator, _ALIKE, keep, _MASKED)
+    if settings.implementation == "triton":
+        reason = why_not(inputs[0], case.num_landmarks, case.conv_kernel_size)
+        if reason is not None:
+            raise LeftOut(reason)
+    module = _module(settings, case, seed, settings.implementation)
+    plain = _module(settings, case, seed, "torch")
 
-    number: int
-    section: str = "check"
-    seconds: float = 20.0
-    """Nearly all of it is compiling: nine kernels or more."""
-
-    @property
-    def title(self) -> str:
-        mask = "masked" if self.masked else "all tokens"
-        size = f"M {self.num_landmarks}, D {self.head_dim}, {self.rows} x {self.heads} heads of N {self.length}"
-        return f"{self.dtype}, {size}, {mask}"
-
-    def measure(self, settings: GpuBenchmark) -> Sequence[CheckRow]:
-        # Convolutions of float32 numbers by tensor operations would be inexact.
-        torch.backends.cudnn.allow_tf32 = False
-        device, dtype, seed = settings.device, named_dtype(self.dtype), settings.seed + self.number
-        generator = torch.Generator(device).manual_seed(seed)
-        keep = masks_of_all_kinds(self.length, self.num_landmarks, generator) if self.masked else None
-        size = (self.rows, self.length, self.heads, self.head_dim)
-        inputs = draw_inputs(size, dtype, generator, _ALIKE, keep, _MASKED)
-        if settings.implementation == "triton":
-            reason = why_not(inputs[0], self.num_landmarks, self.conv_kernel_size)
-            if reason is not None:
-                raise LeftOut(reason)
-        module = self._module(settings, settings.implementation)
-        plain = self._module(settings, "torch")
-
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            poison(settings)
-            ours = results(module, inputs, keep)
-            poison(settings)
-            again = results(module, inputs, keep)
-            usual = results(plain, inputs, keep)
-        expected = by_tensor_operations(plain, inputs, keep)
-        is_masked = None if keep is None else ~keep[:, None, :, None]
-        row = CheckRow(
-            **{field.name: getattr(self, field.name) for field in fields(Comparison)},
-            seed=seed,
-            ours=errors(ours, expected),
-            plain=errors(usual, expected),
-            repeats=all(torch.equal(value, again[name]) for name, value in ours.items()),
-            gives_zeros=is_masked is None
-            or not any(bool(ours[name].masked_select(is_masked).any()) for name in ("out", "q", "k", "v")),
-        )
-        return [row]
-
-    def _module(self, settings: GpuBenchmark, implementation: str) -> NystromAttention:
-        return build(
-            settings.seed + self.number,
-            settings.device,
-            num_heads=self.heads,
-            head_dim=self.head_dim,
-            num_landmarks=self.num_landmarks,
-            conv_kernel_size=self.conv_kernel_size,
-            implementation=implementation,
-        )
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        poison(settings)
+        ours = results(module, inputs, keep)
+        poison(settings)
+        again = results(module, inputs, keep)
+        usual = results(plain, inputs, keep)
+    expected = by_tensor_operations(plain, inputs, keep)
+    is_masked = None if keep is None else ~keep[:, None, :, None]
+    row = CheckRow(
+        **vars(case),
+        seed=seed,
+        ours=errors(ours, expected),
+        plain=errors(usual, expected),
+        repeats=all(torch.equal(value, again[name]) for name, value in ours.items()),
+        gives_zeros=is_masked is None
+        or not any(bool(ours[name].masked_select(is_masked).any()) for name in ("out", "q", "k", "v")),
+    )
+    return [row]
 
 
-def check_items(settings: GpuBenchmark) -> Iterator[CheckItem]:
+def _module(settings: GpuBenchmark, case: Comparison, seed: int, implementation: str) -> NystromAttention:
+    return build(
+        seed,
+        settings.device,
+        num_heads=case.heads,
+        head_dim=case.head_dim,
+        num_landmarks=case.num_landmarks,
+        conv_kernel_size=case.conv_kernel_size,
+        implementation=implementation,
+    )
+
+
+def check_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
+    """The comparisons, each with a number of its own. Nearly all of their time is compiling: nine kernels or more."""
+    for number, case in enumerate(_cases(settings)):
+        size = f"M {case.num_landmarks}, D {case.head_dim}, {case.rows} x {case.heads} heads of N {case.length}"
+        title = f"{case.dtype}, {size}, {'masked' if case.masked else 'all tokens'}"
+        yield Piece("check", title, 20.0, compare, (case, number))
+
+
+def _cases(settings: GpuBenchmark) -> Iterator[Comparison]:
     """First what takes longest, then the usual size in every dtype, then every other size."""
     sizes, usual = settings.sizes.check, settings.sizes.conv_kernel_size
-    count = itertools.count()
-    for rows, heads, length in sizes.large:
-        yield CheckItem(
-            settings.sizes.dtype, sizes.landmarks, sizes.head_dim, rows, heads, length, usual, False, next(count)
-        )
+    M, D, rows = sizes.landmarks, sizes.head_dim, len(MASKS)
+    for large_rows, heads, length in sizes.large:
+        yield Comparison(settings.sizes.dtype, M, D, large_rows, heads, length, usual, False)
     for length, heads in sizes.lengths:
         for dtype in sizes.dtypes:
             for masked in (True, False):
-                yield CheckItem(
-                    dtype, sizes.landmarks, sizes.head_dim, len(MASKS), heads, length, usual, masked, next(count)
-                )
+                yield Comparison(dtype, M, D, rows, heads, length, usual, masked)
     filters = itertools.cycle((usual, 65, None, 9, usual))
     for dtype in sizes.dtypes:
         for place, (landmarks, head_dim) in enumerate(sizes.others):
             # Every length comes with and without a mask.
             length, heads = sizes.lengths[place % len(sizes.lengths)]
             for masked in (True, False):
-                yield CheckItem(
-                    dtype, landmarks, head_dim, len(MASKS), heads, length, next(filters), masked, next(count)
-                )
+                yield Comparison(dtype, landmarks, head_dim, rows, heads, length, next(filters), masked)
 
 
 def poison(settings: GpuBenchmark) -> None:

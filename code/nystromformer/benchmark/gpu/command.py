@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nystromformer.benchmark.results import told
+from nystromformer.benchmark.results import with_place
 from nystromformer.errors import UserError
 
 
@@ -28,4 +28,4 @@ def measure_on_gpu(
     settings = choose_settings(sections, minutes, seed, dry_run)
     folder.mkdir(parents=True, exist_ok=True)
     figures = run_gpu_benchmark(settings, folder, command)
-    return told(summary(figures), folder), not failures(figures)
+    return with_place(summary(figures), folder), not failures(figures)

@@ -8,12 +8,17 @@ from typing import TypeVar
 from nystromformer.benchmark.gpu.attention import GpuAttentionRow
 from nystromformer.benchmark.gpu.ceilings import COPY, MATMUL, CeilingRow
 from nystromformer.benchmark.gpu.check import FACTOR, CheckRow
-from nystromformer.benchmark.gpu.items import Outcome
 from nystromformer.benchmark.gpu.methods import FLASH, OURS, PACKAGE, TRANSFORMERS, bytes_of_queries
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
-from nystromformer.benchmark.gpu.traffic import LEAST_BACKWARD, LEAST_FORWARD, SMALLEST_FORWARD
 from nystromformer.benchmark.gpu.training import NYSTROM, SOFTMAX, TrainingRow
+from nystromformer.benchmark.pieces import Outcome
 
+SMALLEST_FORWARD = 4
+"""Q, K, V and out, each once, in units of the N·D numbers of Q: what any attention must move."""
+LEAST_FORWARD = 6
+"""What the method takes: its landmarks need all of Q and K before an output can be written. Q | K, V | Q, V, out."""
+LEAST_BACKWARD = 10
+"""Q, d_out | K, V, d_out, d_K, d_V | Q, d_out, d_Q. The filter's gradient needs V and d_out, which are there."""
 FORWARD, BOTH = "forward", "forward and backward"
 UNITS = {
     "forward, 4 N·D": (FORWARD, SMALLEST_FORWARD),

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from nystromformer.benchmark.gpu.clock import Moment, finish, head_start, no_collections
-from nystromformer.benchmark.gpu.items import LeftOut
 from nystromformer.benchmark.gpu.methods import OURS, Inputs, Method, build
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
+from nystromformer.benchmark.pieces import LeftOut, Piece
 from nystromformer.benchmark.timing import Timing, summarise
 
 WHOLE = "forward and backward"
@@ -45,66 +45,42 @@ class ProfileRow:
     milliseconds: float
 
 
-@dataclass(frozen=True)
-class KernelItem:
+def measure_kernels(settings: GpuBenchmark, length: int) -> Sequence[KernelRow]:
     """All kernels at one length."""
-
-    length: int
-    section: str = "kernels"
-    seconds: float = 8.0
-
-    @property
-    def title(self) -> str:
-        return f"{self.length} tokens"
-
-    def measure(self, settings: GpuBenchmark) -> Sequence[KernelRow]:
-        if settings.implementation == "torch":
-            raise LeftOut("no kernel runs here: that takes triton and, on a CPU, TRITON_INTERPRET=1")
-        torch.manual_seed(0)
-        rows = settings.sizes.rows(self.length)
-        samples, nbytes = _samples(build(OURS, settings, Inputs.drawn(settings, rows, self.length)), settings)
-        return [
-            KernelRow(self.length, rows, name, summarise(values), nbytes.get(name)) for name, values in samples.items()
-        ]
+    if settings.implementation == "torch":
+        raise LeftOut("no kernel runs here: that takes triton and, on a CPU, TRITON_INTERPRET=1")
+    torch.manual_seed(0)
+    rows = settings.sizes.rows(length)
+    samples, nbytes = _samples(build(OURS, settings, Inputs.drawn(settings, rows, length)), settings)
+    return [KernelRow(length, rows, name, summarise(values), nbytes.get(name)) for name, values in samples.items()]
 
 
-@dataclass(frozen=True)
-class ProfileItem:
+def measure_profile(settings: GpuBenchmark, length: int) -> Sequence[ProfileRow]:
     """A profile at one length."""
-
-    length: int
-    section: str = "kernels"
-    seconds: float = 8.0
-
-    @property
-    def title(self) -> str:
-        return f"profile, {self.length} tokens"
-
-    def measure(self, settings: GpuBenchmark) -> Sequence[ProfileRow]:
-        torch.manual_seed(0)
-        rows = settings.sizes.rows(self.length)
-        method = build(OURS, settings, Inputs.drawn(settings, rows, self.length))
+    torch.manual_seed(0)
+    rows = settings.sizes.rows(length)
+    method = build(OURS, settings, Inputs.drawn(settings, rows, length))
+    method.both()
+    on_gpu = settings.device.type == "cuda"
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
+    with profile(activities=activities) as profiled:
         method.both()
-        on_gpu = settings.device.type == "cuda"
-        activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
-        with profile(activities=activities) as profiled:
-            method.both()
-            finish(settings.device)
-        lines: list[ProfileRow] = []
-        for entry in profiled.key_averages():
-            # Of an operator the time is its kernels', which have entries of their own.
-            if on_gpu and entry.device_type.name != "CUDA":
-                continue
-            spent = entry.self_device_time_total if on_gpu else entry.self_cpu_time_total
-            lines.append(ProfileRow(self.length, str(entry.key)[:100], int(entry.count), float(spent) / 1e3))
-        return sorted(lines, key=lambda row: -row.milliseconds)[:_PROFILED]
+        finish(settings.device)
+    lines: list[ProfileRow] = []
+    for entry in profiled.key_averages():
+        # Of an operator the time is its kernels', which have entries of their own.
+        if on_gpu and entry.device_type.name != "CUDA":
+            continue
+        spent = entry.self_device_time_total if on_gpu else entry.self_cpu_time_total
+        lines.append(ProfileRow(length, str(entry.key)[:100], int(entry.count), float(spent) / 1e3))
+    return sorted(lines, key=lambda row: -row.milliseconds)[:_PROFILED]
 
 
-def kernel_items(settings: GpuBenchmark) -> Iterator[KernelItem | ProfileItem]:
+def kernel_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
     lengths = settings.sizes.kernel_lengths
     for length in lengths:
-        yield KernelItem(length)
-    yield ProfileItem(lengths[0])
+        yield Piece("kernels", f"{length} tokens", 8.0, measure_kernels, (length,))
+    yield Piece("kernels", f"profile, {lengths[0]} tokens", 8.0, measure_profile, (lengths[0],))
 
 
 def _samples(method: Method, settings: GpuBenchmark) -> tuple[dict[str, list[float]], dict[str, int]]:

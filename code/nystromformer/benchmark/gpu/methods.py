@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.gpu.items import LeftOut
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.peers import NystromAttentionPackage, Shape, TransformersCore, fused_softmax, installed
+from nystromformer.benchmark.pieces import LeftOut
 from nystromformer.benchmark.timing import Work
 from nystromformer.training.device import Device
 

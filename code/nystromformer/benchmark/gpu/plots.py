@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+import matplotlib  # noqa: F401  # before the minutes of measuring: it may be missing
 
 from nystromformer.benchmark.gpu.attention import GpuAttentionRow
 from nystromformer.benchmark.gpu.figures import BOTH, FORWARD, UNITS, Figures
 from nystromformer.benchmark.gpu.methods import METHODS, OURS
+from nystromformer.benchmark.results import new_figure
 from nystromformer.benchmark.timing import Timing
 from nystromformer.files import write_figure
 
@@ -51,8 +51,7 @@ def _draw_bandwidth(figures: Figures, path: Path, header: str) -> None:
 
 
 def _figure(panels: int, header: str) -> tuple[Any, list[Any]]:
-    figure = Figure(figsize=(5 * panels, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(5 * panels, 4.6)
     figure.suptitle(header, fontsize=7)
     return figure, list(figure.subplots(1, panels))
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from nystromformer.benchmark.gpu.attention import GpuAttentionRow, LaunchRow
 from nystromformer.benchmark.gpu.ceilings import CeilingRow
-from nystromformer.benchmark.gpu.cells import bare, ceiling, number, percent, shown
 from nystromformer.benchmark.gpu.check import CheckRow
 from nystromformer.benchmark.gpu.figures import (
     BOTH,
@@ -18,7 +17,7 @@ from nystromformer.benchmark.gpu.figures import (
 )
 from nystromformer.benchmark.gpu.kernels import KernelRow, ProfileRow
 from nystromformer.benchmark.gpu.methods import METHODS
-from nystromformer.benchmark.gpu.summary import DRY_RUN, failures, omissions
+from nystromformer.benchmark.gpu.summary import DRY_RUN, bare, ceiling, failures, number, omissions, percent, shown
 from nystromformer.benchmark.gpu.training import NYSTROM, TrainingRow
 from nystromformer.tables import markdown
 

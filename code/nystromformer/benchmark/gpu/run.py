@@ -14,20 +14,19 @@ from typing import Any
 import torch
 
 from nystromformer.attention.kernels import plan
-from nystromformer.benchmark.gpu.ahead import AHEAD, ahead_items
-from nystromformer.benchmark.gpu.attention import attention_items
+from nystromformer.benchmark.gpu.attention import attention_pieces
 from nystromformer.benchmark.gpu.budget import Budget
-from nystromformer.benchmark.gpu.ceilings import ceiling_items
-from nystromformer.benchmark.gpu.check import check_items
+from nystromformer.benchmark.gpu.ceilings import ceiling_pieces
+from nystromformer.benchmark.gpu.check import check_pieces
+from nystromformer.benchmark.gpu.compiling import AHEAD, pieces_to_compile
 from nystromformer.benchmark.gpu.figures import Figures
-from nystromformer.benchmark.gpu.items import Item, Outcome
-from nystromformer.benchmark.gpu.kernels import kernel_items
+from nystromformer.benchmark.gpu.kernels import kernel_pieces
 from nystromformer.benchmark.gpu.plots import draw
-from nystromformer.benchmark.gpu.processes import run_here, run_in_processes
 from nystromformer.benchmark.gpu.report import report
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.gpu.summary import DRY_RUN, failures, omissions
-from nystromformer.benchmark.gpu.training import training_items
+from nystromformer.benchmark.gpu.training import training_pieces
+from nystromformer.benchmark.pieces import Outcome, Piece, measure_here, measure_in_processes
 from nystromformer.files import NewFile, write_json
 from nystromformer.machine import machine_facts
 
@@ -38,7 +37,7 @@ _SEVERAL = 12
 
 
 def run_gpu_benchmark(settings: GpuBenchmark, folder: Path, command: str) -> Figures:
-    """Measure, and write `gpu.json` after every item and `gpu.md` and the pictures after every section and at the end,
+    """Measure, and write `gpu.json` after every piece and `gpu.md` and the pictures after every section and at the end,
     which SIGTERM and Ctrl-C bring early.
     """
     facts = gpu_facts(settings, command)
@@ -48,14 +47,16 @@ def run_gpu_benchmark(settings: GpuBenchmark, folder: Path, command: str) -> Fig
     figures = Figures(settings, outcomes, None if settings.dry_run else _device_memory())
     write(figures, facts, folder)
     with _few_programs() if settings.dry_run else nullcontext(), _ended_by_sigterm():
-        for stage in stages:
-            try:
+        try:
+            for stage in stages:
                 for outcome in _outcomes(stage, settings, budget):
                     outcomes.append(outcome)
-                    logger.info("%s, %s: %s", outcome.section, outcome.title, " ".join(_told(outcome)))
+                    logger.info("%s", outcome)
                     write_json(folder / "gpu.json", as_data(figures, facts))
-            finally:
                 write(figures, facts, folder)
+        except BaseException:  # it may have come while files were written
+            write(figures, facts, folder)
+            raise
     return figures
 
 
@@ -104,31 +105,25 @@ def as_data(figures: Figures, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _told(outcome: Outcome) -> Iterator[str]:
-    yield outcome.status
-    yield from (outcome.reason,) if outcome.reason else ()
-    yield f"({outcome.seconds:.1f} s)"
-
-
-def _stages(settings: GpuBenchmark) -> Iterator[Sequence[Item]]:
-    """Items that may run at once; the next stage begins when all are done."""
+def _stages(settings: GpuBenchmark) -> Iterator[Sequence[Piece]]:
+    """Pieces that may run at once; the next stage begins when all are done."""
     chosen = settings.sections
-    yield [*ahead_items(settings), *(check_items(settings) if "check" in chosen else ())]
+    yield [*pieces_to_compile(settings), *(check_pieces(settings) if "check" in chosen else ())]
     if "ceilings" in chosen:
-        yield list(ceiling_items())
+        yield list(ceiling_pieces())
     if "kernels" in chosen:
-        yield list(kernel_items(settings))
+        yield list(kernel_pieces(settings))
     if "attention" in chosen:
-        yield list(attention_items(settings))
+        yield list(attention_pieces(settings))
     if "training" in chosen:
-        yield list(training_items(settings))
+        yield list(training_pieces(settings))
 
 
-def _outcomes(stage: Sequence[Item], settings: GpuBenchmark, budget: Budget) -> Iterator[Outcome]:
+def _outcomes(stage: Sequence[Piece], settings: GpuBenchmark, budget: Budget) -> Iterator[Outcome]:
     if settings.dry_run:
-        return run_here(stage, settings, budget.refusal)
+        return measure_here(stage, settings, budget.refusal)
     count = min(_SEVERAL, max(1, (os.cpu_count() or 1) - 2)) if stage[0].section in (AHEAD, "check") else 1
-    return run_in_processes(stage, settings, budget.refusal, budget.until_stopped, count)
+    return measure_in_processes(stage, settings, count, budget.refusal, budget.until_stopped)
 
 
 @contextmanager
@@ -160,8 +155,8 @@ def _device_memory() -> float:
     return torch.cuda.get_device_properties(0).total_memory / 2**20
 
 
-def _of(stages: Sequence[Sequence[Item]], section: str) -> bool:
-    return any(item.section == section for stage in stages for item in stage)
+def _of(stages: Sequence[Sequence[Piece]], section: str) -> bool:
+    return any(piece.section == section for stage in stages for piece in stage)
 
 
 def _version(package: str) -> str:

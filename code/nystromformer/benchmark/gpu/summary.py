@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from nystromformer.benchmark.gpu.attention import GpuAttentionRow, LaunchRow
-from nystromformer.benchmark.gpu.ceilings import CeilingRow
-from nystromformer.benchmark.gpu.cells import bare, ceiling, number, percent
+from nystromformer.benchmark.gpu.ceilings import COPY, CeilingRow
 from nystromformer.benchmark.gpu.check import CheckRow
 from nystromformer.benchmark.gpu.figures import (
     BOTH,
@@ -18,10 +17,11 @@ from nystromformer.benchmark.gpu.figures import (
     hours_of_the_paper,
     worst,
 )
-from nystromformer.benchmark.gpu.items import FAILED, LEFT_OUT
 from nystromformer.benchmark.gpu.kernels import KernelRow
 from nystromformer.benchmark.gpu.methods import METHODS, OURS
 from nystromformer.benchmark.gpu.training import TrainingRow
+from nystromformer.benchmark.pieces import FAILED, LEFT_OUT
+from nystromformer.benchmark.timing import Timing
 from nystromformer.tables import Column, aligned
 
 DRY_RUN = "dry run: figures mean nothing"
@@ -118,3 +118,28 @@ def omissions(figures: Figures) -> list[str]:
             elif isinstance(row, LaunchRow) and row.reason:
                 lines.append(f"{outcome.section}, {outcome.title}, CUDA graph of {row.method}: {row.reason}")
     return lines
+
+
+def ceiling(row: CeilingRow) -> str:
+    """Bytes or operations a second."""
+    if row.name == COPY:
+        return f"{row.figure / 1e9:,.0f} GB/s, read and written"
+    return f"{row.figure / 1e12:,.1f} TFLOP/s"
+
+
+def bare(kernel: str) -> str:
+    """A kernel's name without what all of them end in."""
+    return kernel.removesuffix("_kernel")
+
+
+def shown(timing: Timing | None) -> str:
+    """Median and quartiles."""
+    return "-" if timing is None else f"{timing.median:.3f} ({timing.low:.3f}-{timing.high:.3f})"
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -1,20 +1,21 @@
-"""Pretraining steps of BERT-base on made-up tokens: speed, use of the device, memory, and the paper's run in hours."""
+"""Pretraining steps of BERT-base on made-up tokens: speed, use of the device, memory, and the paper's run in hours.
+
+Shapes: N tokens, E width, F hidden width.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nystromformer.benchmark.gpu.clock import times_in_turn
-from nystromformer.benchmark.gpu.items import NoFigure, attempt
 from nystromformer.benchmark.gpu.settings import GpuBenchmark, TrainingSize
-from nystromformer.benchmark.gpu.traffic import step_flops
-from nystromformer.benchmark.models import made_up_batch, masked_lm_step, standing_memory
-from nystromformer.benchmark.timing import Timing, Work, peak_memory
+from nystromformer.benchmark.models import made_up_batch, masked_lm_step, step_memory
+from nystromformer.benchmark.pieces import NoFigure, Piece, attempt
+from nystromformer.benchmark.timing import Timing, Work
 from nystromformer.config import ModelConfig, load_config
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.training.compile import compile_units, missing_compiler
@@ -40,7 +41,7 @@ class TrainingRow:
     memory: float | None = None
     """MiB at the peak of a step, weights and optimizer included."""
     flops: float = 0.0
-    """Of a step, as `traffic.step_flops` counts them."""
+    """Of a step, as `step_flops` counts them."""
     reason: str = ""
     """Why there is no figure."""
     failed: bool = False
@@ -50,51 +51,33 @@ class TrainingRow:
         return None if self.time is None else 1e3 * self.rows * self.length / self.time.median
 
 
-@dataclass(frozen=True)
-class TrainingItem:
+def measure_training(settings: GpuBenchmark, size: TrainingSize, compiled: bool) -> Sequence[TrainingRow]:
     """Steps with either attention, in turn."""
-
-    size: TrainingSize
-    compiled: bool
-    section: str = "training"
-
-    @property
-    def title(self) -> str:
-        return f"{self.size.rows} x {self.size.length} tokens, {'compiled layers' if self.compiled else 'eager'}"
-
-    @property
-    def seconds(self) -> float:
-        return 25.0 if self.compiled else 12.0
-
-    def measure(self, settings: GpuBenchmark) -> Sequence[TrainingRow]:
-        if self.compiled and (missing := missing_compiler(settings.device)):
-            return [self._row(name, reason=missing) for name in (NYSTROM, SOFTMAX)]
-        # Else what this process has compiled for other lengths would decide what it compiles now.
-        torch.compiler.reset()
-        rows: dict[str, TrainingRow] = {}
-        ready: dict[str, Training] = {}
-        for name in (NYSTROM, SOFTMAX):
-            training = attempt(partial(prepared, self.size, name, self.compiled, settings), settings)
-            if isinstance(training, NoFigure):
-                rows[name] = self._row(name, reason=training.reason, failed=training.is_failure)
-            else:
-                ready[name] = training
-        several = {name: _several(training.step) for name, training in ready.items()}
-        times = times_in_turn(several, settings.device, settings.sizes.repeats) if several else {}
-        for name, training in ready.items():
-            training.model.zero_grad(set_to_none=True)  # what a step makes anew is the step's
-            time = times[name]
-            rows[name] = self._row(
-                name,
-                parameters=count_parameters(training.model),
-                time=Timing(*(milliseconds / _TOGETHER for milliseconds in (time.median, time.low, time.high))),
-                memory=standing_memory(training.model) + peak_memory(training.step),
-                flops=step_flops(training.config, self.size.length, self.size.rows, training.predictions),
-            )
-        return [rows[name] for name in (NYSTROM, SOFTMAX)]
-
-    def _row(self, attention: str, **figures: Any) -> TrainingRow:
-        return TrainingRow(self.size.length, self.size.rows, attention, self.compiled, **figures)
+    row = partial(TrainingRow, size.length, size.rows, compiled=compiled)
+    if compiled and (missing := missing_compiler(settings.device)):
+        return [row(name, reason=missing) for name in (NYSTROM, SOFTMAX)]
+    # Else what this process has compiled for other lengths would decide what it compiles now.
+    torch.compiler.reset()
+    rows: dict[str, TrainingRow] = {}
+    ready: dict[str, Training] = {}
+    for name in (NYSTROM, SOFTMAX):
+        training = attempt(partial(prepare_training, size, name, compiled, settings))
+        if isinstance(training, NoFigure):
+            rows[name] = row(name, reason=training.reason, failed=training.is_failure)
+        else:
+            ready[name] = training
+    several = {name: _several(training.step) for name, training in ready.items()}
+    times = times_in_turn(several, settings.device, settings.sizes.repeats) if several else {}
+    for name, training in ready.items():
+        time = times[name]
+        rows[name] = row(
+            name,
+            parameters=count_parameters(training.model),
+            time=Timing(*(milliseconds / _TOGETHER for milliseconds in (time.median, time.low, time.high))),
+            memory=step_memory(training.model, training.step),
+            flops=step_flops(training.config, size.length, size.rows, training.predictions),
+        )
+    return [rows[name] for name in (NYSTROM, SOFTMAX)]
 
 
 @dataclass(frozen=True)
@@ -108,7 +91,7 @@ class Training:
     """Masked positions of a row."""
 
 
-def prepared(size: TrainingSize, attention: str, compiled: bool, settings: GpuBenchmark) -> Training:
+def prepare_training(size: TrainingSize, attention: str, compiled: bool, settings: GpuBenchmark) -> Training:
     """Training that has made a step, which compiles what it needs."""
     torch.manual_seed(0)
     config = training_config(size, attention, settings.implementation)
@@ -139,10 +122,30 @@ def training_config(size: TrainingSize, attention: str, implementation: str) -> 
     return load_config(_EXPERIMENTS / size.experiment / "config.json", overrides).model
 
 
-def training_items(settings: GpuBenchmark) -> Iterator[TrainingItem]:
+def training_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
     for compiled in (False, True) if settings.sizes.compiles else (False,):
         for size in settings.sizes.training:
-            yield TrainingItem(size, compiled)
+            title = f"{size.rows} x {size.length} tokens, {'compiled layers' if compiled else 'eager'}"
+            yield Piece("training", title, 25.0 if compiled else 12.0, measure_training, (size, compiled))
+
+
+def step_flops(config: ModelConfig, length: int, rows: int, predictions: int) -> float:
+    """Operations of a step of masked language modelling: 2 for each multiplication of the matrix products, three times
+    those of the forward (of the attention, as it says itself). What is computed again to save memory does not count.
+
+    Args:
+        predictions: masked positions of a row; what follows the last layer's attention is computed there alone.
+    """
+    own = 0.0
+    E, F = config.transformer_dim, config.transformer_hidden_dim
+    total = 0.0 if config.embedding_dim == E else 2.0 * length * config.embedding_dim * E
+    for index, attention in enumerate(config.attentions):
+        wanted = predictions if index == config.num_layers - 1 else length
+        total += 2 * length * attention.num_projections * E * E + 2 * wanted * (E * E + 2 * E * F)
+        own += sum(attention.arithmetic(config.num_head, config.head_dim, length))
+        total += 2 * length * E * (attention.conv_kernel_size or 0)
+    total += 2 * predictions * (E * config.embedding_dim + config.embedding_dim * config.vocab_size)
+    return rows * (own + 3.0 * total)
 
 
 def _by_flash(step: Work) -> Work:

@@ -7,7 +7,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from nystromformer.benchmark.span.reach import RowSpan, watched
+from nystromformer.benchmark.results import new_figure, on_one_line
+from nystromformer.benchmark.span.measure import RowSpan, watched
 from nystromformer.benchmark.span.sources import Source, all_sources, compute
 from nystromformer.errors import UserError
 from nystromformer.files import write_figure, write_json, write_text
@@ -132,7 +133,7 @@ def table(found: Iterable[Spans]) -> str:
 
 def _write(found: Sequence[Spans], folder: Path, facts: Mapping[str, Any], command: str) -> None:
     write_json(folder / "span.json", {"machine": facts, "command": command, "spans": [asdict(each) for each in found]})
-    on = ", ".join(f"{key} {value}" for key, value in facts.items())
+    on = on_one_line(facts)
     text = (
         "# How far attention reaches\n\nThe mean distance, in tokens, between a token and those that it attends to, "
         "weighted by the absolute values of the weights, each query's divided by their sum; means over queries, heads, "
@@ -146,11 +147,8 @@ def _write(found: Sequence[Spans], folder: Path, facts: Mapping[str, Any], comma
 
 def _draw(found: Sequence[Spans], path: Path, header: str) -> None:
     """Of each model the span of its layers, as a share of that of attention to all alike."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 4.8)
     axis = figure.subplots()
     for number, each in enumerate(found):
         places = range(1, len(each.layers) + 1)

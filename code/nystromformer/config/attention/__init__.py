@@ -73,23 +73,12 @@ def attention_config(name: str, **parameters: object) -> AttentionConfig:
         raise ValueError(f"attention {quoted(name)} cannot be configured like this:{listed(problems)}") from None
 
 
-_EARLIER = {
-    "ignore_mask": False,
-    "landmarks": "segment_means",
-    "kmeans_iterations": None,
-    "pinv_ridge": None,
-    "as_in_table3": False,
-}
-"""What was meant before there were these keys: runs of that time shall not count as others for them."""
-
-
 def what_decides(attn_type: Any) -> Any:
     """An ``attn_type`` as plain data, without the keys that say by what a result is computed, not which result."""
     if isinstance(attn_type, list):
         return [what_decides(each) for each in attn_type]
     if isinstance(attn_type, dict):
-        said = {key: value for key, value in attn_type.items() if (key, value) not in _EARLIER.items()}
-        return {key: value for key, value in said.items() if key != "implementation"}
+        return {key: value for key, value in attn_type.items() if key != "implementation"}
     return attn_type
 
 

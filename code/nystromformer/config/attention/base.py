@@ -1,10 +1,12 @@
 """What all attentions may be told, and what they tell those who plan with them."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from ...wording import number_of
 from ..ranges import MOST
 
 
@@ -108,6 +110,25 @@ class AttentionConfig(BaseModel):
     @abstractmethod
     def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
         """What the attention itself computes for a row of so many tokens, the convolution excluded."""
+
+
+def beyond_length(values: Mapping[str, int], max_seq_len: int) -> list[tuple[str, str]]:
+    """Of parameters that count tokens those that are more than the longest input has, and what is wrong with each."""
+    expected = f"expected at most max_seq_len = {max_seq_len}, found"
+    return [(key, f"{expected} {value}") for key, value in values.items() if value > max_seq_len]
+
+
+def beyond_blocks(
+    values: Mapping[str, int], limits: Mapping[str, int], block_size: int, max_seq_len: int, beside: str = ""
+) -> list[tuple[str, str]]:
+    """The same of parameters that count blocks, each with its limit for the longest input (beside others)."""
+    blocks = -(-max_seq_len // block_size)
+    there = f"as max_seq_len = {max_seq_len} is {number_of(blocks, 'block')}"
+    return [
+        (key, f"expected at most {limit}{beside}, {there}, found {values[key]}")
+        for key, limit in limits.items()
+        if values[key] > limit
+    ]
 
 
 def products(forward: float) -> Arithmetic:

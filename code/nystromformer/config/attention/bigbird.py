@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from ..ranges import MOST
-from .base import Arithmetic, AttentionConfig, odd, products
+from .base import Arithmetic, AttentionConfig, beyond_blocks, beyond_length, odd, products
 
 Count = Annotated[int, Field(ge=0, le=MOST)]
 
@@ -39,16 +39,11 @@ class BigBirdConfig(AttentionConfig):
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if self.block_size > max_seq_len:
-            return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
+        if problems := beyond_length({"block_size": self.block_size}, max_seq_len):
+            return problems
         blocks = -(-max_seq_len // self.block_size)
         most = {"num_window_blocks": 2 * blocks - 1, "num_random_blocks": blocks, "num_global_blocks": blocks}
-        there = f"as max_seq_len = {max_seq_len} is {blocks} block{'s' if blocks > 1 else ''}"
-        return [
-            (key, f"expected at most {limit}, {there}, found {value}")
-            for key, limit in most.items()
-            if (value := getattr(self, key)) > limit
-        ]
+        return beyond_blocks({key: getattr(self, key) for key in most}, most, self.block_size, max_seq_len)
 
     @property
     def longest_exact(self) -> float:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..ranges import MOST
-from .base import Arithmetic, AttentionConfig, products
+from .base import Arithmetic, AttentionConfig, beyond_length, products
 
 
 class ConvLinformerConfig(AttentionConfig):
@@ -21,10 +21,7 @@ class ConvLinformerConfig(AttentionConfig):
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if self.stride <= max_seq_len:
-            return []
-        text = f"expected at most max_seq_len = {max_seq_len}, found {self.stride}"
-        return [("stride", text)]
+        return beyond_length({"stride": self.stride}, max_seq_len)
 
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         return super().num_weights(num_heads, head_dim, max_seq_len) + 2 * num_heads * self.stride * head_dim

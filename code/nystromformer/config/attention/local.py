@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..ranges import MOST
-from .base import Arithmetic, AttentionConfig, products
+from .base import Arithmetic, AttentionConfig, beyond_blocks, beyond_length, products
 
 
 class LocalConfig(AttentionConfig):
@@ -22,13 +22,10 @@ class LocalConfig(AttentionConfig):
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if self.block_size > max_seq_len:
-            return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
-        blocks = -(-max_seq_len // self.block_size)
-        if self.neighbours > max(1, blocks - 1):
-            text = f"expected at most {max(1, blocks - 1)}, as max_seq_len = {max_seq_len} is {blocks} blocks"
-            return [("neighbours", f"{text}, found {self.neighbours}")]
-        return []
+        if problems := beyond_length({"block_size": self.block_size}, max_seq_len):
+            return problems
+        most = max(1, -(-max_seq_len // self.block_size) - 1)
+        return beyond_blocks({"neighbours": self.neighbours}, {"neighbours": most}, self.block_size, max_seq_len)
 
     @property
     def longest_exact(self) -> float:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from ..ranges import MOST, MOST_LAYERS, as_tuple
-from .base import Arithmetic, AttentionConfig, products
+from .base import Arithmetic, AttentionConfig, beyond_length, products
 
 
 def _form(value: object) -> str | None:
@@ -57,8 +57,7 @@ class LongformerConfig(AttentionConfig):
             "dilation": self.dilation if isinstance(self.dilation, int) else max(self.dilation, default=1),
             "num_global_tokens": self.num_global_tokens,
         }
-        expected = f"expected at most max_seq_len = {max_seq_len}, found"
-        return [(key, f"{expected} {value}") for key, value in most.items() if value > max_seq_len]
+        return beyond_length(most, max_seq_len)
 
     def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
         if isinstance(self.dilation, int) or len(self.dilation) == num_heads:

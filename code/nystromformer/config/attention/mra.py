@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from ..messages import ImpossibleError, Problem
 from ..ranges import MOST
-from .base import Arithmetic, AttentionConfig, products
+from .base import Arithmetic, AttentionConfig, beyond_blocks, beyond_length, products
 
 
 class MraConfig(AttentionConfig):
@@ -49,15 +49,11 @@ class MraConfig(AttentionConfig):
         return self
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if self.block_size > max_seq_len:
-            return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
-        blocks = -(-max_seq_len // self.block_size)
-        there = f"as max_seq_len = {max_seq_len} is {blocks} block{'s' if blocks > 1 else ''}"
-        return [
-            (key, f"expected at most {blocks}, {there}, found {value}")
-            for key in ("num_blocks", "num_first_blocks")
-            if (value := getattr(self, key)) > blocks
-        ]
+        if problems := beyond_length({"block_size": self.block_size}, max_seq_len):
+            return problems
+        values = {"num_blocks": self.num_blocks, "num_first_blocks": self.num_first_blocks}
+        most = dict.fromkeys(values, -(-max_seq_len // self.block_size))
+        return beyond_blocks(values, most, self.block_size, max_seq_len)
 
     @property
     def longest_exact(self) -> float:

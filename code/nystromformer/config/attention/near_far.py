@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..ranges import MOST
-from .base import Arithmetic, AttentionConfig, products
+from .base import Arithmetic, AttentionConfig, beyond_blocks, beyond_length, products
 
 PROBES = 32
 """Means of queries that say which keys draw attention."""
@@ -43,22 +43,17 @@ class NearFarConfig(AttentionConfig):
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if self.block_size > max_seq_len:
-            return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
-        problems = []
-        blocks = -(-max_seq_len // self.block_size)
-        there = f"as max_seq_len = {max_seq_len} is {blocks} block{'s' if blocks > 1 else ''}"
-        if self.neighbours > max(1, blocks - 1):
-            text = f"expected at most {max(1, blocks - 1)}, {there}, found {self.neighbours}"
-            problems.append(("neighbours", text))
-        elif self.num_blocks > max(0, blocks - 1 - self.neighbours):
-            most = max(0, blocks - 1 - self.neighbours)
-            text = f"expected at most {most} beside neighbours = {self.neighbours}, {there}, found {self.num_blocks}"
-            problems.append(("num_blocks", text))
-        for key in ("num_landmarks", "num_selected"):
-            if (value := getattr(self, key)) > max_seq_len:
-                problems.append((key, f"expected at most max_seq_len = {max_seq_len}, found {value}"))
-        return problems
+        if problems := beyond_length({"block_size": self.block_size}, max_seq_len):
+            return problems
+        others = -(-max_seq_len // self.block_size) - 1
+        values = {"neighbours": self.neighbours, "num_blocks": self.num_blocks}
+        problems = beyond_blocks(values, {"neighbours": max(1, others)}, self.block_size, max_seq_len)
+        # Those around come first: what is left of the others may be further ones.
+        further = {"num_blocks": max(0, others - self.neighbours)}
+        beside = f" beside neighbours = {self.neighbours}"
+        problems = problems or beyond_blocks(values, further, self.block_size, max_seq_len, beside)
+        tokens = {"num_landmarks": self.num_landmarks, "num_selected": self.num_selected}
+        return problems + beyond_length(tokens, max_seq_len)
 
     @property
     def longest_exact(self) -> float:

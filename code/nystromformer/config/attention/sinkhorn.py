@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..ranges import MOST, MOST_ITERATIONS
-from .base import Arithmetic, AttentionConfig, products
+from .base import Arithmetic, AttentionConfig, beyond_length, products
 
 
 class SinkhornConfig(AttentionConfig):
@@ -35,9 +35,7 @@ class SinkhornConfig(AttentionConfig):
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if self.block_size <= max_seq_len:
-            return []
-        return [("block_size", f"expected at most max_seq_len = {max_seq_len}, found {self.block_size}")]
+        return beyond_length({"block_size": self.block_size}, max_seq_len)
 
     @property
     def longest_exact(self) -> float:

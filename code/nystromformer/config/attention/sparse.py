@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from ..messages import ImpossibleError, Problem
 from ..ranges import MOST
-from .base import Arithmetic, AttentionConfig, products
+from .base import Arithmetic, AttentionConfig, beyond_length, products
 
 
 class SparseConfig(AttentionConfig):
@@ -46,9 +46,7 @@ class SparseConfig(AttentionConfig):
         return self
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if self.stride <= max_seq_len:
-            return []
-        return [("stride", f"expected at most max_seq_len = {max_seq_len}, found {self.stride}")]
+        return beyond_length({"stride": self.stride}, max_seq_len)
 
     def impossible_with(self, num_heads: int) -> list[tuple[str, str]]:
         if self.heads == "merged" or num_heads > 1:

@@ -51,11 +51,9 @@ def register(
     """Register attentions with transformers, for every bidirectional model there that goes through its interface:
     `AutoModel.from_pretrained(..., attn_implementation="nystrom")`.
 
-    Nyström attention has `landmarks="strided"` here unless something else is asked for: tokens themselves, and
-    not means of them, are what a trained softmax compares (`run_benchmark.py approximation` measures the error of both
-    on a checkpoint, `report_error` on your model and batch). The fused GPU kernels have segment means
-    alone: ask for `landmarks="segment_means"` to run them. A row of at most `num_landmarks` tokens gets softmax
-    attention itself.
+    `near_far` is nearest to a trained softmax (`report_error` measures the error on your model and batch). With
+    "nystrom" a row of at most `num_landmarks` tokens gets softmax attention itself, with "near_far" one of at most
+    (neighbours + 1) · block_size.
 
     Nothing is added to a model, its weights and their names stay. Padding may stand anywhere. What is no bidirectional
     self-attention over one mask for each token (decoders, cross-attention, position biases, soft caps) is refused in

@@ -125,7 +125,7 @@ def _forward(model: nn.Module, batch: Batch | None, tell: Callable[[str, Call], 
             tell(names[call.module], call)
 
     with ExitStack() as stack:
-        stack.enter_context(_evaluating(model))
+        stack.enter_context(evaluating(model))
         stack.enter_context(torch.no_grad())
         for drop_in in list(REGISTERED.values()):
             drop_in.observers.append(observe)
@@ -146,7 +146,7 @@ def _dummy_inputs(model: nn.Module) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Without dropout; each module is as it was afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()

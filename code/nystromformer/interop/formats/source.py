@@ -39,6 +39,8 @@ _ARCHITECTURES = (
     *("RobertaForMaskedLM", "RobertaModel", "RobertaForSequenceClassification"),
     *("NystromEncoderForMaskedLM", "NystromEncoderForSequenceClassification"),
 )
+_POOLING, _MODE = "1_Pooling/config.json", "pooling_mode_"
+"""Where sentence-transformers says how it pools, and how its keys begin."""
 _STATE = "model_state_dict"
 _PARALLEL = "module."
 """Before all names that DataParallel saved."""
@@ -173,6 +175,9 @@ def _open_folder(folder: Path) -> Source:
         raise UserError(f"{path}: an unsupported architecture, {architecture!r}; {supported}")
     translated = translate_own(content, path) if kind == OWN_TYPE else translate_transformers(content, path)
     weights, notes = read_weights(folder)
+    if kind != OWN_TYPE and (pooling := read_pooling(folder)) is not None:
+        translated = translated.with_pooling(pooling)
+        notes.append(f"pooling: {pooling}, as sentence-transformers has it")
     names = _KINDS[kind]
     if not any(name.startswith(names.prefix) for name in weights):
         weights = {names.prefix + name: weight for name, weight in weights.items()}
@@ -180,6 +185,29 @@ def _open_folder(folder: Path) -> Source:
     activation = activation or translated.model["activation"]
     declared = _Declared(str(architecture or ""), content.get("id2label"), content.get("problem_type") == SEVERAL)
     return _source(folder, kind, names, translated, weights, notes, activation, declared, folder)
+
+
+def read_pooling(folder: Path) -> str | None:
+    """How a folder of sentence-transformers pools: "first" or "mean"; None where it does not say.
+
+    Raises:
+        UserError: it pools in another way.
+    """
+    path = folder / _POOLING
+    if not path.is_file():
+        return None
+    content = read_json(path)
+    said = content if isinstance(content, dict) else {}
+    modes = [key.removeprefix(_MODE) for key, value in said.items() if key.startswith(_MODE) and value is True]
+    if isinstance(said.get("pooling_mode"), str):  # later versions name the one
+        modes = [said["pooling_mode"]]
+    pooling = {"cls_token": "first", "cls": "first", "mean_tokens": "mean", "mean": "mean"}
+    if len(modes) != 1 or modes[0] not in pooling:
+        raise UserError(
+            f"{path}: expected the first token's vector (cls_token) or the mean (mean_tokens), found "
+            f"{', '.join(modes) or 'neither'}: move the file away, and set model.pooling in config.json afterwards"
+        )
+    return pooling[modes[0]]
 
 
 def _open_authors(path: Path, config: Path | None) -> Source:

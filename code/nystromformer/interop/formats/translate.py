@@ -36,9 +36,9 @@ _OWN = {
     "positions": "positions",
     "position_offset": "position_offset",
     "pooling": "pooling",
+    "dropout_prob": "hidden_dropout_prob",
     "attn_type": "attentions",
 }
-_DROPOUT = "hidden_dropout_prob"
 _INVERSE_START = "inv_init_coeff_option"
 
 
@@ -51,6 +51,11 @@ class Translated:
     general: dict[str, Any]
     """The same network with attentions that take any length and any padding."""
     notes: list[str]
+
+    def with_pooling(self, pooling: str) -> "Translated":
+        """The same with another pooling."""
+        added = {"pooling": pooling}
+        return Translated(self.model | added, self.general | added, self.notes)
 
 
 def translate_transformers(config: Mapping[str, Any], path: Path) -> Translated:
@@ -101,8 +106,6 @@ def translate_own(config: Mapping[str, Any], path: Path) -> Translated:
     if missing := [theirs for theirs in _OWN.values() if theirs not in config]:
         raise UserError(f"{path}: expected what this project exports, found no {', '.join(missing)}")
     model = {ours: config[theirs] for ours, theirs in _OWN.items()}
-    if _DROPOUT in config:  # not in folders of earlier versions
-        model["dropout_prob"] = config[_DROPOUT]
     heads = model["num_head"]
     if type(heads) is int and heads > 0 and type(model["transformer_dim"]) is int:
         model["head_dim"] = model["transformer_dim"] // heads

@@ -19,13 +19,9 @@ def _heading(task: str) -> str | None:
 
 def _asked(folder: Path) -> dict[str, str]:
     """What a run learned of which columns, and how long texts were cut."""
-    from nystromformer.tasks.documents.recipe import recipe_from
-    from nystromformer.tasks.finetuning.recipe import read_recipe
+    from nystromformer.tasks.documents.recipe import open_recipe
 
-    data = read_recipe(folder)
-    if data is None:
-        return {}
-    recipe = recipe_from(data, folder)
+    recipe, _ = open_recipe(folder)
     columns = {"text": ", ".join(recipe.text), "label": ", ".join(recipe.label)}
     return columns | {"kind": recipe.answer.kind, "cut": recipe.cut.rule}
 
@@ -33,7 +29,7 @@ def _asked(folder: Path) -> dict[str, str]:
 TASK = Task(
     command="classify",
     does="Fine-tune a pretrained model on a table of documents",
-    data=Data("documents_folder", "--documents", "documents", files=("--train", "--validation", "--test")),
+    data=Data("documents_folder", "--documents", "data/documents", files=("--train", "--validation", "--test")),
     results="documents/*/*",
     heading=_heading,
     asked=_asked,

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention import what_decides
-from nystromformer.config.network import with_newer_defaults
 from nystromformer.data.dataset import Dataset
 from nystromformer.errors import UserError
 from nystromformer.training import Group
@@ -152,9 +151,7 @@ def check_same_tokenizer(content: Mapping[str, Any], dataset: Dataset, source: P
 
 
 def _comparable(config: Mapping[str, Any], section: str) -> dict[str, Any]:
-    part = config[section]
-    known = with_newer_defaults(part) if section == "model" else part
-    return {key: what_decides(value) if key == "attn_type" else value for key, value in known.items()}
+    return {key: what_decides(value) if key == "attn_type" else value for key, value in config[section].items()}
 
 
 def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source: Path) -> list[str]:
@@ -171,9 +168,9 @@ def check_resumable(content: Mapping[str, Any], facts: Mapping[str, Any], source
             if before.get(key) != now.get(key):
                 line = f"{section}.{key}: {before.get(key)!r} in the checkpoint, {now.get(key)!r} now"
                 (harmless if key in free else serious).append(line)
-    # What mixed_precision true amounts to depends on the device; earlier versions did not say it.
-    if content.get("precision", facts.get("precision")) != facts.get("precision"):
-        harmless.append(f"precision: {content['precision']} in the checkpoint, {facts['precision']} now")
+    # What mixed_precision true amounts to depends on the device.
+    if content.get("precision") != facts.get("precision"):
+        harmless.append(f"precision: {content.get('precision')} in the checkpoint, {facts['precision']} now")
     if (dataset := str(content.get("dataset"))) != facts["dataset"]:
         serious.append(f"dataset: {dataset[:12]} in the checkpoint, {facts['dataset'][:12]} now")
     if serious:

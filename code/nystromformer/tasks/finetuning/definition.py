@@ -145,7 +145,7 @@ class Definition(Protocol):
 
     def recipe(self, loading: Loading) -> dict[str, Any] | None:
         """What predicting new rows needs beside a run's weights, as plain data for its folder, beside a copy of the
-        tokenizer; None where the task's name says all of it.
+        tokenizer; None where its examples are no texts.
         """
         ...
 
@@ -170,5 +170,5 @@ class OnText:
         return {}
 
     def recipe(self, loading: Loading) -> dict[str, Any] | None:
-        """Of fixed data sets all is known."""
+        """None: it is for tasks whose runs predict new texts."""
         return None

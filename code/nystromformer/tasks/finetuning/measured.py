@@ -42,7 +42,7 @@ class _Kept:
 
 
 def read_baselines(path: Path) -> list[Measured]:
-    """What `keep_baselines` wrote; nothing where there is no file, or one of the form before this.
+    """What `keep_baselines` wrote; nothing where there is no file.
 
     Raises:
         UserError: something else is there.
@@ -50,9 +50,6 @@ def read_baselines(path: Path) -> list[Measured]:
     try:
         kept = read_kept(path)
         if kept is None and not path.exists():
-            return []
-        # A file of the first form says neither on which test data nor where and when.
-        if isinstance(kept, dict) and "measured" not in kept and "baselines" in kept:
             return []
         return checked(_Kept, kept).measured
     except ValueError as error:

@@ -54,7 +54,8 @@ def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: 
             scores = {name: finetuning.scores(examples) for name, examples in everything.items()}
 
         def write() -> None:
-            former = [name for name in result.predictions if _is_own(folder / name, result.prediction_stamps.get(name))]
+            altered = _altered(folder, result)
+            former = [name for name in result.predictions if (path := folder / name).is_file() and path not in altered]
             result.test_metrics, result.prediction_stamps = _stamped(
                 folder, lambda target: setup.definition.write(splits, test, scores, target)
             )
@@ -123,9 +124,8 @@ def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], 
 def _are_asked(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> bool:
     """Whether the predictions that a result names are of these test data and by the weights that are asked for."""
     asked = result.choose(setup.sweep.predict).epoch
-    # Results of earlier versions do not tell what their files show of the rows.
-    are_shown = result.predicted_rows in ("", splits.shown)
-    return are_shown and result.predicted == test_fingerprint(test) and result.tested_epoch == asked
+    rows = (result.predicted_rows, result.predicted)
+    return rows == (splits.shown, test_fingerprint(test)) and result.predicted_epoch == asked
 
 
 def test_fingerprint(test: Mapping[str, Examples]) -> str:
@@ -144,21 +144,13 @@ def _stamped(folder: Path, write: Callable[[Path], T]) -> tuple[T, dict[str, Fil
 
 
 def _altered(folder: Path, result: RunResult) -> list[Path]:
-    """The prediction files that are there, but not as they were written; of a version that did not remember how they
-    were, the empty ones.
-    """
+    """The prediction files that are there, but not as they were written."""
     there = [(name, folder / name) for name in result.predictions if (folder / name).is_file()]
-    return [path for name, path in there if not _is_whole(path, result.prediction_stamps.get(name))]
+    return [path for name, path in there if not _is_whole(path, result.prediction_stamps[name])]
 
 
-def _is_own(path: Path, stamp: FileStamp | None) -> bool:
-    """Whether it is there, and surely as the run wrote it."""
-    return stamp is not None and path.is_file() and _is_whole(path, stamp)
-
-
-def _is_whole(path: Path, stamp: FileStamp | None) -> bool:
-    size = path.stat().st_size
-    return bool(size) if stamp is None else size == stamp.size and sha256_of(path) == stamp.sha256
+def _is_whole(path: Path, stamp: FileStamp) -> bool:
+    return path.stat().st_size == stamp.size and sha256_of(path) == stamp.sha256
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:

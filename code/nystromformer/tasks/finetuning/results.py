@@ -66,7 +66,7 @@ class RunResult:
     predicted_rows: str = ""
     """Of what the prediction files show of the rows beside that; empty where the task shows nothing else."""
     predicted_epoch: int | None = None
-    """Whose weights predicted; None where none did, or the best epoch's did by a version that knew no other choice."""
+    """Whose weights predicted; None where none did."""
     test_metrics: dict[str, float] = field(default_factory=dict)
     """Of the same weights, on test data that has labels."""
     test_warnings: list[str] = field(default_factory=list)
@@ -75,10 +75,8 @@ class RunResult:
     """Examples of each split of that test data."""
     data: str = ""
     """Fingerprint of the training and validation data."""
-    unknown_epochs: list[int] = field(default_factory=list)
-    """Epochs whose validation nothing tells any more: an earlier version had it in its log alone, which was damaged."""
     prediction_stamps: dict[str, FileStamp] = field(default_factory=dict)
-    """Of each prediction file; none in results of earlier versions."""
+    """Of each prediction file."""
     format: int = FORMAT
 
     @property
@@ -101,7 +99,7 @@ class RunResult:
 
     @property
     def tested_epoch(self) -> int:
-        """Whose weights made the predictions that there are."""
+        """Whose weights predicted; the best epoch where none did."""
         return self.best.epoch if self.predicted_epoch is None else self.predicted_epoch
 
     @property
@@ -155,11 +153,8 @@ def _check(result: RunResult) -> None:
     settings, epochs = checked(RunSettings, result.settings), [epoch.epoch for epoch in result.epochs]
     if not settings.is_possible:
         raise ValueError(f"settings: impossible: {settings}")
-    every = sorted(epochs + result.unknown_epochs)
-    if len(every) != settings.epochs or every != list(range(settings.epochs)) or epochs != sorted(epochs):
+    if len(epochs) != settings.epochs or epochs != list(range(len(epochs))):
         raise ValueError(f"epochs: expected 0 to {settings.epochs - 1}, found {_listed(epochs)}")
-    if epochs[-1:] != [settings.epochs - 1]:
-        raise ValueError(f"unknown_epochs: the last one, {settings.epochs - 1}, must be known")
     names = set(result.last.metrics)
     if result.main_metric not in names or any(set(epoch.metrics) != names for epoch in result.epochs):
         raise ValueError(f"epochs: expected {result.main_metric} and the same metrics of each")
@@ -174,7 +169,9 @@ def _check(result: RunResult) -> None:
         raise ValueError("exact_share: expected shares; processes: a number from 1 on")
     if not all(isinstance(layer.get("name"), str) for layer in result.attention):
         raise ValueError("attention: expected the name of each")
-    paths = [PurePosixPath(name) for name in (*result.predictions, *result.prediction_stamps)]
+    if set(result.predictions) != result.prediction_stamps.keys():
+        raise ValueError("prediction_stamps: expected one of each of the predictions")
+    paths = [PurePosixPath(name) for name in result.predictions]
     if any(path.is_absolute() or ".." in path.parts for path in paths):
         raise ValueError("predictions: expected files in the run's folder")
 
@@ -186,9 +183,9 @@ def _listed(numbers: Sequence[int]) -> str:
 
 def tested_weights(results: Sequence[RunResult]) -> str:
     """Whose weights predicted in runs that did: `the best epoch's`, `the last epoch's`, or both."""
-    if all(result.tested_epoch == result.best.epoch for result in results):
+    if all(result.predicted_epoch == result.best.epoch for result in results):
         return "the best epoch's"
-    if all(result.tested_epoch == result.last.epoch for result in results):
+    if all(result.predicted_epoch == result.last.epoch for result in results):
         return "the last epoch's"
     return "some runs' best and others' last epoch's"
 

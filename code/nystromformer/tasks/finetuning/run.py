@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -16,7 +15,7 @@ from torch import nn
 import nystromformer
 from nystromformer.config import AttentionConfig, ExperimentConfig
 from nystromformer.config.attention import what_decides
-from nystromformer.config.network import NO_EFFECT, without_newer_defaults
+from nystromformer.config.network import NO_EFFECT
 from nystromformer.model import count_parameters
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.door import OpenedFinetuning
@@ -24,10 +23,10 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
-from nystromformer.tasks.finetuning.finished import Outcome, RunFiles
+from nystromformer.tasks.finetuning.finished import RunFiles
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
 from nystromformer.tasks.finetuning.recipe import keep_recipe
-from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, read_result
 from nystromformer.tasks.finetuning.settings import RunSettings, Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.trainable import Finetuning
@@ -78,7 +77,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
     changes the last digits, because every micro-batch draws its own masks.
     """
     config, pretraining = setup.config, setup.config.pretraining_setting
-    model = without_newer_defaults(config.model.model_dump(mode="json", by_alias=True))
+    model = config.model.model_dump(mode="json", by_alias=True)
     model["attn_type"] = what_decides(model["attn_type"])
     pretrained = setup.pretrained
     begun = {"checkpoint": pretrained.sha256, "tokenizer": pretrained.tokenizer_sha256} if pretrained else {}
@@ -145,8 +144,6 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
         saved = newest(folder, group, check)
         if saved is not None:
             resume(trainer, saved)
-            if "history" not in saved.content:
-                trainer.state.history = group.on_main(partial(files.recall, saved))
             saved = None  # a second copy of weights and optimizer, for as long as the run takes
         say(group, "%s", folder)
         stopped_by = trainer.run()
@@ -154,9 +151,9 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
             return stopped_by
 
         def finish() -> RunResult:
-            result = _result(setup, splits, settings, files.outcome(trainer.state.history))
+            result = _result(setup, splits, settings, files.epochs_of(trainer.state.history))
             result.write(folder)
-            files.clean_up(result, trainer.state.best)
+            files.clean_up(result)
             return result
 
         return group.on_main(finish)
@@ -266,7 +263,7 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
     )
 
 
-def _result(setup: Setup, splits: Splits, settings: RunSettings, outcome: Outcome) -> RunResult:
+def _result(setup: Setup, splits: Splits, settings: RunSettings, epochs: list[EpochMetrics]) -> RunResult:
     attentions, pretrained = setup.config.model.attentions, setup.pretrained
     facts = identity(setup, splits, settings)
     family = {**facts, "settings": {key: value for key, value in facts["settings"].items() if key != "seed"}}
@@ -283,11 +280,10 @@ def _result(setup: Setup, splits: Splits, settings: RunSettings, outcome: Outcom
         length=setup.loading.length,
         family=digest(family)[:16],
         main_metric=setup.definition.main_metric,
-        epochs=outcome.epochs,
-        unknown_epochs=outcome.unknown,
+        epochs=epochs,
         rows={name: len(examples) for name, examples in splits.named.items()},
         exact_share=exact_shares(splits, attentions),
-        warnings=splits.warnings + outcome.warnings,
+        warnings=splits.warnings,
         command=setup.sweep.command,
         version=nystromformer.__version__,
         device=str(setup.device),

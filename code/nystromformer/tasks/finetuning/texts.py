@@ -1,5 +1,7 @@
 """What tasks on sentences share: a part of the rows, their tokens, and a line about them."""
 
+import re
+
 import numpy as np
 from tokenizers import Tokenizer
 
@@ -10,6 +12,13 @@ from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts, select
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.wording import number_of
+
+_BREAKS = re.compile(r"(?:\s*<br\s*/?>)+\s*", re.IGNORECASE)
+
+
+def without_breaks(text: str) -> str:
+    """A text in which each line break of HTML (`<br />`) is a space."""
+    return _BREAKS.sub(" ", text)
 
 
 def encode(texts: Texts, loading: Loading) -> EncodedTexts:

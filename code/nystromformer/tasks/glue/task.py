@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
+from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
@@ -60,6 +63,12 @@ class Glue(OnText):
         validation = {_ending(split): encode(texts[split], loading) for split in texts}
         notes += [describe(examples) for examples in (train, *validation.values())]
         return Splits(train, dict(validation), warnings + reduced, notes)
+
+    def recipe(self, loading: Loading) -> dict[str, Any]:
+        labels = self.task.labels
+        answer = Answer("value") if labels is None else Answer("classes", labels)
+        texts = self.task.hub_sentences
+        return Recipe(self.name, answer, texts, ("label",), loading.length, loading.sentence_types).as_data()
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(self.task, scores_NC, labels_N)

@@ -17,7 +17,7 @@ def _heading(task: str) -> str | None:
 TASK = Task(
     command="imdb",
     does="Fine-tune a pretrained model on IMDb",
-    data=Data("imdb_dataset_folder", "--imdb", "imdb"),
+    data=Data("imdb_dataset_folder", "--imdb", "data/imdb"),
     results="imdb*/*",
     heading=_heading,
     usual_length=512,

@@ -11,6 +11,7 @@ import numpy as np
 from nystromformer.bounded import read_bytes
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Texts
+from nystromformer.tasks.finetuning.texts import without_breaks
 from nystromformer.tasks.imdb.archive import archive_files
 from nystromformer.wording import number_of
 
@@ -24,7 +25,6 @@ OFFICIAL_SIZE = 25_000
 MAX_REVIEW = 1 << 20
 """Bytes of a review; the longest of the official ones has 14,000."""
 _REVIEW = re.compile(r"(\d+)_(\d+)\.txt")
-_BREAKS = re.compile(r"(?:\s*<br\s*/?>)+\s*", re.IGNORECASE)
 _HOW_TO_GET = (
     f"Download {ARCHIVE_FILE} from https://ai.stanford.edu/~amaas/data/sentiment/ and put it there; it need not be "
     "unpacked."
@@ -54,11 +54,6 @@ def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
         split, label, name = parts
         reviews[split, label][_number(where, name)] = _text(where, content, keep_breaks)
     return {split: _texts(place, split, reviews) for split in SPLITS}
-
-
-def without_breaks(text: str) -> str:
-    """A review in which each line break (`<br />`) is a space."""
-    return _BREAKS.sub(" ", text)
 
 
 def check_sizes(splits: Mapping[str, Texts]) -> list[str]:

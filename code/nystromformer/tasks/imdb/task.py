@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from nystromformer.tasks.documents.answer import Answer
+from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.divide import split_validation
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
@@ -47,6 +50,10 @@ class Imdb(OnText):
         train, validation = encode(rows, loading), encode(held_out, loading)
         notes = [describe(examples) for examples in (train, validation)]
         return Splits(train, {"": validation}, check_sizes(self._texts) + reduced, notes)
+
+    def recipe(self, loading: Loading) -> dict[str, Any]:
+        answer, types = Answer("classes", LABELS), loading.sentence_types
+        return Recipe(self.name, answer, ("text",), ("label",), loading.length, types, has_breaks=True).as_data()
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return {"accuracy": accuracy(scores_NC, labels_N)}

@@ -62,7 +62,7 @@ def prepare(folder: Path, task: str, facts: Mapping[str, Any], make: Callable[[S
     check_free(folder, task)
     is_new = not folder.exists()
     try:
-        with Store(folder / PARTS, f"lra/prepare.py {task}", facts, "choose another --out") as store:
+        with Store(folder / PARTS, f"experiments/lra/prepare.py {task}", facts, "choose another --out") as store:
             try:
                 if not store.publish_again(folder):
                     _check_names(folder, task)

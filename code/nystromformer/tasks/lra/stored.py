@@ -274,7 +274,7 @@ def open_stored(folder: Path, task: str) -> Stored:
     """
     manifest = read_manifest(folder)
     if manifest is None:
-        raise UserError(f"{folder}: no prepared data: run `python lra/prepare.py {task}` first")
+        raise UserError(f"{folder}: no prepared data: run `python experiments/lra/prepare.py {task}` first")
     if manifest.task != task:
         raise UserError(f"{folder}: expected data of {task}, found that of {manifest.task}")
     return Stored(folder, manifest)

@@ -74,8 +74,8 @@ class Arena:
         if as_published and task == "image" and not manifest.settings.get(VALIDATE_ON_LAST):
             raise UserError(
                 f"--as_published: expected the last tenth of the training pictures as validation data, found others in "
-                f"{folder}. Prepare them with `python lra/prepare.py image --validate_on_last --out FOLDER`, and name "
-                "that folder by --data."
+                f"{folder}. Prepare them with `python experiments/lra/prepare.py image --validate_on_last --out "
+                "FOLDER`, and name that folder by --data."
             )
         self.kinds: int | None = manifest.kinds + _NO_TOKENS
         self.mask_token = manifest.kinds + 1
@@ -95,7 +95,7 @@ class Arena:
         return tokenizer
 
     def prepare(self, loading: Loading) -> None:
-        """`lra/prepare.py` has done it."""
+        """`experiments/lra/prepare.py` has done it."""
 
     def recipe(self, loading: Loading) -> dict[str, Any] | None:
         """Its examples are no texts."""

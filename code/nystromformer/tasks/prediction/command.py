@@ -27,7 +27,6 @@ def run_predict(
     no_quotes: bool,
     skip_empty: bool,
     tokens_at_a_time: int | None,
-    tokenizer: Path | None,
     device: str,
 ) -> None:
     """Predict a table with a finished run.
@@ -40,18 +39,18 @@ def run_predict(
         UserError: the run cannot predict, or the table is none that it can; nothing is written then.
     """
     output_kind(out)
-    run = load_run(folder, device, weights, tokenizer)
+    run = load_run(folder, device, weights)
     table = open_place(place, None, Path(), "test", not no_quotes)
-    columns = run.known.text if text is None else columns_named("--text", text, table)
+    columns = run.recipe.text if text is None else columns_named("--text", text, table)
     if missing := [name for name in columns if name not in table.columns]:
         raise UserError(
             f"{table.name}: expected the columns of the data that the run learned from ({', '.join(columns)}), found "
             f"no {first_names(missing)}; it has {first_names(table.columns)}: name others with --text"
         )
-    if len(columns) != len(run.known.text):
+    if len(columns) != len(run.recipe.text):
         raise UserError(
-            f"--text {text}: expected {len(run.known.text)} of the columns, as the run learned from "
-            f"{', '.join(run.known.text)}"
+            f"--text {text}: expected {len(run.recipe.text)} of the columns, as the run learned from "
+            f"{', '.join(run.recipe.text)}"
         )
     names = () if id_column is None else columns_named("--id", id_column, table)
     if len(names) > 1:

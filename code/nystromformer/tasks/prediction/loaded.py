@@ -5,7 +5,7 @@ Shapes: n texts, C outputs: classes, labels, or one value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,14 +26,13 @@ from nystromformer.files import sha256_of
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.model import ClassificationModel
 from nystromformer.tasks.documents.cut import encode_cut
+from nystromformer.tasks.documents.recipe import Recipe, open_recipe
 from nystromformer.tasks.documents.targets import predicted, probabilities, target_of
 from nystromformer.tasks.experiment.run import take_gpu
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.plan import fit_to_budget
-from nystromformer.tasks.finetuning.recipe import TOKENIZER_SHA256, read_recipe
 from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
 from nystromformer.tasks.finetuning.settings import Predict
-from nystromformer.tasks.prediction.known import Known, known_run
 from nystromformer.training import Device, choose_device
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name
@@ -68,7 +67,7 @@ class LoadedRun:
 
     folder: Path
     result: RunResult
-    known: Known
+    recipe: Recipe
     """What its texts are, and what it learned of them."""
     config: ExperimentConfig
     tokenizer: Tokenizer
@@ -90,18 +89,18 @@ class LoadedRun:
             _check_texts(given)
         if second is not None and len(second) != len(texts):
             raise ValueError(f"expected as many second texts as first ones, found {len(second)} and {len(texts)}")
-        if (second is not None) != self.known.is_of_pairs:
-            learned, found = ("pairs", "single texts") if self.known.is_of_pairs else ("single texts", "pairs")
+        if (second is not None) != self.recipe.is_of_pairs:
+            learned, found = ("pairs", "single texts") if self.recipe.is_of_pairs else ("single texts", "pairs")
             raise UserError(f"{self.folder}: expected {learned}, as the run learned from, found {found}")
         if not len(texts):
-            scores = torch.zeros(0, self.known.answer.outputs)
+            scores = torch.zeros(0, self.recipe.answer.outputs)
         else:
             scores = self.scores(self.encode(texts, second))
         return self.told(scores)
 
     def told(self, scores: Tensor) -> Predictions:
         """What scores (n, outputs) say."""
-        answer = self.known.answer
+        answer = self.recipe.answer
         chosen = predicted(answer, scores)
         if answer.kind == "value":
             return Predictions(chosen.tolist(), (), None)
@@ -113,10 +112,10 @@ class LoadedRun:
 
     def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Examples:
         """Texts as the rows that the run learned from."""
-        cleaned = [self.known.cleaned(text) for text in texts]
-        given = Texts("texts", cleaned, None if second is None else [self.known.cleaned(text) for text in second])
+        cleaned = [self.recipe.cleaned(text) for text in texts]
+        given = Texts("texts", cleaned, None if second is None else [self.recipe.cleaned(text) for text in second])
         types = self.config.model.num_sen_type > 1
-        return encode_cut(given, self.tokenizer, self.result.length, types, self.known.cut)
+        return encode_cut(given, self.tokenizer, self.result.length, types, self.recipe.cut)
 
     @property
     def tokens_at_a_time(self) -> int:
@@ -174,7 +173,7 @@ class LoadedRun:
 
     @property
     def _target(self) -> Any:
-        return target_of(self.known.answer)
+        return target_of(self.recipe.answer)
 
     @cached_property
     def model(self) -> ClassificationModel:
@@ -200,17 +199,13 @@ def _check_texts(texts: Sequence[str]) -> None:
             raise ValueError(f"texts[{number}]: expected a text, found a half of a character at {half}")
 
 
-def load_run(
-    folder: str | Path, device: str = "auto", weights: Predict = "best", tokenizer: str | Path | None = None
-) -> LoadedRun:
+def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best") -> LoadedRun:
     """A finished run of run_classify.py, run_glue.py or run_imdb.py.
 
     Args:
         folder: with its result.json.
         device: auto, cpu, cuda or cuda:N.
         weights: of the epoch that was best on the validation data, or of the last one.
-        tokenizer: folder of the one that its checkpoint was pretrained with; None: the copy in the run's folder or
-            beside the checkpoint.
 
     Raises:
         UserError: no finished run there, one of another task, its weights or tokenizer are gone, or weights are NaN or
@@ -223,8 +218,7 @@ def load_run(
             f"{folder}: expected the folder of a finished fine-tuning run, with {RESULT_FILE}, such as "
             "MODEL/model/imdb/cp-0099-…"
         )
-    recipe = read_recipe(folder)
-    known = known_run(result, recipe, folder)
+    recipe, sha256 = open_recipe(folder)
     path = folder / f"{epoch_name(result.choose(weights).epoch)}.model"
     if not path.exists() and not path.is_symlink():  # what else is there is for the reader of checkpoints to name
         raise UserError(
@@ -234,37 +228,27 @@ def load_run(
     content = read_checkpoint(path, mmap=True)
     check_finite_weights(content["model"], path)
     config = experiment_config(content["config"], str(path))
-    its_tokenizer = content.get("tokenizer") if recipe is None else recipe.get(TOKENIZER_SHA256)
     return LoadedRun(
         folder,
         result,
-        known,
+        recipe,
         config,
-        _find_tokenizer(folder, None if tokenizer is None else Path(tokenizer), str(its_tokenizer)),
+        _open_tokenizer(folder, sha256),
         path,
         choose_device(device, config.model.mixed_precision),
     )
 
 
-def _find_tokenizer(folder: Path, given: Path | None, sha256: str) -> Tokenizer:
-    """The tokenizer that a run's texts are read with: in its folder, or in one above it.
+def _open_tokenizer(folder: Path, sha256: str) -> Tokenizer:
+    """The tokenizer that a run keeps.
 
     Raises:
-        UserError: it is not there; names where it was looked for.
+        UserError: it is not there, or another one.
     """
-    looked = [given] if given is not None else list(_tokenizer_folders(folder.resolve()))
-    for place in looked:
-        path = place / TOKENIZER_FILE
-        if path.is_file() and sha256_of(path) == sha256:
-            return load_tokenizer(place)
-    places = ", ".join(str(place / TOKENIZER_FILE) for place in looked)
-    raise UserError(
-        f"{folder}: the tokenizer of its run (sha256 {sha256[:12]}…) was not found in {places}. Name its folder with "
-        "--tokenizer: the folder `tokenizer` beside the pretraining's checkpoints"
-    )
-
-
-def _tokenizer_folders(folder: Path) -> Iterator[Path]:
-    """In the run's own folder, and beside the checkpoints above it: model/glue/MRPC/RUN lies three folders deep."""
-    for place in (folder, *folder.parents[:4]):
-        yield place / TOKENIZER_FOLDER
+    path = folder / TOKENIZER_FOLDER / TOKENIZER_FILE
+    if not path.is_file() or sha256_of(path) != sha256:
+        raise UserError(
+            f"{path}: expected the tokenizer of the run (sha256 {sha256[:12]}…), found "
+            f"{'another one' if path.is_file() else 'none'}: start the run's command again, which writes it anew"
+        )
+    return load_tokenizer(path.parent)

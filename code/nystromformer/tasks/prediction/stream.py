@@ -155,7 +155,7 @@ def predict_table(run: LoadedRun, job: Job) -> None:
             check_new_file("--out", job.out)
             _compute(run, job, table, store.pieces)
             with NewFile(store.whole / job.out.name) as file:
-                output = opener(file, run.known.answer.names, run.known.separator)
+                output = opener(file, run.recipe.answer.names, run.recipe.separator)
                 for number, window in enumerate(table.again(job)):
                     scores = _read_part(run, store.pieces, number)
                     if scores is None:
@@ -218,10 +218,10 @@ def _facts(run: LoadedRun, job: Job) -> dict[str, Any]:
     """What else decides the scores."""
     return {
         "run": run.result.task,
-        "classes": list(run.known.answer.names),
+        "classes": list(run.recipe.answer.names),
         "length": run.result.length,
         "pad_to": run.result.run.pad_to,
-        "cut": str(run.known.cut),
+        "cut": str(run.recipe.cut),
         "precision": run.device.precision,
         "device": run.device.device.type,
         "tokens_at_a_time": job.tokens_at_a_time,
@@ -243,7 +243,7 @@ def _compute(run: LoadedRun, job: Job, table: _Checked, pieces: Pieces) -> None:
     to_do = (window for number, window in enumerate(table.again(job)) if number in wanted)
     # The next window is read and tokenised while one is computed.
     for number, each in zip(missing, Prefetched(map(_encoder(run), to_do), ahead=1), strict=True):
-        scores = np.full((each.rows, run.known.answer.outputs), np.nan, dtype=np.float32)
+        scores = np.full((each.rows, run.recipe.answer.outputs), np.nan, dtype=np.float32)
         tokens = 0
         if each.examples is not None:
             scores[each.full] = run.scores(each.examples, job.tokens_at_a_time).numpy()
@@ -260,7 +260,7 @@ def _encoder(run: LoadedRun) -> Any:
         if not len(full):
             return _Encoded(None, full, len(window.texts))
         texts = [window.texts[number] for number in full.tolist()]
-        second = [each[1] for each in texts] if run.known.is_of_pairs else None
+        second = [each[1] for each in texts] if run.recipe.is_of_pairs else None
         return _Encoded(run.encode([each[0] for each in texts], second), full, len(window.texts))
 
     return encode
@@ -275,4 +275,4 @@ def _read_part(run: LoadedRun, pieces: Pieces, number: int) -> NDArray[np.float3
     content = pieces.read(_part(number))
     if content is None:
         return None
-    return np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(-1, run.known.answer.outputs)
+    return np.frombuffer(content, dtype="<f4").astype(np.float32).reshape(-1, run.recipe.answer.outputs)

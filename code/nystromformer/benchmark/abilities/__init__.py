@@ -1,0 +1,1 @@
+"""Small synthetic tasks that tell attentions apart."""

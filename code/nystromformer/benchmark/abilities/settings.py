@@ -1,0 +1,127 @@
+"""What is learned: every combination of the tasks, lengths, pairs, attentions and seeds that are asked for."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nystromformer.benchmark.abilities.learning import HEADS, Setting
+from nystromformer.benchmark.abilities.tasks import LEAST_LENGTH, MOST_PAIRS, TASKS
+from nystromformer.benchmark.efficiency.methods import parse_method
+from nystromformer.config import ATTENTIONS, attention_config
+from nystromformer.config.ranges import MOST
+from nystromformer.errors import UserError
+
+_SHARES: Mapping[str, Mapping[str, int]] = {
+    "bigbird": {"block_size": 16},
+    "linformer": {"projected_length": 4},
+    "local": {"block_size": 16},
+    "longformer": {"window": 4},
+    "mra": {"block_size": 16},
+    "near_far": {"block_size": 16, "num_landmarks": 16, "num_selected": 32},
+    "nystrom": {"num_landmarks": 4},
+    "performer": {"num_features": 1},
+    "reformer": {"chunk_length": 8},
+    "sinkhorn": {"block_size": 8},
+    "sparse": {"stride": 8},
+}
+_FIXED: Mapping[str, Mapping[str, int]] = {
+    "bigbird": {"num_random_blocks": 1, "num_global_blocks": 1},
+    "conv_linformer": {"stride": 4},
+    "mra": {"num_blocks": 4},
+}
+"""Of an attention that is given by its name alone: parameters for which the length is divided by these, and others.
+So a query meets about a quarter of the keys, or as many means of them.
+"""
+_OTHERS = ("near_far,num_blocks=1", "nystrom,num_landmarks=1")
+"""Measured, too, where no attention is asked for: one of near_far's keys by search, and a single landmark."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """The combinations.
+
+    Raises:
+        UserError: an unknown task or attention; a parameter that the attention does not have; a length or a number of
+            pairs that one of them refuses.
+    """
+
+    tasks: tuple[str, ...] = ()
+    """Empty: all."""
+    attentions: tuple[str, ...] = ()
+    """As of `--attention`, several values of a parameter separated by `/`; empty: all."""
+    lengths: tuple[int, ...] = (128,)
+    pairs: tuple[int, ...] = ()
+    """Empty: a half or a quarter of the tokens."""
+    taps: tuple[int, ...] = (0,)
+    """Of the convolution; 0: none."""
+    seeds: int = 1
+    seconds: float = 120.0
+
+    def settings(self) -> list[Setting]:
+        """Each once: all attentions of a task before the next task, all of a seed before the next seed."""
+        for task in self.tasks:
+            if task not in TASKS:
+                raise UserError(f"--task: expected some of {', '.join(TASKS)}, found {task!r}")
+        for length in self.lengths:
+            if not LEAST_LENGTH <= length <= MOST:
+                raise UserError(f"--length: expected numbers from {LEAST_LENGTH} to {MOST:,}, found {length}")
+        for taps in self.taps:
+            if taps and not taps % 2:
+                raise UserError(f"--conv_kernel_size: expected 0 for no convolution, or odd numbers, found {taps}")
+        found = [
+            Setting(task, length, pairs, attention, seed, self.seconds)
+            for seed in range(self.seeds)
+            for length in self.lengths
+            for task in self.tasks or TASKS
+            for pairs in self._pairs(task, length)
+            for attention in self._attentions(length)
+        ]
+        return list({one.key: one for one in found}.values())
+
+    def _pairs(self, task: str, length: int) -> Sequence[int | None]:
+        if task not in MOST_PAIRS or not self.pairs:
+            return [None]
+        most = MOST_PAIRS[task](length)
+        if wrong := [each for each in self.pairs if not 1 <= each <= most]:
+            raise UserError(f"--pairs: expected numbers from 1 to {most} for {task} at {length} tokens, found {wrong}")
+        return self.pairs
+
+    def _attentions(self, length: int) -> Iterator[dict[str, Any]]:
+        for text in self.attentions or (*ATTENTIONS, *_OTHERS):
+            for each in _each_value(text):
+                for taps in self.taps:
+                    yield _parameters_at(each, length, taps)
+
+
+def _each_value(text: str) -> list[str]:
+    """`local,block_size=4/8` is `local,block_size=4` and `local,block_size=8`."""
+    if text.startswith("{"):
+        return [text]
+    parts = []
+    for part in text.split(","):
+        key, sign, values = part.partition("=")
+        parts.append([f"{key}={value}" for value in values.split("/")] if sign else [part])
+    return [",".join(chosen) for chosen in itertools.product(*parts)]
+
+
+def _parameters_at(text: str, length: int, taps: int) -> dict[str, Any]:
+    """The attention's name, and what it is parameters at the length."""
+    given = parse_method(text).config
+    assert given is not None
+    name = given.name
+    own = {key: getattr(given, key) for key in sorted(given.model_fields_set - {"name"})}
+    shares = {key: max(1, length // divisor) for key, divisor in _SHARES.get(name, {}).items()}
+    parameters = {**shares, **_FIXED.get(name, {}), **own}
+    if taps:
+        parameters["conv_kernel_size"] = taps
+    try:
+        config = attention_config(name, **parameters)
+    except ValueError as error:
+        raise UserError(f"--attention {text} at {length} tokens: {error}") from None
+    if reason := config.why_not_length(length):
+        raise UserError(f"--attention {text}: {name} takes no input of {length} tokens: {reason}")
+    for key, problem in (*config.impossible_at(length), *config.impossible_with(HEADS)):
+        wrong = problem.replace("max_seq_len", "--length").replace("num_head ", "the encoder's heads ")
+        raise UserError(f"--attention {text} at {length} tokens: {key}: {wrong}")
+    return {"name": name, **parameters}

@@ -1,0 +1,41 @@
+"""An attention as a flag names it: `NAME,KEY=VALUE,…`, or the object that a config.json has for it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import UserError
+from .attention import AttentionConfig, attention_config
+from .overrides import overridden
+
+FLAG = "--attention"
+
+
+def parse_attention(text: str) -> tuple[AttentionConfig, Mapping[str, Any]]:
+    """The attention, and what the text tells of its parameters.
+
+    Raises:
+        UserError: another form, an unknown attention, or parameters that it does not take.
+    """
+    name, parameters = _parts(text)
+    if "name" in parameters:
+        raise UserError(f"{FLAG} {text[:200]!r}: expected the attention's name once, in front")
+    try:
+        return attention_config(name, **parameters), parameters
+    except ValueError as error:
+        raise UserError(f"{FLAG} {text[:200]}: {error}") from None
+
+
+def _parts(text: str) -> tuple[str, dict[str, Any]]:
+    if not text.startswith("{"):
+        name, *settings = text.split(",")
+        for setting in settings:
+            if "=" not in setting:
+                raise UserError(f"{FLAG} {text[:200]!r}: expected NAME,KEY=VALUE,…, found {setting!r}")
+        return name, overridden(settings)
+    try:
+        said = json.loads(text)
+        return str(said.pop("name")), said
+    except (ValueError, KeyError, RecursionError) as error:
+        expected = '{"name": …} with an attention and its parameters, or NAME,KEY=VALUE,…'
+        raise UserError(f"{FLAG} {text[:200]!r}: expected {expected}: {error}") from None

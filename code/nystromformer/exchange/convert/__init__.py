@@ -1,0 +1,1 @@
+"""From a softmax model to another attention, with a little training."""

@@ -1,0 +1,202 @@
+"""Small tasks: that their answers are right, that nothing gives them away, what a run keeps, and what is refused."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small import ROOT, run_here
+from torch import Tensor
+
+from nystromformer.benchmark.abilities.command import measure_abilities, read_cells
+from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
+from nystromformer.benchmark.abilities.report import budgets, to_read
+from nystromformer.benchmark.abilities.settings import Abilities
+from nystromformer.benchmark.abilities.tasks import KINDS, NO_ANSWER, TASKS, VALUES, Rows
+from nystromformer.config import ATTENTIONS
+from nystromformer.errors import UserError
+
+LENGTH = 32
+
+
+def drawn(task: str, seed: int = 0, training: bool = False, pairs: int | None = None) -> Rows:
+    return TASKS[task](LENGTH, pairs).draw(torch.Generator().manual_seed(seed), 40, training)
+
+
+def looked_up(tokens: list[int], marks: list[int]) -> list[int]:
+    values = {token: mark - 1 for token, mark in zip(tokens, marks, strict=True) if mark}
+    return [NO_ANSWER if mark else values[token] for token, mark in zip(tokens, marks, strict=True)]
+
+
+def recalled(tokens: list[int], marks: list[int]) -> list[int]:
+    keys = LENGTH // 2
+    is_value = [token >= keys for token in tokens]
+    values = {tokens[n]: tokens[n + 1] - keys for n in range(LENGTH - 1) if is_value[n + 1]}
+    asks = [not is_value[n] and not (n + 1 < LENGTH and is_value[n + 1]) for n in range(LENGTH)]
+    return [values[token] if asking else NO_ANSWER for token, asking in zip(tokens, asks, strict=True)]
+
+
+def shifted(distance: int) -> Callable[[list[int], list[int]], list[int]]:
+    return lambda tokens, marks: [NO_ANSWER] * distance + tokens[:-distance]
+
+
+def most_frequent(tokens: list[int], marks: list[int]) -> list[int]:
+    counts = sorted(tokens[1:].count(kind) for kind in range(KINDS))
+    kinds = [kind for kind in range(KINDS) if tokens[1:].count(kind) == counts[-1]]
+    return [kinds[0] if counts[-1] > counts[-2] else NO_ANSWER] + [NO_ANSWER] * (LENGTH - 1)
+
+
+ORACLES: dict[str, Callable[[list[int], list[int]], list[int]]] = {
+    "lookup": looked_up,
+    "recall": recalled,
+    "shift_1": shifted(1),
+    "shift_8": shifted(8),
+    "shift_half": shifted(LENGTH // 2),
+    "copy": lambda tokens, marks: [tokens[mark] for mark in marks],
+    "needle": lambda tokens, marks: [tokens[marks.index(1)]] + [NO_ANSWER] * (LENGTH - 1),
+    "majority": most_frequent,
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_answers_are_those_of_a_plain_reading(task: str) -> None:
+    rows = drawn(task)
+    for tokens, marks, answers in zip(*(x.tolist() for x in rows[:3]), strict=True):
+        assert answers == ORACLES[task](tokens, marks)
+    shape = TASKS[task](LENGTH, None)
+    assert int(rows.tokens_RN.max()) < shape.vocab_size
+    assert int(rows.marks_RN.max()) < shape.marks
+    assert (rows.answers_RN != NO_ANSWER).any(1).float().mean() > 0.8
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_position_tells_nothing_of_its_answer(task: str) -> None:
+    """Of many rows, the best guess from a position's own token is no better than one without it."""
+    batches = [drawn(task, seed) for seed in range(150)]
+    tokens, answers = (torch.cat([getattr(each, name) for each in batches]) for name in ("tokens_RN", "answers_RN"))
+    asked = answers != NO_ANSWER
+    kinds = VALUES if task != "majority" else KINDS
+    own = tokens[asked] % 8
+    table = torch.zeros(8, kinds).index_put_((own, answers[asked]), torch.tensor(1.0), accumulate=True)
+    right = float(table.max(1).values.sum() / table.sum())
+    assert right < 1 / kinds + 0.03
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_seed_fixes_rows(task: str) -> None:
+    def same(a: Rows, b: Rows) -> bool:
+        return all(map(torch.equal, a, b))
+
+    assert same(drawn(task), drawn(task))
+    assert not same(drawn(task), drawn(task, seed=1))
+
+
+def test_values_are_asked_for_their_keys_in_training_alone() -> None:
+    seen, trained = drawn("recall"), drawn("recall", training=True)
+    values = seen.tokens_RN >= LENGTH // 2
+    asked: Tensor = trained.answers_RN[values]
+    keys = seen.tokens_RN[:, :-1][values[:, 1:]]
+    assert torch.equal(asked, VALUES + keys)
+    assert (seen.answers_RN[values] == NO_ANSWER).all()
+
+
+def test_softmax_learns_and_one_landmark_does_not() -> None:
+    def reached(seconds: float, **attention: object) -> Cell:
+        return learn(Setting("shift_1", 16, None, dict(attention), 0, seconds), "here")
+
+    softmax, single = reached(120.0, name="softmax"), reached(1.0, name="nystrom", num_landmarks=1)
+    assert softmax.solved
+    assert softmax.accuracy > 0.97
+    assert not single.solved
+    assert single.accuracy < 0.9
+    assert 1 / VALUES < softmax.guessing < 0.5
+
+
+def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(tmp_path: Path) -> None:
+    asked = {"tasks": ("needle",), "attentions": ("softmax", "linear"), "lengths": (16,)}
+    measure_abilities(Abilities(**asked, seconds=0.05), 1, tmp_path, "first")  # type: ignore[arg-type]
+    first, _ = read_cells(tmp_path / "abilities.json")
+    told = measure_abilities(Abilities(**asked, seconds=0.05), 1, tmp_path, "second")  # type: ignore[arg-type]
+    again, commands = read_cells(tmp_path / "abilities.json")
+    assert again == first
+    assert len(first) == 2
+    assert "needle" in told
+    measure_abilities(Abilities(**asked, seconds=0.1), 1, tmp_path, "third")  # type: ignore[arg-type]
+    more, commands = read_cells(tmp_path / "abilities.json")
+    assert {cell.setting.seconds for cell in more} == {0.1}
+    assert commands == ["first", "third"]
+    assert (tmp_path / "abilities.png").is_file()
+    (tmp_path / "abilities.json").write_text("{}")
+    with pytest.raises(UserError, match="Move the file away"):
+        read_cells(tmp_path / "abilities.json")
+
+
+def cell(landmarks: int, solved: bool, seed: int = 0, taps: int | None = None) -> Cell:
+    attention = {"name": "nystrom", "num_landmarks": landmarks} | ({} if taps is None else {"conv_kernel_size": taps})
+    setting = Setting("lookup", 64, 8, attention, seed, 120.0)
+    return Cell(setting, 0.995 if solved else 0.5, 0.1, solved, 100, 3.0, "learned", "abc")
+
+
+def test_the_least_budget_is_that_from_which_on_every_seed_gets_there() -> None:
+    cells = [cell(8, True), cell(8, False, 1), cell(16, False), cell(16, True, 1), cell(32, True), cell(32, True, 1)]
+    (found,) = budgets([*cells, cell(32, True, taps=9)])
+    assert found.enough == 32
+    assert found.parameter == "num_landmarks"
+    (none,) = budgets([cell(8, True), cell(16, False)])
+    assert none.enough is None
+    page = to_read(cells, "here", ["a command"])
+    for part in ("**32** (8, 16, 32)", "**99.5 (99.5 to 99.5)** (3 s)", "commits abc"):
+        assert part in page
+    longer = replace(cells[0], setting=replace(cells[0].setting, task="copy", pairs=None, seconds=30.0))
+    assert "after 120 (30 for copy) seconds" in to_read([*cells, longer], "here", ["a command"])
+
+
+def test_default_has_every_attention_and_slashes_give_several_values() -> None:
+    settings = Abilities(tasks=("needle",)).settings()
+    assert {setting.attention["name"] for setting in settings} == set(ATTENTIONS)
+    grid = Abilities(("lookup",), ("local,block_size=4/8,neighbours=1/2",), (32,), (4, 8), (0, 9), 2).settings()
+    assert len(grid) == 2 * 2 * 2 * 2 * 2
+    lists = ('{"name": "longformer", "window": 4, "dilation": [1, 2]}',) * 2
+    (listed,) = Abilities(("lookup",), lists, (32,)).settings()
+    assert budgets([Cell(listed, 1.0, 0.1, True, 100, 3.0, "learned", "abc")]) == []
+
+
+def test_the_command_writes_figures_and_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--task", "shift_1", "--attention", "local,block_size=2/4", "--length", "16", "--seconds", "1"]
+    assert run_here(monkeypatch, "code/run_benchmark.py", "abilities", *flags, "--out", tmp_path) == 0
+    assert "shift_1" in capsys.readouterr().out
+    data = json.loads((tmp_path / "abilities.json").read_text())
+    assert len(data["cells"]) == 2
+    assert data["machine"]["processor"]
+    assert (tmp_path / "budgets.png").is_file()
+
+
+def test_processes_end_with_the_command(tmp_path: Path) -> None:
+    words = ["abilities", "--task", "lookup", "--attention", "local", "--seconds", "600", "--workers", "1"]
+    command = [sys.executable, str(ROOT / "code" / "run_benchmark.py"), *words, "--out", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        _wait_until(lambda: any(map(_is_learning, children.read_text().split())))
+        begun = children.read_text().split()
+        process.kill()
+    _wait_until(lambda: not any(map(_is_learning, begun)))
+
+
+def _is_learning(process: str) -> bool:
+    """Whether a worker is there and has imported what it needs, so that a cell begins."""
+    maps = Path("/proc", process, "maps")
+    return maps.exists() and "libtorch" in maps.read_text()
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

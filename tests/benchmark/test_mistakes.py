@@ -1,0 +1,77 @@
+"""What no benchmark can measure is refused by its flags' names, before anything is computed or written."""
+
+from pathlib import Path
+
+import pytest
+from small import run_here
+
+EFFICIENCY = ("efficiency", "--attention", "linear")
+PEERS = ("efficiency", "--peers")
+GPU = ("gpu", "--dry_run")
+MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
+    (("efficiency",), "--attention locl", "did you mean"),
+    (("efficiency",), "--attention linear,name=softmax", "expected the attention's name once, in front"),
+    (EFFICIENCY, "--parts encoder --encoder_batch 100000000 --encoder_lengths 16", "lower one of the two"),
+    (EFFICIENCY, "--parts attention,layer", "--parts: expected some of attention,encoder, found 'layer'"),
+    (EFFICIENCY, "--encoder_lengths 1k", "--encoder_lengths: expected numbers separated by commas"),
+    (EFFICIENCY, "--lengths 0", "--lengths: expected numbers from 1"),
+    (EFFICIENCY, "--encoder_width 65", "--encoder_width: expected a multiple of --encoder_heads = 2, found 65"),
+    (EFFICIENCY, "--lengths 64 --parts attention --budget 0", "nothing of the part 'attention' could be measured"),
+    (PEERS, "--lengths 512,many", "--lengths: expected numbers separated by commas, found '512,many'"),
+    (PEERS, "--lengths 64,100", "--lengths: expected multiples of num_landmarks = 64, larger than it"),
+    (PEERS, "--attention locl", 'unknown attention "locl"; valid names: '),
+    (PEERS, "--attention local,window=3", "window: unknown key"),
+    (PEERS, "--attention local,block_size", "expected NAME,KEY=VALUE"),
+    (PEERS, """--attention {"nam":"local"}""", 'expected {"name": …}'),
+    (PEERS, "--attention local --attention linear", "--peers: expected one --attention, found 2"),
+    (PEERS, "--attention local --budget 9", "expected no --budget"),
+    (PEERS, "--attention local --lengths 64", "block_size: expected at most the longest of --lengths"),
+    (PEERS, "--attention nystrom,segments=padded --lengths 100", "takes no input of 100 tokens"),
+    (PEERS, "--attention local --lengths 0,512", "--lengths: expected numbers from 1 to"),
+    (("abilities",), "--task loookup", "expected some of lookup, recall"),
+    (("abilities",), "--length 8", "expected numbers from 16"),
+    (
+        ("abilities",),
+        """--attention {"name":"nystrom","num_landmarks":24,"segments":"padded"} --length 64""",
+        "nystrom takes no input of 64 tokens",
+    ),
+    (
+        ("abilities",),
+        "--attention nystrom,num_landmarks=64 --length 64",
+        "expected fewer landmarks than --length = 64",
+    ),
+    (("abilities",), "--attention linear,num_landmarks=8/16", "num_landmarks"),
+    (("abilities",), "--pairs 100 --length 64 --task recall", "expected numbers from 1 to 31 for recall"),
+    (("abilities",), "--conv_kernel_size 4", "odd numbers"),
+    (("span",), "", "expected at least one --model or --run"),
+    (("span",), "--run .", "expected the folder of a finished fine-tuning run"),
+    *((("pretrain",), f"--sizes {sizes}", "expected TOKENSxROWS") for sizes in ("128", "64x2", "100x1", "128x0,256x1")),
+    (("finetune",), "--pad_to 200", "--pad_to: expected a multiple of the 64 landmarks, found 200"),
+    (("finetune",), "--width 100", "--width: expected a multiple of the heads' 64, found 100"),
+    (("finetune",), "--glue glue", "--glue and --tokenizer: expected both or none"),
+    (("finetune",), "--precision int8", "--precision: expected float32, bf16 or fp16, found 'int8'"),
+    (("lra",), "--data none", "no prepared data: run `python experiments/lra/prepare.py listops` first"),
+    (("preprocess",), "--corpus none", "found no folder"),
+    (GPU, "--sections check,speed", "--sections: expected some of check,ceilings,kernels"),
+    (GPU, "--sections=", "found ''"),
+    (GPU, "--minutes 0", "--minutes: expected more than 0, found 0"),
+    (GPU, "--minutes nan", "found 'nan'"),
+    (GPU, "--minutes inf", "found 'inf'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "words"), MISTAKES, ids=[" ".join([*command, flags])[:60] for command, flags, _ in MISTAKES]
+)
+def test_mistakes(
+    command: tuple[str, ...],
+    flags: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = (*command, *flags.split(), "--out", tmp_path / "out")
+    assert run_here(monkeypatch, "code/run_benchmark.py", *given) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.glob("out/*"))

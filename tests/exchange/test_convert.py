@@ -1,0 +1,324 @@
+"""Conversion: what it begins with, that training brings it nearer, that it resumes to the bit, and what it refuses."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import foreign
+import pytest
+import torch
+from exported import SOFTMAX
+from finetuning import pretrained, sentence
+from small import LENGTH, run_here, stop_at
+from torch import Tensor
+from transformers import AutoModel, T5Config, T5EncoderModel
+
+from nystromformer.attention import create_attention
+from nystromformer.attention.grid import Grid
+from nystromformer.attention.near_far import NearFarAttention
+from nystromformer.config.attention_text import parse_attention
+from nystromformer.exchange.convert.command import RECORD, WORK
+from nystromformer.exchange.convert.original import build, converted_config, open_original
+from nystromformer.exchange.hf import export_hf
+from nystromformer.exchange.opened import open_model
+from nystromformer.interop.distance import relative_square
+from nystromformer.training.archive import read_checkpoint
+
+NEAR = "near_far,block_size=4,neighbours=0,num_landmarks=2,num_selected=1"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """A softmax experiment, a BERT, and texts."""
+    folder = tmp_path_factory.mktemp("conversion")
+    pretrained(folder / "softmax", dataset_folder, **SOFTMAX)
+    foreign.stored(foreign.bert(), folder / "bert", bert_tokens=True)
+    (folder / "bert" / "1_Pooling").mkdir()
+    (folder / "bert" / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    texts = [" ".join(sentence(random.Random(number), 5, 60)) for number in range(40)]
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (folder / "texts.txt").write_text("\n\n".join(texts))
+    (folder / "books").mkdir()
+    for number, text in enumerate(texts):
+        (folder / "books" / f"{number}.txt").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def convert(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`convert(dest, *flags)`: the command's exit status; flags after others of the same name take their place."""
+
+    def run(dest: str, *flags: object, source: str = "bert", text: object = "texts.jsonl", steps: int = 4) -> int:
+        common = ("--text", place / str(text), "--rows", 4, "--held_out", 5, "--steps", steps, "--validate_every", 2)
+        named = flags if "--attention" in flags else ("--attention", NEAR, *flags)
+        return run_here(monkeypatch, "code/run_export.py", "convert", place / source, tmp_path / dest, *common, *named)
+
+    return run
+
+
+def figures(folder: Path) -> Any:
+    return json.loads((folder / RECORD).read_text())
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = read_checkpoint(folder / "model" / "cp-0000.model")["model"]
+    return found
+
+
+@pytest.mark.parametrize("goal", ["hidden", "loss"])
+def test_training_brings_it_nearer(goal: str, convert: Any, place: Path, tmp_path: Path) -> None:
+    flags = (
+        "--end_to_end",
+        goal,
+        "--learning_rate",
+        2e-3,
+        "--end_to_end_learning_rate",
+        2e-3,
+        "--set",
+        "model.conv_kernel_size=3",
+    )
+    assert convert("new", *flags, source="softmax", steps=30) == 0
+    data = figures(tmp_path / "new")
+    if goal == "loss":
+        losses = [one["metrics"]["own_loss"] for one in data["curves"]["loss"]]
+        assert losses[-1] < losses[0]
+    if goal == "hidden":
+        assert sum(data["after"]["attention_errors"]) < sum(data["before"]["attention_errors"])
+        assert data["after"]["hidden_errors"][-1] < 0.9 * data["before"]["hidden_errors"][-1]
+        assert data["after"]["cosine"] > data["before"]["cosine"]
+    assert set(data["after"]["part_errors"]) == {"near", "selected", "far"}
+    assert [one["step"] for one in data["curves"]["layers"]] == list(range(2, 31, 2))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["new"]
+    before, after = open_model(place / "softmax").weights, weights(tmp_path / "new")
+    embedding = "encoder.embeddings.word.weight"
+    assert torch.equal(before[embedding], after[embedding]) == (goal == "hidden")
+    assert not torch.equal(
+        before["encoder.layers.0.attention.key.weight"], after["encoder.layers.0.attention.key.weight"]
+    )
+
+
+def test_without_training_it_is_the_source_with_another_attention(convert: Any, place: Path, tmp_path: Path) -> None:
+    assert (
+        convert("new", "--attention", "near_far,block_size=64,num_landmarks=4", steps=0) == 2
+    )  # does not fit 32 tokens
+    assert convert("new", "--attention", "near_far,block_size=32,num_landmarks=4", steps=0) == 0
+    data = figures(tmp_path / "new")
+    assert max(data["before"]["hidden_errors"]) < 1e-5  # one block is all of the row
+    ours = open_model(tmp_path / "new")
+    assert ours.config.pooling == "mean"
+    theirs = AutoModel.from_pretrained(place / "bert").eval()
+    tokens = torch.randint(5, 15, (2, 20))
+    mask = torch.arange(20) < torch.tensor([[20], [13]])
+    with torch.no_grad():
+        wanted = theirs(tokens, attention_mask=mask.long()).last_hidden_state
+        found = ours.build().encoder(tokens, mask)
+    assert torch.allclose(found[mask], wanted[mask], atol=1e-4)
+
+
+def test_an_interrupted_conversion_goes_on_to_the_same_weights(
+    convert: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ("--end_to_end", "hidden")
+    assert convert("whole", *flags) == 0
+    for stop in (3, 1):
+        with monkeypatch.context() as patched:
+            stop_at(stop, patched)
+            assert convert("cut", *flags) == 128 + 15
+    assert not (tmp_path / "cut").exists()
+    assert (tmp_path / f"cut{WORK}").is_dir()
+    assert convert("cut", *flags, "--learning_rate", 1e-3) == 2  # another conversion
+    assert convert("cut", *flags) == 0
+    whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+    one, other = figures(tmp_path / "whole"), figures(tmp_path / "cut")
+    assert one["curves"] == other["curves"]
+    assert one["before"]["hidden_errors"] == other["before"]["hidden_errors"]
+
+
+def test_what_is_there_stays_until_all_is_done(
+    convert: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "new" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    assert convert("new") == 2
+    assert "not empty" in capsys.readouterr().err
+    with monkeypatch.context() as patched:
+        stop_at(1, patched)
+        assert convert("new", "--force") == 128 + 15
+    assert mine.read_text() == "mine"
+    assert convert("new", "--force", "--seed", 1) == 0  # begins anew
+    assert not mine.exists()
+    assert figures(tmp_path / "new")["settings"]["seed"] == 1
+    (tmp_path / f"other{WORK}").mkdir()
+    assert convert("other", "--force") == 2
+    assert "found something else" in capsys.readouterr().err
+
+
+def test_a_converted_model_goes_where_others_go(convert: Any, tmp_path: Path) -> None:
+    assert (
+        convert("new", "--attention", "local,block_size=8", "--set", "model.conv_kernel_size=3", source="softmax") == 0
+    )
+    opened = open_model(tmp_path / "new")
+    layout = export_hf(opened, tmp_path / "theirs")
+    assert layout.with_file
+    model = AutoModel.from_pretrained(tmp_path / "theirs", trust_remote_code=True).eval()
+    tokens = torch.randint(5, 300, (2, LENGTH))
+    with torch.no_grad():
+        assert torch.allclose(model(tokens).last_hidden_state, opened.build().encoder(tokens), atol=1e-5)
+
+
+def test_positions_are_extended_on_the_way(convert: Any, place: Path, tmp_path: Path) -> None:
+    flags = ("--set", "model.max_seq_len=96", "--length", 80)
+    assert convert("new", *flags, steps=0) == 0
+    original = open_original(place / "bert")
+    attention, _ = parse_attention(NEAR)
+    new, _ = converted_config(original, attention, ["model.max_seq_len=96"])
+    table = build(original, new)[0].encoder.embeddings.position
+    assert table is not None
+    assert torch.equal(table.weight[:32], table.weight[64:])
+    assert figures(tmp_path / "new")["settings"]["length"] == 80
+
+
+@pytest.mark.parametrize("text", ["texts.txt", "books"])
+def test_text_comes_in_files_too(text: str, convert: Any, tmp_path: Path) -> None:
+    assert convert("table", steps=0) == 0
+    assert convert("other", text=text, steps=0) == 0
+    one, other = (figures(tmp_path / name)["before"]["cosine"] for name in ("table", "other"))
+    # The files of a folder come in the order of their names.
+    assert one == other if text == "texts.txt" else abs(one - other) < 0.2
+
+
+def test_rows_of_a_dataset(convert: Any, dataset_folder: Path, place: Path, tmp_path: Path) -> None:
+    assert convert("new", source="softmax", text=dataset_folder, steps=2) == 0
+    assert figures(tmp_path / "new")["curves"]["layers"]
+
+
+def test_parts_alone_are_what_each_kind_of_keys_gives() -> None:
+    """Each against a dense softmax over that kind of keys."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 24, 8).unbind(0)
+    attention = NearFarAttention(2, 8, block_size=4, neighbours=1, num_landmarks=3, num_selected=2)
+    blocks = torch.arange(24) // 4
+    near = (blocks[:, None] - blocks).abs() <= 1
+    with attention.only("near"):
+        found = attention(q, k, v)
+    chosen = attention._selected(q, k, Grid(k, None, 4)).is_selected_BHN
+    there = near & ~chosen[:, :, None]
+    scores = (q @ k.mT / 8**0.5).masked_fill(~there, float("-inf"))
+    assert torch.allclose(found, torch.softmax(scores, -1) @ v, atol=1e-5)
+    with attention.only("selected"):
+        found = attention(q, k, v)
+    scores = (q @ k.mT / 8**0.5).masked_fill(~chosen[:, :, None], float("-inf"))
+    assert torch.allclose(found, torch.softmax(scores, -1) @ v, atol=1e-5)
+    with attention.only("far"):
+        assert attention(q, k, v).isfinite().all()
+    whole = create_attention("near_far", num_heads=2, head_dim=8, block_size=4, num_landmarks=3, num_selected=2)
+    assert torch.equal(attention(q, k, v), whole(q, k, v))
+
+
+def test_relative_square_is_over_valid_tokens() -> None:
+    found, wanted = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    keep = torch.tensor([[True, True, False], [True, False, False]])
+    expected = (found - wanted)[keep].square().sum() / wanted[keep].square().sum()
+    assert torch.allclose(relative_square(found, wanted, keep), expected)
+
+
+def _decoder(folder: Path) -> None:
+    foreign.stored(foreign.bert(is_decoder=True), folder, bert_tokens=True)
+
+
+def _crossing(folder: Path) -> None:
+    foreign.stored(foreign.bert(is_decoder=True, add_cross_attention=True), folder, bert_tokens=True)
+
+
+def _biased(folder: Path) -> None:
+    T5EncoderModel(T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)).save_pretrained(
+        folder
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [(_decoder, "a decoder"), (_crossing, "a decoder"), (_biased, "unsupported architecture, model_type 't5'")],
+)
+def test_models_whose_layers_cannot_take_it(
+    make: Any, told: str, convert: Any, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(place / make.__name__)
+    assert convert("new", source=make.__name__) == 2
+    assert told in capsys.readouterr().err
+    shutil.rmtree(place / make.__name__)
+
+
+WRONG: dict[str, tuple[tuple[object, ...], dict[str, Any], str]] = {
+    "attention": (("--attention", "nearfar"), {}, "nearfar"),
+    "parameter": (("--attention", "linear,num_landmarks=3"), {}, "num_landmarks"),
+    "goal": (("--end_to_end", "layers"), {}, "expected hidden or loss"),
+    "steps of no goal": (("--end_to_end_steps", 3), {}, "expected --end_to_end beside it"),
+    "text": ((), {"text": "nothing.jsonl"}, "no such file"),
+    "column": (("--text_column", "review"), {}, "found none of that name; it has the column text"),
+    "too little text": (("--held_out", 4000), {}, "expected more than 4000 rows"),
+    "length": (("--length", 64), {}, "expected from 3 to 32 tokens"),
+    "network": (("--set", "model.num_layers=3"), {}, "num_layers"),
+    "override": (("--set", "model.attn"), {}, "expected section.key=value"),
+    "blocks": (("--attention", "near_far,block_size=40"), {}, "expected at most max_seq_len = 32"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_mistakes_leave_nothing(case: str, convert: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags, others, told = WRONG[case]
+    assert convert("new", *flags, **others) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_convert_without_text_or_head_or_softmax(
+    convert: Any, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("convert", place / "bert", tmp_path / "x", "--attention", "local", "--steps", 1)
+    assert run_here(monkeypatch, "code/run_export.py", *words) == 2
+    assert "--text" in capsys.readouterr().err
+    headless = foreign.bert().bert
+    foreign.stored(headless, tmp_path / "headless", bert_tokens=True)
+    imported = tmp_path / "imported"
+    assert (
+        run_here(monkeypatch, "code/run_export.py", "import", tmp_path / "headless", imported, "--attention", "softmax")
+        == 0
+    )
+    for source in (tmp_path / "headless", imported):
+        assert convert("new", "--end_to_end", "loss", source=str(source)) == 2
+        assert "has no head for masked tokens" in capsys.readouterr().err
+    nystrom = tmp_path / "nystrom"
+    assert run_here(monkeypatch, "code/run_export.py", "import", place / "bert", nystrom, "--num_landmarks", 4) == 0
+    assert convert("new", source=str(nystrom)) == 2
+    assert "expected softmax in all layers, which is converted; found nystrom" in capsys.readouterr().err
+
+
+def test_import_puts_in_what_is_asked_for(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def imported(name: str, *flags: object) -> int:
+        return run_here(monkeypatch, "code/run_export.py", "import", place / "bert", tmp_path / name, *flags)
+
+    assert imported("a", "--attention", NEAR, "--conv_kernel_size", 5) == 0
+    told = capsys.readouterr().out
+    assert "near_far in softmax's place, untrained" in told
+    assert "pooling: mean" in told
+    config = open_model(tmp_path / "a").config
+    assert {(each.name, each.conv_kernel_size) for each in config.attentions} == {("near_far", 5)}
+    assert config.pooling == "mean"
+    assert imported("b", "--attention", "local", "--num_landmarks", 3) == 2
+    assert "expected an attention with landmarks" in capsys.readouterr().err
+    assert imported("c", "--attention", "softmax", "--compatible") == 2
+    assert not (tmp_path / "b").exists()
+    (tmp_path / "other").mkdir()
+    shutil.copytree(place / "bert", tmp_path / "other" / "bert")
+    pooling = tmp_path / "other" / "bert" / "1_Pooling" / "config.json"
+    pooling.write_text('{"pooling_mode_max_tokens": true, "pooling_mode_mean_tokens": true}')
+    words = ("import", tmp_path / "other" / "bert", tmp_path / "d")
+    assert run_here(monkeypatch, "code/run_export.py", *words) == 2
+    assert "found max_tokens, mean_tokens" in capsys.readouterr().err
