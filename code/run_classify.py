@@ -140,7 +140,13 @@ def classify(
     shared: FinetuningFlags,
 ) -> None:
     """Fine-tune on your own texts: classes, several labels at once, values, or ordered classes."""
-    from nystromformer.tasks.documents.asked import check_kind, check_separator, check_weights, classes_named, name_of
+    from nystromformer.tasks.documents.flag_values import (
+        check_kind,
+        check_separator,
+        check_weights,
+        classes_named,
+        name_of,
+    )
 
     experiment, sweep = shared.open()
     wanted, weights, called = check_kind(kind), check_weights(class_weights), name_of(task, train)
@@ -151,15 +157,15 @@ def classify(
     from nystromformer.tasks.documents.cut import check_rule
     from nystromformer.tasks.documents.divide import check_division
     from nystromformer.tasks.documents.source import Columns
-    from nystromformer.tasks.documents.task import Asked, Documents, Places
+    from nystromformer.tasks.documents.task import Documents, Places, Question
 
     check_scratch(from_scratch, vocab_size, shared)
     division = check_division(validation, split_seed, folds, group, time)
     places = Places(train, test, documents, experiment.path(experiment.config.documents_folder), not no_quotes)
     columns = Columns(text, label, between, id, group, time, skip_empty)
-    asked = Asked(called, wanted, classes_named(order), weights, check_rule(cut, overlap), division)
+    question = Question(called, wanted, classes_named(order), weights, check_rule(cut, overlap), division)
     run_documents(
-        experiment, Documents(places, columns, asked), sweep, shared.device, typer.echo, from_scratch, vocab_size
+        experiment, Documents(places, columns, question), sweep, shared.device, typer.echo, from_scratch, vocab_size
     )
 
 

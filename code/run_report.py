@@ -25,9 +25,9 @@ def pretraining(
     ),
 ) -> None:
     """Draw how runs learn: loss and accuracies over the steps, as in the paper's Figures 5 and 6."""
-    from nystromformer.report.curves import draw_curves, read_run
+    from nystromformer.report.curves import draw_curves, read_curve
 
-    draw_curves([read_run(run) for run in runs], out)
+    draw_curves([read_curve(run) for run in runs], out)
     typer.echo(f"picture: {out}")
 
 

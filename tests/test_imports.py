@@ -14,7 +14,7 @@ PACKAGE = "nystromformer"
 PLAIN = ("errors", "files", "bounded", "paths", "resources", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = (
-    "tasks.declared",
+    "tasks.declaration",
     "tasks.experiment",
     "tasks.pretraining",
     "tasks.finetuning",
@@ -61,9 +61,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "data": PLAIN,
     "data.preprocessing": (*PLAIN, "progress", "flag_groups", "data"),
     "training": (*PLAIN, "torchrun"),
-    "tasks.declared": (),
+    "tasks.declaration": ("errors",),
     # What a run keeps in its folder.
-    "runs": PLAIN,
+    "runs": (*PLAIN, "kept", "checked_command"),
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "interop.formats", "data", "training"),
     "tasks.pretraining": (
@@ -82,11 +82,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *PLAIN,
         *LIBRARY,
         "flags",
-        "kept",
         "tables",
         "machine",
         "data",
         "training",
+        "runs",
         "tasks.experiment",
     ),
     "tasks.documents": (
@@ -96,12 +96,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "tables",
         "data",
         "training",
-        "tasks.declared",
+        "runs",
+        "tasks.declaration",
         "tasks.experiment",
         "tasks.finetuning",
     ),
-    "tasks.glue": (*PLAIN, *LIBRARY, "data", "training", "tasks.declared", "tasks.finetuning", "tasks.documents"),
-    "tasks.imdb": (*PLAIN, *LIBRARY, "data", "training", "tasks.declared", "tasks.finetuning", "tasks.documents"),
+    "tasks.glue": (*PLAIN, *LIBRARY, "data", "training", "tasks.declaration", "tasks.finetuning", "tasks.documents"),
+    "tasks.imdb": (*PLAIN, *LIBRARY, "data", "training", "tasks.declaration", "tasks.finetuning", "tasks.documents"),
     "tasks.lra": (
         *PLAIN,
         *LIBRARY,
@@ -109,13 +110,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "data",
         "data.preprocessing",
         "training",
-        "tasks.declared",
+        "tasks.declaration",
         "runs",
         "tasks.experiment",
         "tasks.finetuning",
         "tasks.imdb",
     ),
-    "tasks.wikihop": (*PLAIN, *LIBRARY, "data", "training", "tasks.declared", "tasks.finetuning"),
+    "tasks.wikihop": (*PLAIN, *LIBRARY, "data", "training", "tasks.declaration", "tasks.finetuning"),
     # Finished runs of the tasks on text, on new texts.
     "tasks.prediction": (
         *PLAIN,
@@ -143,16 +144,28 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "data",
         "data.preprocessing",
         "training",
-        "tasks.declared",
+        "runs",
+        "tasks.declaration",
         "tasks.documents",
         "tasks.experiment",
         "tasks.finetuning",
         "tasks.glue",
     ),
     # What measures, and what shows; nothing else stands on these.
-    "benchmark": (*PLAIN, *LIBRARY, *TASKS, "kept", "tables", "machine", "data", "data.preprocessing", "training"),
-    "report": (*PLAIN, *LIBRARY, *TASKS, "kept", "tables", "machine", "data", "training", "benchmark"),
-    "serve": (*PLAIN, *LIBRARY, *TASKS, "interrupt", "data", "training", "report"),
+    "benchmark": (
+        *PLAIN,
+        *LIBRARY,
+        *TASKS,
+        "kept",
+        "runs",
+        "tables",
+        "machine",
+        "data",
+        "data.preprocessing",
+        "training",
+    ),
+    "report": (*PLAIN, *LIBRARY, *TASKS, "kept", "runs", "tables", "machine", "data", "training", "benchmark"),
+    "serve": (*PLAIN, *LIBRARY, *TASKS, "interrupt", "runs", "data", "training", "report"),
     # Containers know scripts by their names and experiments by their folders.
     "container": (
         *PLAIN,
@@ -162,7 +175,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "progress",
         "tables",
         "config",
-        "tasks.declared",
+        "tasks.declaration",
         "tasks.experiment",
     ),
 }

@@ -1,7 +1,7 @@
 """What no flag of any command may be, whatever it means: checked before the command gets it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from typer.core import TyperCommand
 from nystromformer.paths import wrong_path
 
 _LONGEST_SHOWN = 60
+GIVEN: dict[str, tuple[str, ...]] = {}
+"""The flags of this process' command, each with the words behind it as they were typed."""
 
 
 class CheckedCommand(TyperCommand):
@@ -25,6 +27,8 @@ class CheckedCommand(TyperCommand):
         if left and not ctx.allow_extra_args:
             raise typer.BadParameter(_unexpected(args, left[0]), ctx)
         parameters = {each.name: each for each in self.get_params(ctx)}
+        GIVEN.clear()
+        GIVEN.update(_given_flags(parameters, words))
         for name, parameter in parameters.items():
             for text in _each(words.get(name)):
                 _refuse(_wrong_text(text), text, ctx, parameter)
@@ -39,6 +43,17 @@ class CheckedCommand(TyperCommand):
             for value in _each(ctx.params.get(name)):
                 _refuse(_wrong_value(value), value, ctx, parameter)
         return rest
+
+
+def _given_flags(parameters: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    given: dict[str, tuple[str, ...]] = {}
+    for name, parameter in parameters.items():
+        if name in words and parameter.param_type_name == "option":
+            if parameter.is_flag:
+                given[parameter.opts[0] if words[name] else parameter.secondary_opts[0]] = ()
+            else:
+                given[parameter.opts[0]] = tuple(map(str, _each(words[name])))
+    return given
 
 
 def _refuse(expected: str | None, value: object, ctx: Any, parameter: Any) -> None:

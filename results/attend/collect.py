@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.files import write_json, write_text
-from nystromformer.report.curves import Run, draw_curves, read_run
+from nystromformer.report.curves import Curve, draw_curves, read_curve
 from nystromformer.side_by_side import read_stages
 from nystromformer.tables import markdown
 
@@ -21,7 +21,7 @@ SOURCE = "softmax-source"
 """The softmax encoder that other attentions are put into; it was trained for more steps."""
 
 
-def validations(run: Run) -> dict[str, dict[str, float]]:
+def validations(run: Curve) -> dict[str, dict[str, float]]:
     """By step: accuracy in percent, and loss."""
     steps, right = run.series("validation", "mlm_accuracy")
     _, losses = run.series("validation", "loss")
@@ -57,7 +57,7 @@ def main() -> None:
     runs = parser.parse_args().runs
     path = HERE / "attend.json"
     data = json.loads(path.read_text()) if path.exists() else {"began": [], "encoders": {}}
-    found = [read_run(log.parents[1]) for log in sorted(runs.glob("*/model/log.jsonl"))]
+    found = [read_curve(log.parents[1]) for log in sorted(runs.glob("*/model/log.jsonl"))]
     if found:
         data["began"] += [stage for stage in read_stages(runs) if stage not in data["began"]]
         data["encoders"] |= {run.name: validations(run) for run in found}

@@ -24,9 +24,9 @@ from nystromformer.config import attention_config
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.paths import EXPERIMENTS
+from nystromformer.runs.figures import Spread
 from nystromformer.side_by_side import Job, Runner, job
 from nystromformer.tables import markdown
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent

@@ -19,11 +19,10 @@ from matplotlib.figure import Figure
 from run import LENGTHS, WAYS
 
 from nystromformer.files import write_figure, write_json, write_text
+from nystromformer.runs.figures import Spread, power_note, smallest_difference
+from nystromformer.runs.record import find_runs
 from nystromformer.side_by_side import read_stages
 from nystromformer.tables import markdown
-from nystromformer.tasks.finetuning.power import power_note, smallest_difference
-from nystromformer.tasks.finetuning.results import read_result
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent
@@ -55,17 +54,16 @@ def encoders(runs: Path) -> list[Line]:
         accuracy: dict[str, float] = {}
         held_out: list[float] = []
         speeds, rows, passage, what = [], 0, 0, ""
-        for path in sorted(folder.glob("model/documents/*/*/result.json")):
-            result = read_result(path.parent)
-            found = result and re.fullmatch(r"documents/(first|second)-(\d+)", result.task)
-            if not result or not found or "accuracy" not in result.test_metrics:
+        for result in find_runs(folder / "model", "classify"):
+            found = re.fullmatch(r"(first|second)-(\d+)", result.choices["table"])
+            if not found or "accuracy" not in result.test_metrics:
                 continue
             passage, rows = int(found[2]), sum(result.test_rows.values())
             accuracy[found[1]] = result.test_metrics["accuracy"]
             held_out.append(result.last.metrics["accuracy"])
             what = f"{result.attention[0]['name']}, {len(result.epochs)} epoch{'s' if len(result.epochs) > 1 else ''}"
             what += f", mean of blocks of {result.length}" if result.length < passage else ""
-            records = [one for one in read_log(path.parent / "log.jsonl") if one["type"] == "train"]
+            records = [one for one in read_log(result.folder / "log.jsonl") if one["type"] == "train"]
             speeds += [one["tokens_per_second"] for one in records]
         if len(accuracy) == len(WAYS):
             lines.append(Line(what, passage, accuracy, rows, median(speeds), sum(held_out) / len(held_out)))

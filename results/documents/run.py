@@ -23,10 +23,10 @@ from typing import Any
 
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
+from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
+from nystromformer.runs.record import Run, find_runs
 from nystromformer.side_by_side import ROOT, Runner, experiment_from, run_stages, write_table
 from nystromformer.tables import markdown
-from nystromformer.tasks.finetuning.measured import BASELINES, find_baselines, read_baselines
-from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
 from nystromformer.tasks.imdb.read import LABELS, read_imdb
 
 HERE = Path(__file__).resolve().parent
@@ -142,21 +142,19 @@ class Stages:
         write_json(done, facts)
         gather(self.out)
 
-    def _trained(self, case: Case, how: str, killed: bool) -> tuple[RunResult, str]:
+    def _trained(self, case: Case, how: str, killed: bool) -> tuple[Run, str]:
         folder = experiment_from(self.source, CHECKPOINT, self.out / f"{case.name}-{how}")
         flags = FLAGS.split() + (["--train_rows", "64"] if self.rehearse else [])
         place = ["--model", str(folder), "--checkpoint", str(CHECKPOINT)]
         words = [sys.executable, f"code/{case.script}", *place, *case.words, *flags]
         log = self.out / "logs" / f"{case.name}-{how}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        if killed and not list(folder.rglob(RESULT_FILE)):
+        if killed and not find_runs(folder / "model"):
             kill_in_second_epoch(words, folder, log)
         logger.info("%s, %s", case.name, how)
         with log.open("ab") as file:
             subprocess.run(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, check=True)
-        (place_of_result,) = folder.rglob(RESULT_FILE)
-        result = read_result(place_of_result.parent)
-        assert result is not None
+        (result,) = find_runs(folder / "model")
         return result, log.read_text()
 
 
@@ -173,14 +171,15 @@ def kill_in_second_epoch(words: Sequence[str], folder: Path, log: Path) -> None:
         process.wait()
 
 
-def predictions_of(result: RunResult) -> dict[str, bytes]:
-    folder = Path(result.folder) / "predictions"
+def predictions_of(result: Run) -> dict[str, bytes]:
+    folder = result.folder / "predictions"
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.tsv"))}
 
 
-def guessers_of(result: RunResult, metric: str) -> dict[str, float]:
+def guessers_of(result: Run, metric: str) -> dict[str, float]:
     """What the guessers without a network reach on the test rows."""
-    measured = find_baselines(read_baselines(Path(result.folder).parent / BASELINES), result.data, result.predicted)
+    tested = None if result.tested is None else result.tested.data
+    measured = find_baselines(read_baselines(result.folder.parent / BASELINES), result.data, tested)
     if measured is None:
         return {}
     return {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.files import write_json, write_text
-from nystromformer.report.curves import draw_curves, read_run
+from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.side_by_side import read_stages
 from nystromformer.tables import markdown
 from nystromformer.training.log import read_log
@@ -141,7 +141,7 @@ def main() -> None:
     curves = {name: ended[name] for name in ATTEND if name in ended}
     if curves:
         tables.append(side_by_side(curves))
-        draw_curves([read_run(runs / name) for name in curves], HERE / "attend.png")
+        draw_curves([read_curve(runs / name) for name in curves], HERE / "attend.png")
     write_text(HERE / "home.md", "\n\n".join(tables) + "\n")
 
 

@@ -18,9 +18,9 @@ from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.report.finetuning import attention_text
 from nystromformer.report.lra import Arena, Cell, collect, column_names, write_arena
 from nystromformer.report.paper import LRA_TASKS
+from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import Run, find_runs
 from nystromformer.side_by_side import ROOT, read_stages
-from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
-from nystromformer.tasks.finetuning.spread import Spread
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "table3.md"
@@ -34,17 +34,16 @@ _LISTED = 8
 """Runs whose settings a legend within a panel has room for."""
 
 
-def finished(folder: Path) -> list[RunResult]:
+def finished(folder: Path) -> list[Run]:
     """Of classes: what self-pretraining began with has no accuracy."""
-    found = [read_result(path.parent) for path in sorted(folder.glob(f"model/lra/*/*/{RESULT_FILE}"))]
-    return [result for result in found if result is not None and "accuracy" in result.best.metrics]
+    return [run for run in find_runs(folder / "model", "lra") if "accuracy" in run.best.metrics]
 
 
 def draw(runs: Path, picture: str) -> None:
     """A panel for each folder; a line for each run, dashed with the convolution. Of many runs the attentions' names
     stand beside the panel, once each."""
     drawn = {
-        name: [result for result in finished(runs / name) if result.task == "lra/listops" and not result.run.seed]
+        name: [result for result in finished(runs / name) if result.task == "lra/listops" and not result.settings.seed]
         for name in DRAWN[picture]
     }
     names = [name for name, results in drawn.items() if results]
@@ -58,7 +57,7 @@ def draw(runs: Path, picture: str) -> None:
         kinds = list(dict.fromkeys(result.attention[0]["name"] for result in best_first))
         lengths = {len(result.epochs) for result in results}
         for result in best_first:
-            every = result.run.every or 1
+            every = result.settings.every or 1
             steps = [(epoch.epoch + 1) * every for epoch in result.epochs]
             accuracy = [100 * epoch.metrics["accuracy"] for epoch in result.epochs]
             own = result.attention[0]

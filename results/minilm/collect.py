@@ -14,9 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from nystromformer.files import write_figure, write_json, write_text
+from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import find_runs
 from nystromformer.tables import markdown
-from nystromformer.tasks.finetuning.results import read_result
-from nystromformer.tasks.finetuning.spread import Spread
 
 HERE = Path(__file__).resolve().parent
 SHOWN = (0, 25, 100, 400)
@@ -47,9 +47,8 @@ def accuracies(runs: Path) -> dict[str, list[float]]:
     """By name: the accuracy on other reviews of every finished fine-tuning, in the order of seeds."""
     found: dict[str, list[float]] = {}
     for folder in (runs / "softmax", *sorted(runs.glob("converted-*"))):
-        for path in sorted(folder.glob("model/documents/*/*/result.json")):
-            result = read_result(path.parent)
-            if result is not None and result.test_metrics:
+        for result in find_runs(folder / "model", "classify"):
+            if result.test_metrics:
                 found.setdefault(folder.name.removeprefix("converted-"), []).append(result.test_metrics["accuracy"])
     return found
 

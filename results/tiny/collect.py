@@ -16,14 +16,14 @@ from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
 from nystromformer.files import write_figure, write_json, write_text
-from nystromformer.report.curves import draw_curves, read_run
-from nystromformer.report.finetuning import FinetunedModel, collect
+from nystromformer.report.curves import draw_curves, read_curve
+from nystromformer.report.finetuning import Column, FinetunedModel, collect
 from nystromformer.report.table2 import write_table2
+from nystromformer.runs.baselines import read_baselines
+from nystromformer.runs.figures import Spread, mark, power_note, smallest_difference
+from nystromformer.runs.record import find_runs
 from nystromformer.side_by_side import read_stages
 from nystromformer.tables import markdown
-from nystromformer.tasks.finetuning.power import power_note, smallest_difference
-from nystromformer.tasks.finetuning.results import read_result
-from nystromformer.tasks.finetuning.spread import Spread, mark
 from nystromformer.training.log import read_log
 
 HERE = Path(__file__).resolve().parent
@@ -55,13 +55,13 @@ def pretraining(runs: Path) -> None:
     write_json(HERE / "pretraining.json", {"began": read_stages(runs), "rows": rows})
     first = [runs / "seed0" / kind for kind in KINDS if (runs / "seed0" / kind / "model" / "log.jsonl").is_file()]
     if first:
-        draw_curves([read_run(folder) for folder in first], HERE / "curves.png")
+        draw_curves([read_curve(folder) for folder in first], HERE / "curves.png")
 
 
 def tables(runs: Path) -> None:
     """`finetune.md` and the like, each with its `.json`."""
     for name in ("tune", "finetune", "landmarks", "more"):
-        folders = [folder for folder in sorted((runs / name).glob("*")) if any(folder.glob("model/*/**/result.json"))]
+        folders = [folder for folder in sorted((runs / name).glob("*")) if find_runs(folder / "model")]
         if not folders:
             logger.info("%s: nothing finished yet", name)
             continue
@@ -80,23 +80,23 @@ def _without_places(path: Path, runs: Path) -> None:
 
 def differences(runs: Path) -> None:
     """`differences.json`: of each pair that differs in one thing, by how much the first is better, and whether that is
-    more than noise by the rule of `spread.MARKS`.
+    more than noise by the rule of `figures.MARKS`.
     """
     folders = [runs / "finetune" / kind for kind in KINDS]
-    if not all(any(folder.glob("model/*/**/result.json")) for folder in folders):
+    if not all(find_runs(folder / "model") for folder in folders):
         logger.info("differences: not all kinds are fine-tuned yet")
         return
     models = {model.name: model for model in collect(folders).models}
     rows = [
-        {"first": first, "second": second, "task": task, **difference}
+        {"first": first, "second": second, "task": task.key, **difference}
         for first, second in PAIRS
-        for task in sorted(models[first].tasks.keys() & models[second].tasks.keys())
+        for task in sorted(models[first].tasks.keys() & models[second].tasks.keys(), key=lambda each: each.key)
         for difference in _compared(models[first], models[second], task)
     ]
     write_json(HERE / "differences.json", {"began": read_stages(runs), "rows": rows})
 
 
-def _compared(first: FinetunedModel, second: FinetunedModel, task: str) -> list[dict[str, Any]]:
+def _compared(first: FinetunedModel, second: FinetunedModel, task: Column) -> list[dict[str, Any]]:
     a, b = first.tasks[task], second.tasks[task]
     return [
         {
@@ -115,7 +115,7 @@ def landmarks(runs: Path) -> None:
     """
     rows: list[dict[str, Any]] = []
     for folder in sorted((runs / "landmarks").glob("*")):
-        if not any(folder.glob("model/imdb*/*/result.json")):
+        if not find_runs(folder / "model", "imdb"):
             continue
         for model in collect([folder]).models:
             for runs_of in model.tasks.values():
@@ -125,11 +125,11 @@ def landmarks(runs: Path) -> None:
                         "kind": folder.name,
                         "landmarks": attention.get("num_landmarks"),
                         "trained": True,
-                        "seed": result.run.seed,
+                        "seed": result.settings.seed,
                         "accuracy": result.test_metrics["accuracy"],
                         "rows": sum(result.test_rows.values()),
                         "exact_share": result.exact_share["validation"],
-                        "learning_rate": result.run.learning_rate,
+                        "learning_rate": result.settings.learning_rate,
                     })  # fmt: skip
     for path in sorted(runs.glob("swap-*.json")):
         rows += [
@@ -179,17 +179,16 @@ def lengths(runs: Path) -> None:
     """
     rows: list[dict[str, Any]] = []
     for folder in sorted((runs / "lengths").glob("*")):
-        found = [*folder.glob("model/imdb-*/*/result.json"), *folder.glob("model/documents/long/*/result.json")]
         right: dict[tuple[int, bool], dict[str, bool]] = {}
         own: list[dict[str, Any]] = []
-        for path in sorted(found):
-            result = read_result(path.parent)
-            assert result is not None
+        for result in find_runs(folder / "model", "imdb", "classify"):
             assert result.tested_epoch == result.last.epoch
-            told = _right(path.parent / "predictions")
-            in_blocks = result.task.startswith("documents/")
+            told = _right(result.folder / "predictions")
+            in_blocks = result.kind == "classify"
             right[result.length, in_blocks] = told
-            speeds = [one["tokens_per_second"] for one in read_log(path.parent / "log.jsonl") if one["type"] == "train"]
+            speeds = [
+                one["tokens_per_second"] for one in read_log(result.folder / "log.jsonl") if one["type"] == "train"
+            ]
             own.append({
                 "kind": folder.name,
                 "length": result.length,
@@ -198,7 +197,7 @@ def lengths(runs: Path) -> None:
                 "accuracy": sum(told.values()) / len(told),
                 "test_accuracy": result.test_metrics["accuracy"],
                 "test_rows": sum(result.test_rows.values()),
-                "seed": result.run.seed,
+                "seed": result.settings.seed,
                 "tokens_per_second": sum(speeds) / len(speeds),
             })  # fmt: skip
         shortest = min(right) if right else None
@@ -262,12 +261,12 @@ def _right(predictions: Path) -> dict[str, bool]:
 def _guessed(runs: Path, length: int) -> dict[str, float]:
     """The guessers' accuracy on both splits together with rows of this length."""
     for path in sorted((runs / "lengths").glob("*/model/imdb-*/baselines.json")):
-        for one in json.loads(path.read_text())["measured"]:
-            if f"--length {length} " in one["command"]:
-                counts = {"accuracy": one["rows"]["validation"], "accuracy_test": one["rows"]["test"]}
+        for one in read_baselines(path):
+            if one.call.flags.get("--length") == (str(length),):
+                counts = {"accuracy": one.rows["validation"], "accuracy_test": one.rows["test"]}
                 return {
-                    name: sum(count * guess[key]["mean"] for key, count in counts.items()) / sum(counts.values())
-                    for name, guess in one["baselines"].items()
+                    name: sum(count * guess[key].mean for key, count in counts.items()) / sum(counts.values())
+                    for name, guess in one.baselines.items()
                 }
     return {}
 

@@ -7,7 +7,6 @@ on where it was stopped. Each process has one thread, and --jobs of them run at 
 that, what it reaches does not.
 """
 
-import json
 import random
 import shutil
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.paths import EXPERIMENTS
+from nystromformer.runs.record import find_runs
 from nystromformer.side_by_side import Job, Runner, job, run_stages, write_table
 from nystromformer.tasks.finetuning.texts import at_least
 from nystromformer.tasks.imdb.read import LABELS, read_imdb
@@ -213,13 +213,11 @@ class Stages:
     def _best_rate(self, kind: str, task: str) -> str:
         """The learning rate whose best epoch is the best on what was held out."""
         place = "imdb" if task == "imdb" else f"glue/{task}"
-        results = [
-            json.loads(path.read_text()) for path in (self.out / "tune" / kind / "model" / place).glob("*/result.json")
-        ]
+        results = find_runs(self.out / "tune" / kind / "model" / place)
         if len(results) != len(RATES.split(",")):
             sys.exit(f"{kind}, {task}: expected the runs of the stage tune, found {len(results)}")
-        best = max(results, key=lambda one: max(epoch["metrics"][one["main_metric"]] for epoch in one["epochs"]))
-        return f"{best['settings']['learning_rate']:g}"
+        best = max(results, key=lambda run: run.best.metrics[run.main_metric])
+        return f"{best.settings.learning_rate:g}"
 
 
 def hold_out(source: Path, target: Path, count: int) -> None:

@@ -1,13 +1,12 @@
 """Softmax encoders that were fine-tuned on IMDB, tested with Nyström attention in softmax's place, without training.
 
 `python results/tiny/swap.py FOLDER --imdb DIR --out FILE`: FOLDER is an experiment with finished runs on IMDB whose
-weights are there. Each run is tested with its own attention, too, which must give what its result.json says. Run again,
+weights are there. Each run is tested with its own attention, too, which must give what its result says. Run again,
 what FILE has is not computed again.
 """
 
 import argparse
 import json
-import re
 from pathlib import Path
 
 import torch
@@ -15,9 +14,9 @@ import torch
 from nystromformer.config import ModelConfig
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.files import write_json
+from nystromformer.runs.record import Run, find_runs
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.imdb.task import Imdb
 from nystromformer.training import choose_device
@@ -26,7 +25,7 @@ from nystromformer.training.archive import read_checkpoint
 LANDMARKS = (8, 16, 32, 64, 128)
 
 
-def accuracy(result: RunResult, task: Imdb, test: Examples, landmarks: int | None) -> float:
+def accuracy(result: Run, task: Imdb, test: Examples, landmarks: int | None) -> float:
     """Test accuracy of a run's tested weights, with so many landmarks; None: with the attention that they were
     trained with.
     """
@@ -51,15 +50,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     flags = parser.parse_args()
     rows = json.loads(flags.out.read_text()) if flags.out.exists() else []
-    found = [read_result(path.parent) for path in sorted(flags.folder.glob("model/imdb*/*/result.json"))]
-    for result in (one for one in found if one is not None and one.test_metrics):
-        least = re.fullmatch(r"imdb(?:-from-(\d+))?", result.task)
-        assert least is not None
-        task = Imdb(flags.imdb, 0.5, 0, int(least[1]) if least[1] else None)
-        tokenizer = load_tokenizer(flags.folder / "model" / "tokenizer")
-        test = task.test(Loading(tokenizer, result.length, False, None, flags.folder))["test"]
+    for result in find_runs(flags.folder / "model", "imdb"):
+        if not result.test_metrics:
+            continue
+        task = Imdb(flags.imdb, **result.choices)
+        test = task.test(Loading(load_tokenizer(result.tokenizer), result.length, False, None, flags.folder))["test"]
         for landmarks in (None, *LANDMARKS):
-            key = {"experiment": result.experiment, "seed": result.run.seed, "landmarks": landmarks}
+            key = {"experiment": result.experiment, "seed": result.settings.seed, "landmarks": landmarks}
             if any(key.items() <= row.items() for row in rows):
                 continue
             measured = accuracy(result, task, test, landmarks)

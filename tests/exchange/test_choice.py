@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,38 +15,37 @@ from nystromformer.errors import UserError
 from nystromformer.exchange.card import model_card
 from nystromformer.exchange.layouts import lay_out
 from nystromformer.exchange.opened import open_model
+from nystromformer.runs.call import Call
+from nystromformer.runs.record import EpochMetrics, Run, read_run
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.source import Columns
-from nystromformer.tasks.documents.task import Asked, Documents, Places
-from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, read_result
+from nystromformer.tasks.documents.task import Documents, Places, Question
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> RunResult:
+def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Run:
     """A run whose first epoch was the best, and both are kept."""
     folder = tmp_path_factory.mktemp("choice")
     few = {"pretraining_setting__epoch": 1, "pretraining_setting__batches_per_epoch": 1}
     made = pretrained(folder / "ours", dataset_folder, **few)
     table = write_table(folder / "t.csv", ("body", "label"), made_rows(24))
-    asked = Asked("t", "classes", division=Division(share=0.25))
+    asked = Question("t", "classes", division=Division(share=0.25))
     task = Documents(Places(str(table), None, None, folder), Columns("body", "label", ";"), asked)
-    command = f"python {folder}/code/run_classify.py --train {table} --set x={folder}/y --model ours/it --text body"
-    (result,) = finetune(made, task, sweep(command=command), CPU).results
-    run, name = Path(result.folder), result.main_metric
-    result.epochs = [
-        EpochMetrics(number, {**result.last.metrics, name: value}) for number, value in enumerate((0.9, 0.4))
-    ]
-    result.write(run)
-    content = read_checkpoint(run / "cp-0001.model")
+    flags = {"--train": (str(table),), "--set": (f"x={folder}/y",), "--model": ("ours/it",), "--text": ("body",)}
+    (result,) = finetune(made, task, sweep(call=Call(f"{folder}/code/run_classify.py", flags)), CPU).results
+    metrics = [{**result.last.metrics, result.main_metric: value} for value in (0.9, 0.4)]
+    result = replace(result, epochs=tuple(EpochMetrics(number, each) for number, each in enumerate(metrics)))
+    result.write()
+    content = read_checkpoint(result.folder / "cp-0001.model")
     weights = {key: weight + 0.5 for key, weight in content["model"].items()}
-    write_checkpoint(content | {"epoch": 0, "model": weights}, run / "cp-0000.model")
+    write_checkpoint(content | {"epoch": 0, "model": weights}, result.folder / "cp-0000.model")
     return result
 
 
 @pytest.fixture
-def run(trained: RunResult, tmp_path: Path) -> Iterator[Path]:
+def run(trained: Run, tmp_path: Path) -> Iterator[Path]:
     """A copy in the same place, of which a test may take something away."""
     folder = Path(trained.folder)
     shutil.copytree(folder, tmp_path / "copy")
@@ -54,7 +54,7 @@ def run(trained: RunResult, tmp_path: Path) -> Iterator[Path]:
     shutil.copytree(tmp_path / "copy", folder)
 
 
-def test_last_is_the_last_and_best_the_best(trained: RunResult) -> None:
+def test_last_is_the_last_and_best_the_best(trained: Run) -> None:
     words = {"last": ("cp-0001.model", "last of 2"), "best": ("cp-0000.model", "best of 2")}
     for wanted, (name, said) in {**words, "1": words["last"], None: words["best"]}.items():
         opened = open_model(Path(trained.folder), wanted)
@@ -68,7 +68,7 @@ def test_last_is_the_last_and_best_the_best(trained: RunResult) -> None:
     torch.testing.assert_close(bias["best"], bias["last"] + 0.5)
 
 
-def test_a_card_has_no_paths_of_the_machine(trained: RunResult) -> None:
+def test_a_card_has_no_paths_of_the_machine(trained: Run) -> None:
     opened = open_model(Path(trained.folder))
     assert "`python run_classify.py --train t.csv --set x=y --model ours/it --text body`" in model_card(
         opened, lay_out(opened, "auto")
@@ -93,7 +93,7 @@ def test_weights_that_a_run_did_not_keep(
     (run / "cp-0000.model").unlink()
     refused("last", "--checkpoint last is epoch 1, whose weights are not there")
     refused("best", "--checkpoint best is epoch 0, whose weights are not there: the run discarded them or they were")
-    assert read_result(run) is not None
+    assert read_run(run) is not None
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
@@ -108,7 +108,7 @@ def test_weights_that_are_no_numbers(run: Path, value: float) -> None:
     assert open_model(run, "best").which == ", best of 2 epochs"
 
 
-def test_a_mask_is_no_positions(trained: RunResult) -> None:
+def test_a_mask_is_no_positions(trained: Run) -> None:
     experiment = Path(trained.folder).parents[2]
     while not (experiment / "config.json").is_file():
         experiment = experiment.parent

@@ -19,7 +19,7 @@ from nystromformer.exchange.opened import open_model
 from nystromformer.tasks.documents.command import run_documents
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.source import Columns
-from nystromformer.tasks.documents.task import Asked, Documents, Places
+from nystromformer.tasks.documents.task import Documents, Places, Question
 from nystromformer.tasks.prediction.loaded import load_run
 
 
@@ -68,7 +68,7 @@ def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     task = Documents(
         Places(str(table), None, None, tmp_path),
         Columns("body", "label", ";"),
-        Asked("t", "classes", division=Division(share=0.25)),
+        Question("t", "classes", division=Division(share=0.25)),
     )
     made = write_experiment(tmp_path / "ours")
     first = sweep(epochs=1, checkpoint="last")

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from small import write_experiment
 
 from nystromformer.errors import UserError
-from nystromformer.report.curves import Run, _smooth, draw_curves, read_run
+from nystromformer.report.curves import Curve, _smooth, draw_curves, read_curve
 
 NAMES = ["nystrom-small", "softmax-small", "fewer-landmarks", "mean-pooling"]
 
 
-def made(name: str, orders: bool, reports: int = 30) -> Run:
+def made(name: str, orders: bool, reports: int = 30) -> Curve:
     """A run with made-up figures: a loss that falls by 0.1 a report, and a validation every tenth."""
     metrics = ["loss", "mlm_accuracy", *(["sop_accuracy"] if orders else [])]
     records: list[dict[str, Any]] = []
@@ -25,7 +25,7 @@ def made(name: str, orders: bool, reports: int = 30) -> Run:
         records.append({"type": "train", "step": step, **values})
         if step % 10 == 0:
             records.append({"type": "validation", "step": step, **values})
-    return Run(name, records)
+    return Curve(name, records)
 
 
 @pytest.fixture
@@ -128,8 +128,8 @@ def test_what_is_no_record_of_a_log_is_passed_over(
     ]
     damaged = [b"", b"\xff\x00", b"[" * 100_000, b'{"type": "tr', *(json.dumps(record).encode() for record in odd)]
     path = log_of(tmp_path / "run", [*damaged, *lines])
-    run = read_run(tmp_path / "run")
-    whole = Run("run", records)
+    run = read_curve(tmp_path / "run")
+    whole = Curve("run", records)
     for kind in ("train", "validation"):
         for metric in ("loss", "mlm_accuracy"):
             assert run.series(kind, metric) == whole.series(kind, metric)
@@ -143,4 +143,4 @@ def test_what_is_no_record_of_a_log_is_passed_over(
 def test_a_log_without_a_report_is_named(tmp_path: Path) -> None:
     path = log_of(tmp_path / "run", [b"", b"{"])
     with pytest.raises(UserError, match=rf"{path}: the run has reported no step yet"):
-        read_run(tmp_path / "run")
+        read_curve(tmp_path / "run")

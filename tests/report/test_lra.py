@@ -2,21 +2,21 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from records import a_run
 from small import ROOT, run_here
 
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
 from nystromformer.report.lra import LECTURE, collect, write_lra
 from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3, tables_of
-from nystromformer.tasks.finetuning.measured import BASELINES, Measured, keep_baselines
-from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
-from nystromformer.tasks.finetuning.settings import RunSettings
-from nystromformer.tasks.finetuning.spread import Spread
-from nystromformer.training.archive import FORMAT, write_checkpoint
+from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines
+from nystromformer.runs.call import Call
+from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import Origin
 
 SCRIPT = "code/run_report.py"
 SOFTMAX = {"name": "softmax", "conv_kernel_size": None}
@@ -33,44 +33,33 @@ def write_run(
     attention: str,
     seed: int,
     test: float,
-    task: str = "lra/listops",
+    task: str = "listops",
     steps: int = 40,
     seconds: float = 2.0,
     memory: float = 600.0,
+    **changes: Any,
 ) -> Path:
     """A finished run of two validations, whose steps took so many seconds each."""
-    every = steps // 2
-    settings = RunSettings(32, 1e-4, 2, seed, 0.2, 50, None, every)
-    result = RunResult(
-        task=task,
-        experiment=folder.name,
-        checkpoint="",
-        checkpoint_step=0,
-        checkpoint_sha256="",
-        attention=[SOFTMAX | {"name": attention}] * 2,
-        settings=settings.as_data(),
-        length=2000,
-        family=f"{attention}-{task}-{steps}",
-        main_metric="accuracy",
-        epochs=[
-            EpochMetrics(0, {"loss": 2.0, "accuracy": test}),
-            EpochMetrics(1, {"loss": 2.1, "accuracy": test - 0.1}),
-        ],
-        rows={"train": 100, "validation": 50},
-        exact_share={"train": 1.0, "validation": 1.0},
-        warnings=["drawn here"],
-        command=f"python code/run_lra.py --attention {attention} --seed {seed}",
-        version="0",
-        device="cpu, float32",
-        processes=1,
-        data="d" * 64,
-        predicted="p" * 64,
-        test_metrics={"accuracy": test},
-        test_rows={"test": 400},
-    )
-    place = folder / "model" / task / f"scratch-{attention}-{steps}-{seed}"
+    name, _, track = task.partition("-")
+    place = folder / "model" / "lra" / task / f"scratch-{attention}-{steps}-{seed}"
     place.mkdir(parents=True)
-    result.write(place)
+    settings: dict[str, Any] = {"learning_rate": 1e-4, "warmup": 0.2, "every": steps // 2, "seed": seed}
+    facts: dict[str, Any] = {
+        "kind": "lra",
+        "choices": {"task": name, "track": track or "paper", "as_published": False},
+        "task": f"lra/{task}",
+        "call": Call("code/run_lra.py", {"--attention": (attention,), "--seed": (str(seed),)}),
+        "origin": Origin(),
+        "attention": (SOFTMAX | {"name": attention},) * 2,
+        "length": 2000,
+        "family": f"{attention}-{task}-{steps}",
+        "rows": {"train": 100, "validation": 50},
+        "warnings": ("drawn here",),
+        "test_metrics": {"accuracy": test},
+        "test_rows": {"test": 400},
+        "tested_data": "p" * 64,
+    }
+    a_run(place, (test, test - 0.1), **facts | settings | changes).write()
     records = [{"type": "start", "step": 0, "time": 1000.0}]
     for step in range(10, steps + 1, 10):
         time = 1000.0 + step * seconds
@@ -85,7 +74,7 @@ def test_runs_stand_in_columns_where_the_attention_alone_differs(tmp_path: Path)
         write_run(folder, "softmax", seed, test)
     write_run(folder, "linear", 0, 0.17)
     write_run(folder, "linear", 0, 0.40, steps=80)
-    write_run(folder, "softmax", 0, 0.60, task="lra/text")
+    write_run(folder, "softmax", 0, 0.60, task="text")
     arena = collect([folder])
     assert list(arena.columns) == ["ListOps a", "ListOps b", "Text"]
     assert arena.columns["ListOps a"].startswith("listops: 80 steps of 32"), "the longest first"
@@ -110,8 +99,8 @@ def test_the_majority_class_stands_beside_and_marks_what_is_within_noise(tmp_pat
     write_run(folder, "softmax", 0, 0.40)
     place = write_run(folder, "linear", 0, 0.17)
     figures = {"majority class": {"accuracy": Spread(0.16, None), "accuracy_test": Spread(0.165, None)}}
-    measured = Measured("d" * 64, "p" * 64, {"train": 100}, [0], figures, "python", {})
-    keep_baselines(place.parent / BASELINES, measured)
+    measured = Baselines("d" * 64, "p" * 64, {"train": 100}, [0], figures, Call("x"), {})
+    add_baselines(place.parent / BASELINES, measured)
     out = tmp_path / "lra.md"
     write_lra([folder], out)
     (table, *_) = tables_of(out)
@@ -134,19 +123,11 @@ def test_marks_compare_with_the_strongest_guesser(tmp_path: Path) -> None:
     place = write_run(folder, "softmax", 0, 0.346)
     reached = {"majority class": 0.17, "outermost operator": 0.3465, "operator and direct digits": 0.48}
     figures = {name: {"accuracy_test": Spread(value, None)} for name, value in reached.items()}
-    keep_baselines(place.parent / BASELINES, Measured("d" * 64, "p" * 64, {"train": 100}, [0], figures, "python", {}))
+    add_baselines(place.parent / BASELINES, Baselines("d" * 64, "p" * 64, {"train": 100}, [0], figures, Call("x"), {}))
     write_lra([folder], tmp_path / "lra.md")
     (table, *_) = tables_of(tmp_path / "lra.md")
     assert [row[0] for row in table.rows] == [*reached, "softmax"]
     assert table.rows[-1][1] == "34.6 <", "a floor is no draw with the rule that stands on it"
-
-
-def write_weights(place: Path, name: str = "cp-0001.model", **changes: object) -> Path:
-    """A checkpoint that tells the model of its run."""
-    section = {"num_layers": 2, "positions": "learned"} | changes
-    facts = {"format": FORMAT, "run_id": "x", "model": {}, "config": {"model": section}}
-    write_checkpoint(facts, place / name)
-    return place / name
 
 
 def test_a_model_of_its_own_stands_in_a_column_of_its_own(tmp_path: Path) -> None:
@@ -158,13 +139,11 @@ def test_a_model_of_its_own_stands_in_a_column_of_its_own(tmp_path: Path) -> Non
         "sparse": {"positions": "rotary", "num_layers": 1},
     }
     for name, changed in changes.items():
-        write_weights(write_run(folder, name, 0, 0.3), **changed)
-    write_run(folder, "bigbird", 0, 0.3)
+        write_run(folder, name, 0, 0.3, model={"num_layers": 2, "positions": "learned"} | changed)
     arena = collect([folder])
     together = [{cell.attention for cell in arena.cells if cell.column == column} for column in arena.columns]
-    assert together == [{"bigbird"}, {"linear", "softmax"}, {"local"}, {"sparse"}]
-    unknown, plain, shallow, rotary = (text.partition("(data dddddddd)")[2] for text in arena.columns.values())
-    assert "discarded weights" in unknown
+    assert together == [{"linear", "softmax"}, {"local"}, {"sparse"}]
+    plain, shallow, rotary = (text.partition("(data dddddddd)")[2] for text in arena.columns.values())
     assert plain == '; num_layers 2, positions "learned"'
     assert shallow == '; num_layers 1, positions "learned"'
     assert rotary == '; num_layers 1, positions "rotary"'
@@ -173,10 +152,7 @@ def test_a_model_of_its_own_stands_in_a_column_of_its_own(tmp_path: Path) -> Non
 def test_no_score_is_lost_where_what_differs_is_not_told(tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
     for number, test in enumerate((0.30, 0.40)):
-        place = write_run(folder, "softmax", number, test)
-        data = json.loads((place / "result.json").read_text())
-        result = RunResult(**{key: value for key, value in data.items() if key in RunResult.__dataclass_fields__})
-        replace(result, epochs=[EpochMetrics(**one) for one in data["epochs"]], family=f"f{number}").write(place)
+        write_run(folder, "softmax", number, test, family=f"f{number}")
     write_lra([folder], tmp_path / "lra.md")
     (table, *_) = tables_of(tmp_path / "lra.md")
     rows = {row[0]: row[1].split()[0] for row in table.rows[1:]}
@@ -186,15 +162,12 @@ def test_no_score_is_lost_where_what_differs_is_not_told(tmp_path: Path) -> None
 
 def test_self_pretraining_costs_both_phases(tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
-    first = write_run(folder, "tokens", 0, 0.5, task="lra/listops-spt-tokens", seconds=3.0, memory=900.0)
-    weights = write_weights(first)
+    first = write_run(folder, "tokens", 0, 0.5, task="listops-spt-tokens", seconds=3.0, memory=900.0)
+    weights = first / "cp-0001.model"
+    weights.write_bytes(b"weights")
     (first / "result.json").unlink()  # it has no test data
     for name, sha256 in (("softmax", sha256_of(weights)), ("linear", "0" * 64)):
-        place = write_run(folder, name, 0, 0.3, task="lra/listops-spt")
-        data = json.loads((place / "result.json").read_text()) | {"checkpoint": weights.name, "checkpoint_step": 40}
-        result = RunResult(**{key: value for key, value in data.items() if key in RunResult.__dataclass_fields__})
-        epochs = [EpochMetrics(**one) for one in data["epochs"]]
-        replace(result, epochs=epochs, checkpoint_sha256=sha256).write(place)
+        write_run(folder, name, 0, 0.3, task="listops-spt", origin=Origin(weights.name, 1, 40, sha256))
     cells = {cell.attention: cell for cell in collect([folder]).cells}
     assert cells["softmax"].hours.mean == pytest.approx((80 + 120) / 3600)
     assert cells["softmax"].memory_mib == 900
@@ -217,13 +190,7 @@ def test_too_short_a_run_has_no_speed(tmp_path: Path) -> None:
 def test_a_run_on_other_data_is_no_column_of_the_same(tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
     write_run(folder, "softmax", 0, 0.4)
-    place = write_run(folder, "linear", 0, 0.3)
-    data = json.loads((place / "result.json").read_text())
-    shutil.rmtree(place)
-    place.mkdir()
-    result = RunResult(**{key: value for key, value in data.items() if key in RunResult.__dataclass_fields__})
-    replace(result, epochs=[EpochMetrics(**one) for one in data["epochs"]], data="e" * 64).write(place)
-    (place / "log.jsonl").write_text("")
+    write_run(folder, "linear", 0, 0.3, data="e" * 64)
     assert len(collect([folder]).columns) == 2
 
 

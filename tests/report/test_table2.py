@@ -2,80 +2,41 @@
 
 import json
 import math
-import os
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from records import NYSTROM, a_run
 from small import run_here, write_experiment
 
 from nystromformer.errors import UserError
 from nystromformer.report.finetuning import collect
 from nystromformer.report.table2 import PAPER, Table, for_terminal, write_table2
-from nystromformer.tasks.finetuning.measured import Measured, keep_baselines
-from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
-from nystromformer.tasks.finetuning.spread import MARKS, Spread
+from nystromformer.runs.baselines import Baselines, add_baselines
+from nystromformer.runs.call import Call
+from nystromformer.runs.figures import MARKS, Spread
+from nystromformer.runs.record import EpochMetrics, Origin
 from nystromformer.tasks.finetuning.tables import RESAMPLED
 
-NYSTROM = {
-    "name": "nystrom",
-    "conv_kernel_size": None,
-    "num_landmarks": 64,
-    "pinv_iterations": 6,
-    "segments": "valid",
-    "pinv_start": "matrix",
-}
 REDUCED = "trained on 1,600 of the 67,349 rows of SST-2 train (--train_rows)"
 
 
-def write_run(
-    experiment: Path,
-    task: str = "glue/SST-2",
-    values: tuple[float, ...] = (0.9,),
-    validated: list[EpochMetrics] | None = None,
-    **changes: Any,
-) -> Path:
-    """A finished run with these values of its main metric after its epochs, or these metrics; changes are of settings
-    or of the rest.
-    """
-    values *= changes.get("epochs", 1)
-    count = len(validated or values)
-    settings = {"batch_size": 32, "learning_rate": 3e-5, "epochs": count, "seed": 0, "warmup": 0.1, "bucket": 50}
-    settings |= {"pad_to": None} | {
-        key: changes.pop(key) for key in list(changes) if key in settings or key == "pad_to"
-    }
-    metric = changes.get("main_metric", "accuracy")
-    result: dict[str, Any] = {
-        "task": task,
-        "experiment": "whatever",
-        "checkpoint": "cp-0002.model",
-        "checkpoint_step": 1500,
-        "checkpoint_sha256": "8d6a49d1" * 8,
-        "attention": [NYSTROM] * 4,
-        "settings": settings,
-        "length": 512,
-        "main_metric": metric,
-        "epochs": validated or [EpochMetrics(n, {"loss": 0.5, metric: x}) for n, x in enumerate(values)],
-        "rows": {"train": 67349, "validation": 872},
-        "exact_share": {"train": 1.0, "validation": 0.99},
-        "warnings": [],
-        "data": "d" * 64,
-        "command": f"python code/run_glue.py --task {task.removeprefix('glue/')} --seed 0",
-        "version": "0.1.0",
-        "device": "cpu",
-        "processes": 1,
-    }
+def of_task(task: str) -> dict[str, Any]:
+    """What a record says of its task, by where its runs lie."""
+    kind, _, name = task.partition("/")
+    choices = {"glue": {"task": name}, "imdb": {"min_tokens": None}}.get(kind, {})
+    call = Call(f"code/run_{kind}.py", {"--task": (name,), "--seed": ("0",)} if kind == "glue" else {})
+    return {"kind": kind, "choices": choices, "task": task, "call": call}
+
+
+def write_run(experiment: Path, task: str = "glue/SST-2", values: tuple[float, ...] = (0.9,), **changes: Any) -> Path:
+    """A finished run, see `a_run`."""
     if not (experiment / "config.json").is_file():
         write_experiment(experiment)
     place = experiment / "model" / task
     folder = place / f"cp-0002-run{len(list(place.glob('*'))):03d}"
     folder.mkdir(parents=True)
-    result |= changes
-    same = {key: value for key, value in settings.items() if key != "seed"}
-    decisive = [same, *(result[key] for key in ("attention", "rows", "warnings", "length", "checkpoint_sha256"))]
-    result.setdefault("family", json.dumps(decisive, sort_keys=True))
-    RunResult(**result).write(folder)
+    a_run(folder, values, **of_task(task) | changes).write()
     return folder
 
 
@@ -129,19 +90,19 @@ def guesser_rows(out: Path) -> dict[str, dict[str, str]]:
 
 def measure(
     experiment: Path, task: str, baselines: dict[str, dict[str, tuple[float, float | None]]], **changes: Any
-) -> Measured:
+) -> Baselines:
     """Baselines of a task beside its runs, on the data that `write_run` says."""
     entry: dict[str, Any] = {
         "data": "d" * 64,
         "tested": "",
         "rows": {"train": 67349, "validation": 872},
         "seeds": [0, 1, 2],
-        "command": f"python code/run_glue.py --task {task.removeprefix('glue/')} --baselines",
+        "call": Call("code/run_glue.py", {"--baselines": ()}),
         "machine": {"date": "2026-01-02", "commit": "abc1234", "processor": "a processor, 2 cores"},
     }
     spreads = {name: {k: Spread(*v) for k, v in figures.items()} for name, figures in baselines.items()}
-    measured = Measured(baselines=spreads, **entry | changes)
-    keep_baselines(experiment / "model" / task / "baselines.json", measured)
+    measured = Baselines(baselines=spreads, **entry | changes)
+    add_baselines(experiment / "model" / task / "baselines.json", measured)
     return measured
 
 
@@ -183,7 +144,7 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     assert runs["best"]["accuracy"] == {"mean": pytest.approx(0.84), "deviation": pytest.approx(0.04)}
     assert runs["best_epochs"] == [0, 1, 0]
     assert data["paper_percent"] == json.loads(json.dumps(PAPER))
-    assert data["rows"][0]["checkpoint_sha256"] == "8d6a49d1" * 8
+    assert data["rows"][0]["origin"]["sha256"] == "8d6a49d1" * 8
 
 
 def test_of_several_settings_the_best_mean(tmp_path: Path) -> None:
@@ -206,7 +167,7 @@ def test_of_several_settings_the_best_mean(tmp_path: Path) -> None:
         {"pad_to": 64},
         {"rows": {"train": 67349, "validation": 871}},
         {"family": "another"},
-        {"warnings": ["SST-2 dev has 871 rows, GLUE's own 872"]},
+        {"warnings": ("SST-2 dev has 871 rows, GLUE's own 872",)},
     ],
     ids=str,
 )
@@ -219,11 +180,11 @@ def test_what_differs_in_more_than_the_seed_is_not_averaged(tmp_path: Path, chan
 
 
 @pytest.mark.parametrize(
-    "flags", ["--device cuda", "--set pretraining_setting.batches_per_report=5", "--discard_weights --baselines"]
+    "flags", [{"--device": ("cuda",)}, {"--set": ("gpu_setting.inst_per_gpu=5",)}, {"--discard_weights": ()}], ids=str
 )
-def test_what_changes_no_result_keeps_nothing_apart(tmp_path: Path, flags: str) -> None:
+def test_what_changes_no_result_keeps_nothing_apart(tmp_path: Path, flags: dict[str, tuple[str, ...]]) -> None:
     write_run(tmp_path / "e", values=(0.9,), seed=0)
-    write_run(tmp_path / "e", values=(0.8,), seed=1, command=f"python code/run_glue.py --task SST-2 {flags}")
+    write_run(tmp_path / "e", values=(0.8,), seed=1, call=Call("code/run_glue.py", {"--task": ("SST-2",), **flags}))
     main, _, _ = made(tmp_path, tmp_path / "e")
     assert main[0]["SST-2"] == "85.0 ± 7.1"
 
@@ -231,10 +192,10 @@ def test_what_changes_no_result_keeps_nothing_apart(tmp_path: Path, flags: str) 
 @pytest.mark.parametrize(
     "change",
     [
-        {"checkpoint": "cp-0003.model", "checkpoint_step": 2000},
-        {"checkpoint_sha256": "0" * 64},
-        {"attention": [NYSTROM | {"num_landmarks": 32}] * 4},
-        {"attention": [{"name": "softmax", "conv_kernel_size": None}] * 4},
+        {"origin": Origin("cp-0003.model", 3, 2000, "8d6a49d1" * 8)},
+        {"origin": Origin("cp-0002.model", 2, 1500, "0" * 64)},
+        {"attention": (NYSTROM | {"num_landmarks": 32},) * 4},
+        {"attention": ({"name": "softmax", "conv_kernel_size": None},) * 4},
     ],
     ids=["checkpoint", "sha256", "landmarks", "softmax"],
 )
@@ -249,7 +210,7 @@ def test_another_model_is_another_row(tmp_path: Path, change: dict[str, Any]) ->
 
 def test_layers_of_several_attentions_are_counted(tmp_path: Path) -> None:
     softmax = {"name": "softmax", "conv_kernel_size": 5}
-    write_run(tmp_path / "e", attention=[NYSTROM, NYSTROM, softmax])
+    write_run(tmp_path / "e", attention=(NYSTROM, NYSTROM, softmax))
     (row,) = collect([tmp_path / "e"]).models
     assert row.attention == "2 x nystrom (num_landmarks=64), 1 x softmax (conv_kernel_size=5)"
 
@@ -257,7 +218,7 @@ def test_layers_of_several_attentions_are_counted(tmp_path: Path) -> None:
 def test_more_rows_go_before_fewer(tmp_path: Path) -> None:
     for count, value in ((1600, 0.9), (3200, 0.7)):
         rows = {"train": count, "validation": 872}
-        write_run(tmp_path / "e", values=(value,), rows=rows, warnings=[REDUCED.replace("1,600", f"{count:,}")])
+        write_run(tmp_path / "e", values=(value,), rows=rows, warnings=(REDUCED.replace("1,600", f"{count:,}"),))
     main, details, text = made(tmp_path, tmp_path / "e")
     assert [(row["model"], row["SST-2"]) for row in main] == [("e", "70.0 †")]
     assert [(row["task"], row["training rows"], row["length"]) for row in details] == [("SST-2 †", "3,200", "512")]
@@ -265,7 +226,7 @@ def test_more_rows_go_before_fewer(tmp_path: Path) -> None:
 
 
 def test_complete_data_goes_before_partial(tmp_path: Path) -> None:
-    write_run(tmp_path / "e", values=(0.95,), rows={"train": 9, "validation": 9}, warnings=["SST-2 dev has 9 rows"])
+    write_run(tmp_path / "e", values=(0.95,), rows={"train": 9, "validation": 9}, warnings=("SST-2 dev has 9 rows",))
     write_run(tmp_path / "e", values=(0.6,))
     main, _, text = made(tmp_path, tmp_path / "e")
     assert main[0]["SST-2"] == "60.0"
@@ -275,7 +236,7 @@ def test_complete_data_goes_before_partial(tmp_path: Path) -> None:
 def test_mnli_has_two_figures(tmp_path: Path) -> None:
     for seed in (0, 1):
         # The best epoch is chosen by the matched part alone.
-        write_run(tmp_path / "e", "glue/MNLI", seed=seed, validated=mnli((0.8, 0.7), (0.6, 0.9)), command="x")
+        write_run(tmp_path / "e", "glue/MNLI", seed=seed, validated=mnli((0.8, 0.7), (0.6, 0.9)))
     main, details, _ = made(tmp_path, tmp_path / "e")
     assert main[0]["MNLI m / mm"] == "80.0 ± 0.0 / 60.0 ± 0.0"
     assert details[0]["last"] == "70.0 ± 0.0 / 90.0 ± 0.0"
@@ -333,19 +294,17 @@ def test_experiments_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_the_command_repeats_what_was_chosen(tmp_path: Path) -> None:
-    before = "python code/run_glue.py --task SST-2,MRPC --model 'my model' --seed=0 --batch_size 8,16 --baselines --lr"
-    old = write_run(tmp_path / "e", seed=0, batch_size=16, command=f"{before} 3e-5 --epoch 1")
-    new = write_run(tmp_path / "e", seed=2, batch_size=16, command=f"{before} 2e-5,3e-5 --epoch 1 --warmup 0.1")
-    os.utime(old / "result.json", (1, 1))
+    flags = {"--task": ("SST-2,MRPC",), "--model": ("my model",), "--seed": ("0",), "--batch_size": ("8,16",)}
+    flags |= {"--baselines": (), "--lr": ("3e-5",)}
+    for seed, more in ((0, {}), (2, {"--warmup": ("0.1",)})):
+        write_run(tmp_path / "e", seed=seed, batch_size=16, call=Call("code/run_glue.py", flags | more), processes=2)
     (row,) = collect([tmp_path / "e"]).models
-    text = row.tasks["glue/SST-2"].command
-    expected = (
-        "python code/run_glue.py --model 'my model' --baselines --epoch 1 --warmup 0.1 --batch_size 16 --lr 3e-05 "
-        "--seed 0,2 --task SST-2 --checkpoint 2"
+    ((column, runs),) = row.tasks.items()
+    assert column.key == "glue/SST-2"
+    assert runs.command == (
+        "python code/torchrun.py --standalone --nproc_per_node 2 code/run_glue.py --task SST-2 --model 'my model' "
+        "--seed 0,2 --batch_size 16 --lr 3e-05 --warmup 0.1 --checkpoint 2 --baselines"
     )
-    assert shlex.split(text) == shlex.split(expected)
-    os.utime(new / "result.json", (0, 0))
-    assert "--warmup" not in row.tasks["glue/SST-2"].command
 
 
 def test_a_pipe_in_a_cell_is_no_column(tmp_path: Path) -> None:
@@ -388,6 +347,13 @@ def unsealed(file: Path) -> dict[str, Any]:
     return data
 
 
+STAMP = {"size": 1, "sha256": "0"}
+
+
+def tested(**changes: Any) -> dict[str, Any]:
+    return {"epoch": 0, "data": "", "shown": "", "files": {}} | changes
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -412,10 +378,11 @@ def unsealed(file: Path) -> dict[str, Any]:
         ),
         {"more": 1},
         {"folder": "elsewhere"},
-        {"predicted_epoch": 1},
-        {"predictions": ["../../config.json"]},
-        {"predictions": ["/etc/passwd"]},
-        {"prediction_stamps": {"x": {"size": "many", "sha256": "0"}}},
+        {"tested": {}},
+        {"tested": tested(epoch=1)},
+        *({"tested": tested(files={name: STAMP})} for name in ("../../config.json", "/etc/passwd")),
+        {"tested": tested(files={"x": {"size": "many", "sha256": "0"}})},
+        {"tested": tested(metrics={"accuracy": None})},
         {"processes": 0},
         {"processes": 10**400},
         {"length": -1},
@@ -430,11 +397,11 @@ def unsealed(file: Path) -> dict[str, Any]:
         {"exact_share": {}},
         {"warnings": [1]},
         {"warnings": None},
-        {"test_metrics": {"accuracy": None}},
-        {"command": "python 'open"},
-        {"command": None},
-        {"checkpoint_sha256": 5},
-        {"checkpoint": None},
+        {"call": "python 'open"},
+        {"call": None},
+        {"origin": {"checkpoint": 5}},
+        {"origin": None},
+        {"kind": "chess"},
         {"task": None},
         {"format": 0},
     ],
@@ -584,12 +551,12 @@ def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_pat
     }
     assert text.count(MARKS) == text.count(RESAMPLED) == 1
     assert "SST-2: 67,349 rows of train, 872 rows of validation; seeds 0,1,2; date 2026-01-02, commit abc1234" in text
-    assert text.count(measured.command) == 1
+    assert text.count(str(measured.call)) == 1
     assert "not measured" not in text
     data = json.loads((tmp_path / "table2.json").read_text())
     (kept,) = data["baselines"]
     assert kept["machine"] == measured.machine
-    assert (kept["task"], kept["data"], kept["command"]) == ("glue/SST-2", "d" * 64, measured.command)
+    assert (kept["task"], kept["data"], kept["call"]["script"]) == ("glue/SST-2", "d" * 64, "code/run_glue.py")
     assert kept["baselines"]["bag of words"]["accuracy"] == {"mean": 0.786, "deviation": 0.01}
     marks = {row["name"]: row["tasks"]["glue/SST-2"]["marks"]["accuracy"] for row in data["rows"]}
     assert marks == {"near": "≈", "above": "", "below": "<", "chance": "≈"}
@@ -685,7 +652,7 @@ def test_the_bag_of_words_of_one_seed_has_no_deviation_to_explain(tmp_path: Path
 
 
 def test_imdbs_baselines_are_those_of_the_test_reviews(tmp_path: Path) -> None:
-    tests = {"test_metrics": {"accuracy": 0.8}, "test_rows": {"test": 25000}, "predicted": "t", "predicted_epoch": 0}
+    tests = {"test_metrics": {"accuracy": 0.8}, "test_rows": {"test": 25000}, "tested_data": "t"}
     write_run(tmp_path / "e", "imdb", (0.99,), **tests)
     figures = {"bag of words": {"accuracy": (0.99, None), "accuracy_test": (0.82, 0.001)}}
     measure(tmp_path / "e", "imdb", figures, tested="another")
@@ -698,8 +665,8 @@ def test_imdbs_baselines_are_those_of_the_test_reviews(tmp_path: Path) -> None:
 
 def test_a_note_stands_once(tmp_path: Path) -> None:
     for name in ("e", "f", "g"):
-        write_run(tmp_path / name, warnings=[REDUCED])
-        write_run(tmp_path / name, "glue/RTE", warnings=["few rows"] if name != "f" else [])
+        write_run(tmp_path / name, warnings=(REDUCED,))
+        write_run(tmp_path / name, "glue/RTE", warnings=("few rows",) if name != "f" else ())
     _, _, text = made(tmp_path, tmp_path / "e", tmp_path / "f", tmp_path / "g")
     notes = [line for line in text.splitlines() if line.startswith("† ")]
     assert notes == [f"† SST-2: {REDUCED}", "† RTE of e and g: few rows"]
@@ -707,7 +674,7 @@ def test_a_note_stands_once(tmp_path: Path) -> None:
 
 def test_it_is_said_which_weights_were_tested_and_where_seeds_are_missing(tmp_path: Path) -> None:
     for seed in (0, 1):
-        tests = {"test_metrics": {"accuracy": 0.8}, "predicted_epoch": 1, "predicted": "t"}
+        tests = {"test_metrics": {"accuracy": 0.8}, "tested_epoch": 1, "tested_data": "t"}
         write_run(tmp_path / "e", "imdb", (0.9, 0.8), seed=seed, **tests)
     write_run(tmp_path / "e", "imdb", (0.99, 0.8), seed=0, learning_rate=5e-5)
     text = made(tmp_path, tmp_path / "e")[2]
@@ -719,7 +686,7 @@ def table(tmp_path: Path) -> Table:
     for name in ("a-model-with-a-long-name", "b"):
         for task in ("glue/SST-2", "glue/QNLI", "glue/MRPC", "glue/MNLI", "imdb"):
             tested = {"test_metrics": {"accuracy": 0.5}} if task == "imdb" else {}
-            write_run(tmp_path / name, task, (0.7,), warnings=[REDUCED], **tested)
+            write_run(tmp_path / name, task, (0.7,), warnings=(REDUCED,), **tested)
     measure(tmp_path / "b", "glue/SST-2", GUESSERS)
     return write_table2([tmp_path / "a-model-with-a-long-name", tmp_path / "b"], tmp_path / "table2.md")
 

@@ -20,14 +20,14 @@ import nystromformer
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile
 from nystromformer.report.explain_run import explain_text
+from nystromformer.runs.record import Run
 from nystromformer.runs.store import Store
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.source import Columns
 from nystromformer.tasks.documents.table import open_table
-from nystromformer.tasks.documents.task import Asked, Documents, Places
+from nystromformer.tasks.documents.task import Documents, Places, Question
 from nystromformer.tasks.finetuning.definition import Definition
-from nystromformer.tasks.finetuning.results import RunResult
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
@@ -45,10 +45,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fine_tuned(source: Path, folder: Path) -> Callable[[str], RunResult]:
+def fine_tuned(source: Path, folder: Path) -> Callable[[str], Run]:
     """A finished run of a kind, trained once for all tests."""
     experiment = copy_of(source, folder / "experiment")
-    done: dict[str, RunResult] = {}
+    done: dict[str, Run] = {}
     tasks: dict[str, Callable[[], Definition]] = {
         "SST-2": lambda: Glue(find_tasks("SST-2")[0], write_sst2(folder / "glue")),
         "STS-B": lambda: Glue(find_tasks("STS-B")[0], write_stsb(folder / "glue")),
@@ -59,7 +59,7 @@ def fine_tuned(source: Path, folder: Path) -> Callable[[str], RunResult]:
         "ordered": lambda: table_task(folder, "ordered", "ordered"),
     }
 
-    def run(name: str) -> RunResult:
+    def run(name: str) -> Run:
         if name not in done:
             (done[name],) = finetune(experiment, tasks[name](), sweep(epochs=1), CPU).results
         return done[name]
@@ -75,11 +75,11 @@ def table_task(folder: Path, name: str, kind: Any) -> Documents:
     ]
     label = {"classes": "label", "several": "sets"}.get(name, "count")
     path = write_table(folder / f"{name}.csv", ("body", "label", "count", "sets"), rows)
-    asked = Asked(name, kind, cut=Cut("windows", 4), division=Division(share=0.25))
+    asked = Question(name, kind, cut=Cut("windows", 4), division=Division(share=0.25))
     return Documents(Places(str(path), str(path), None, folder), Columns("body", label, ";"), asked)
 
 
-def own(result: RunResult, name: str = "test.tsv") -> list[dict[str, str]]:
+def own(result: Run, name: str = "test.tsv") -> list[dict[str, str]]:
     """What the run itself predicted."""
     return rows_of(Path(result.folder) / "predictions" / name, "\t")
 
@@ -91,7 +91,7 @@ def rows_of(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("name", ["classes", "several", "value", "ordered"])
 def test_a_run_on_a_table_predicts_as_it_did(
-    fine_tuned: Callable[[str], RunResult], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    fine_tuned: Callable[[str], Run], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     result = fine_tuned(name)
     out = tmp_path / "out.csv"
@@ -112,7 +112,7 @@ def test_a_run_on_a_table_predicts_as_it_did(
 
 @pytest.mark.parametrize(("name", "split"), [("SST-2", "dev.tsv"), ("STS-B", "dev.tsv"), ("imdb", "test.tsv")])
 def test_a_run_on_a_data_set_predicts_as_it_did(
-    fine_tuned: Callable[[str], RunResult], folder: Path, tmp_path: Path, name: str, split: str
+    fine_tuned: Callable[[str], Run], folder: Path, tmp_path: Path, name: str, split: str
 ) -> None:
     """In Python, by a lazy name of the package; its tokenizer is the one beside the checkpoint."""
     result = fine_tuned(name)
@@ -144,7 +144,7 @@ def test_a_run_on_a_data_set_predicts_as_it_did(
         run.predict(texts, texts if second is None else None)
 
 
-def test_breaks_of_reviews(fine_tuned: Callable[[str], RunResult]) -> None:
+def test_breaks_of_reviews(fine_tuned: Callable[[str], Run]) -> None:
     run = load_run(fine_tuned("imdb").folder, "cpu")
     one, other = run.predict(["a token<br /><br />of a row"]), run.predict(["a token of a row"])
     assert np.array_equal(one.probabilities, other.probabilities)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_breaks_of_reviews(fine_tuned: Callable[[str], RunResult]) -> None:
 
 @pytest.mark.parametrize("name", ["classes", "several", "value"])
 def test_every_format_says_the_same(
-    fine_tuned: Callable[[str], RunResult], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    fine_tuned: Callable[[str], Run], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     texts = [*(text for text, _ in made_rows(9)), " "]
     table = write_table(
@@ -199,7 +199,7 @@ def dying_at(number: int) -> Callable[..., None]:
 
 @pytest.mark.parametrize("ending", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_killed_anywhere_it_goes_on_to_the_same_bytes(
-    fine_tuned: Callable[[str], RunResult],
+    fine_tuned: Callable[[str], Run],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     ending: str,
@@ -230,7 +230,7 @@ def test_killed_anywhere_it_goes_on_to_the_same_bytes(
 
 
 def test_killed_after_the_file_was_renamed(
-    fine_tuned: Callable[[str], RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = write_table(tmp_path / "in.csv", ("body",), made_rows_of_texts(12))
     flags = (fine_tuned("classes").folder, "--input", table, "--device", "cpu", "--out", tmp_path / "out.csv")
@@ -246,7 +246,7 @@ def test_killed_after_the_file_was_renamed(
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_no_file_is_written_over(
-    fine_tuned: Callable[[str], RunResult],
+    fine_tuned: Callable[[str], Run],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -279,13 +279,13 @@ def test_no_file_is_written_over(
         (["a", "\ud800"], r"texts\[1\]: expected a text, found a half of a character at 0"),
     ],
 )
-def test_what_is_no_sequence_of_texts(fine_tuned: Callable[[str], RunResult], texts: Any, said: str) -> None:
+def test_what_is_no_sequence_of_texts(fine_tuned: Callable[[str], Run], texts: Any, said: str) -> None:
     run = nystromformer.load_run(fine_tuned("classes").folder, "cpu")
     with pytest.raises((TypeError, ValueError), match=said):
         run.predict(texts)
 
 
-def test_explaining_ordered_classes(fine_tuned: Callable[[str], RunResult]) -> None:
+def test_explaining_ordered_classes(fine_tuned: Callable[[str], Run]) -> None:
     """Each class has an explanation, the predicted one by default; their chances' slopes sum to nothing."""
     opened = nystromformer.load_run(fine_tuned("ordered").folder, "cpu")
     run = replace(opened, recipe=replace(opened.recipe, cut=Cut("head")))
@@ -313,7 +313,7 @@ def test_windows_end_by_rows_or_characters(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_table(
-    fine_tuned: Callable[[str], RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fine_tuned: Callable[[str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "WINDOW_ROWS", 16)
     monkeypatch.setattr(LoadedRun, "scores", lambda self, examples, tokens: __import__("torch").zeros(len(examples), 2))
@@ -330,7 +330,7 @@ def test_memory_does_not_grow_with_the_table(
     assert peaks[2] < 1.5 * peaks[1], peaks
 
 
-def test_many_windows_of_one_text_are_computed_in_pieces(fine_tuned: Callable[[str], RunResult]) -> None:
+def test_many_windows_of_one_text_are_computed_in_pieces(fine_tuned: Callable[[str], Run]) -> None:
     run = load_run(fine_tuned("classes").folder, "cpu")
     examples = run.encode(["a row of a matrix and a token " * 40])
     assert examples.rows[0] > 8
@@ -339,7 +339,7 @@ def test_many_windows_of_one_text_are_computed_in_pieces(fine_tuned: Callable[[s
 
 
 def test_fast_products_predict_the_same(
-    fine_tuned: Callable[[str], RunResult], folder: Path, monkeypatch: pytest.MonkeyPatch
+    fine_tuned: Callable[[str], Run], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In rows of fewer lengths, none longer than the model's."""
     run = load_run(fine_tuned("classes").folder, "cpu")

@@ -1,5 +1,6 @@
 """What run_predict.py refuses: one message, exit status 2, nothing written."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -45,11 +46,16 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 def test_folders_that_are_no_run(refused: Refused, run: Path, table: Path, tmp_path: Path) -> None:
     assert "expected the folder of a finished fine-tuning run, with result.json" in refused(tmp_path, "--input", table)
-    (run / "task.json").unlink()
+    path = run / "result.json"
+    written = json.loads(path.read_text())
+    del written["sha256"]  # else it would tell
+    path.write_text(json.dumps(written | {"texts": None}))
     said = refused(run, "--input", table)
-    assert "expected a run of run_classify.py, run_glue.py or run_imdb.py, found no task.json" in said
-    (run / "task.json").write_text("{}")
-    assert "task.json: expected what a run of this version says" in refused(run, "--input", table)
+    assert "expected a run of run_classify.py, run_glue.py or run_imdb.py, found another" in said
+    path.write_text(json.dumps(written | {"texts": {}}))
+    assert "expected what a run says of its texts" in refused(run, "--input", table)
+    path.write_text(json.dumps(written | {"format": 2}))
+    assert "result format 2, this version reads format" in refused(run, "--input", table)
     (run / "result.json").write_text("{")
     assert "expected the result of a fine-tuning run" in refused(run, "--input", table)
 

@@ -19,12 +19,12 @@ from nystromformer.benchmark.ways import Way, no_metrics
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel, count_parameters
+from nystromformer.runs.settings import RunSettings
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.room import check_room_to_train
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import LEAST_POOLS
-from nystromformer.tasks.finetuning.settings import RunSettings
 from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.glue.catalog import find_tasks

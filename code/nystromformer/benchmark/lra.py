@@ -22,9 +22,9 @@ from nystromformer.config import ExperimentConfig, NystromConfig, load_config
 from nystromformer.config.load import experiment_config
 from nystromformer.errors import UserError
 from nystromformer.model.layers import Layer
+from nystromformer.runs.settings import RunSettings
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.finetuning.plan import LEAST_POOLS
-from nystromformer.tasks.finetuning.settings import RunSettings
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import Expressions

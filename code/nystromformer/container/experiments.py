@@ -18,7 +18,7 @@ from nystromformer.container.scripts import PRETRAINING, Script
 from nystromformer.container.spec import Gpus, RunSpec
 from nystromformer.errors import UserError
 from nystromformer.paths import PROJECT, experiment_folder, shipped_experiments
-from nystromformer.tasks.declared import Data
+from nystromformer.tasks.declaration import Data
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, Experiment, open_experiment
 
 _FILES = "/tables"

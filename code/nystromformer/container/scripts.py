@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.paths import PROJECT
-from nystromformer.tasks.declared import Data, declared_tasks
+from nystromformer.tasks.declaration import Data, declared_tasks
 
 CODE_FOLDER = PROJECT / "code"
 

@@ -13,7 +13,7 @@ from nystromformer.container.jobs import Job
 from nystromformer.container.progress import LoggedProgress, read_progress
 from nystromformer.errors import UserError
 from nystromformer.tables import Column, aligned, printable
-from nystromformer.tasks.declared import declared_tasks
+from nystromformer.tasks.declaration import declared_tasks
 
 _NOTHING = "-"
 _COLUMNS = (
@@ -154,7 +154,7 @@ def _log_place(job: Job) -> PurePosixPath | None:
     if job.command == "validate" or job.home_target != "/model":
         output = None if job.output is None else PurePosixPath(job.output)
         return output if output is not None and output.is_relative_to(job.home_target) else None
-    below = next((PurePosixPath(task.results).parts[0] for task in declared_tasks() if task.command == job.command), "")
+    below = next((task.folder for task in declared_tasks() if task.command == job.command), "")
     return PurePosixPath("/model") / _checkpoints(job) / (below or ("" if job.command == "pretrain" else job.command))
 
 

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
 from nystromformer.errors import UserError
 from nystromformer.exchange.layouts import Layout
 from nystromformer.exchange.opened import Opened
+from nystromformer.runs.call import Call
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training.log import figure, read_log
 
@@ -91,19 +91,20 @@ def _origin(opened: Opened) -> list[str]:
         lines.append(f"its weights began as those of {name} (step {started.get('step')})")
     lines += _data(opened)
     if opened.result is not None:
-        lines.append(f"command: `{_without_folders(opened.result.command)}`")
+        lines.append(f"command: `{_without_folders(opened.result.call)}`")
     elif opened.labels is None and not isinstance(imported, dict):
         lines.append(f"command: `python code/run_pretrain.py --model {opened.name} --dataset DATASET`")
     return lines
 
 
-def _without_folders(command: str) -> str:
+def _without_folders(call: Call) -> Call:
     """A command whose absolute paths are names alone: where they lie says something about one machine."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = command.split()
-    return shlex.join([_FOLDERS.sub(r"\1", word.rstrip("/")) for word in words])
+    flags = {flag: tuple(map(_without_folder, words)) for flag, words in call.flags.items()}
+    return Call(_without_folder(call.script), flags)
+
+
+def _without_folder(word: str) -> str:
+    return _FOLDERS.sub(r"\1", word.rstrip("/"))
 
 
 def _data(opened: Opened) -> list[str]:

@@ -17,11 +17,11 @@ from nystromformer.files import sha256_of
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.formats.source import SEVERAL
 from nystromformer.model import ClassificationModel, PretrainingModel
+from nystromformer.runs.record import Run, is_finished, read_run
 from nystromformer.tasks.documents.answer import Answer
-from nystromformer.tasks.documents.recipe import open_recipe
+from nystromformer.tasks.documents.recipe import recipe_in
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import choose_weights, epoch_name, find_weights
 from nystromformer.training.fitting import check_weights, load_weights
@@ -56,7 +56,7 @@ class Opened:
     """Of a classification: what stands between its head's two linear maps."""
     problem: Problem
     """What a classification's outputs are, in transformers' words."""
-    result: RunResult | None
+    result: Run | None
     """Of a finished fine-tuning."""
 
     @property
@@ -71,7 +71,7 @@ class Opened:
             return ""
         epochs = {"best": self.result.best.epoch, "last": self.result.last.epoch}
         words = [word for word, epoch in epochs.items() if epoch == self.content["epoch"]]
-        count = number_of(self.result.run.epochs, "epoch")
+        count = number_of(self.result.settings.epochs, "epoch")
         return f", {' and '.join(words) or 'neither the best nor the last'} of {count}"
 
     @property
@@ -112,7 +112,7 @@ def open_model(folder: Path, wanted: str | None = None) -> Opened:
         raise UserError(f"{folder}: no such folder")
     if (folder / CONFIG).is_file():
         return _open_experiment(folder, wanted or "last")
-    if any(folder.glob(_WEIGHTS)) or (folder / RESULT_FILE).is_file():
+    if any(folder.glob(_WEIGHTS)) or is_finished(folder):
         return _open_run(folder, wanted)
     raise UserError(f"{folder}: expected an experiment's folder, with a {CONFIG}, or a run's, with checkpoints")
 
@@ -131,13 +131,13 @@ def _open_experiment(folder: Path, wanted: str) -> Opened:
 
 
 def _open_run(folder: Path, wanted: str | None) -> Opened:
-    result = read_result(folder)
+    result = read_run(folder)
     if result is None:
         if wanted in ("all", "best"):
             raise UserError(f"{folder}: expected --checkpoint last or an epoch's number of a run without a result.json")
         path = choose_weights(folder, wanted or "last")[0]
     else:
-        path = _kept_weights(folder, result, wanted or "best")
+        path = _weights_of(folder, result, wanted or "best")
     content = read_checkpoint(path)
     check_is_of_a_run(content, path)
     names = {name.split(".")[0] for name in content["model"] if not name.startswith("encoder.")}
@@ -146,41 +146,38 @@ def _open_run(folder: Path, wanted: str | None) -> Opened:
             f"{path}: a model whose head has no exported form ({', '.join(sorted(names)) or 'none'}): classes and "
             "values of texts (tables, GLUE, IMDB) have one"
         )
-    place = folder.resolve()
-    checkpoints = next((above for above in (place, *place.parents) if (above / TOKENIZER_FOLDER).is_dir()), folder)
-    above = next((each for each in place.parents if (each / CONFIG).is_file()), checkpoints.parent)
     config = experiment_config(content["config"], str(path))
     if isinstance(content.get("head"), dict):  # an imported model's
-        name, sha256, labels = above.name, content["tokenizer"], _labels(content)
-    else:
-        recipe, sha256 = open_recipe(folder)
-        name = f"{above.name}-{recipe.task.replace('/', '-')}"
-        content, labels = _told_by(recipe.answer, content, path)
-    tokenizer = _tokenizer(path, checkpoints, sha256)
+        checkpoints = folder.resolve().parent
+        labels, tokenizer = _labels(content), _tokenizer(path, checkpoints, content["tokenizer"])
+        return _checked(checkpoints.parent.name, folder, path, content, config, tokenizer, labels, None)
+    content, labels = _as_in_transformers(recipe_in(content.get("texts"), path).answer, content, path)
+    tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER if result is None else result.tokenizer)
+    name = folder.resolve().name if result is None else f"{result.experiment}-{result.task.replace('/', '-')}"
     return _checked(name, folder, path, content, config, tokenizer, labels, result)
 
 
-def _kept_weights(folder: Path, result: RunResult, wanted: str) -> Path:
+def _weights_of(folder: Path, result: Run, wanted: str) -> Path:
     """The weights of a finished run's best, last or numbered epoch.
 
     Raises:
         UserError: the run has none of these, or another word.
     """
     epochs = {"best": result.best.epoch, "last": result.last.epoch}
-    kept = find_weights(folder)
-    numbers = ", ".join(map(str, kept)) or "none"
+    there = find_weights(folder)
+    numbers = ", ".join(map(str, there)) or "none"
     if wanted not in epochs and not (wanted.isdecimal() and len(wanted) < 19):
         raise UserError(f"{folder}: expected --checkpoint best, last or one of {numbers}; found {wanted!r}")
     epoch = epochs.get(wanted) if wanted in epochs else int(wanted)
-    if epoch not in kept:
+    if epoch not in there:
         raise UserError(
             f"{folder}: --checkpoint {wanted} is epoch {epoch}, whose weights are not there: the run discarded them or "
             f"they were moved (epochs with weights: {numbers})"
         )
-    return kept[epoch]
+    return there[epoch]
 
 
-def _told_by(answer: Answer, content: dict[str, Any], path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _as_in_transformers(answer: Answer, content: dict[str, Any], path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A checkpoint whose outputs are what transformers takes them for, and their names.
 
     Raises:
@@ -210,7 +207,7 @@ def _checked(
     config: ExperimentConfig,
     tokenizer: Tokenizer | None,
     labels: tuple[str, ...] | None,
-    result: RunResult | None,
+    result: Run | None,
 ) -> Opened:
     head = content.get("head", {})
     between = "tanh" if labels is None else head.get("between", "tanh")

@@ -32,7 +32,7 @@ _TITLES = {"loss": "loss", "mlm_accuracy": "masked tokens right, %", "sop_accura
 
 
 @dataclass(frozen=True)
-class Run:
+class Curve:
     """A run's name and the lines of its log."""
 
     name: str
@@ -53,7 +53,7 @@ class Run:
         return [step for step, _ in there], [value for _, value in there]
 
 
-def read_run(folder: Path) -> Run:
+def read_curve(folder: Path) -> Curve:
     """The run of an experiment folder.
 
     Raises:
@@ -62,13 +62,13 @@ def read_run(folder: Path) -> Run:
     path = read_experiment(folder).checkpoints / "log.jsonl"
     if not path.is_file():
         raise UserError(f"{path}: no such file; the folder has no pretraining run yet")
-    run = Run(folder.resolve().name, read_log(path))
+    run = Curve(folder.resolve().name, read_log(path))
     if not run.series("train", "loss")[0]:
         raise UserError(f"{path}: the run has reported no step yet")
     return run
 
 
-def draw_curves(runs: Sequence[Run], path: Path, baselines: dict[str, float] | None = None) -> None:
+def draw_curves(runs: Sequence[Curve], path: Path, baselines: dict[str, float] | None = None) -> None:
     """Draw one panel per metric over the steps: a color for each run, its reports thin, their running mean bold, its
     validations marked, and one legend for all of it.
 

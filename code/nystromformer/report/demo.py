@@ -23,13 +23,12 @@ from nystromformer.machine import machine_facts
 from nystromformer.paths import EXPERIMENTS, PROJECT
 from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
-from nystromformer.report.curves import draw_curves, read_run
+from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.report.page import PageFigures, write_page
+from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring, run_device
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
-from nystromformer.tasks.finetuning.power import power_note, smallest_difference
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
 from nystromformer.training import Group
@@ -184,7 +183,7 @@ def _report(settings: DemoSettings, runs: list[Path], opened: OpenedScoring, cos
     shown = results[KINDS[0]]
     pictures = curves, cost_curves = settings.folder / "curves.png", settings.folder / "cost.png"
     page = settings.folder / "report.html"
-    draw_curves([read_run(run) for run in runs], curves, shown.baselines)
+    draw_curves([read_curve(run) for run in runs], curves, shown.baselines)
     draw_cost(cost, cost_curves)
     guesses = _guesses(opened)
     learned = PageFigures(_results(results, shown.baselines), _differences(results), curves)

@@ -1,9 +1,6 @@
 """The finished fine-tuning runs of experiments; those that differ in their seeds alone together."""
 
 import json
-import math
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -12,25 +9,42 @@ from typing import Any
 
 from nystromformer.config.attention import ATTENTIONS
 from nystromformer.errors import UserError
-from nystromformer.tasks.declared import declared_tasks, task_of
+from nystromformer.runs.baselines import BASELINES, Baselines, find_baselines, read_baselines
+from nystromformer.runs.figures import Mark, Spread, mark, rows_behind
+from nystromformer.runs.record import Origin, Run, find_runs, find_unfinished, spread_of
+from nystromformer.tasks.declaration import Task, task_of
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_baselines, read_baselines
-from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
-from nystromformer.tasks.finetuning.spread import Mark, Spread, mark, rows_behind
+
+
+@dataclass(frozen=True)
+class Column:
+    """What figures stand in one column of a table."""
+
+    key: str
+    """The runs' task, and what tells them from others of the same."""
+    name: str
+    """For people."""
+    measures: str
+    """What the figures are, where the name does not say it."""
+    task: Task
+
+    @property
+    def heading(self) -> str:
+        return f"{self.name} {self.measures}".rstrip()
 
 
 @dataclass(frozen=True)
 class Repeats:
     """The runs of a task's best settings; they differ in their seeds alone."""
 
-    runs: tuple[RunResult, ...]
+    runs: tuple[Run, ...]
     others: tuple[int, ...] = ()
     """Finished seeds of each other settings on the same data."""
-    measured: Measured | None = None
+    measured: Baselines | None = None
     """The baselines on the same data, where somebody measured them."""
 
     @property
-    def first(self) -> RunResult:
+    def first(self) -> Run:
         return self.runs[0]
 
     @property
@@ -41,13 +55,13 @@ class Repeats:
         return tuple(name for name in names if all(name in run.best.metrics for run in self.runs))
 
     def best(self, name: str) -> Spread:
-        return Spread.of([run.best.metrics[name] for run in self.runs])
+        return spread_of(self.runs, lambda run: run.best.metrics[name])
 
     def last(self, name: str) -> Spread:
-        return Spread.of([run.last.metrics[name] for run in self.runs])
+        return spread_of(self.runs, lambda run: run.last.metrics[name])
 
     @property
-    def on_test(self) -> tuple[RunResult, ...]:
+    def on_test(self) -> tuple[Run, ...]:
         """The runs that predicted test data with labels."""
         return tuple(run for run in self.runs if self.first.main_metric in run.test_metrics)
 
@@ -55,7 +69,7 @@ class Repeats:
     def tested(self) -> dict[str, Spread]:
         """The main metric on test data with labels, of the runs that have it."""
         name, runs = self.first.main_metric, self.on_test
-        return {name: Spread.of([run.test_metrics[name] for run in runs])} if runs else {}
+        return {name: spread_of(runs, lambda run: run.test_metrics[name])} if runs else {}
 
     @property
     def shown(self) -> dict[str, Spread]:
@@ -84,28 +98,22 @@ class Repeats:
 
     @property
     def seeds(self) -> list[int]:
-        return [run.run.seed for run in self.runs]
+        return [run.settings.seed for run in self.runs]
 
     @property
     def command(self) -> str:
-        """The newest run's command, for these settings and all of the seeds."""
-        newest = max(self.runs, key=lambda run: (Path(run.folder) / RESULT_FILE).stat().st_mtime_ns)
-        settings = newest.run
+        """The last run's command, for these settings and all of the seeds."""
+        run = self.runs[-1]
         changes = {
-            "--batch_size": str(settings.batch_size),
-            "--lr": repr(settings.learning_rate),
+            "--batch_size": str(run.settings.batch_size),
+            "--lr": repr(run.settings.learning_rate),
             "--seed": ",".join(map(str, self.seeds)),
         }
-        if newest.task.startswith("glue/"):
-            changes["--task"] = newest.task.removeprefix("glue/")
-        # "last" may be another one by now.
-        if epoch := re.fullmatch(r"cp-(\d+)\.(model|cp)", newest.checkpoint):
-            changes["--checkpoint"] = str(int(epoch[1]))
-        launcher = ["python", "code/torchrun.py", "--standalone", "--nproc_per_node", str(newest.processes)]
-        kept = [word for flag, words in _flags(newest.command) if flag not in changes for word in words]
-        if newest.processes > 1 and kept[:1] == ["python"]:
-            kept[:1] = launcher
-        return shlex.join([*kept, *(word for change in changes.items() for word in change)])
+        if "--task" in run.call.flags and "task" in run.choices:
+            changes["--task"] = run.choices["task"]  # of several that the command was given
+        if run.origin.checkpoint:
+            changes["--checkpoint"] = str(run.origin.epoch)  # "last" may be another one by now
+        return run.call.with_flags(changes).in_processes(run.processes)
 
 
 @dataclass(frozen=True)
@@ -114,18 +122,10 @@ class FinetunedModel:
 
     name: str
     """Of the experiment."""
-    checkpoint: str
-    checkpoint_step: int
-    checkpoint_sha256: str
+    origin: Origin
     attention: str
-    tasks: dict[str, Repeats]
+    tasks: dict[Column, Repeats]
     """The best settings of each."""
-
-    @property
-    def origin(self) -> str:
-        if not self.checkpoint:
-            return "initial weights"
-        return f"{self.checkpoint} ({self.checkpoint_sha256[:8]})"
 
 
 @dataclass(frozen=True)
@@ -143,105 +143,106 @@ def collect(folders: Sequence[Path]) -> Finished:
     Raises:
         UserError: a folder is no experiment or has no finished run, or a result cannot be read.
     """
-    models: list[FinetunedModel] = []
-    unfinished: list[str] = []
-    measured: dict[str, list[Measured]] = {}
-    patterns = [task.results for task in declared_tasks() if task.table == "table2"]
-    every: list[tuple[str, list[RunResult]]] = []
     different: dict[Path, Path] = {}
     for folder in folders:
         different.setdefault(folder.resolve(), folder)
     names = [path.name for path in different]
+    found: dict[str, list[Run]] = {}
+    unfinished: list[str] = []
     for path, folder in different.items():
         name = path.name if names.count(path.name) == 1 else str(folder)
         checkpoints = read_experiment(folder).checkpoints
-        results: list[RunResult] = []
-        waiting: list[str] = []
-        for place in (run for pattern in patterns for run in sorted(checkpoints.glob(pattern))):
-            result = read_result(place)
-            if result is not None:
-                results.append(_checked(result))
-            elif (place / "run.lock").is_file() or (place / "log.jsonl").is_file():
-                waiting.append(f"{name}/{place.relative_to(checkpoints)}")
-        if not results:
-            begun = f" (not finished: {', '.join(waiting)})" if waiting else ""
+        found[name] = [run for run in find_runs(checkpoints) if declaration_of(run).table == "table2"]
+        begun = [f"{name}/{place.relative_to(checkpoints)}" for place in find_unfinished(checkpoints)]
+        if not found[name]:
+            waiting = f" (not finished: {', '.join(begun)})" if begun else ""
             raise UserError(
-                f"{folder}: expected a finished fine-tuning run below {checkpoints}, found none{begun}; run one first, "
-                f"such as python code/run_glue.py --task SST-2 --model {folder}"
+                f"{folder}: expected a finished fine-tuning run below {checkpoints}, found none{waiting}; run one "
+                f"first, such as python code/run_glue.py --task SST-2 --model {folder}"
             )
-        for task, place in dict.fromkeys((run.task, Path(run.folder).parent) for run in results):
-            measured.setdefault(task, []).extend(read_baselines(place / BASELINES))
-        every.append((name, results))
-        unfinished += waiting
-    columns = _columns([run for _, results in every for run in results])
-    for name, results in every:
-        models += _models(name, results, columns)
+        unfinished += begun
+    runs = [run for each in found.values() for run in each]
+    measured: dict[str, list[Baselines]] = {}
+    for task, place in dict.fromkeys((run.task, run.folder.parent) for run in runs):
+        measured.setdefault(task, []).extend(read_baselines(place / BASELINES))
+    columns = _columns(runs)
+    models = [model for name, results in found.items() for model in _models(name, results, columns)]
     return Finished([_compared(model, measured) for model in models], unfinished)
 
 
-def _compared(model: FinetunedModel, measured: Mapping[str, Sequence[Measured]]) -> FinetunedModel:
+def declaration_of(run: Run) -> Task:
+    """What this version knows of a run's task.
+
+    Raises:
+        UserError: nothing.
+    """
+    try:
+        return task_of(run.kind)
+    except UserError as error:
+        raise run.refusal(str(error)) from None
+
+
+def _compared(model: FinetunedModel, measured: Mapping[str, Sequence[Baselines]]) -> FinetunedModel:
     """A model whose runs know the baselines on their data, whichever experiment measured them."""
     tasks = {}
-    for task, runs in model.tasks.items():
-        tested = runs.on_test[0].predicted if runs.on_test else None
-        tasks[task] = replace(runs, measured=find_baselines(measured[runs.first.task], runs.first.data, tested))
+    for column, runs in model.tasks.items():
+        tested = runs.on_test[0].tested.data if runs.on_test and runs.on_test[0].tested is not None else None
+        tasks[column] = replace(runs, measured=find_baselines(measured[runs.first.task], runs.first.data, tested))
     return replace(model, tasks=tasks)
 
 
-def _models(name: str, results: Sequence[RunResult], columns: Mapping[str, str]) -> list[FinetunedModel]:
+def _models(name: str, results: Sequence[Run], columns: Mapping[Path, Column]) -> list[FinetunedModel]:
     """Those of an experiment, of early checkpoints first.
 
     Args:
         columns: of each run, by its folder.
     """
-    together: dict[tuple[Any, ...], list[RunResult]] = {}
+    together: dict[tuple[Any, ...], list[Run]] = {}
     for run in results:
-        origin = (run.checkpoint_step, run.checkpoint, run.checkpoint_sha256)
-        together.setdefault((*origin, json.dumps(run.attention, sort_keys=True)), []).append(run)
+        key = (run.origin.step, run.origin.checkpoint, run.origin.sha256, json.dumps(run.attention, sort_keys=True))
+        together.setdefault(key, []).append(run)
     models = []
-    for key in sorted(together):
-        step, checkpoint, sha256, _ = key
-        runs = together[key]
+    for _, runs in sorted(together.items()):
         tasks = dict.fromkeys(columns[run.folder] for run in runs)
         cells = {task: _best([run for run in runs if columns[run.folder] == task]) for task in tasks}
-        models.append(FinetunedModel(name, checkpoint, step, sha256, attention_text(runs[0].attention), cells))
+        models.append(FinetunedModel(name, runs[0].origin, attention_text(runs[0].attention), cells))
     return models
 
 
-def _columns(results: Sequence[RunResult]) -> dict[str, str]:
+def _columns(results: Sequence[Run]) -> dict[Path, Column]:
     """Each run's column, by its folder: the task; read in longer rows than usual it is another one, as IMDB in the
     paper; and so it is where runs of one name were asked different things.
     """
-    asked = {run.folder: _asked(run) for run in results}
+    aspects = {run.folder: _aspects(run) for run in results}
     values: dict[tuple[str, str], set[str]] = {}
     for run in results:
-        for aspect, value in asked[run.folder].items():
+        for aspect, value in aspects[run.folder].items():
             values.setdefault((run.task, aspect), set()).add(value)
     columns = {}
     for run in results:
-        declared = task_of(run.task)
-        usual = declared.usual_length if declared is not None else None
-        differing = [f"n={run.length}"] if usual is not None and run.length > usual else []
-        differing += [text for aspect, text in asked[run.folder].items() if len(values[run.task, aspect]) > 1]
-        columns[run.folder] = run.task + (f" ({', '.join(differing)})" if differing else "")
+        task = task_of(run.kind)
+        differing = [f"n={run.length}"] if task.usual_length is not None and run.length > task.usual_length else []
+        differing += [text for aspect, text in aspects[run.folder].items() if len(values[run.task, aspect]) > 1]
+        key = run.task + (f" ({', '.join(differing)})" if differing else "")
+        name = ", ".join([task.name(run.choices), *differing])
+        columns[run.folder] = Column(key, name, task.measures(run.choices), task)
     return columns
 
 
-def _asked(run: RunResult) -> dict[str, str]:
-    """What tells runs of one name apart, by aspect, as it is shown."""
-    declared = task_of(run.task)
-    if declared is None or declared.asked is None:
+def _aspects(run: Run) -> dict[str, str]:
+    """What tells runs of one name apart, as it is shown."""
+    tells_apart = task_of(run.kind).tells_apart
+    if tells_apart is None or run.texts is None:
         return {}
-    found = {name: f"{name} {text}" for name, text in declared.asked(Path(run.folder)).items()}
-    return found | {"length": f"n={run.length}"}
+    return {name: f"{name} {text}" for name, text in tells_apart(run.texts).items()} | {"length": f"n={run.length}"}
 
 
-def _best(runs: Sequence[RunResult]) -> Repeats:
+def _best(runs: Sequence[Run]) -> Repeats:
     """The settings whose best epochs have the highest mean; those on complete data before others."""
-    groups: dict[str, list[RunResult]] = {}
+    groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.family, []).append(run)
-    cells = [Repeats(tuple(sorted(group, key=lambda run: run.run.seed))) for group in groups.values()]
+    cells = [Repeats(tuple(sorted(group, key=lambda run: run.settings.seed))) for group in groups.values()]
     best = max(cells, key=_completeness)
     others = [
         len(cell.runs) for cell in cells if cell is not best and _completeness(cell)[:2] == _completeness(best)[:2]
@@ -257,56 +258,7 @@ def _completeness(cell: Repeats) -> tuple[int, int, int, float]:
     return -len(run.every_warning), run.rows["train"], len(cell.runs), cell.best(run.main_metric).mean
 
 
-def _flags(command: str) -> list[tuple[str, list[str]]]:
-    """The words of a command line, cut before each flag; the first part, of the program, has the flag ""."""
-    parts: list[tuple[str, list[str]]] = [("", [])]
-    for word in shlex.split(command):
-        if word.startswith("--"):
-            parts.append((word.partition("=")[0], []))
-        parts[-1][1].append(word)
-    return parts
-
-
-def _checked(run: RunResult) -> RunResult:
-    """The same, once all that the table needs is known to be there."""
-    try:
-        texts = [
-            run.task,
-            run.main_metric,
-            run.checkpoint,
-            run.checkpoint_sha256,
-            run.family,
-            run.command,
-            run.data,
-            run.predicted,
-            *run.every_warning,
-        ]
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError("a text is missing")
-        columns = _columns([run])
-        (model,) = _models("", [run], columns)
-        runs = model.tasks[columns[run.folder]]
-        # What the report will print, tried on this run alone.
-        _ = runs.command
-        numbers = [epoch.metrics[name] for epoch in run.epochs for name in runs.metrics]
-        numbers += [
-            run.rows["train"],
-            run.exact_share["validation"],
-            run.run.learning_rate,
-            *run.test_metrics.values(),
-            *run.test_rows.values(),
-        ]
-        if not runs.metrics or not all(map(math.isfinite, numbers)):
-            raise ValueError("a figure is missing")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{Path(run.folder) / RESULT_FILE}: expected the result of a fine-tuning run, found something else "
-            f"({type(error).__name__}: {error}). Remove it, and the same command writes it again."
-        ) from error
-    return run
-
-
-def attention_text(layers: Sequence[dict[str, Any]]) -> str:
+def attention_text(layers: Sequence[Mapping[str, Any]]) -> str:
     """Such as `nystrom (num_landmarks=64)`: landmarks, and what differs from the defaults; layers alike together."""
     shown = []
     for text, alike in groupby(map(_layer, layers)):
@@ -315,7 +267,7 @@ def attention_text(layers: Sequence[dict[str, Any]]) -> str:
     return ", ".join(shown)
 
 
-def _layer(layer: dict[str, Any]) -> str:
+def _layer(layer: Mapping[str, Any]) -> str:
     name = str(layer["name"])
     fields = ATTENTIONS[name].model_fields if name in ATTENTIONS else {}
     known = {key: field.default for key, field in fields.items()}

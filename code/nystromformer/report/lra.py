@@ -11,15 +11,14 @@ from typing import Any
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of, write_figure, write_json, write_text
-from nystromformer.report.finetuning import attention_text
+from nystromformer.report.finetuning import attention_text, declaration_of
 from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3, tables_of
+from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
+from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, mark, power_note, smallest_difference
+from nystromformer.runs.record import Run, find_runs, find_unfinished, spread_of
 from nystromformer.tables import markdown
-from nystromformer.tasks.declared import declared_tasks
+from nystromformer.tasks.declaration import task_of
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.tasks.finetuning.measured import BASELINES, find_baselines, read_baselines
-from nystromformer.tasks.finetuning.power import SmallestDifference, power_note, smallest_difference
-from nystromformer.tasks.finetuning.results import RunResult, read_result
-from nystromformer.tasks.finetuning.spread import MARKS, Spread, mark
 from nystromformer.training.log import figure, read_log
 from nystromformer.wording import number_of
 
@@ -131,18 +130,12 @@ def collect(folders: Sequence[Path]) -> Arena:
     Raises:
         UserError: a folder is no experiment, a result cannot be read, or nothing is finished.
     """
-    patterns = [task.results for task in declared_tasks() if task.table == "lra"]
-    found: list[RunResult] = []
+    found: list[Run] = []
     unfinished: list[str] = []
     for folder in dict.fromkeys(path.resolve() for path in folders):
         checkpoints = read_experiment(folder).checkpoints
-        for place in (run for pattern in patterns for run in sorted(checkpoints.glob(pattern))):
-            result = read_result(place)
-            if result is None:
-                if (place / "log.jsonl").is_file():
-                    unfinished.append(f"{folder.name}/{place.relative_to(checkpoints)}")
-            elif "accuracy" in result.test_metrics:
-                found.append(result)
+        found += [run for run in find_runs(checkpoints) if _is_shown(run)]
+        unfinished += [f"{folder.name}/{place.relative_to(checkpoints)}" for place in find_unfinished(checkpoints)]
     if not found:
         begun = f" (not finished: {', '.join(unfinished)})" if unfinished else ""
         raise UserError(
@@ -150,63 +143,55 @@ def collect(folders: Sequence[Path]) -> Arena:
             "python code/run_lra.py --task listops"
         )
     described = _described(sorted(found, key=_order))
-    names = column_names({text: runs[0].task for text, runs in described.items()})
+    names = column_names({text: task_of(runs[0].kind).name(runs[0].choices) for text, runs in described.items()})
     cells = [cell for text, runs in described.items() for cell in _cells(names[text], runs)]
     return Arena({names[text]: text for text in described}, cells, unfinished)
 
 
-def _described(runs: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+def _is_shown(run: Run) -> bool:
+    return declaration_of(run).table == "lra" and "accuracy" in run.test_metrics
+
+
+def _described(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Columns: what runs have in common, with what their models differ in where these are not the same."""
-    networks: dict[str, dict[str, list[RunResult]]] = {}
+    networks: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
         network = json.dumps(_network(run), sort_keys=True)
         networks.setdefault(_description(run), {}).setdefault(network, []).append(run)
-    found: dict[str, list[RunResult]] = {}
+    found: dict[str, list[Run]] = {}
     for text, by_network in networks.items():
         sections = {network: json.loads(network) for network in by_network}
-        known = [section for section in sections.values() if section]
-        keys = dict.fromkeys(key for section in known for key in section)
-        unlike = [key for key in keys if len({repr(section.get(key)) for section in known}) > 1]
+        keys = dict.fromkeys(key for section in sections.values() for key in section)
+        unlike = [key for key in keys if len({repr(section.get(key)) for section in sections.values()}) > 1]
         for network, several in by_network.items():
-            own = ", ".join(f"{key} {json.dumps(sections[network][key])}" for key in unlike if sections[network])
-            if not sections[network] and known:
-                own = "of models that only their discarded weights told"
+            own = ", ".join(f"{key} {json.dumps(sections[network][key])}" for key in unlike)
             found[f"{text}; {own}" if own else text] = several
     return found
 
 
-def _network(run: RunResult) -> dict[str, Any]:
-    """What its weights tell of the model, but for the attention; nothing where they were discarded."""
-    # Importing torch takes seconds.
-    from nystromformer.training.archive import read_checkpoint
-
-    weights = next(iter(sorted(Path(run.folder).glob("*.model"))), None)
-    if weights is None:
-        return {}
-    section = read_checkpoint(weights, mmap=True)["config"]["model"]
-    return {key: value for key, value in section.items() if key not in _OF_ATTENTION | NO_EFFECT}
+def _network(run: Run) -> dict[str, Any]:
+    """Its model, but for the attention."""
+    return {key: value for key, value in run.model.items() if key not in _OF_ATTENTION | NO_EFFECT}
 
 
 _OF_ATTENTION = {"attn_type", "num_landmarks", "conv_kernel_size"}
 
 
-def _order(run: RunResult) -> tuple[int, str, int, str]:
+def _order(run: Run) -> tuple[int, str, int, str]:
     """The paper's order of tasks, the longest runs first."""
-    task = run.task.removeprefix("lra/")
-    known = [name.lower() for name in LRA_TASKS]
-    place = known.index(task.split("-")[0]) if task.split("-")[0] in known else len(known)
-    return place, task, -run.run.epochs * (run.run.every or 1), run.data
+    place = [name.lower() for name in LRA_TASKS].index(run.choices["task"])
+    return place, task_of(run.kind).name(run.choices), -run.settings.epochs * (run.settings.every or 1), run.data
 
 
-def _description(run: RunResult) -> str:
+def _description(run: Run) -> str:
     """What a column's runs have in common: everything but the attention and the seed."""
-    settings = run.run
+    settings = run.settings
     steps = settings.epochs * (settings.every or 1)
     rows = " / ".join(f"{count:,}" for count in (*run.rows.values(), *run.test_rows.values()))
     padded = f", padded to {settings.pad_to:,}" if settings.pad_to is not None else ""
-    begun = f", after {number_of(run.checkpoint_step, 'step')} of masked tokens" if run.checkpoint else ""
+    begun = f", after {number_of(run.origin.step, 'step')} of masked tokens" if run.origin.checkpoint else ""
     return (
-        f"{run.task.removeprefix('lra/')}: {number_of(steps, 'step')} of {settings.batch_size}, learning rate "
+        f"{task_of(run.kind).name(run.choices)}: {number_of(steps, 'step')} of {settings.batch_size}, learning rate "
         f"{settings.learning_rate:g} after {settings.warmup:.1%} of warm-up, validated every "
         f"{number_of(settings.every or 0, 'step')}, rows of at most {run.length:,} tokens{padded}{begun}; "
         f"{rows} examples of training, validation and test (data {run.data[:8]})"
@@ -219,19 +204,18 @@ def column_names(tasks: Mapping[str, str]) -> dict[str, str]:
     names: dict[str, str] = {}
     counts = list(tasks.values())
     for text, task in tasks.items():
-        kind, _, rest = task.removeprefix("lra/").partition("-")
-        name = short.get(kind, kind) + (f" {rest}" if rest else "")
+        name = next(text + task[len(key) :].replace("-", " ", 1) for key, text in short.items() if task.startswith(key))
         if counts.count(task) > 1:
             name += f" {_LETTERS[sum(tasks[other] == task for other in names) % 26]}"
         names[text] = name
     return names
 
 
-def _cells(column: str, runs: Sequence[RunResult]) -> list[Cell]:
-    together: dict[str, list[RunResult]] = {}
+def _cells(column: str, runs: Sequence[Run]) -> list[Cell]:
+    together: dict[str, list[Run]] = {}
     for run in runs:
         together.setdefault(run.family, []).append(run)
-    cells = [_cell(column, sorted(family, key=lambda run: run.run.seed)) for family in together.values()]
+    cells = [_cell(column, sorted(family, key=lambda run: run.settings.seed)) for family in together.values()]
     texts = [cell.attention for cell in cells]
     # No score is lost: what differs in something that is not told has a letter.
     return [
@@ -245,27 +229,28 @@ def _cells(column: str, runs: Sequence[RunResult]) -> list[Cell]:
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def _cell(column: str, runs: Sequence[RunResult]) -> Cell:
+def _cell(column: str, runs: Sequence[Run]) -> Cell:
     first = runs[0]
     speeds = [_speed(run) for run in runs]
     paces = [speed.examples_per_second for speed in speeds if speed.examples_per_second is not None]
     warnings = list(first.every_warning)
     if not all(speed.is_whole for speed in speeds):
         warnings.append("hours and memory are without the masked tokens that came first, whose run is not there")
-    measured = find_baselines(read_baselines(Path(first.folder).parent / BASELINES), first.data, first.predicted)
+    tested = first.tested.data if first.tested is not None else None
+    measured = find_baselines(read_baselines(first.folder.parent / BASELINES), first.data, tested)
     guesses = measured.baselines if measured is not None else {}
     return Cell(
         column=column,
         attention=attention_text(first.attention),
-        seeds=[run.run.seed for run in runs],
-        test=Spread.of([run.test_metrics["accuracy"] for run in runs]),
-        validation=Spread.of([run.best.metrics["accuracy"] for run in runs]),
-        best_steps=[(run.best.epoch + 1) * (run.run.every or 1) for run in runs],
+        seeds=[run.settings.seed for run in runs],
+        test=spread_of(runs, lambda run: run.test_metrics["accuracy"]),
+        validation=spread_of(runs, lambda run: run.best.metrics["accuracy"]),
+        best_steps=[(run.best.epoch + 1) * (run.settings.every or 1) for run in runs],
         hours=Spread.of([speed.seconds / 3600 for speed in speeds]),
         examples_per_second=statistics.median(paces) if paces else None,
         memory_mib=max(speed.memory_mib for speed in speeds),
-        parameters=first.attention[0],
-        commands=[run.command for run in runs],
+        parameters=dict(first.attention[0]),
+        commands=[str(run.call) for run in runs],
         device=first.device,
         warnings=warnings,
         test_rows=sum(first.test_rows.values()),
@@ -282,26 +267,26 @@ class _Speed:
     """Whether the seconds and the memory are those of all phases."""
 
 
-def _speed(run: RunResult) -> _Speed:
+def _speed(run: Run) -> _Speed:
     """By the run's own log, and that of the run of masked tokens that it began with: seconds from start to end, and how
     fast it learned the classes, without validations.
     """
-    seconds, steps, memory = _timed(Path(run.folder))
+    seconds, steps, memory = _timed(run.folder)
     # A validation stands between some two reports; the median pair has none.
     paces = [(b - a) / (then - now) for (a, now), (b, then) in pairwise(steps) if then > now]
-    pace = statistics.median(paces) * run.run.batch_size if paces else None
-    first = _first_phase(run) if run.checkpoint else None
+    pace = statistics.median(paces) * run.settings.batch_size if paces else None
+    first = _first_phase(run) if run.origin.checkpoint else None
     if first is not None:
         its_seconds, _, its_memory = _timed(first)
         seconds, memory = seconds + its_seconds, max(memory, its_memory)
-    return _Speed(seconds, pace, memory, is_whole=first is not None or not run.checkpoint)
+    return _Speed(seconds, pace, memory, is_whole=first is not None or not run.origin.checkpoint)
 
 
-def _first_phase(run: RunResult) -> Path | None:
+def _first_phase(run: Run) -> Path | None:
     """The folder of the masked tokens that a run began with."""
-    own = Path(run.folder).parent
-    for weights in own.with_name(f"{own.name}-tokens").glob(f"*/{run.checkpoint}"):
-        if sha256_of(weights) == run.checkpoint_sha256:
+    own = run.folder.parent
+    for weights in own.with_name(f"{own.name}-tokens").glob(f"*/{run.origin.checkpoint}"):
+        if sha256_of(weights) == run.origin.sha256:
             return weights.parent
     return None
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile, write_json
-from nystromformer.report.finetuning import FinetunedModel, Finished, Repeats, collect
-from nystromformer.tables import LEAST_WIDTH, Column, apart, fitted, markdown
-from nystromformer.tasks.declared import declared_tasks, task_of
-from nystromformer.tasks.finetuning.measured import Measured
-from nystromformer.tasks.finetuning.power import SmallestDifference, power_note, smallest_difference
-from nystromformer.tasks.finetuning.results import tested_weights
-from nystromformer.tasks.finetuning.spread import MARKS, Spread
+from nystromformer.report.finetuning import Column, FinetunedModel, Finished, Repeats, collect
+from nystromformer.runs.baselines import Baselines
+from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, power_note, smallest_difference
+from nystromformer.runs.record import tested_weights
+from nystromformer.tables import LEAST_WIDTH, apart, fitted, markdown
+from nystromformer.tables import Column as TableColumn
+from nystromformer.tasks.declaration import task_of
 from nystromformer.tasks.finetuning.tables import RESAMPLED, is_resampled
 
 _OF_PAPER = " (paper)"
@@ -89,7 +89,7 @@ def write_table2(folders: Sequence[Path], out: Path) -> Table:
 
 def for_terminal(table: Table, width: int | None) -> str:
     """The table and what stands below it, in lines of at most so many characters; None: however wide they are."""
-    columns = [Column(heading, is_text=True) for heading in ("", *table.tasks)]
+    columns = [TableColumn(heading, is_text=True) for heading in ("", *table.tasks)]
     lines = fitted(columns, [[label, *cells] for label, cells in table.rows], width)
     if width is None:
         below = [[text] for text in table.below]
@@ -103,7 +103,7 @@ def table2(finished: Finished) -> Table:
     tasks = _tasks(finished)
     labels = _labels(finished.models)
     # The paper knows nothing of tables that people bring.
-    compared = not all((declared := task_of(task)) is not None and declared.asked is not None for task in tasks)
+    compared = not all(column.task.tells_apart for column in tasks)
     paper = PAPER if compared else {}
     rows = [(f"{name}{_OF_PAPER}", [_paper_cell(values, task) for task in tasks]) for name, values in paper.items()]
     for model, label in zip(finished.models, labels, strict=True):
@@ -116,15 +116,13 @@ def table2(finished: Finished) -> Table:
     below += [RESAMPLED] if any(map(is_resampled, measured)) else []
     if note := power_note(_smallest(finished, tasks)):
         below.append(note)
-    return Table([_heading(task) for task in tasks], rows, below + _notes(finished, labels))
+    return Table([column.heading for column in tasks], rows, below + _notes(finished, labels))
 
 
-def _which_data(finished: Finished, tasks: Sequence[str]) -> str:
+def _which_data(finished: Finished, tasks: Sequence[Column]) -> str:
     """Which columns, and with them their baselines, are of test data."""
     of_test = {task: [runs for model in finished.models if (runs := model.tasks.get(task))] for task in tasks}
-    tested = [
-        _heading(task) for task, every in of_test.items() if all(runs.on_test or _untested(runs) for runs in every)
-    ]
+    tested = [task.heading for task, every in of_test.items() if all(runs.on_test or _untested(runs) for runs in every)]
     if not tested:
         return "Columns show validation data."
     data = "test data, by which nothing was chosen"
@@ -133,7 +131,7 @@ def _which_data(finished: Finished, tasks: Sequence[str]) -> str:
     return f"{', '.join(tested)}: {data}; the other columns: validation data."
 
 
-def _smallest(finished: Finished, tasks: Sequence[str]) -> dict[str, SmallestDifference | None]:
+def _smallest(finished: Finished, tasks: Sequence[Column]) -> dict[str, SmallestDifference | None]:
     """Of each metric of each column, over the models whose figures are of as many examples."""
     found: dict[str, SmallestDifference | None] = {}
     for task in tasks:
@@ -145,21 +143,18 @@ def _smallest(finished: Finished, tasks: Sequence[str]) -> dict[str, SmallestDif
                     figures.setdefault((name, runs.examples(name)), []).append((spread, seeds))
         for (name, rows), column in figures.items():
             several = len({metric for metric, _ in figures}) > 1
-            heading = _heading(task).partition(" (F1")[0]
-            found[f"{heading} {name}" if several else heading] = smallest_difference(name, column, rows)
+            found[f"{task.name} {name}" if several else task.name] = smallest_difference(name, column, rows)
     return found
 
 
-def _tasks(finished: Finished) -> list[str]:
+def _tasks(finished: Finished) -> list[Column]:
     """Those that there are runs of, the paper's first."""
-    tasks = {task for model in finished.models for task in model.tasks}
-    of_paper = [task for figures in PAPER.values() for task in figures]
-    declared = [task for each in declared_tasks() for task in each.columns]
-    known = [task for task in dict.fromkeys((*of_paper, *declared)) if task in tasks]
-    return known + sorted(tasks - set(known))
+    of_paper = list(dict.fromkeys(task for figures in PAPER.values() for task in figures))
+    columns = {column for model in finished.models for column in model.tasks}
+    return sorted(columns, key=lambda each: (of_paper.index(each.key) if each.key in of_paper else 99, each.key))
 
 
-def _cells(finished: Finished, labels: Sequence[str]) -> list[tuple[str, str, Repeats]]:
+def _cells(finished: Finished, labels: Sequence[str]) -> list[tuple[str, Column, Repeats]]:
     """Label of the model, task and runs of each figure, column by column."""
     labelled = list(zip(labels, finished.models, strict=True))
     return [
@@ -176,15 +171,15 @@ def _labels(models: Sequence[FinetunedModel]) -> list[str]:
     for model in models:
         alike = [other for other in models if other.name == model.name]
         parts = [model.name]
-        parts += [model.origin] if len({other.origin for other in alike}) > 1 else []
+        parts += [str(model.origin)] if len({other.origin for other in alike}) > 1 else []
         parts += [model.attention] if len({other.attention for other in alike}) > 1 else []
         labels.append(", ".join(parts))
     return labels
 
 
-def _paper_cell(values: dict[str, tuple[float, ...]], task: str) -> str:
-    shown = list(map(str, values.get(task, ())))
-    return " / ".join([*shown, "–"] if shown and "F1" in _heading(task) else shown)
+def _paper_cell(values: dict[str, tuple[float, ...]], column: Column) -> str:
+    shown = list(map(str, values.get(column.key, ())))
+    return " / ".join([*shown, "–"] if shown and "F1" in column.measures else shown)
 
 
 def _cell(runs: Repeats) -> str:
@@ -199,16 +194,14 @@ def _cell(runs: Repeats) -> str:
 
 def _untested(runs: Repeats) -> bool:
     """Whether it is a task that is always measured on test data, as others are where the task says so, and was not."""
-    declared = task_of(runs.first.task)
-    return declared is not None and declared.on_test and not runs.on_test
+    return task_of(runs.first.kind).on_test and not runs.on_test
 
 
 def _has_baselines(runs: Repeats) -> bool:
-    declared = task_of(runs.first.task)
-    return declared is None or declared.has_baselines
+    return task_of(runs.first.kind).has_baselines
 
 
-def _guesser_rows(finished: Finished, tasks: Sequence[str], labels: Sequence[str]) -> list[tuple[str, list[str]]]:
+def _guesser_rows(finished: Finished, tasks: Sequence[Column], labels: Sequence[str]) -> list[tuple[str, list[str]]]:
     """A row for each guesser; where a task's runs are on different data, one for each, which says whose data it is."""
     figures = _cells(finished, labels)
     compared = {
@@ -248,21 +241,19 @@ def _notes(finished: Finished, labels: Sequence[str]) -> list[str]:
 
     def those(says: Callable[[Repeats], Iterable[str]]) -> list[str]:
         """What is said of some figures, with the task, and the models where it does not hold of all of the task."""
-        said: dict[tuple[str, str], list[str]] = {}
+        said: dict[tuple[Column, str], list[str]] = {}
         for label, task, runs in figures:
             for text in says(runs):
                 said.setdefault((task, text), []).append(label)
         counts = [task for _, task, _ in figures]
         return [
-            f"{_short(task)}{'' if len(models) == counts.count(task) else ' of ' + ' and '.join(models)}: {text}"
+            f"{task.name}{'' if len(models) == counts.count(task) else ' of ' + ' and '.join(models)}: {text}"
             for (task, text), models in said.items()
         ]
 
     notes = [f"† {text}" for text in those(lambda runs: runs.first.every_warning)]
     notes += those(_fewer_seeds) + those(_other_weights)
-    unmeasured = dict.fromkeys(
-        _short(task) for _, task, runs in figures if runs.measured is None and _has_baselines(runs)
-    )
+    unmeasured = dict.fromkeys(task.name for _, task, runs in figures if runs.measured is None and _has_baselines(runs))
     if unmeasured:
         notes.append(
             f"No baselines of the same data for {', '.join(unmeasured)}: the runs' commands with --baselines measure "
@@ -299,10 +290,10 @@ def _markdown(table: Table, finished: Finished) -> str:
     ]
     for model, label in zip(finished.models, labels, strict=True):
         figures = [(task, model.tasks[task]) for task in _tasks(finished) if task in model.tasks]
-        commands = "\n".join(runs.command for _, runs in figures)
+        commands, origin = "\n".join(runs.command for _, runs in figures), model.origin
         parts += [
             f"### {label}",
-            f"From {model.origin}{f', step {model.checkpoint_step}' if model.checkpoint else ''}; {model.attention}.",
+            f"From {model.origin}{f', step {origin.step}' if origin.checkpoint else ''}; {model.attention}.",
             markdown(_DETAILS, [_detail(*figure) for figure in figures]),
             f"```sh\n{commands}\n```",
         ]
@@ -312,10 +303,10 @@ def _markdown(table: Table, finished: Finished) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _detail(task: str, runs: Repeats) -> list[str]:
-    settings = runs.first.run
+def _detail(task: Column, runs: Repeats) -> list[str]:
+    settings = runs.first.settings
     return [
-        _short(task) + (" †" if runs.first.every_warning else ""),
+        task.name + (" †" if runs.first.every_warning else ""),
         f"{runs.first.rows['train']:,}",
         str(runs.first.length),
         ",".join(map(str, runs.seeds)),
@@ -328,29 +319,29 @@ def _detail(task: str, runs: Repeats) -> list[str]:
     ]
 
 
-def _measured(finished: Finished) -> list[tuple[str, Measured]]:
+def _measured(finished: Finished) -> list[tuple[Column, Baselines]]:
     """The baselines in the table, each once."""
-    measured: list[tuple[str, Measured]] = []
+    measured: list[tuple[Column, Baselines]] = []
     for _, task, runs in _cells(finished, _labels(finished.models)):
         if runs.measured is not None and (task, runs.measured) not in measured:
             measured.append((task, runs.measured))
     return measured
 
 
-def _of_baselines(task: str, measured: Measured) -> str:
+def _of_baselines(task: Column, measured: Baselines) -> str:
     rows = ", ".join(f"{count:,} rows of {name}" for name, count in measured.rows.items())
     facts = ", ".join(f"{key} {value}" for key, value in measured.machine.items())
     seeds = ",".join(map(str, measured.seeds))
-    return f"{_short(task)}: {rows}; seeds {seeds}; {facts}\n\n```sh\n{measured.command}\n```"
+    return f"{task.name}: {rows}; seeds {seeds}; {facts}\n\n```sh\n{measured.call}\n```"
 
 
 def _plain(finished: Finished) -> dict[str, Any]:
     """The same figures as plain data: fractions, but the paper's in percent."""
     rows = []
     for model in finished.models:
-        facts = {key: value for key, value in vars(model).items() if key != "tasks"}
-        rows.append(facts | {"tasks": {task: _plain_runs(runs) for task, runs in model.tasks.items()}})
-    baselines = [{"task": task, **asdict(measured)} for task, measured in _measured(finished)]
+        facts = {"name": model.name, "origin": asdict(model.origin), "attention": model.attention}
+        rows.append(facts | {"tasks": {task.key: _plain_runs(runs) for task, runs in model.tasks.items()}})
+    baselines = [{"task": task.key, **asdict(measured)} for task, measured in _measured(finished)]
     return {"paper_percent": PAPER, "rows": rows, "baselines": baselines, "unfinished": finished.unfinished}
 
 
@@ -361,7 +352,7 @@ def _plain_runs(runs: Repeats) -> dict[str, Any]:
         "last": {name: asdict(runs.last(name)) for name in runs.metrics},
         "test": {name: asdict(spread) for name, spread in runs.tested.items()},
         "marks": {name: runs.mark(name) for name in runs.shown},
-        "settings": {key: value for key, value in runs.first.settings.items() if key != "seed"},
+        "settings": {key: value for key, value in asdict(runs.first.settings).items() if key != "seed"},
         "seeds": runs.seeds,
         "best_epochs": [run.best.epoch for run in runs.runs],
         "tested_epochs": [run.tested_epoch for run in runs.on_test],
@@ -372,15 +363,5 @@ def _plain_runs(runs: Repeats) -> dict[str, Any]:
         "exact_share": runs.first.exact_share,
         "warnings": runs.first.every_warning,
         "command": runs.command,
-        "folders": [run.folder for run in runs.runs],
+        "folders": [str(run.folder) for run in runs.runs],
     }
-
-
-def _short(task: str) -> str:
-    return task.removeprefix("glue/") if task.startswith("glue/") else _heading(task)
-
-
-def _heading(task: str) -> str:
-    """What a column is called."""
-    declared = task_of(task)
-    return task if declared is None else declared.called(task)

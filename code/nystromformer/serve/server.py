@@ -12,11 +12,11 @@ from typing import Any
 from nystromformer import interrupt
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
+from nystromformer.runs.record import is_finished
 from nystromformer.serve.answers import Model
 from nystromformer.serve.limits import allowed_hosts
 from nystromformer.tasks.experiment.door import run_device
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.finetuning.results import RESULT_FILE
 from nystromformer.training import Device, Group
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def opened(run: Path, checkpoint: str, tokenizer: Path | None, device: str) -> t
     from nystromformer.serve.runs import RunModel
     from nystromformer.tasks.prediction.loaded import load_run
 
-    if (run / RESULT_FILE).is_file():
+    if is_finished(run):
         if tokenizer is not None:
             raise UserError("--tokenizer: expected none, as a finished run keeps its own")
         finished = load_run(run, device)
@@ -88,7 +88,7 @@ def opened(run: Path, checkpoint: str, tokenizer: Path | None, device: str) -> t
     if not (run / "config.json").is_file():
         raise UserError(
             f"{run}: expected the folder of a pretrained experiment, with config.json, or of a finished fine-tuning "
-            f"run, with {RESULT_FILE}"
+            "run, with result.json"
         )
     experiment = open_experiment(run)
     chosen = run_device(experiment, device, Group())

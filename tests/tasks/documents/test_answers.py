@@ -7,7 +7,7 @@ import pytest
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of
-from nystromformer.tasks.documents.asked import check_kind, check_separator, check_weights, name_of
+from nystromformer.tasks.documents.flag_values import check_kind, check_separator, check_weights, name_of
 from nystromformer.tasks.documents.label_cells import LabelCells
 
 

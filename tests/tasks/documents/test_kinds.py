@@ -10,12 +10,12 @@ from finetuning import made_rows
 from sklearn import metrics
 from torch import Tensor
 
+from nystromformer.runs.figures import Spread, mark, shown
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.metrics import MAIN, calibration_error, score
 from nystromformer.tasks.documents.targets import balanced_weights, predicted, probabilities, target_of
 from nystromformer.tasks.documents.written import write_split
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.tasks.finetuning.spread import Spread, mark, shown
 
 CLASSES = Answer("classes", ("a", "b", "c"))
 SEVERAL = Answer("several", ("a", "b", "c"))

@@ -5,25 +5,25 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from finetuning import imdb_as_table, made_rows, sweep, write_imdb, write_table
+from records import a_run
 from small import CPU, ROOT, run_command, run_here, stop_at
 
 from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
+from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.documents.command import over_folds
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.source import Columns
-from nystromformer.tasks.documents.task import Asked, Documents, Places
+from nystromformer.tasks.documents.task import Documents, Places, Question
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
-from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
 from nystromformer.tasks.imdb.task import Imdb
 from nystromformer.tasks.prediction.loaded import load_run
@@ -38,15 +38,15 @@ def documents(
 ) -> Documents:
     places = Places(str(train), None if test is None else str(test), None, train.parent)
     asked = {"division": Division(share=0.25)} | asked
-    return Documents(places, Columns(text, label), Asked(train.stem, **asked))
+    return Documents(places, Columns(text, label), Question(train.stem, **asked))
 
 
-def results(experiment: Experiment, name: str) -> list[RunResult]:
-    found = [read_result(path) for path in sorted((experiment.checkpoints / "documents" / name).glob("cp-*"))]
+def results(experiment: Experiment, name: str) -> list[Run]:
+    found = [read_run(path) for path in sorted((experiment.checkpoints / "documents" / name).glob("cp-*"))]
     return [result for result in found if result is not None]
 
 
-def predicted(result: RunResult, name: str) -> list[dict[str, str]]:
+def predicted(result: Run, name: str) -> list[dict[str, str]]:
     with (Path(result.folder) / "predictions" / name).open(newline="") as file:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
@@ -108,7 +108,6 @@ def test_the_script(
     assert write_table2([experiment.folder], tmp_path / "table2.md").tasks == ["reviews"]
     # Again: nothing is computed, and the files stay as they are; what predicting needs is made again where it is gone.
     before = {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()}
-    (Path(result.folder) / "task.json").unlink()
     (Path(result.folder) / "tokenizer" / "tokenizer.json").write_text("{}")
     assert run_here(monkeypatch, SCRIPT, *flags, *QUICK) == 0
     assert {path: path.read_bytes() for path in Path(result.folder).rglob("*") if path.is_file()} == before
@@ -252,19 +251,19 @@ def test_another_test_table_takes_the_place_of_the_first(experiment: Experiment,
     known = write_table(tmp_path / "known.csv", ("body", "label"), rows[:20])
     new = write_table(tmp_path / "new.csv", ("body",), [(text,) for text, _ in made_rows(6, 9)])
 
-    def run(test: Path | None, **changes: Any) -> RunResult:
+    def run(test: Path | None, **changes: Any) -> Run:
         (result,) = finetune(experiment, documents(train, test), sweep(epochs=1, **changes), CPU).results
-        found = read_result(Path(result.folder))
+        found = read_run(Path(result.folder))
         assert found == result
         files = {f"predictions/{path.name}" for path in (Path(result.folder) / "predictions").iterdir()}
         assert files == set(result.predictions)
         return result
 
     first = run(known)
-    assert len(first.test_warnings) == 1
+    assert len(first.every_warning) == len(first.warnings) + 1
     assert "predictions/test-confusion.png" in first.predictions
     second = run(new)
-    assert (second.test_warnings, second.test_metrics, second.test_rows) == ([], {}, {})
+    assert (second.every_warning, second.test_metrics, second.test_rows) == (second.warnings, {}, {})
     assert "predictions/test.tsv" in second.predictions
     assert "predictions/test-confusion.png" not in second.predictions
     none = run(None, discard_weights=True)
@@ -293,7 +292,7 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
     assert list(first) == ["id", "prediction", "p_other", "p_same"]
     assert not any(name.startswith("predictions/test-") for name in result.predictions)
     # Other names of the same rows are others in the files, and the run is not trained again.
-    named = Documents(task.places, replace(task.columns, id="b"), task.asked)
+    named = Documents(task.tables.places, replace(task.tables.columns, id="b"), task.question)
     (again,) = finetune(experiment, named, sweep(), CPU).results
     assert (again.folder, again.epochs) == (result.folder, result.epochs)
     assert [row["id"] for row in predicted(again, "test.tsv")] == [b for _, b, _ in rows[:6]]
@@ -324,13 +323,8 @@ def test_folds(
 def test_one_choice_of_settings_for_all_folds(tmp_path: Path) -> None:
     """Not the mean of each fold's best, which no settings reach."""
 
-    def result(rate: float, accuracy: float) -> Any:
-        epoch = SimpleNamespace(metrics={"accuracy": accuracy})
-        run = SimpleNamespace(combination=(8, rate), seed=0)
-        told = {"main_metric": "accuracy", "test_metrics": {}, "command": "c", "version": "1"}
-        return SimpleNamespace(run=run, best=epoch, last=epoch, **told)
-
-    folds = [[result(1e-3, 0.9), result(1e-4, 0.7)], [result(1e-3, 0.3), result(1e-4, 0.6)]]
+    reached = ({1e-3: 0.9, 1e-4: 0.7}, {1e-3: 0.3, 1e-4: 0.6})
+    folds = [[a_run(values=(each,), learning_rate=rate) for rate, each in fold.items()] for fold in reached]
     said = over_folds(tmp_path / "k.json", [Finetuned(each) for each in folds])
     assert "accuracy 65.0 ± 7.1" in said
     assert "lr 0.0001: of 2 settings" in said
@@ -362,10 +356,10 @@ def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment
     assert "(paper)" not in text, "it has no figures of these"
     header = next(line for line in text.splitlines() if line.startswith("| model |"))
     for column in (
-        "t (label label, kind classes, n=32)",
-        "t (label label, kind classes, n=16)",
-        "t (label stars, kind classes, n=32)",
-        "t (label stars, kind ordered, n=32)",
+        "t, label label, kind classes, n=32",
+        "t, label label, kind classes, n=16",
+        "t, label stars, kind classes, n=32",
+        "t, label stars, kind ordered, n=32",
     ):
         assert f"| {column} |" in header
 
@@ -379,9 +373,9 @@ def test_from_scratch(experiment: Experiment, tmp_path: Path, monkeypatch: pytes
     assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--vocab_size", 280) == 0
     place = Experiment(fresh, experiment.config)
     (path,) = (place.checkpoints / "documents" / "t").glob("scratch-*")
-    result = read_result(path)
+    result = read_run(path)
     assert result is not None
-    assert result.checkpoint == ""
+    assert result.origin.checkpoint == ""
     (kept,) = (place.checkpoints / "documents" / "t" / "cache").glob("tokenizer-*/tokenizer.json")
     assert kept.read_bytes() == (path / "tokenizer" / "tokenizer.json").read_bytes()
     # The run's folder alone is enough to predict.

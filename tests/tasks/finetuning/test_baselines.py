@@ -14,12 +14,14 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from records import a_run
 from scipy.sparse import csr_matrix
 from small import small_config, write_experiment
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.runs.figures import Spread
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.metrics import score
 from nystromformer.tasks.documents.targets import Ordered, Several
@@ -30,9 +32,7 @@ from nystromformer.tasks.finetuning.baselines import text_baselines
 from nystromformer.tasks.finetuning.definition import Definition, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal
 from nystromformer.tasks.finetuning.examples import Labels, Texts
-from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
 from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.sweep import Finetuned
 from nystromformer.tasks.finetuning.target import Candidates, Classes, Target, Value, accuracy
 
@@ -353,27 +353,7 @@ def shown(
     folder: Path, monkeypatch: pytest.MonkeyPatch, target: Target, train: Any, wanted: bool
 ) -> tuple[int | str | None, str]:
     """What the command prints after a sweep of two finished runs."""
-    settings = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 1, "warmup": 0.1, "bucket": 1, "pad_to": None}
-    result = RunResult(
-        task="made-up",
-        experiment="e",
-        checkpoint="cp-0000.model",
-        checkpoint_step=1,
-        checkpoint_sha256="0" * 64,
-        attention=[],
-        settings=settings | {"seed": 0},
-        length=32,
-        family="",
-        main_metric="accuracy",
-        epochs=[EpochMetrics(1, {"loss": 1.0, "accuracy": 0.25})],
-        rows={"train": 100, "validation": 40},
-        exact_share={},
-        warnings=[],
-        command="",
-        version="",
-        device="",
-        processes=1,
-    )
+    result = a_run(values=(0.25,), rows={"train": 100, "validation": 40}, batch_size=8, learning_rate=1e-3)
     splits = Splits(train, {"": train})
     monkeypatch.setattr(command, "run_sweep", lambda _: Finetuned([result], splits=splits))
     metrics = accuracy_of if isinstance(target, Classes) else error_of

@@ -13,12 +13,12 @@ from small import CPU, LENGTH, run_here
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
+from nystromformer.runs.baselines import read_baselines
+from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import Run, best_combination, read_run
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.measured import read_baselines
-from nystromformer.tasks.finetuning.results import RunResult, best_combination, read_result
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.imdb.task import Imdb
@@ -33,11 +33,11 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_imdb(tmp_path_factory.mktemp("reviews") / "aclImdb")
 
 
-def run(experiment: Experiment, reviews: Path, **changes: Any) -> list[RunResult]:
+def run(experiment: Experiment, reviews: Path, **changes: Any) -> list[Run]:
     return finetune(experiment, Imdb(reviews, 0.25, 0), sweep(**changes), CPU).results
 
 
-def rows(result: RunResult, name: str = "test") -> list[dict[str, str]]:
+def rows(result: Run, name: str = "test") -> list[dict[str, str]]:
     lines = (Path(result.folder) / "predictions" / f"{name}.tsv").read_text().splitlines()
     header, *cells = [line.split("\t") for line in lines]
     return [dict(zip(header, row, strict=True)) for row in cells]
@@ -73,7 +73,7 @@ def test_the_folder_and_the_archive_are_the_same(
         assert run_here(monkeypatch, "code/run_imdb.py", "--model", experiment.folder, "--imdb", place, *flags) == 0
         assert "imdb, " in capsys.readouterr().out
         (folder,) = experiment.checkpoints.glob("imdb/*")
-        result = read_result(folder)
+        result = read_run(folder)
         assert result is not None
         assert result.rows == {"train": 18, "validation": 6}
         results.append((folder.name, result.epochs, result.test_metrics))
@@ -130,12 +130,12 @@ def test_only_the_best_of_a_grid_sees_the_test_reviews(
     results = run(experiment, reviews, **changes)
     assert len(results) == 8
     chosen = best_combination(results)
-    assert {result.run.seed for result in chosen} == {0, 1}
-    groups = {result.run.combination: [] for result in results}
+    assert {result.settings.seed for result in chosen} == {0, 1}
+    groups = {result.settings.combination: [] for result in results}
     for result in results:
-        groups[result.run.combination].append(result.best.metrics["accuracy"])
+        groups[result.settings.combination].append(result.best.metrics["accuracy"])
     means = {combination: Spread.of(values).mean for combination, values in groups.items()}
-    assert means[chosen[0].run.combination] == max(means.values())
+    assert means[chosen[0].settings.combination] == max(means.values())
     test = ("IMDB test", len(TEST_IDS))
     assert scored.count(test) == 2, "whole, once for each seed of the best combination"
     first = scored.index(test)
@@ -188,8 +188,8 @@ def test_baselines_are_scored_on_the_reviews_that_the_encoders_are_tested_on(
     where = ("--model", experiment.folder, "--imdb", reviews)
     assert run_here(monkeypatch, "code/run_imdb.py", *where, *flags, "--baselines") == 0
     (measured,) = read_baselines(experiment.checkpoints / "imdb" / "baselines.json")
-    result = next(filter(None, map(read_result, experiment.checkpoints.glob("imdb/cp-*"))))
-    assert (measured.data, measured.tested) == (result.data, result.predicted)
+    result = next(filter(None, map(read_run, experiment.checkpoints.glob("imdb/cp-*"))))
+    assert (measured.data, measured.tested) == (result.data, result.tested.data)
     assert measured.rows == {"train": 18, "validation": 6, "test": 20}
     assert result.test_rows == {"test": 20}
     assert {"date", "commit", "processor"} <= measured.machine.keys()

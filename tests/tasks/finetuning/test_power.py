@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nystromformer.tasks.finetuning.power import _student, power_note, smallest_difference
-from nystromformer.tasks.finetuning.spread import Spread
+from nystromformer.runs.figures import Spread, _student, power_note, smallest_difference
 
 FIGURES = [(Spread(0.80, 0.01), 3), (Spread(0.82, 0.02), 3), (Spread(0.81, 0.015), 3)]
 

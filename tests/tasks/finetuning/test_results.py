@@ -13,9 +13,9 @@ from finetuning import copy_of, sweep, write_sst2
 from small import CPU
 
 from nystromformer.errors import UserError
+from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.finished import RunFiles
-from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
@@ -45,7 +45,7 @@ class Place:
         (folder,) = (self.experiment / "model" / "glue" / "SST-2").glob("cp-*")
         return folder
 
-    def finetune(self, **changes: Any) -> RunResult:
+    def finetune(self, **changes: Any) -> Run:
         """The result of the command, in which an epoch's validation is as scripted."""
         done = {checkpoint.epoch for folder in self._runs() for checkpoint in find_checkpoints(folder)}
         accuracies = iter(ACCURACIES[max(done, default=-1) + 1 :])
@@ -132,7 +132,7 @@ DAMAGES: dict[str, LOSE] = {
 }
 
 
-def facts(result: RunResult) -> list[tuple[int, float]]:
+def facts(result: Run) -> list[tuple[int, float]]:
     return [(epoch.epoch, epoch.metrics["accuracy"]) for epoch in result.epochs]
 
 
@@ -144,15 +144,15 @@ def test_a_damaged_log_changes_no_result_of_a_resumed_run(damage: LOSE, place: C
     result = run.finetune()
     assert facts(result) == list(enumerate(ACCURACIES))
     assert result.best.epoch == 0
-    assert result == read_result(run.run)
-    assert result.epochs == getattr(read_result(whole.run), "epochs", None)
+    assert result == read_run(run.run)
+    assert result.epochs == getattr(read_run(whole.run), "epochs", None)
     assert run.weights == KEPT
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES.values(), None], ids=[*DAMAGES, "gone"])
 def test_a_lost_result_is_made_of_the_last_weights(damage: LOSE | None, place: Callable[[str], Place]) -> None:
     run = place("finished")
-    before = read_result(run.run)
+    before = read_run(run.run)
     log = run.run / "log.jsonl"
     if damage is None:
         log.unlink()
@@ -183,7 +183,7 @@ def changed_result(run: Place, change: Callable[[dict[str, Any]], object]) -> No
         lambda data: data.update(epochs=data["epochs"][1:]),
         lambda data: data.update(main_metric="loss"),
         lambda data: data.update(task="glue/RTE"),
-        lambda data: data.update(checkpoint_sha256="0" * 64),
+        lambda data: data["origin"].update(sha256="0" * 64),
         lambda data: data["settings"].update(seed=7),
         lambda data: data.pop("epochs"),
     ],

@@ -16,16 +16,16 @@ import torch
 from finetuning import copy_of, sweep, write_sst2, write_stsb
 from small import CPU, ROOT, command, run_here
 
+from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import (
+    EpochMetrics,
+    Run,
+    best_combination,
+    read_run,
+)
 from nystromformer.tasks.experiment.door import open_finetuning
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
-from nystromformer.tasks.finetuning.results import (
-    EpochMetrics,
-    RunResult,
-    best_combination,
-    read_result,
-)
 from nystromformer.tasks.finetuning.run import _build, run_folder
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune, plan_setup
 from nystromformer.tasks.finetuning.tables import table
 from nystromformer.tasks.glue.catalog import find_tasks
@@ -51,11 +51,11 @@ def run(experiment: Experiment, glue_folder: Path, **changes: object) -> Finetun
     return finetune(experiment, sst2(glue_folder), sweep(**changes), CPU)
 
 
-def metrics(result: RunResult) -> list[dict[str, float]]:
+def metrics(result: Run) -> list[dict[str, float]]:
     return [epoch.metrics for epoch in result.epochs]
 
 
-def lines(result: RunResult) -> list[tuple[int, float, float]]:
+def lines(result: Run) -> list[tuple[int, float, float]]:
     """Step, loss and, of training, the norm of its gradient, whose scale Adam would hide."""
     records = read_log(Path(result.folder) / "log.jsonl")
     kinds = ("train", "validation")
@@ -87,7 +87,7 @@ def test_killed_at_any_step_and_resumed_it_ends_in_the_same_bits(
     assert run_here(monkeypatch, "code/run_glue.py", "--model", killed.folder, *flags) == 0
     (first,), (second,) = (list(e.checkpoints.glob("glue/SST-2/*")) for e in (whole, killed))
     assert first.name == second.name
-    results = [read_result(folder) for folder in (first, second)]
+    results = [read_run(folder) for folder in (first, second)]
     assert results[0] is not None
     assert results[1] is not None
     assert metrics(results[0]) == metrics(results[1])
@@ -148,7 +148,7 @@ def test_two_processes_are_one(
             done = subprocess.run(list(map(str, script)), capture_output=True, text=True, timeout=200, check=False)
             assert done.returncode == 0, done.stderr
         (folder,) = experiment.checkpoints.glob("glue/SST-2/*")
-        result = read_result(folder)
+        result = read_run(folder)
         assert result is not None
         done_by.append((folder, lines(result), metrics(result)))
     assert done_by[0][0].name == done_by[1][0].name, "stopped in two processes, a run goes on in one"
@@ -168,24 +168,24 @@ def test_a_grid_reports_the_best_beside_all(experiment: Experiment, glue_folder:
         for combination, runs in _groups(done.results).items()
     }
     chosen = best_combination(done.results)
-    assert {r.run.seed for r in chosen} == {0, 1}
-    assert means[chosen[0].run.combination] == max(means.values())
+    assert {r.settings.seed for r in chosen} == {0, 1}
+    assert means[chosen[0].settings.combination] == max(means.values())
     # Only the best combination sees the test data.
     predicted = {r.folder for r in done.results if (Path(r.folder) / "predictions").exists()}
     assert predicted == {r.folder for r in chosen}
     text = table(done.results)
     assert len([line for line in text.splitlines() if line.split()[:1] in (["8"], ["16"])]) == 4
     first = next(line for line in text.splitlines() if line.split()[:1] in (["8"], ["16"])).split()
-    assert (int(first[0]), float(first[1])) == chosen[0].run.combination, "the best one comes first"
+    assert (int(first[0]), float(first[1])) == chosen[0].settings.combination, "the best one comes first"
     assert "±" in text
     again = run(experiment, glue_folder, **changes)
     assert [metrics(r) for r in again.results] == [metrics(r) for r in done.results]
 
 
-def _groups(results: list[RunResult]) -> dict[tuple[int, float], list[RunResult]]:
-    groups: dict[tuple[int, float], list[RunResult]] = {}
+def _groups(results: list[Run]) -> dict[tuple[int, float], list[Run]]:
+    groups: dict[tuple[int, float], list[Run]] = {}
     for result in results:
-        groups.setdefault(result.run.combination, []).append(result)
+        groups.setdefault(result.settings.combination, []).append(result)
     return groups
 
 
@@ -194,7 +194,7 @@ def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
     folder = Path(result.folder)
     kept = {f"cp-{epoch:04d}.model" for epoch in (result.best.epoch, result.last.epoch)}
     assert {path.name for path in folder.glob("cp-*")} == kept, "the rest served to resume"
-    stored = read_result(folder)
+    stored = read_run(folder)
     assert stored == result
     assert [epoch.epoch for epoch in result.epochs] == [0, 1, 2, 3]
     assert result.best.metrics["accuracy"] == max(m["accuracy"] for m in metrics(result))
@@ -213,7 +213,7 @@ def test_what_a_run_leaves(experiment: Experiment, glue_folder: Path) -> None:
     assert "SST-2 train has 60 rows" in " ".join(result.warnings)
 
 
-def probabilities(result: RunResult, split: str) -> list[float]:
+def probabilities(result: Run, split: str) -> list[float]:
     lines = (Path(result.folder) / "predictions" / f"{split}.tsv").read_text().splitlines()
     column = lines[0].split("\t").index("p_1")
     return [float(line.split("\t")[column]) for line in lines[1:]]
@@ -225,13 +225,14 @@ def test_the_last_epochs_weights_predict_where_they_are_asked_for(
     """The best epoch is here the first of three, by a metric that says so."""
     accuracies = iter([0.9, 0.1, 0.5])
     monkeypatch.setattr(Glue, "metrics", lambda *_: {"accuracy": next(accuracies)})
-    made: dict[str, RunResult] = {}
+    made: dict[str, Run] = {}
     for asked in ("best", "last", "best"):
         (made[asked],) = run(experiment, glue_folder, epochs=3, predict=asked).results
         result, definition = made[asked], sst2(glue_folder)
         epoch = {"best": 0, "last": 2}[asked]
-        assert result.predicted_epoch == result.tested_epoch == epoch
-        assert read_result(Path(result.folder)) == result
+        assert result.predictions
+        assert result.tested_epoch == epoch
+        assert read_run(Path(result.folder)) == result
         assert sorted(result.predictions) == [f"predictions/{name}.tsv" for name in ("SST-2", "dev", "test")]
         model = definition.target.build(experiment.config.model).eval()
         model.load_state_dict(read_checkpoint(Path(result.folder) / f"cp-{epoch:04d}.model")["model"])
@@ -250,16 +251,20 @@ def test_a_combination_with_all_its_seeds_goes_before_a_lucky_survivor(
 ) -> None:
     (result,) = run(experiment, glue_folder, epochs=1).results
 
-    def finished(rate: float, seed: int, accuracy: float) -> RunResult:
-        settings = result.settings | {"learning_rate": rate, "seed": seed}
-        return replace(result, settings=settings, epochs=[EpochMetrics(0, {"loss": 1.0, "accuracy": accuracy})])
+    def finished(rate: float, seed: int, accuracy: float) -> Run:
+        settings = replace(result.settings, learning_rate=rate, seed=seed)
+        return replace(result, settings=settings, epochs=(EpochMetrics(0, {"loss": 1.0, "accuracy": accuracy}),))
 
     survivor = [finished(5e-5, 1, 0.99)]
     whole = [finished(rate, seed, rate * 1e4 + seed / 10) for rate in (2e-5, 3e-5) for seed in range(3)]
     results = [*survivor, *whole]
-    assert {(r.run.learning_rate, r.run.seed) for r in best_combination(results)} == {(3e-5, 0), (3e-5, 1), (3e-5, 2)}
+    assert {(r.settings.learning_rate, r.settings.seed) for r in best_combination(results)} == {
+        (3e-5, 0),
+        (3e-5, 1),
+        (3e-5, 2),
+    }
     text = table(results)
-    rates = [line.split()[1] for line in text.splitlines() if line.split()[0] == str(result.run.batch_size)]
+    rates = [line.split()[1] for line in text.splitlines() if line.split()[0] == str(result.settings.batch_size)]
     assert rates == ["3e-05", "2e-05", "5e-05"]
     assert "1 combination has fewer finished seeds than the first one" in text
     assert "fewer finished seeds" not in table(whole)
@@ -317,7 +322,7 @@ def test_fixed_segments_with_fixed_padding(source: Path, tmp_path: Path, glue_fo
     experiment = copy_of(source, tmp_path / "fixed", f"model.attn_type={said}")
     (result,) = run(experiment, glue_folder, pad_to=32, epochs=1).results
     assert result.exact_share["validation"] == 0.0
-    assert result.settings["pad_to"] == 32
+    assert result.settings.pad_to == 32
     assert result.attention[0].items() >= json.loads(said).items()
 
 
@@ -539,12 +544,12 @@ def test_a_result_of_another_program_is_refused(experiment: Experiment, glue_fol
     (result,) = run(experiment, glue_folder, epochs=1).results
     path = Path(result.folder) / "result.json"
     data = json.loads(path.read_text())
-    assert replace(result, folder="").command == data["command"]
+    assert data["call"] == {"script": result.call.script, "flags": {}}
     del data["sha256"]
     for broken in ("{", "[]", json.dumps(data | {"more": 1}), json.dumps(data | {"format": 9})):
         path.write_text(broken)
         with pytest.raises(Exception, match=r"result\.json: (expected the result|result format 9)"):
-            read_result(path.parent)
+            read_run(path.parent)
 
 
 @pytest.mark.parametrize("values", [[0.5], [0.5, 0.7, 0.9]])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nystromformer.tasks.finetuning.spread import Spread, mark, rows_behind, standard_error
+from nystromformer.runs.figures import Spread, mark, rows_behind, standard_error
 
 shares = st.floats(0, 1)
 deviations = st.none() | st.floats(0, 0.2)

@@ -1,34 +1,23 @@
 """A command's table in terminals of all widths."""
 
-from typing import Any
-
 import pytest
+from records import a_run
 
+from nystromformer.runs.figures import Spread
+from nystromformer.runs.record import EpochMetrics, Run
 from nystromformer.tables import longest
-from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.tables import table
 
 METRICS = ["pearson_spearman", "pearson", "spearman"]
 BASELINES = {"mean value": {"pearson": Spread(0.0, None)}, "bag of words": {METRICS[0]: Spread(0.25, 0.01)}}
 
 
-def finished(rate: float, seed: int) -> RunResult:
+def finished(rate: float, seed: int) -> Run:
     """A run of STS-B, whose metrics have the longest names."""
-    settings = {"batch_size": 32, "learning_rate": rate, "epochs": 2, "seed": seed, "warmup": 0.1, "bucket": 50}
     values = {name: 1000 * rate + seed / 10 + place / 100 for place, name in enumerate(METRICS)}
-    facts: dict[str, Any] = dict.fromkeys(("checkpoint", "checkpoint_sha256", "command", "version", "device"), "")
-    facts |= {"checkpoint_step": 1, "attention": [], "length": 512, "exact_share": {}, "warnings": [], "processes": 1}
-    return RunResult(
-        task="glue/STS-B",
-        experiment="e",
-        settings=settings | {"pad_to": None},
-        family=str(rate),
-        main_metric=METRICS[0],
-        epochs=[EpochMetrics(0, {"loss": 1.0, **values})],
-        rows={"train": 5749, "validation": 1500},
-        **facts,
-    )
+    metrics = [EpochMetrics(0, {"loss": 1.0, **values})]
+    rows = {"train": 5749, "validation": 1500}
+    return a_run(main_metric=METRICS[0], validated=metrics, rows=rows, learning_rate=rate, seed=seed)
 
 
 RESULTS = [finished(rate, seed) for rate in (1e-5, 3e-4) for seed in (0, 1)]

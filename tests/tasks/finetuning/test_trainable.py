@@ -9,11 +9,12 @@ from small import CPU, small_config
 from torch import Tensor
 
 from nystromformer.data.tokenizer import train_tokenizer
+from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.run import exact_shares
-from nystromformer.tasks.finetuning.settings import RunSettings, Sweep
+from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.target import Classes, Value, accuracy
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Group

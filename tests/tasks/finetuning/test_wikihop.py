@@ -20,9 +20,9 @@ from wikihop_files import marked, record, write_records, write_wikihop
 from nystromformer.attention import AttentionMask
 from nystromformer.data.tokenizer import load_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
+from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
-from nystromformer.tasks.finetuning.results import RunResult, read_result
 from nystromformer.tasks.finetuning.start import finetuning_config
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.finetuning.target import Candidates
@@ -44,7 +44,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_wikihop(tmp_path_factory.mktemp("wikihop"))
 
 
-def run(experiment: Experiment, data: Path, validation: float | None = None, **changes: Any) -> RunResult:
+def run(experiment: Experiment, data: Path, validation: float | None = None, **changes: Any) -> Run:
     (result,) = finetune(experiment, WikiHop(data, False, validation, 0), sweep(**changes), CPU).results
     return result
 
@@ -55,7 +55,7 @@ def load(experiment: Experiment, data: Path, length: int = LENGTH) -> tuple[Wiki
     return task, Loading(tokenizer, length, False, None, experiment.checkpoints / "wikihop" / "cache")
 
 
-def curve(result: RunResult) -> list[tuple[float, float]]:
+def curve(result: Run) -> list[tuple[float, float]]:
     """Losses, and the norms of the gradients, to whose scale Adam's steps would be blind."""
     records = read_log(Path(result.folder) / "log.jsonl")
     return [(one["loss"], one.get("gradient_norm", 0.0)) for one in records if one["type"] in ("train", "validation")]
@@ -65,7 +65,7 @@ def assert_same(actual: list[tuple[float, float]], expected: list[tuple[float, f
     torch.testing.assert_close(torch.tensor(actual), torch.tensor(expected), rtol=0, atol=1e-5)
 
 
-def predictions(result: RunResult, name: str) -> dict[str, str]:
+def predictions(result: Run, name: str) -> dict[str, str]:
     answers: dict[str, str] = json.loads((Path(result.folder) / "predictions" / f"{name}.json").read_text())
     return answers
 
@@ -80,7 +80,7 @@ def test_from_files_to_predictions(
     flags = ("--model", experiment.folder, "--wikihop", data, "--batch_size", 4, "--epoch", 2, "--device", "cpu")
     assert run_here(monkeypatch, SCRIPT, *flags) == 0
     (folder,) = experiment.checkpoints.glob("wikihop/cp-*")
-    result = read_result(folder)
+    result = read_run(folder)
     assert result is not None
     assert result.predictions == ["predictions/dev.json", "predictions/test.json"]
     assert result.rows == {"train": 9, "validation": 6}
@@ -153,7 +153,7 @@ def test_two_processes_are_one(source: Path, tmp_path: Path, data: Path, monkeyp
     alone = copy_of(source, tmp_path / "alone")
     assert run_here(monkeypatch, SCRIPT, "--model", alone.folder, *flags) == 0
     (expected,) = alone.checkpoints.glob("wikihop/cp-*")
-    first = read_result(expected)
+    first = read_run(expected)
     assert first is not None
     for layout in ("ddp", "fsdp"):
         shared = copy_of(source, tmp_path / layout)
@@ -163,7 +163,7 @@ def test_two_processes_are_one(source: Path, tmp_path: Path, data: Path, monkeyp
         assert done.returncode == 0, done.stderr
         (folder,) = shared.checkpoints.glob("wikihop/cp-*")
         assert folder.name == expected.name
-        second = read_result(folder)
+        second = read_run(folder)
         assert second is not None
         assert len(curve(second)) == 2 * 3 + 2
         assert_same(curve(second), curve(first))
@@ -191,7 +191,7 @@ def test_killed_and_resumed_it_ends_in_the_same_numbers(
     assert process.wait() < 0, (tmp_path / "stderr.txt").read_text()
     assert run_here(monkeypatch, SCRIPT, "--model", killed.folder, *flags) == 0
     (first,), (second,) = (list(each.checkpoints.glob("wikihop/cp-*")) for each in (whole, killed))
-    results = [read_result(folder) for folder in (first, second)]
+    results = [read_run(folder) for folder in (first, second)]
     assert results[0] is not None
     assert results[1] is not None
     assert results[0].epochs == results[1].epochs

@@ -16,7 +16,7 @@ from nystromformer.attention.nystrom import NystromAttention
 from nystromformer.attention.performer import PerformerAttention
 from nystromformer.attention.reformer import ReformerAttention
 from nystromformer.model import SequenceModel
-from nystromformer.tasks.finetuning.results import read_result
+from nystromformer.runs.record import read_run
 from nystromformer.tasks.lra.stored import read_manifest, write_manifest
 from nystromformer.tasks.lra.target import SequenceClasses
 
@@ -114,7 +114,7 @@ def test_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert published.parents[1].name == "listops-as-published"
     assert other.parents[1].name == "listops"
     assert published.parent.name != other.parent.name
-    assert read_result(published.parent) is not None
+    assert read_run(published.parent) is not None
 
 
 def test_pictures_are_validated_on_the_last_ones(

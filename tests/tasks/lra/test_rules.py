@@ -8,8 +8,8 @@ import pytest
 from arena import SCRIPT, experiment, flags
 from small import run_here
 
+from nystromformer.runs.baselines import BASELINES, read_baselines
 from nystromformer.tasks.finetuning.examples import Ints
-from nystromformer.tasks.finetuning.measured import BASELINES, read_baselines
 from nystromformer.tasks.lra import rules
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import apply, evaluate, parse

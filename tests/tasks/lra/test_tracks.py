@@ -1,6 +1,5 @@
 """The Long Range Arena's tracks: what training does to batches, and self-pretraining before the classes."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,8 @@ from arena import SCRIPT, experiment, flags, write_task
 from small import CPU, run_here, small_config
 
 from nystromformer.model import SequenceModel, TokenModel
-from nystromformer.tasks.finetuning.settings import RunSettings
+from nystromformer.runs.record import open_run
+from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.masked import MaskedExamples
@@ -209,7 +209,7 @@ def test_modern_trains_with_rotary_positions(listops: Path, tmp_path: Path, monk
     weights = read_checkpoint(folder / "cp-0001.model")
     assert weights["config"]["model"]["positions"] == "rotary"
     assert any(name.startswith("mlm.") for name in weights["model"])
-    assert json.loads((folder / "result.json").read_text())["test_metrics"].keys() == {"accuracy"}
+    assert open_run(folder).test_metrics.keys() == {"accuracy"}
 
 
 def test_self_pretraining_comes_before_the_classes_of_each_seed(
@@ -223,11 +223,11 @@ def test_self_pretraining_comes_before_the_classes_of_each_seed(
     tokens = sorted((tmp_path / "e").glob("model/lra/listops-spt-tokens/scratch-*"))
     classes = sorted((tmp_path / "e").glob("model/lra/listops-spt/cp-0002-*"))
     assert len(tokens) == len(classes) == 2
-    results = [json.loads((folder / "result.json").read_text()) for folder in classes]
-    assert [result["checkpoint_step"] for result in results] == [6, 6]
-    assert len({result["checkpoint_sha256"] for result in results}) == 2, "each seed has its own"
-    assert len({result["family"] for result in results}) == 1, "and both are of one kind"
-    assert [len(result["epochs"]) for result in results] == [1, 1]
+    results = [open_run(folder) for folder in classes]
+    assert [result.origin.step for result in results] == [6, 6]
+    assert len({result.origin.sha256 for result in results}) == 2, "each seed has its own"
+    assert len({result.family for result in results}) == 1, "and both are of one kind"
+    assert [len(result.epochs) for result in results] == [1, 1]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("cp-*")}
     assert run_here(monkeypatch, SCRIPT, *given) == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("cp-*")} == before, "done already"

@@ -15,7 +15,7 @@ from small import CPU, ROOT, command, run_here, small_config
 
 from nystromformer.config import load_config
 from nystromformer.model import SequenceModel
-from nystromformer.tasks.finetuning.results import RunResult, read_result
+from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
 from nystromformer.tasks.lra.examples import StoredExamples
@@ -38,7 +38,7 @@ def train(folder: Path, data: Path, *overrides: str, task: str = "listops", **ch
     return finetune(experiment(folder, *overrides, task=task), arena, sweep(**changes), CPU, Group())
 
 
-def weights(result: RunResult, number: int) -> dict[str, torch.Tensor]:
+def weights(result: Run, number: int) -> dict[str, torch.Tensor]:
     model: dict[str, torch.Tensor] = read_checkpoint(Path(result.folder) / f"cp-{number:04d}.model")["model"]
     return model
 
@@ -109,8 +109,8 @@ def test_as_published_every_row_is_padded_alike(listops: Path, tmp_path: Path, m
     for more in ((), ("--pad_to", 40)):
         given = flags(tmp_path / "e", listops, "--steps", 1, "--every", 1, "--length", 25, "--as_published", *more)
         assert run_here(monkeypatch, SCRIPT, *given) == 0
-    found = [read_result(path.parent) for path in (tmp_path / "e").glob("model/lra/listops-as-published/*/result.json")]
-    assert sorted((result.length, result.run.pad_to) for result in found if result) == [(25, 32), (25, 40)]
+    found = [read_run(path.parent) for path in (tmp_path / "e").glob("model/lra/listops-as-published/*/result.json")]
+    assert sorted((result.length, result.settings.pad_to) for result in found if result) == [(25, 32), (25, 40)]
 
 
 def test_steps_are_counted_and_the_best_validations_weights_are_tested(listops: Path, tmp_path: Path) -> None:
@@ -121,13 +121,13 @@ def test_steps_are_counted_and_the_best_validations_weights_are_tested(listops: 
     assert [step for step, kind in records if kind == "validation"] == [3, 6]
     assert [step for step, kind in records if kind == "train"] == [1, 2, 3, 4, 5, 6]
     assert "step6" in Path(result.folder).name
-    assert (result.checkpoint, result.checkpoint_sha256, result.task) == ("", "", "lra/listops")
-    assert result.predicted_epoch == result.best.epoch
+    assert (result.origin.checkpoint, result.origin.sha256, result.task) == ("", "", "lra/listops")
+    assert result.tested_epoch == result.best.epoch
     assert result.test_rows == {"test": 9}
     lines = (Path(result.folder) / "predictions" / "test.tsv").read_text().splitlines()
     cells = [line.split("\t") for line in lines[1:]]
     assert result.test_metrics["accuracy"] == sum(label == guess for _, label, guess in cells) / 9
-    assert read_result(Path(result.folder)) == result
+    assert read_run(Path(result.folder)) == result
 
 
 def test_the_same_seed_is_the_same_run_and_another_is_another(listops: Path, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_killed_and_resumed_it_ends_in_the_same_bits(
         assert process.wait() < 0, (tmp_path / "stderr.txt").read_text()
     assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "killed", listops, *more)) == 0
     folders = [next((tmp_path / name).glob("model/lra/listops/scratch-*")) for name in ("whole", "killed")]
-    first, second = (read_result(folder) for folder in folders)
+    first, second = (read_run(folder) for folder in folders)
     assert first is not None
     assert second is not None
     assert first.epochs == second.epochs

@@ -15,7 +15,7 @@ from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
 from nystromformer.progress import WorkDone
-from nystromformer.report.curves import draw_curves, read_run
+from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies, count_guesses
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
@@ -158,7 +158,7 @@ def test_validation_tells_how_far_it_is(
 
 def test_validation_during_training_is_that_of_the_rows(finished: Experiment, dataset_folder: Path) -> None:
     """The log's last validation is the score of the same weights on the same number of rows."""
-    last = [r for r in read_run(finished.folder).records if r["type"] == "validation"][-1]
+    last = [r for r in read_curve(finished.folder).records if r["type"] == "validation"][-1]
     rows = 2 * finished.config.pretraining_setting.batch_size
     assert validate(finished, dataset_folder, CPU, "last", rows).scores[0].metrics["loss"] == pytest.approx(
         last["loss"]
@@ -184,7 +184,7 @@ def test_guesses_are_counts(dataset_folder: Path) -> None:
 def test_the_objective_without_sentence_order(tmp_path: Path, dataset_folder: Path) -> None:
     experiment = write_experiment(tmp_path, pretraining_setting__objectives=["mlm"], pretraining_setting__epoch=1)
     pretrain(experiment, dataset_folder, CPU)
-    assert not any("sop_accuracy" in record for record in read_run(tmp_path).records)
+    assert not any("sop_accuracy" in record for record in read_curve(tmp_path).records)
     weights = read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"]
     assert not any(name.startswith("sentence_order") for name in weights)
 
@@ -236,7 +236,7 @@ def test_mixed_precision_trains_and_resumes_like_float32(tmp_path: Path, dataset
             # the few rows with an order weigh much: float16 would leave a step out
             changes["pretraining_setting__objectives"] = ["mlm"]
             pretrain(write_experiment(folder, **changes), dataset_folder, choose_device("cpu", kind))
-        curves.append([r["loss"] for r in read_run(folder).records if r["type"] == "train"])
+        curves.append([r["loss"] for r in read_curve(folder).records if r["type"] == "train"])
     torch.testing.assert_close(torch.tensor(curves[1]), torch.tensor(curves[0]), rtol=0.01, atol=0)
     state = read_checkpoint(tmp_path / precision / "model" / "cp-0000.cp")
     assert bool(state["scaler"]) == (precision == "fp16")
@@ -285,7 +285,7 @@ def test_curves_are_drawn_for_any_runs(
     write_experiment(tmp_path / "new")
     assert run_here(monkeypatch, "code/run_report.py", "pretraining", tmp_path / "new") == 2
     assert "the folder has no pretraining run yet" in capsys.readouterr().err
-    draw_curves([read_run(finished.folder)], tmp_path / "one.png", {"most_frequent_token": 0.1})
+    draw_curves([read_curve(finished.folder)], tmp_path / "one.png", {"most_frequent_token": 0.1})
 
 
 def test_counts_of_the_whole_batch_weigh_the_micro_batches(dataset_folder: Path) -> None:

@@ -8,24 +8,17 @@ import numpy as np
 import torch
 
 from nystromformer.config import ModelConfig
-from nystromformer.config.ranges import MOST
-from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.model import Encoder
+from nystromformer.runs.record import Run, open_run
+from nystromformer.tasks.declaration import task_of
 from nystromformer.tasks.experiment.door import open_scoring
 from nystromformer.tasks.experiment.folder import open_experiment
 from nystromformer.tasks.finetuning.definition import Definition, Loading
 from nystromformer.tasks.finetuning.plan import fit_to_budget
-from nystromformer.tasks.finetuning.results import RunResult, read_result
-from nystromformer.tasks.glue.catalog import TASKS as GLUE
-from nystromformer.tasks.glue.task import Glue
-from nystromformer.tasks.imdb.task import Imdb
-from nystromformer.tasks.lra.task import Arena
-from nystromformer.tasks.lra.tracks import TRACKS
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.validation import load_checkpoint
-from nystromformer.tasks.wikihop.task import WikiHop
 from nystromformer.training import Device
 from nystromformer.training.archive import read_checkpoint
 
@@ -78,9 +71,7 @@ def finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> 
     Raises:
         UserError: no finished run there, its weights were discarded, or its data is not named.
     """
-    result = read_result(folder)
-    if result is None:
-        raise UserError(f"--run {folder}: expected the folder of a finished fine-tuning run, with result.json")
+    result = open_run(folder, f"--run {folder}")
     path = folder / f"cp-{result.tested_epoch:04d}.model"
     if not path.exists():
         raise UserError(
@@ -98,12 +89,12 @@ def finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> 
     def run(rows: int) -> None:
         vocabulary = None
         if task.kinds is None:
-            vocabulary = task.tokenizer(load_tokenizer(_tokenizer_folder(folder)))
+            vocabulary = load_tokenizer(result.tokenizer)
         cache = folder.parent / "cache"
         loading = Loading(vocabulary, result.length, config.num_sen_type > 1, None, cache, _most_global(config))
         task.prepare(loading)
         # Which training reviews were held out is the run's affair: those of test never taught it anything.
-        examples = task.test(loading)["test"] if isinstance(task, Imdb) else task.load(loading).validation[""]
+        examples = task.test(loading)["test"] if result.kind == "imdb" else task.load(loading).validation[""]
         # Drawn, because neighbours come from one document or of one class.
         chosen = np.sort(np.random.default_rng(0).permutation(len(examples))[:rows])
         for part in fit_to_budget(chosen, examples.lengths, examples.rows, _TOKENS_AT_A_TIME, 1, None):
@@ -113,31 +104,16 @@ def finetuned(folder: Path, data: Mapping[str, Path | None], device: Device) -> 
     return Source(result.experiment, _attentions(config), result.task, encoder, run)
 
 
-def _task(result: RunResult, data: Mapping[str, Path | None]) -> Definition:
-    kind, _, name = result.task.partition("/")
-    flag = "imdb" if kind.startswith("imdb") else kind
-    source = data.get(flag)
+def _task(result: Run, data: Mapping[str, Path | None]) -> Definition:
+    source, declared = data.get(result.kind), task_of(result.kind)
+    if declared.opens is None:
+        raise UserError(f"{result.folder}: runs of {declared.file} have data that cannot be opened again")
     if source is None:
-        raise UserError(f"--run {result.folder}: it was trained on {result.task}: expected --{flag} DIR with its data")
-    if flag == "glue":
-        (task,) = (each for each in GLUE if each.name == name)
-        return Glue(task, source)
-    if flag == "lra":
-        task_name, _, track = name.partition("-")
-        if track not in ("", *TRACKS):
-            raise UserError(f"--run {result.folder}: expected a run of classes, found {result.task}")
-        return Arena(task_name, source, MOST, TRACKS[track or "paper"])
-    if flag == "imdb":
-        _, _, least = kind.partition("-from-")
-        return Imdb(source, 0.1, 0, int(least) if least else None)
-    return WikiHop(source, skip_unanswerable=True, validation=None, split_seed=0)
-
-
-def _tokenizer_folder(run: Path) -> Path:
-    for folder in run.resolve().parents:
-        if (folder / TOKENIZER_FOLDER).is_dir():
-            return folder / TOKENIZER_FOLDER
-    raise UserError(f"--run {run}: no folder above it has the tokenizer of its pretraining")
+        raise UserError(
+            f"--run {result.folder}: it was trained on {result.task}: expected --{result.kind} DIR with its data"
+        )
+    opened: Definition = declared.opens(result.choices, source)
+    return opened
 
 
 def _attentions(config: ModelConfig) -> str:

@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
+from nystromformer.runs.figures import Spread, shown
+from nystromformer.runs.record import Run, best_combination, by_combination, spread_of
 from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.door import OpenedFinetuning
 from nystromformer.tasks.experiment.folder import Experiment
@@ -20,9 +22,7 @@ from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.finetuning.command import run_sweeps
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
-from nystromformer.tasks.finetuning.results import RunResult, best_combination, by_combination
 from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.spread import Spread, shown
 from nystromformer.tasks.finetuning.sweep import Finetuned
 from nystromformer.training import Device, Group
 
@@ -62,12 +62,12 @@ def run_documents(
     Raises:
         UserError: anything that does not fit.
     """
-    folds = task.asked.division.folds
+    folds = task.question.division.folds
     tasks: list[Definition] = [task]
     if folds is not None:
         tasks = [task.fold(number) for number in range(1, folds + 1)]
     begin = partial(open_from_scratch, task, vocab_size) if from_scratch else None
-    path = experiment.checkpoints / "documents" / f"{task.asked.name}-{folds}-folds.json"
+    path = experiment.checkpoints / "documents" / f"{task.question.name}-{folds}-folds.json"
     run_sweeps(experiment, tasks, sweep, device, show, begin, None if folds is None else partial(over_folds, path))
 
 
@@ -80,17 +80,19 @@ def open_from_scratch(
         UserError: the table is none, or the tokenizer cannot be written.
     """
     size = vocab_size or experiment.config.model.vocab_size
-    texts = group.check(lambda: [text for row in task.rows.texts for text in row])
+    texts = group.check(lambda: [text for row in task.tables.rows.texts for text in row])
     digest = hashlib.sha256(f"{size};".encode())
     for text in texts:
         digest.update(f"{len(text)};{text}".encode())
-    folder = experiment.checkpoints / "documents" / task.asked.name / "cache" / f"tokenizer-{digest.hexdigest()[:12]}"
+    folder = (
+        experiment.checkpoints / "documents" / task.question.name / "cache" / f"tokenizer-{digest.hexdigest()[:12]}"
+    )
 
     def make() -> None:
         # What is wrong with the labels is said before anything is written.
         task.check()
         if not (folder / TOKENIZER_FILE).is_file():
-            say(group, "training a tokenizer of at most %s tokens on %s", f"{size:,}", task.rows.table.name)
+            say(group, "training a tokenizer of at most %s tokens on %s", f"{size:,}", task.tables.rows.table.name)
             save_tokenizer(train_tokenizer(texts, size), folder)
 
     group.on_main(make)
@@ -116,7 +118,7 @@ def over_folds(path: Path, done: Sequence[Finetuned]) -> str:
     chosen = [fold[best] for fold in together]
     first = chosen[0][0]
     facts: dict[str, Any] = {"folds": len(chosen), "batch_size": best[0], "learning_rate": best[1]}
-    facts["seeds"] = [[run.run.seed for run in runs] for runs in chosen]
+    facts["seeds"] = [[run.settings.seed for run in runs] for runs in chosen]
     lines = [f"over {len(chosen)} folds, of the best epochs (mean ± deviation over the folds):"]
     if len(common) > 1:
         lines.append(f"  batch {best[0]}, lr {best[1]:.3g}: of {len(common)} settings the best mean over all folds")
@@ -126,13 +128,13 @@ def over_folds(path: Path, done: Sequence[Finetuned]) -> str:
     # Each fold's own best settings have predicted.
     tested = [best_combination(each.results) for each in done]
     for name in tested[0][0].test_metrics:
-        means = [Spread.of([run.test_metrics[name] for run in runs]).mean for runs in tested]
+        means = [spread_of(runs, lambda run: run.test_metrics[name]).mean for runs in tested]  # noqa: B023  # called at once
         facts[f"{name}_test"] = means
         own = " of each fold's own best settings" if len(common) > 1 else ""
         lines.append(f"  test {name} {shown(name, Spread.of(means))}{own}")
-    write_json(path, facts | {"command": first.command, "version": first.version})
+    write_json(path, facts | {"command": str(first.call), "version": first.version})
     return "\n".join(["", *lines, f"kept in {path}"])
 
 
-def _mean(runs: Sequence[RunResult], metric: str) -> float:
-    return Spread.of([run.best.metrics[metric] for run in runs]).mean
+def _mean(runs: Sequence[Run], metric: str) -> float:
+    return spread_of(runs, lambda run: run.best.metrics[metric]).mean

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
-from nystromformer.tasks.declared import Data, Task
-
-
-def _heading(task: str) -> str | None:
-    """The table's name, which fold of it was held out, and what was asked of it."""
-    found = re.fullmatch(r"documents/(.+?)(?:-fold-(\d+)-of-(\d+))?( \(.*\))?", task)
-    if found is None:
-        return None
-    name, fold, folds, asked = found.groups()
-    return (f"{name}, fold {fold} of {folds}" if fold else name) + (asked or "")
+from nystromformer.tasks.declaration import Data, Task
 
 
-def _asked(folder: Path) -> dict[str, str]:
-    """What a run learned of which columns, and how long texts were cut."""
-    from nystromformer.tasks.documents.recipe import open_recipe
+def _name(choices: Mapping[str, Any]) -> str:
+    """The table's name, and which fold of it was held out."""
+    return str(choices["table"]) + (f", fold {choices['fold']} of {choices['folds']}" if choices["folds"] else "")
 
-    recipe, _ = open_recipe(folder)
-    columns = {"text": ", ".join(recipe.text), "label": ", ".join(recipe.label)}
-    return columns | {"kind": recipe.answer.kind, "cut": recipe.cut.rule}
+
+def _tells_apart(texts: Mapping[str, Any]) -> dict[str, str]:
+    """What was learned of which columns, and how long texts were cut."""
+    columns = {"text": ", ".join(texts["text"]), "label": ", ".join(texts["label"])}
+    return columns | {"kind": texts["answer"]["kind"], "cut": texts["cut"]["rule"]}
 
 
 TASK = Task(
     command="classify",
     does="Fine-tune a pretrained model on a table of documents",
     data=Data("documents_folder", "--documents", "data/documents", files=("--train", "--validation", "--test")),
-    results="documents/*/*",
-    heading=_heading,
-    asked=_asked,
+    folder="documents",
+    name=_name,
+    tells_apart=_tells_apart,
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nystromformer.errors import UserError
 from nystromformer.kept import STRICT, checked
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.finetuning.recipe import RECIPE_FILE, TOKENIZER_SHA256, read_recipe
 from nystromformer.tasks.finetuning.texts import without_breaks
 
 
@@ -20,15 +18,10 @@ class Recipe:
 
     __pydantic_config__ = STRICT
 
-    task: str
     answer: Answer
     text: tuple[str, ...]
     """Columns of texts: one or two."""
     label: tuple[str, ...]
-    length: int
-    """Tokens of the longest row."""
-    sentence_types: bool
-    """Whether the model tells the two texts of a pair apart."""
     separator: str = ","
     """Between several labels of one text, in files whose cells are text."""
     cut: Cut = Cut("head")  # noqa: RUF009  # immutable
@@ -43,25 +36,18 @@ class Recipe:
         """A text as those that it learned from were."""
         return without_breaks(text) if self.has_breaks else text
 
-    def as_data(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
 
-
-def open_recipe(folder: Path) -> tuple[Recipe, str]:
-    """The recipe that a run's folder keeps, and the SHA-256 of its tokenizer.
+def recipe_in(texts: object, source: Path) -> Recipe:
+    """What a run's record, or its checkpoint, says of its texts.
 
     Raises:
-        UserError: the folder keeps none, as that of a run whose examples are no texts, or a damaged one.
+        UserError: nothing, as that of a task that predicts no others, or something else.
     """
-    data = read_recipe(folder)
-    if data is None:
+    if texts is None:
         raise UserError(
-            f"{folder}: expected a run of run_classify.py, run_glue.py or run_imdb.py, found no {RECIPE_FILE}, which "
-            "says what a run learned. If it is one, start its command again, which writes it anew"
+            f"{source}: expected a run of run_classify.py, run_glue.py or run_imdb.py, found another task's"
         )
     try:
-        sha256 = checked(str, data.pop(TOKENIZER_SHA256, None))
-        return checked(Recipe, data), sha256
+        return checked(Recipe, texts)
     except ValueError as error:
-        raise UserError(f"{folder / RECIPE_FILE}: expected what a run says of its task: {error}") from None
+        raise UserError(f"{source}: expected what a run says of its texts, found something else: {error}") from None

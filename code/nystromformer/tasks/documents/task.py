@@ -49,7 +49,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """What is to be learned, as flags say it.
 
     Args:
@@ -67,26 +67,13 @@ class Asked:
     division: Division = field(default_factory=Division)
 
 
-class Documents(OnText):
-    """What the labels of a table ask for.
+class Tables:
+    """The tables of a task, each read when it is first needed, and once."""
 
-    The table is read once, when its target is asked for.
-    """
-
-    def __init__(self, places: Places, columns: Columns, asked: Asked) -> None:
+    def __init__(self, places: Places, columns: Columns, question: Question) -> None:
         self.places = places
         self.columns = columns
-        self.asked = asked
-        self.name = f"documents/{asked.name}{asked.division.ending}"
-
-    def fold(self, number: int) -> Documents:
-        """The same with another fold held out, which has read what this one has."""
-        other = Documents(
-            self.places, self.columns, replace(self.asked, division=replace(self.asked.division, fold=number))
-        )
-        names = ("rows", "answer", "test_rows", "_tested")
-        other.__dict__ |= {name: getattr(self, name) for name in names}
-        return other
+        self.question = question
 
     @cached_property
     def rows(self) -> Rows:
@@ -96,14 +83,56 @@ class Documents(OnText):
     @cached_property
     def test_rows(self) -> Rows | None:
         """The test table's; labels are read where it has them."""
-        if self.places.test is None:
-            return None
-        return self._read_another(self.places.test, "test", labelled=False)
+        return None if self.places.test is None else self.read(self.places.test, "test", labelled=False)
 
     @cached_property
     def answer(self) -> Answer:
         assert self.rows.labels is not None
-        return answer_of(self.rows.labels, self.asked.kind, self.asked.order)
+        return answer_of(self.rows.labels, self.question.kind, self.question.order)
+
+    @cached_property
+    def tested(self) -> Texts | None:
+        """The rows of the test table."""
+        return None if self.test_rows is None else self.texts_of(self.test_rows, "test")
+
+    def read(self, place: str, split: str, labelled: bool) -> Rows:
+        """Another table than the training one's."""
+        return read_rows(self._open(place, split), self.columns, labelled)
+
+    def texts_of(self, rows: Rows, split: str) -> Texts:
+        """A table's rows as texts.
+
+        Raises:
+            UserError: their labels are not those of the training table.
+        """
+        labels = None if rows.labels is None else numbers_of(self.answer, rows.labels)
+        second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
+        return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
+
+    def _open(self, place: str, split: str) -> Any:
+        return open_place(place, self.places.folder, self.places.default, split, self.places.quotes)
+
+
+class Documents(OnText):
+    """What the labels of a table ask for."""
+
+    kind = "classify"
+
+    def __init__(self, places: Places, columns: Columns, question: Question, tables: Tables | None = None) -> None:
+        self.tables = tables or Tables(places, columns, question)
+        self.question = question
+        division = question.division
+        self.name = f"documents/{question.name}{division.ending}"
+        self.choices = {"table": question.name, "fold": division.fold, "folds": division.folds}
+
+    def fold(self, number: int) -> Documents:
+        """The same with another fold held out."""
+        tables, division = self.tables, replace(self.question.division, fold=number)
+        return Documents(tables.places, tables.columns, replace(self.question, division=division), tables)
+
+    @property
+    def answer(self) -> Answer:
+        return self.tables.answer
 
     @property
     def main_metric(self) -> str:
@@ -116,7 +145,7 @@ class Documents(OnText):
     @cached_property
     def weights(self) -> tuple[float, ...] | None:
         """Of the classes."""
-        weights, answer = self.asked.weights, self.answer
+        weights, answer = self.question.weights, self.answer
         if weights is None:
             return None
         if answer.kind == "value":
@@ -130,7 +159,7 @@ class Documents(OnText):
         return tuple(weights.get(name, 1.0) for name in answer.names)
 
     def check(self) -> None:
-        _ = self._divided, self.target, self._tested
+        _ = self._divided, self.target, self.tables.tested
 
     def load(self, loading: Loading) -> Splits:
         train, held_out = self._divided
@@ -139,7 +168,7 @@ class Documents(OnText):
         notes = [*self._notes, *map(describe, encoded)]
         facts = {"answer": asdict(self.answer), "weights": self.weights}
         warnings = [*self._unlearned(rows), *_learned(rows, [held_out]), *reduced]
-        of_test = [] if self._tested is None else _learned(rows, [self._tested])
+        of_test = [] if self.tables.tested is None else _learned(rows, [self.tables.tested])
         recipe, shown = json.dumps(facts, sort_keys=True), self._shown(held_out)
         return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test)
 
@@ -147,7 +176,7 @@ class Documents(OnText):
         return score(self.answer, scores_NC, labels_N)
 
     def test(self, loading: Loading) -> dict[str, Examples]:
-        return {} if self._tested is None else {"test": self._encode(self._tested, loading)}
+        return {} if self.tables.tested is None else {"test": self._encode(self.tables.tested, loading)}
 
     def write(
         self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
@@ -157,64 +186,41 @@ class Documents(OnText):
         for name, examples in {"validation": splits.validation[""], **test}.items():
             assert isinstance(examples, EncodedTexts)
             found = scores["" if name == "validation" else name]
-            write_split(folder, name, examples.texts, found, self.answer, self.target, self.columns.separator)
+            write_split(folder, name, examples.texts, found, self.answer, self.target, self.tables.columns.separator)
             if name in test and examples.labels is not None:
                 figures = self.metrics(found, torch.from_numpy(examples.labels))
         return figures
 
-    def recipe(self, loading: Loading) -> dict[str, Any]:
-        labels = self.rows.labels
+    def texts(self, loading: Loading) -> dict[str, Any]:
+        labels = self.tables.rows.labels
         assert labels is not None
         recipe = Recipe(
-            task=self.name,
             answer=self.answer,
-            text=self.rows.text_columns,
+            text=self.tables.rows.text_columns,
             label=labels.columns,
-            separator=self.columns.separator,
-            cut=self.asked.cut,
-            length=loading.length,
-            sentence_types=loading.sentence_types,
+            separator=self.tables.columns.separator,
+            cut=self.question.cut,
         )
-        return recipe.as_data()
+        return asdict(recipe)
 
     @cached_property
     def _divided(self) -> tuple[Texts, Texts]:
         """The rows to train on and those to choose by."""
-        texts, division = self._texts(self.rows, "train"), self.asked.division
+        tables, division = self.tables, self.question.division
+        texts = tables.texts_of(tables.rows, "train")
         if division.file is not None:
-            another = self._read_another(division.file, "validation", labelled=True)
-            return texts, self._texts(another, "validation")
+            another = tables.read(division.file, "validation", labelled=True)
+            return texts, tables.texts_of(another, "validation")
         is_class = self.answer.kind in ("classes", "ordered")
-        return divide(texts, division, is_class, self.rows.group, self.rows.time)
-
-    @cached_property
-    def _tested(self) -> Texts | None:
-        """The rows of the test table."""
-        return None if self.test_rows is None else self._texts(self.test_rows, "test")
-
-    def _read_another(self, place: str, split: str, labelled: bool) -> Rows:
-        return read_rows(self._open(place, split), self.columns, labelled)
-
-    def _open(self, place: str, split: str) -> Any:
-        return open_place(place, self.places.folder, self.places.default, split, self.places.quotes)
-
-    def _texts(self, rows: Rows, split: str) -> Texts:
-        """A table's rows as texts.
-
-        Raises:
-            UserError: their labels are not those of the training table.
-        """
-        labels = None if rows.labels is None else numbers_of(self.answer, rows.labels)
-        second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
-        return Texts(f"{self.asked.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
+        return divide(texts, division, is_class, tables.rows.group, tables.rows.time)
 
     def _encode(self, texts: Texts, loading: Loading) -> EncodedTexts:
-        return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.asked.cut)
+        return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.question.cut)
 
     def _shown(self, held_out: Texts) -> str:
         """A hash of the rows that predictions are written of: their names and texts, which may be cut for the model."""
         digest = hashlib.sha256()
-        tables = [held_out] if self._tested is None else [held_out, self._tested]
+        tables = [held_out] if self.tables.tested is None else [held_out, self.tables.tested]
         for texts in tables:
             for column in (texts.first, texts.second or (), texts.ids or ()):
                 digest.update(f"{len(column)};".encode())
@@ -233,12 +239,13 @@ class Documents(OnText):
         }
         shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
         what = "a value" if answer.kind == "value" else f"{said[answer.kind]} {shown}"
-        told = "" if self.asked.kind else " (another kind is asked for by --kind)"
-        notes = [f"{self.rows.table.name}: {number_of(len(self.rows), 'row')}; what is learned is {what}{told}"]
-        tables = [rows for rows in (self.rows, self.test_rows) if rows is not None and rows.left_out]
-        notes += [f"{rows.table.name}: {number_of(rows.left_out, 'row')} without text left out" for rows in tables]
-        if self.test_rows is not None and self.test_rows.labels is None:
-            notes.append(f"{self.test_rows.table.name}: no labels in {self.columns.label}: predicted, and not scored")
+        told = "" if self.question.kind else " (another kind is asked for by --kind)"
+        rows, tested = self.tables.rows, self.tables.test_rows
+        notes = [f"{rows.table.name}: {number_of(len(rows), 'row')}; what is learned is {what}{told}"]
+        tables = [each for each in (rows, tested) if each is not None and each.left_out]
+        notes += [f"{each.table.name}: {number_of(each.left_out, 'row')} without text left out" for each in tables]
+        if tested is not None and tested.labels is None:
+            notes.append(f"{tested.table.name}: no labels in {self.tables.columns.label}: predicted, and not scored")
         return notes
 
     def _unlearned(self, train: Texts) -> list[str]:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Labels
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.target import NEVER, Classes, Questions, Value
 from nystromformer.tasks.finetuning.trainable import Metrics
 from nystromformer.wording import number_of

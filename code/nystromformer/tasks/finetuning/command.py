@@ -6,6 +6,8 @@ from typing import NoReturn
 
 from nystromformer.errors import UserError
 from nystromformer.machine import machine_facts
+from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines, find_baselines, read_baselines
+from nystromformer.runs.figures import Spread
 from nystromformer.tables import terminal_width
 from nystromformer.tasks.experiment.door import run_device
 from nystromformer.tasks.experiment.folder import Experiment
@@ -13,11 +15,9 @@ from nystromformer.tasks.finetuning.baselines import Guessed, constant_baseline,
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.measured import BASELINES, Measured, find_baselines, keep_baselines, read_baselines
 from nystromformer.tasks.finetuning.predicted import test_fingerprint
 from nystromformer.tasks.finetuning.run import Setup
 from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.sweep import Begin, Finetuned, load_splits, open_sweeps, run_sweep
 from nystromformer.tasks.finetuning.tables import guessers_table, table
 from nystromformer.tasks.finetuning.trainable import Metrics
@@ -88,7 +88,7 @@ def run_baselines(
 def summary(setup: Setup, done: Finetuned) -> str:
     """What is shown of finished runs, with the guessers beside them where they are asked for."""
     baselines = _baselines(setup, done) if setup.sweep.baselines else None
-    begun = done.results[0].checkpoint or "from initial weights"
+    begun = done.results[0].origin.checkpoint or "from initial weights"
     title = f"{setup.definition.name}, {setup.experiment.folder}, {begun}"
     return f"\n{title}\n{table(done.results, baselines, terminal_width())}"
 
@@ -107,17 +107,17 @@ def _baselines(setup: Setup, done: Finetuned) -> dict[str, dict[str, Spread]]:
     tested = test_fingerprint(done.test) if labelled else ""
     measured = find_baselines(read_baselines(path), splits.fingerprint, tested, seeds)
     if measured is None:
-        measured = Measured(
+        measured = Baselines(
             data=splits.fingerprint,
             tested=tested,
             rows={name: len(examples) for name, examples in (splits.named | labelled).items()},
             seeds=list(seeds),
             baselines=_guessed(target, definition.metrics, splits.train, compared, seeds)
             | definition.rules(splits, compared),
-            command=setup.sweep.command,
+            call=setup.sweep.call,
             machine=machine_facts(),
         )
-        keep_baselines(path, measured)
+        add_baselines(path, measured)
     return measured.baselines
 
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.examples import Examples, Ints
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.target import Target
 
 
@@ -71,6 +71,10 @@ class Splits:
 class Definition(Protocol):
     """A fine-tuning task."""
 
+    kind: str
+    """The command's name, as its declaration has it, such as "glue"."""
+    choices: Mapping[str, Any]
+    """The settings, beside a place, by which `kind` opens the same data again, as plain data."""
     name: str
     """Where its runs lie below the checkpoints, such as "glue/MRPC"."""
     kinds: int | None
@@ -143,9 +147,9 @@ class Definition(Protocol):
         """
         ...
 
-    def recipe(self, loading: Loading) -> dict[str, Any] | None:
-        """What predicting new rows needs beside a run's weights, as plain data for its folder, beside a copy of the
-        tokenizer; None where its examples are no texts.
+    def texts(self, loading: Loading) -> dict[str, Any] | None:
+        """What predicting other texts needs beside a run's weights and tokenizer, as plain data; None where no run
+        predicts others.
         """
         ...
 
@@ -154,6 +158,7 @@ class OnText:
     """What a task on text has in common with most others of these."""
 
     kinds: int | None = None
+    choices: Mapping[str, Any]
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer
@@ -169,6 +174,6 @@ class OnText:
         """None: the bag of words serves all texts."""
         return {}
 
-    def recipe(self, loading: Loading) -> dict[str, Any] | None:
-        """None: it is for tasks whose runs predict new texts."""
+    def texts(self, loading: Loading) -> dict[str, Any] | None:
+        """None: it is for tasks whose runs predict other texts."""
         return None

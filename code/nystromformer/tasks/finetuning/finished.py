@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.results import RESULT_FILE, EpochMetrics, RunResult, refusal
-from nystromformer.tasks.finetuning.settings import RunSettings
+from nystromformer.runs.record import EpochMetrics, Run
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 from nystromformer.training.checkpoint import epoch_name, find_checkpoints, newest_facts, weights_of
 from nystromformer.training.run_record import kept_record
@@ -26,18 +25,19 @@ logger = logging.getLogger(__name__)
 class RunFiles:
     """A run's folder, and what its files must say to be its own."""
 
-    folder: Path
+    run: Run
+    """Without what it reaches."""
     identity: Mapping[str, Any]
     """What is learned, from what and how."""
-    task: str
-    checkpoint_sha256: str
-    settings: RunSettings
     steps_per_epoch: int
-    main_metric: str
+
+    @property
+    def folder(self) -> Path:
+        return self.run.folder
 
     @property
     def num_steps(self) -> int:
-        return self.settings.epochs * self.steps_per_epoch
+        return self.run.settings.epochs * self.steps_per_epoch
 
     def weights(self, epoch: int) -> Path:
         return self.folder / f"{epoch_name(epoch)}.model"
@@ -70,55 +70,48 @@ class RunFiles:
 
     def _is_own(self, one: Validated) -> bool:
         return (
-            one["epoch"] < self.settings.epochs
+            one["epoch"] < self.run.settings.epochs
             and one["step"] == (one["epoch"] + 1) * self.steps_per_epoch
-            and self.main_metric in one["metrics"]
+            and self.run.main_metric in one["metrics"]
         )
 
-    def epochs_of(self, history: Sequence[Validated]) -> list[EpochMetrics]:
+    def epochs_of(self, history: Sequence[Validated]) -> tuple[EpochMetrics, ...]:
         """What the validations of a run that is over tell.
 
         Raises:
             UserError: an epoch's is not among them.
         """
-        epochs = [EpochMetrics(one["epoch"], dict(one["metrics"])) for one in history]
-        if [epoch.epoch for epoch in epochs] != list(range(self.settings.epochs)):
-            last = self.weights(self.settings.epochs - 1)
+        epochs = tuple(EpochMetrics(one["epoch"], dict(one["metrics"])) for one in history)
+        if [epoch.epoch for epoch in epochs] != list(range(self.run.settings.epochs)):
+            last = self.weights(self.run.settings.epochs - 1)
             raise UserError(f"{last}: does not say what the run reached in each epoch")
         return epochs
 
-    def of_finished(self) -> list[EpochMetrics]:
+    def of_finished(self) -> tuple[EpochMetrics, ...]:
         """What a run reached whose result is lost and whose last weights are there; nothing is written or removed.
 
         Raises:
             UserError: the weights are damaged or of another run.
         """
-        epoch = self.settings.epochs - 1
+        epoch = self.run.settings.epochs - 1
         return self.epochs_of(self.history_in(self.read_weights(epoch), self.weights(epoch)))
 
-    def check(self, result: RunResult) -> None:
+    def check(self, result: Run) -> None:
         """Check a result that was read against the run and against what its checkpoints remember.
 
         Raises:
             UserError: it is of another run, or says otherwise.
         """
-        path = self.folder / RESULT_FILE
-        own = {
-            "task": self.task,
-            "checkpoint_sha256": self.checkpoint_sha256,
-            "main_metric": self.main_metric,
-            "settings": self.settings.as_data(),
-        }
-        for name, value in own.items():
-            if getattr(result, name) != value:
-                raise refusal(path, f"{name}: of another run than the folder's")
+        for name in ("task", "origin", "settings", "main_metric", "identity"):
+            if getattr(result, name) != getattr(self.run, name):
+                raise result.refusal(f"{name}: of another run than the folder's")
         newest = newest_facts(self.folder)
         history = self._remembered(newest[1], newest[0]) if newest is not None else []
         told = {epoch.epoch: epoch.metrics for epoch in result.epochs}
         for one in history:
             if told.get(one["epoch"]) != one["metrics"]:
                 assert newest is not None, "it has the history"
-                raise refusal(path, f"epoch {one['epoch']}: not as {newest[0].name} says")
+                raise result.refusal(f"epoch {one['epoch']}: not as {newest[0].name} says")
 
     def _remembered(self, facts: Mapping[str, Any], path: Path) -> list[Validated]:
         try:
@@ -127,7 +120,7 @@ class RunFiles:
             logger.warning("%s; it is left as it is", error)
             return []
 
-    def clean_up_after_kill(self, result: RunResult) -> None:
+    def clean_up_after_kill(self, result: Run) -> None:
         """Finish what a kill between a run's result and its cleaning up left, where a checkpoint proves that it is so;
         whatever else lies in a finished run's folder stays.
         """
@@ -141,13 +134,13 @@ class RunFiles:
             if content["step"] != self.num_steps:
                 raise UserError(f"{path}: of step {content['step']}, not of the run's end")
             if self.epochs_of(history) != result.epochs:
-                raise UserError(f"{path}: says otherwise than {RESULT_FILE}")
+                raise UserError(f"{path}: says otherwise than the run's result")
         except UserError as error:
             logger.warning("%s; the checkpoints of the finished run are left as they are", error)
             return
         self.clean_up(result)
 
-    def clean_up(self, result: RunResult) -> None:
+    def clean_up(self, result: Run) -> None:
         """Leave the weights of the best epoch and the last; nothing goes before these are read whole."""
         shown = {result.best.epoch, result.last.epoch}
         for epoch in sorted(shown):

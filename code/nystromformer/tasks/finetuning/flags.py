@@ -15,6 +15,7 @@ import typer
 from nystromformer import flags
 from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE, MOST_SEED
 from nystromformer.errors import UserError
+from nystromformer.runs.call import this_call
 from nystromformer.tasks.finetuning.settings import Sweep, numbers, predict_choice
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class FinetuningFlags:
             predict=predict_choice(self.predict),
             discard_weights=self.discard_weights,
             baselines=self.baselines,
-            command=flags.command_line(),
+            call=this_call(),
         )
 
 

@@ -3,6 +3,7 @@ not as it was written."""
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,11 +11,11 @@ import torch
 
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, sha256_of
+from nystromformer.runs.record import Run, Tested
 from nystromformer.tasks.experiment.run import held_folder, say
 from nystromformer.tasks.finetuning.definition import Splits
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.results import RunResult
-from nystromformer.tasks.finetuning.run import Setup, assembled, digest, files_of, run_folder
+from nystromformer.tasks.finetuning.run import Setup, assembled, digest, files_of
 from nystromformer.training.checkpoint import find_weights
 from nystromformer.training.fitting import load_weights
 from nystromformer.wording import number_of
@@ -26,54 +27,59 @@ T = TypeVar("T")
 PREDICTIONS = "predictions"
 
 
-def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> None:
+def predict(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run) -> Run:
     """Write a finished run's predictions, by the weights of the epoch that the sweep asks for, and what they reach on
-    test data into its result.
+    test data into its record; returns that.
 
     Raises:
         UserError: the weights are not there any more, or do not fit.
     """
-    files, group = files_of(setup, splits, result.run), setup.group
-    epoch = result.choose(setup.sweep.predict).epoch
+    files, group = files_of(setup, splits, run.settings), setup.group
+    epoch = run.choose(setup.sweep.predict).epoch
     folder, path = files.folder, files.weights(epoch)
-    are_asked = _are_asked(setup, splits, test, result)
-    is_other_test = bool(test) and bool(result.predictions) and result.predicted != test_fingerprint(test)
+    are_asked = _are_asked(setup, splits, test, run)
+    is_other_test = bool(test) and run.tested is not None and run.tested.data != test_fingerprint(test)
     with held_folder(folder, group):
-        if not group.on_main(lambda: _has_weights(path, result, are_asked, is_other_test)):
+        if not group.on_main(lambda: _has_weights(path, run, are_asked, is_other_test)):
             say(group, "%s: no such weights any more (--discard_weights), so no predictions are written", path)
-            return
+            return run
         everything = splits.validation | dict(test)
         count = sum(len(examples) for examples in everything.values())
         say(group, "predicting %s with %s", number_of(count, "example"), path)
         model = setup.definition.target.build(setup.config.model)
         content = group.check(lambda: files.read_weights(epoch))
         group.check(lambda: load_weights(model, content["model"], path))
-        finetuning = assembled(setup, splits, result.run, model)
+        finetuning = assembled(setup, splits, run.settings, model)
         finetuning.model.eval()
         with torch.no_grad(), setup.device.autocast():
             scores = {name: finetuning.scores(examples) for name, examples in everything.items()}
 
-        def write() -> None:
-            altered = _altered(folder, result)
-            former = [name for name in result.predictions if (path := folder / name).is_file() and path not in altered]
-            result.test_metrics, result.prediction_stamps = _stamped(
-                folder, lambda target: setup.definition.write(splits, test, scores, target)
-            )
-            result.predictions = list(result.prediction_stamps)
-            for name in set(former).difference(result.predictions):
+        def write() -> Run:
+            altered, before = _altered(run), run.tested.files if run.tested is not None else {}
+            former = [name for name in before if (path := folder / name).is_file() and path not in altered]
+            metrics, files = _stamped(folder, lambda target: setup.definition.write(splits, test, scores, target))
+            for name in set(former).difference(files):
                 # Of data that are not predicted any more: beside the new ones it would pass for one of them.
                 (folder / name).unlink()
-            result.test_warnings = list(splits.test_warnings) if test else []
-            result.predicted, result.predicted_epoch = test_fingerprint(test), epoch
-            result.predicted_rows = splits.shown
-            result.test_rows = {name: len(examples) for name, examples in test.items() if examples.labels is not None}
-            result.write(folder)
+            tested = Tested(
+                epoch=epoch,
+                data=test_fingerprint(test),
+                shown=splits.shown,
+                files=files,
+                metrics=metrics,
+                rows={name: len(examples) for name, examples in test.items() if examples.labels is not None},
+                warnings=tuple(splits.test_warnings) if test else (),
+            )
+            done = replace(run, tested=tested)
+            done.write()
+            return done
 
-        group.on_main(write)
+        done = group.on_main(write)
         say(group, "predictions: %s", folder / PREDICTIONS)
+        return done
 
 
-def _has_weights(path: Path, result: RunResult, are_asked: bool, is_other_test: bool) -> bool:
+def _has_weights(path: Path, run: Run, are_asked: bool, is_other_test: bool) -> bool:
     """Whether the weights are there to predict with.
 
     Args:
@@ -93,7 +99,7 @@ def _has_weights(path: Path, result: RunResult, are_asked: bool, is_other_test: 
             f"{path}: the weights to predict with are not there, though {names} is: put the file back, ask with "
             f"--predict for the other epoch's predictions, or move {folder} away to train the run again."
         )
-    if are_asked and (altered := _altered(folder, result)):
+    if are_asked and (altered := _altered(run)):
         raise UserError(
             f"{altered[0]}: not as it was written, and the weights to make it again with were discarded "
             f"(--discard_weights): put the file back, or move {folder} away to train the run again."
@@ -108,24 +114,22 @@ def _has_weights(path: Path, result: RunResult, are_asked: bool, is_other_test: 
     return False
 
 
-def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> bool:
+def has_predictions(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run) -> bool:
     """Whether a run's predictions are there as they were written, of these test data and by the weights that the sweep
     asks for.
     """
-    folder = run_folder(setup, splits, result.run)
-    if not result.predictions or not _are_asked(setup, splits, test, result):
+    if run.tested is None or not run.tested.files or not _are_asked(setup, splits, test, run):
         return False
-    if altered := _altered(folder, result):
+    if altered := _altered(run):
         logger.warning("%s: not as it was written", altered[0])
         return False
-    return all((folder / name).is_file() for name in result.predictions)
+    return all((run.folder / name).is_file() for name in run.tested.files)
 
 
-def _are_asked(setup: Setup, splits: Splits, test: Mapping[str, Examples], result: RunResult) -> bool:
-    """Whether the predictions that a result names are of these test data and by the weights that are asked for."""
-    asked = result.choose(setup.sweep.predict).epoch
-    rows = (result.predicted_rows, result.predicted)
-    return rows == (splits.shown, test_fingerprint(test)) and result.predicted_epoch == asked
+def _are_asked(setup: Setup, splits: Splits, test: Mapping[str, Examples], run: Run) -> bool:
+    """Whether a run's predictions are of these test data and by the weights that are asked for."""
+    asked = (run.choose(setup.sweep.predict).epoch, test_fingerprint(test), splits.shown)
+    return run.tested is not None and asked == (run.tested.epoch, run.tested.data, run.tested.shown)
 
 
 def test_fingerprint(test: Mapping[str, Examples]) -> str:
@@ -143,10 +147,10 @@ def _stamped(folder: Path, write: Callable[[Path], T]) -> tuple[T, dict[str, Fil
     return done, {f"{PREDICTIONS}/{name}": _stamp(target / name) for name in written}
 
 
-def _altered(folder: Path, result: RunResult) -> list[Path]:
+def _altered(run: Run) -> list[Path]:
     """The prediction files that are there, but not as they were written."""
-    there = [(name, folder / name) for name in result.predictions if (folder / name).is_file()]
-    return [path for name, path in there if not _is_whole(path, result.prediction_stamps[name])]
+    there = {run.folder / name: stamp for name, stamp in (run.tested.files if run.tested is not None else {}).items()}
+    return [path for path, stamp in there.items() if path.is_file() and not _is_whole(path, stamp)]
 
 
 def _is_whole(path: Path, stamp: FileStamp) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -16,7 +16,11 @@ import nystromformer
 from nystromformer.config import AttentionConfig, ExperimentConfig
 from nystromformer.config.attention import what_decides
 from nystromformer.config.network import NO_EFFECT
+from nystromformer.data.tokenizer import TOKENIZER_FILE, save_tokenizer
+from nystromformer.files import sha256_of
 from nystromformer.model import count_parameters
+from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, read_run
+from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.door import OpenedFinetuning
 from nystromformer.tasks.experiment.folder import Experiment
@@ -25,9 +29,7 @@ from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.finished import RunFiles
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
-from nystromformer.tasks.finetuning.recipe import keep_recipe
-from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, read_result
-from nystromformer.tasks.finetuning.settings import RunSettings, Sweep
+from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.training import Device, Group, Trainer, TrainingSettings
@@ -91,7 +93,7 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
             key: getattr(pretraining, key)
             for key in ("weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "max_grad_norm")
         },
-        "settings": settings.as_data(),
+        "settings": asdict(settings),
     }
     if pretrained is not None and config.from_cp_positions != "repeat":
         facts["positions"] = config.from_cp_positions
@@ -104,8 +106,8 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
 def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
     """Where a run's files lie, below the experiment's checkpoints."""
     sign = digest(identity(setup, splits, settings))[:8]
-    every = settings.every
-    length = f"epoch{settings.epochs}" if every is None else f"step{settings.epochs * every}"
+    steps = settings.num_steps
+    length = f"epoch{settings.epochs}" if steps is None else f"step{steps}"
     readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-{length}-seed{settings.seed}"
     begun = setup.pretrained.name if setup.pretrained else "scratch"
     return setup.experiment.checkpoints / setup.definition.name / f"{begun}-{readable}-{sign}"
@@ -115,7 +117,7 @@ def digest(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Signals:
+def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
     """Train a run to its end, from its newest checkpoint where it has one; returns the signal that stopped it, if one
     did. A finished run is only read.
 
@@ -125,12 +127,11 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
     files, group = files_of(setup, splits, settings), setup.group
     folder = files.folder
     with held_folder(folder, group):
-        result = group.on_main(lambda: _finished(setup, splits, files))
+        result = group.on_main(lambda: _finished(files))
+        group.on_main(lambda: _keep_tokenizer(setup, folder))
         if result is not None:
-            group.on_main(lambda: _keep_recipe(setup, folder))
             say(group, "%s: done already", folder)
             return result
-        group.on_main(lambda: _keep_recipe(setup, folder))
         finetuning, facts = _build(setup, splits, settings)
         trainer = Trainer(
             finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
@@ -150,51 +151,57 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> RunResult | Si
         if stopped_by is not None:
             return stopped_by
 
-        def finish() -> RunResult:
-            result = _result(setup, splits, settings, files.epochs_of(trainer.state.history))
-            result.write(folder)
-            files.clean_up(result)
-            return result
+        def finish() -> Run:
+            run = _reached(files, files.epochs_of(trainer.state.history))
+            files.clean_up(run)
+            return run
 
         return group.on_main(finish)
 
 
-def _keep_recipe(setup: Setup, folder: Path) -> None:
-    recipe = setup.definition.recipe(setup.loading)
-    if recipe is not None:
-        keep_recipe(folder, recipe, setup.loading.tokenizer)
+def _keep_tokenizer(setup: Setup, folder: Path) -> None:
+    """Write the tokenizer that a run reads its texts with to its folder; the same one stays."""
+    if setup.loading.vocabulary is None:
+        return
+    path = folder / TOKENIZER / TOKENIZER_FILE
+    if not path.is_file() or sha256_of(path) != _tokenizer_sha256(setup):
+        save_tokenizer(setup.loading.vocabulary, path.parent)
+
+
+def _tokenizer_sha256(setup: Setup) -> str:
+    """Of the file that `_keep_tokenizer` writes; empty where it writes none."""
+    vocabulary = setup.loading.vocabulary
+    return "" if vocabulary is None else hashlib.sha256(vocabulary.to_str(pretty=True).encode()).hexdigest()
 
 
 def files_of(setup: Setup, splits: Splits, settings: RunSettings) -> RunFiles:
     """A run's folder, and what tells its own files from others."""
     return RunFiles(
-        folder=run_folder(setup, splits, settings),
-        identity=identity(setup, splits, settings),
-        task=setup.definition.name,
-        checkpoint_sha256=setup.pretrained.sha256 if setup.pretrained else "",
-        settings=settings,
-        steps_per_epoch=settings.steps_per_epoch(len(splits.train)),
-        main_metric=setup.definition.main_metric,
+        begun_run(setup, splits, settings),
+        identity(setup, splits, settings),
+        settings.steps_per_epoch(len(splits.train)),
     )
 
 
-def _finished(setup: Setup, splits: Splits, files: RunFiles) -> RunResult | None:
-    """The result of a finished run; made again from its last weights where somebody removed it.
+def _finished(files: RunFiles) -> Run | None:
+    """The record of a finished run; made again from its last weights where somebody removed it.
 
     Raises:
         UserError: it is damaged, or not this run's; nothing is removed then.
     """
-    result = read_result(files.folder)
-    if result is not None:
-        files.check(result)
-        files.clean_up_after_kill(result)
-        return result
-    is_over = files.weights(files.settings.epochs - 1).is_file() and not find_checkpoints(files.folder)
-    if not is_over:
-        return None
-    result = _result(setup, splits, files.settings, files.of_finished())
-    result.write(files.folder)
-    return result
+    run = read_run(files.folder)
+    if run is not None:
+        files.check(run)
+        files.clean_up_after_kill(run)
+        return run
+    is_over = files.weights(files.run.settings.epochs - 1).is_file() and not find_checkpoints(files.folder)
+    return _reached(files, files.of_finished()) if is_over else None
+
+
+def _reached(files: RunFiles, epochs: tuple[EpochMetrics, ...]) -> Run:
+    run = replace(files.run, epochs=epochs)
+    run.write()
+    return run
 
 
 def _say_division(saved: Saved, facts: Mapping[str, Any]) -> None:
@@ -222,6 +229,7 @@ def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetun
         "dataset": splits.fingerprint,
         "tokenizer": pretrained.tokenizer_sha256 if pretrained else "",
         "finetuning": identity(setup, splits, settings),
+        "texts": files_of(setup, splits, settings).run.texts,
         "division": {"processes": group.size, "gpu_setting.inst_per_gpu": config.gpu_setting.inst_per_gpu},
     }
     return assembled(setup, splits, settings, model), facts
@@ -263,33 +271,43 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
     )
 
 
-def _result(setup: Setup, splits: Splits, settings: RunSettings, epochs: list[EpochMetrics]) -> RunResult:
-    attentions, pretrained = setup.config.model.attentions, setup.pretrained
+def begun_run(setup: Setup, splits: Splits, settings: RunSettings) -> Run:
+    """The record of a run that has reached nothing yet."""
+    definition, pretrained, model = setup.definition, setup.pretrained, setup.config.model
     facts = identity(setup, splits, settings)
     family = {**facts, "settings": {key: value for key, value in facts["settings"].items() if key != "seed"}}
-    if pretrained is not None and pretrained.family is not None:
-        family["checkpoint"] = pretrained.family
-    return RunResult(
-        task=setup.definition.name,
+    origin = Origin()
+    if pretrained is not None:
+        origin = Origin(
+            pretrained.path.name, pretrained.epoch, pretrained.step, pretrained.sha256, pretrained.tokenizer_sha256
+        )
+        if pretrained.family is not None:
+            family["checkpoint"] = pretrained.family
+    return Run(
+        kind=definition.kind,
+        choices=dict(definition.choices),
+        task=definition.name,
+        call=setup.sweep.call,
         experiment=setup.experiment.name,
-        checkpoint=pretrained.path.name if pretrained else "",
-        checkpoint_step=pretrained.step if pretrained else 0,
-        checkpoint_sha256=pretrained.sha256 if pretrained else "",
-        attention=[attention.model_dump(mode="json") for attention in attentions],
-        settings=settings.as_data(),
+        origin=origin,
+        settings=settings,
         length=setup.loading.length,
+        model=model.model_dump(mode="json", by_alias=True),
+        attention=tuple(attention.model_dump(mode="json") for attention in model.attentions),
+        texts=json.loads(json.dumps(definition.texts(setup.loading))),
+        tokenizer_sha256=_tokenizer_sha256(setup),
+        identity=digest(facts),
         family=digest(family)[:16],
-        main_metric=setup.definition.main_metric,
-        epochs=epochs,
+        main_metric=definition.main_metric,
+        data=splits.fingerprint,
         rows={name: len(examples) for name, examples in splits.named.items()},
-        exact_share=exact_shares(splits, attentions),
-        warnings=splits.warnings,
-        command=setup.sweep.command,
+        exact_share=exact_shares(splits, model.attentions),
+        warnings=tuple(splits.warnings),
+        epochs=(),
         version=nystromformer.__version__,
         device=str(setup.device),
         processes=setup.group.size,
-        folder=str(run_folder(setup, splits, settings)),
-        data=splits.fingerprint,
+        folder=run_folder(setup, splits, settings),
     )
 
 

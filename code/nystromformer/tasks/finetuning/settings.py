@@ -1,72 +1,17 @@
-"""The settings of fine-tuning runs: those of one, and the lists that several are made of."""
+"""The settings of the runs of one command."""
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from nystromformer.errors import UserError
-from nystromformer.kept import STRICT
+from nystromformer.runs.call import Call
+from nystromformer.runs.settings import Predict, RunSettings
 
 T = TypeVar("T", int, float)
-Predict = Literal["best", "last"]
-"""An epoch: with the highest main metric on the validation data, or the last one."""
 _LONGEST_SHOWN = 60
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """What is set for one run, beside config.json."""
-
-    batch_size: int
-    learning_rate: float
-    epochs: int
-    """Passes over the training examples; of a run that counts steps, its validations."""
-    seed: int
-    warmup: float
-    """Share of all steps."""
-    bucket: int
-    """Batches to a pool of examples sorted by length; 1: no sorting."""
-    pad_to: int | None
-    """Tokens of every row; None: as many as the longest row of the batch."""
-    every: int | None = None
-    """Steps from one validation to the next, in a run that counts steps; None: they come at the end of each pass over
-    the training examples.
-    """
-    __pydantic_config__ = STRICT
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether the values are within what the flags take."""
-        optional = (each for each in (self.pad_to, self.every) if each is not None)
-        counts = (self.batch_size, self.epochs, self.bucket, *optional)
-        return (
-            all(1 <= count < 1 << 63 for count in counts)
-            and 0 <= self.seed < 1 << 64
-            and 0 < self.learning_rate < float("inf")
-            and 0 <= self.warmup <= 1
-        )
-
-    def __str__(self) -> str:
-        return f"batch {self.batch_size}, learning rate {self.learning_rate:g}, seed {self.seed}"
-
-    def steps_per_epoch(self, examples: int) -> int:
-        """Steps from one validation to the next."""
-        return self.every or self.steps_per_pass(examples)
-
-    def steps_per_pass(self, examples: int) -> int:
-        """Of all examples once; the last batch may be smaller."""
-        return -(-examples // self.batch_size)
-
-    def as_data(self) -> dict[str, Any]:
-        """As plain data, which is for passes over the data what it was before runs could count steps."""
-        return {key: value for key, value in asdict(self).items() if key != "every" or value is not None}
-
-    @property
-    def combination(self) -> tuple[int, float]:
-        """What a grid varies; runs that differ in their seeds alone belong together."""
-        return self.batch_size, self.learning_rate
 
 
 @dataclass(frozen=True)
@@ -93,8 +38,8 @@ class Sweep:
     discard_weights: bool = False
     """Remove each run's weights once its predictions are written."""
     baselines: bool = False
-    command: str = ""
-    """The command line, for the record."""
+    call: Call = Call()  # noqa: RUF009  # immutable
+    """For the record."""
 
     @property
     def half_of_steps(self) -> int:

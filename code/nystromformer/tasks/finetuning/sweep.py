@@ -9,15 +9,15 @@ from signal import Signals
 from tokenizers import Tokenizer
 
 from nystromformer.errors import UserError
+from nystromformer.runs.baselines import BASELINES, read_baselines
+from nystromformer.runs.record import Run, best_combination
 from nystromformer.tasks.experiment.door import OpenedFinetuning, open_finetuning
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.room import check_room_to_train
 from nystromformer.tasks.experiment.run import held_folder, say
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.measured import BASELINES, read_baselines
 from nystromformer.tasks.finetuning.predicted import has_predictions, predict
-from nystromformer.tasks.finetuning.results import RunResult, best_combination
 from nystromformer.tasks.finetuning.run import Setup, exact_shares, files_of, train
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder
@@ -34,7 +34,7 @@ Begin = Callable[[Experiment, Device, Group], OpenedFinetuning]
 class Finetuned:
     """What became of a command's runs."""
 
-    results: list[RunResult]
+    results: list[Run]
     stopped_by: Signals | None = None
     diverged: list[str] = field(default_factory=list)
     """What is to be said of the runs that came to no result."""
@@ -148,7 +148,7 @@ def run_sweep(setup: Setup) -> Finetuned:
     """
     group, definition, sweep = setup.group, setup.definition, setup.sweep
     splits = load_splits(setup)
-    results: list[RunResult] = []
+    results: list[Run] = []
     diverged: list[str] = []
     for number, settings in enumerate(sweep.runs, start=1):
         if len(sweep.runs) > 1:
@@ -167,12 +167,12 @@ def run_sweep(setup: Setup) -> Finetuned:
         return Finetuned(results, diverged=diverged, splits=splits)
     # Of a grid only the best combination sees test data.
     test = group.check(lambda: definition.test(setup.loading))
-    for result in best_combination(results):
-        if not group.on_main(partial(has_predictions, setup, splits, test, result)):
-            predict(setup, splits, test, result)
+    for run in best_combination(results):
+        if not group.on_main(partial(has_predictions, setup, splits, test, run)):
+            results[results.index(run)] = predict(setup, splits, test, run)
     if sweep.discard_weights:
-        for result in results:
-            files = files_of(setup, splits, result.run)
+        for run in results:
+            files = files_of(setup, splits, run.settings)
             with held_folder(files.folder, group):
                 group.on_main(files.discard_weights)
     return Finetuned(results, diverged=diverged, splits=splits, test=test)

@@ -3,10 +3,9 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from nystromformer.runs.figures import MARKS, UNITS, Spread, mark, power_note, rows_behind, shown, smallest_difference
+from nystromformer.runs.record import EpochMetrics, Run, ranked, tested_weights
 from nystromformer.tables import LEAST_WIDTH, Column, aligned, apart, fitted, longest
-from nystromformer.tasks.finetuning.power import power_note, smallest_difference
-from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult, ranked, tested_weights
-from nystromformer.tasks.finetuning.spread import MARKS, UNITS, Spread, mark, rows_behind, shown
 from nystromformer.wording import number_of
 
 _WIDTH = 100
@@ -26,7 +25,7 @@ def is_resampled(baselines: Baselines) -> bool:
     return any(figure.deviation is not None for figure in baselines.get("bag of words", {}).values())
 
 
-def table(results: Sequence[RunResult], baselines: Baselines | None = None, width: int | None = None) -> str:
+def table(results: Sequence[Run], baselines: Baselines | None = None, width: int | None = None) -> str:
     """All combinations of a task beside each other, best first, for a terminal.
 
     Args:
@@ -38,7 +37,7 @@ def table(results: Sequence[RunResult], baselines: Baselines | None = None, widt
     names = [name for name in first.last.metrics if not name.startswith("loss")]
     names.sort(key=lambda name: name != first.main_metric)
     groups = ranked(results)
-    best = Column("best epoch" if first.run.every is None else "best step", 10, gap=1)
+    best = Column("best epoch" if first.settings.every is None else "best step", 10, gap=1)
     heading, *settings = aligned((*_SETTINGS, best), map(_settings, groups))
     columns = [Column(heading, is_text=True)]
     for name in names:
@@ -55,7 +54,7 @@ def table(results: Sequence[RunResult], baselines: Baselines | None = None, widt
         guesses = [_aligned(shown(name, metrics[name]) if name in metrics else "", "") for name in names]
         rows.append([baseline, *(cell for guess in guesses for cell in (guess, ""))])
     validated = ", ".join(f"{number_of(count, 'example')} of {name}" for name, count in first.rows.items())
-    every = first.run.every
+    every = first.settings.every
     counted = "epochs count from 0, as in cp-0000.model"
     if every is not None:
         counted = f"validated every {number_of(every, 'step')}, cp-0000.model for the first time"
@@ -79,13 +78,13 @@ def guessers_table(baselines: Baselines, width: int | None = None) -> str:
     return "\n".join(line.rstrip() for line in fitted(columns, rows, width))
 
 
-def _settings(runs: Sequence[RunResult]) -> list[str]:
-    run = runs[0].run
+def _settings(runs: Sequence[Run]) -> list[str]:
+    run = runs[0].settings
     found = ",".join(str(each.best.epoch if run.every is None else (each.best.epoch + 1) * run.every) for each in runs)
     return [str(run.batch_size), f"{run.learning_rate:.3g}", str(len(runs)), found]
 
 
-def _best_and_last(runs: Sequence[RunResult]) -> tuple[list[EpochMetrics], list[EpochMetrics]]:
+def _best_and_last(runs: Sequence[Run]) -> tuple[list[EpochMetrics], list[EpochMetrics]]:
     return [result.best for result in runs], [result.last for result in runs]
 
 
@@ -102,7 +101,7 @@ def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
     return [*apart(pieces), ""]
 
 
-def _below(groups: Sequence[Sequence[RunResult]], baselines: Baselines, width: int) -> list[str]:
+def _below(groups: Sequence[Sequence[Run]], baselines: Baselines, width: int) -> list[str]:
     """What is said below the table; paragraphs in lines of at most so many characters."""
     chosen, lines = groups[0], []
     if len(groups) > 1:

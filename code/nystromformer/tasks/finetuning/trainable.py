@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
-from nystromformer.tasks.finetuning.settings import RunSettings
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.training import Device, Group, Step
 from nystromformer.training.prefetch import Prefetched, batches_ahead, in_step

@@ -1,21 +1,36 @@
 """GLUE to the launcher and the reports."""
 
-from nystromformer.tasks.declared import Data, Task
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nystromformer.tasks.declaration import Data, Task
+
+_MEASURES = {
+    "MRPC": "(F1 / accuracy)",
+    "QQP": "(F1 / accuracy)",
+    "MNLI": "m / mm",
+    "CoLA": "(Matthews)",
+    "STS-B": "(correlation)",
+}
+
+
+def _open(choices: Mapping[str, Any], source: Path) -> Any:
+    from nystromformer.tasks.glue.catalog import find_tasks
+    from nystromformer.tasks.glue.task import Glue
+
+    (task,) = find_tasks(choices["task"])
+    return Glue(task, source)
+
 
 TASK = Task(
     command="glue",
     does="Fine-tune a pretrained model on GLUE",
     data=Data("glue_dataset_folder", "--glue", "glue", has_hub=True),
-    results="glue/*/*",
-    columns={
-        "glue/SST-2": "SST-2",
-        "glue/MRPC": "MRPC (F1 / accuracy)",
-        "glue/QNLI": "QNLI",
-        "glue/QQP": "QQP (F1 / accuracy)",
-        "glue/MNLI": "MNLI m / mm",
-        "glue/CoLA": "CoLA (Matthews)",
-        "glue/STS-B": "STS-B (correlation)",
-        "glue/RTE": "RTE",
-        "glue/WNLI": "WNLI",
-    },
+    folder="glue",
+    name=lambda choices: str(choices["task"]),
+    measures=lambda choices: _MEASURES.get(choices["task"], ""),
+    opens=_open,
 )

@@ -1,6 +1,7 @@
 """GLUE as fine-tuning tasks."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,14 @@ class Glue(OnText):
         skip_bad_rows: leave malformed rows out instead of refusing them.
     """
 
+    kind = "glue"
+
     def __init__(self, task: GlueTask, source: Path | None, skip_bad_rows: bool = False) -> None:
         self.task = task
         self.source = source
         self.skip_bad_rows = skip_bad_rows
         self.name = f"glue/{task.name}"
+        self.choices = {"task": task.name}
         self.target: Target = Classes(task.num_outputs) if task.labels else Value()
         self.main_metric: str = task.main_metric
 
@@ -64,11 +68,10 @@ class Glue(OnText):
         notes += [describe(examples) for examples in (train, *validation.values())]
         return Splits(train, dict(validation), warnings + reduced, notes)
 
-    def recipe(self, loading: Loading) -> dict[str, Any]:
+    def texts(self, loading: Loading) -> dict[str, Any]:
         labels = self.task.labels
         answer = Answer("value") if labels is None else Answer("classes", labels)
-        texts = self.task.hub_sentences
-        return Recipe(self.name, answer, texts, ("label",), loading.length, loading.sentence_types).as_data()
+        return asdict(Recipe(answer, self.task.hub_sentences, ("label",)))
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return score(self.task, scores_NC, labels_N)

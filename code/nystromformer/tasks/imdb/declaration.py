@@ -1,25 +1,32 @@
 """IMDB to the launcher and the reports."""
 
-import re
+from __future__ import annotations
 
-from nystromformer.tasks.declared import Data, Task
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nystromformer.tasks.declaration import Data, Task
 
 
-def _heading(task: str) -> str | None:
-    """With what it says of the reviews' tokens and of the rows'."""
-    found = re.fullmatch(r"imdb(?:-from-(\d+))?(?: \(n=(\d+)\))?", task)
-    if found is None:
-        return None
-    least, length = found.groups()
-    return "IMDB" + (f" from {least} tokens" if least else "") + (f", n={length}" if length else "")
+def _name(choices: Mapping[str, Any]) -> str:
+    least = choices["min_tokens"]
+    return "IMDB" if least is None else f"IMDB from {least} tokens"
+
+
+def _open(choices: Mapping[str, Any], source: Path) -> Any:
+    from nystromformer.tasks.imdb.task import Imdb
+
+    return Imdb(source, **choices)
 
 
 TASK = Task(
     command="imdb",
     does="Fine-tune a pretrained model on IMDb",
     data=Data("imdb_dataset_folder", "--imdb", "data/imdb"),
-    results="imdb*/*",
-    heading=_heading,
+    folder="imdb*",
+    name=_name,
     usual_length=512,
+    opens=_open,
     on_test=True,
 )

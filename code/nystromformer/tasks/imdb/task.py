@@ -1,6 +1,7 @@
 """IMDB reviews (Maas et al. 2011) as a fine-tuning task: validation is a part of train; test is used once, whole."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class Imdb(OnText):
         min_tokens: take only reviews of at least so many tokens, of training, validation and test data; None: all.
     """
 
+    kind = "imdb"
     main_metric = "accuracy"
 
     def __init__(self, source: Path, validation: float, split_seed: int, min_tokens: int | None = None) -> None:
@@ -38,6 +40,7 @@ class Imdb(OnText):
         self.split_seed = split_seed
         self.min_tokens = min_tokens
         # Other reviews are another task, whose figures do not stand beside those of all.
+        self.choices = {"validation": validation, "split_seed": split_seed, "min_tokens": min_tokens}
         self.name = "imdb" if min_tokens is None else f"imdb-from-{min_tokens}"
         self.target: Target = Classes(len(LABELS))
 
@@ -51,9 +54,8 @@ class Imdb(OnText):
         notes = [describe(examples) for examples in (train, validation)]
         return Splits(train, {"": validation}, check_sizes(self._texts) + reduced, notes)
 
-    def recipe(self, loading: Loading) -> dict[str, Any]:
-        answer, types = Answer("classes", LABELS), loading.sentence_types
-        return Recipe(self.name, answer, ("text",), ("label",), loading.length, types, has_breaks=True).as_data()
+    def texts(self, loading: Loading) -> dict[str, Any]:
+        return asdict(Recipe(Answer("classes", LABELS), ("text",), ("label",), has_breaks=True))
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return {"accuracy": accuracy(scores_NC, labels_N)}

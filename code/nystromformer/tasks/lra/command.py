@@ -6,12 +6,12 @@ from signal import Signals
 from typing import NoReturn
 
 from nystromformer.errors import UserError
+from nystromformer.runs.record import Run
 from nystromformer.tasks.experiment.door import OpenedFinetuning, run_device
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.experiment.start import Pretrained, pretrained_in
 from nystromformer.tasks.finetuning.command import summary
-from nystromformer.tasks.finetuning.results import RunResult
 from nystromformer.tasks.finetuning.run import digest, files_of, identity, train
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.sweep import Finetuned, load_splits, plan_setup, run_sweep
@@ -43,7 +43,7 @@ def run_phases(experiment: Experiment, phases: Phases, device: str, show: Callab
     with join_group() as group:
         opened = OpenedFinetuning(experiment, run_device(experiment, device, group), group, None, None)
         group.on_main(phases.classes.check)
-        results: list[RunResult] = []
+        results: list[Run] = []
         setup, done, status = None, None, 0
         for seed in phases.of_classes.seeds:
             begun = self_pretrained(opened, phases, seed)

@@ -13,11 +13,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.errors import UserError
+from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.scored import write_rows
-from nystromformer.tasks.finetuning.spread import Spread
 from nystromformer.tasks.finetuning.target import Target, accuracy
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.masked import MaskedExamples
@@ -51,6 +51,7 @@ class Arena:
             the authors'.
     """
 
+    kind = "lra"
     main_metric = "accuracy"
 
     def __init__(
@@ -69,6 +70,7 @@ class Arena:
         self.folder = folder
         self.most_validated = most_validated
         self.as_published = as_published
+        self.choices: Mapping[str, Any] = {"task": task, "track": track.name, "as_published": as_published}
         self.name = f"lra/{task}{track.suffix}" + ("-as-published" if as_published else "")
         manifest = self.stored.manifest
         if as_published and task == "image" and not manifest.settings.get(VALIDATE_ON_LAST):
@@ -97,8 +99,8 @@ class Arena:
     def prepare(self, loading: Loading) -> None:
         """`experiments/lra/prepare.py` has done it."""
 
-    def recipe(self, loading: Loading) -> dict[str, Any] | None:
-        """Its examples are no texts."""
+    def texts(self, loading: Loading) -> dict[str, Any] | None:
+        """Its examples are none."""
         return None
 
     def load(self, loading: Loading) -> Splits:
@@ -194,6 +196,7 @@ class TokensOf(Arena):
     def __init__(self, task: str, folder: Path, most_validated: int, track: Track = TRACKS["spt"]) -> None:
         super().__init__(task, folder, most_validated, track)
         self.name += "-tokens"
+        self.choices = {**self.choices, "tokens": True}
         self.target = Tokens()
 
     def load(self, loading: Loading) -> Splits:

@@ -6,9 +6,9 @@ import logging
 from pathlib import Path
 
 from nystromformer.errors import UserError
+from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.source import open_place
 from nystromformer.tasks.documents.table import columns_named
-from nystromformer.tasks.finetuning.settings import Predict
 from nystromformer.tasks.prediction.loaded import load_run
 from nystromformer.tasks.prediction.outputs import output_kind
 from nystromformer.tasks.prediction.stream import Job, predict_table

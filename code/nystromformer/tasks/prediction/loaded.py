@@ -19,20 +19,18 @@ from torch import Tensor
 
 from nystromformer.bounded import half_character
 from nystromformer.config import ExperimentConfig, experiment_config
-from nystromformer.data.dataset import TOKENIZER_FOLDER
-from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
+from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.model import ClassificationModel
+from nystromformer.runs.record import Run, open_run
+from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.cut import encode_cut
-from nystromformer.tasks.documents.recipe import Recipe, open_recipe
+from nystromformer.tasks.documents.recipe import Recipe, recipe_in
 from nystromformer.tasks.documents.targets import predicted, probabilities, target_of
 from nystromformer.tasks.experiment.run import take_gpu
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.plan import fit_to_budget
-from nystromformer.tasks.finetuning.results import RESULT_FILE, RunResult, read_result
-from nystromformer.tasks.finetuning.settings import Predict
 from nystromformer.training import Device, choose_device
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name
@@ -66,7 +64,7 @@ class LoadedRun:
     """A finished run. Its weights are read when it first predicts."""
 
     folder: Path
-    result: RunResult
+    result: Run
     recipe: Recipe
     """What its texts are, and what it learned of them."""
     config: ExperimentConfig
@@ -133,7 +131,7 @@ class LoadedRun:
             tokens_at_a_time: of a batch, padding included; None: as many as suit the device.
         """
         tokens_at_a_time = tokens_at_a_time or self.tokens_at_a_time
-        pad_to = self.result.run.pad_to
+        pad_to = self.result.settings.pad_to
         everything = np.arange(len(examples))
         parts = fit_to_budget(everything, examples.lengths, examples.rows, tokens_at_a_time, 1, pad_to)
         total: Tensor | None = None
@@ -167,8 +165,8 @@ class LoadedRun:
 
     def _padded_length(self, longest: int, are_fast: bool) -> int | None:
         """That rows of a batch are padded to; None: as long as the longest."""
-        if self.result.run.pad_to is not None or not are_fast:
-            return self.result.run.pad_to
+        if self.result.settings.pad_to is not None or not are_fast:
+            return self.result.settings.pad_to
         return min(-(-longest // _LENGTHS_APART) * _LENGTHS_APART, self.config.model.max_seq_len)
 
     @property
@@ -212,13 +210,8 @@ def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best"
             infinite.
     """
     folder = Path(folder)
-    result = read_result(folder)
-    if result is None:
-        raise UserError(
-            f"{folder}: expected the folder of a finished fine-tuning run, with {RESULT_FILE}, such as "
-            "MODEL/model/imdb/cp-0099-…"
-        )
-    recipe, sha256 = open_recipe(folder)
+    result = open_run(folder)
+    recipe = recipe_in(result.texts, folder)
     path = folder / f"{epoch_name(result.choose(weights).epoch)}.model"
     if not path.exists() and not path.is_symlink():  # what else is there is for the reader of checkpoints to name
         raise UserError(
@@ -233,22 +226,7 @@ def load_run(folder: str | Path, device: str = "auto", weights: Predict = "best"
         result,
         recipe,
         config,
-        _open_tokenizer(folder, sha256),
+        load_tokenizer(result.tokenizer),
         path,
         choose_device(device, config.model.mixed_precision),
     )
-
-
-def _open_tokenizer(folder: Path, sha256: str) -> Tokenizer:
-    """The tokenizer that a run keeps.
-
-    Raises:
-        UserError: it is not there, or another one.
-    """
-    path = folder / TOKENIZER_FOLDER / TOKENIZER_FILE
-    if not path.is_file() or sha256_of(path) != sha256:
-        raise UserError(
-            f"{path}: expected the tokenizer of the run (sha256 {sha256[:12]}…), found "
-            f"{'another one' if path.is_file() else 'none'}: start the run's command again, which writes it anew"
-        )
-    return load_tokenizer(path.parent)

@@ -220,7 +220,7 @@ def _facts(run: LoadedRun, job: Job) -> dict[str, Any]:
         "run": run.result.task,
         "classes": list(run.recipe.answer.names),
         "length": run.result.length,
-        "pad_to": run.result.run.pad_to,
+        "pad_to": run.result.settings.pad_to,
         "cut": str(run.recipe.cut),
         "precision": run.device.precision,
         "device": run.device.device.type,

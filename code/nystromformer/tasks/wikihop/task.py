@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +42,8 @@ class WikiHop(OnText):
         split_seed: which instances are held out.
     """
 
-    name = "wikihop"
+    kind = name = "wikihop"
+    choices: Mapping[str, Any] = MappingProxyType({})
     main_metric = "accuracy"
 
     def __init__(self, source: Path, skip_unanswerable: bool, validation: float | None, split_seed: int) -> None:

@@ -1,4 +1,4 @@
-"""What was measured of a task's baselines, kept beside its runs in `baselines.json`."""
+"""The baselines of a task, beside its runs in `baselines.json`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -7,14 +7,15 @@ from typing import Any, Literal
 
 from nystromformer.errors import UserError
 from nystromformer.kept import STRICT, checked, read_kept, write_kept
-from nystromformer.tasks.finetuning.spread import Spread
+from nystromformer.runs.call import Call
+from nystromformer.runs.figures import Spread
 
 BASELINES = "baselines.json"
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
-class Measured:
+class Baselines:
     """The baselines of a task on the same data as some runs."""
 
     data: str
@@ -26,23 +27,23 @@ class Measured:
     seeds: list[int]
     baselines: dict[str, dict[str, Spread]]
     """By the guesser's name, then by the metric's; of test data these end in "_test"."""
-    command: str
+    call: Call
     machine: dict[str, Any]
     """See `machine_facts`."""
     __pydantic_config__ = STRICT
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _File:
     """The file."""
 
-    format: Literal[2]
-    measured: list[Measured]
+    format: Literal[3]
+    measured: list[Baselines]
     __pydantic_config__ = STRICT
 
 
-def read_baselines(path: Path) -> list[Measured]:
-    """What `keep_baselines` wrote; nothing where there is no file.
+def read_baselines(path: Path) -> list[Baselines]:
+    """What `add_baselines` wrote; nothing where there is no file.
 
     Raises:
         UserError: something else is there.
@@ -51,7 +52,7 @@ def read_baselines(path: Path) -> list[Measured]:
         kept = read_kept(path)
         if kept is None and not path.exists():
             return []
-        return checked(_Kept, kept).measured
+        return checked(_File, kept).measured
     except ValueError as error:
         raise UserError(
             f"{path}: expected the baselines of a task, found something else ({error}). Remove it, and --baselines "
@@ -60,8 +61,8 @@ def read_baselines(path: Path) -> list[Measured]:
 
 
 def find_baselines(
-    measured: Sequence[Measured], data: str, tested: str | None, seeds: Sequence[int] | None = None
-) -> Measured | None:
+    measured: Sequence[Baselines], data: str, tested: str | None, seeds: Sequence[int] | None = None
+) -> Baselines | None:
     """Those of these data, the first of several.
 
     Args:
@@ -75,7 +76,7 @@ def find_baselines(
     return None
 
 
-def keep_baselines(path: Path, measured: Measured) -> None:
+def add_baselines(path: Path, measured: Baselines) -> None:
     """Write what was measured beside what is there of other data.
 
     Raises:

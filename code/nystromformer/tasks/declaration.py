@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from nystromformer.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -43,18 +45,20 @@ class Task:
     does: str
     """For people who choose a command."""
     data: Data
-    results: str
-    """Where its runs lie below an experiment's checkpoints: a pattern of folders."""
-    columns: Mapping[str, str] = field(default_factory=dict)
-    """Headings in tables, by the name of a run's task."""
-    heading: Callable[[str], str | None] = lambda task: None
-    """Of a run's task that `columns` does not have; None where it has no other than its name."""
+    folder: str
+    """Of its runs, below an experiment's checkpoints; a pattern where there are several."""
+    name: Callable[[Mapping[str, Any]], str]
+    """What a run's task is called in tables, by what the run asked of its data (`Definition.choices`)."""
+    measures: Callable[[Mapping[str, Any]], str] = lambda choices: ""
+    """What its figures are, beside the name at the head of a column."""
     usual_length: int | None = None
     """Tokens of the longest row; runs on longer ones have a column of their own. None: there is no such."""
-    asked: Callable[[Path], Mapping[str, str]] | None = None
-    """By a run's folder, what was asked of data that other runs of the same name may ask other things of; runs that
-    differ in it, or in their length, have columns of their own.
+    tells_apart: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
+    """By what a run keeps of its texts, in what runs of one name may differ; those that differ in it, or in their
+    length, have columns of their own.
     """
+    opens: Callable[[Mapping[str, Any], Path], Any] | None = None
+    """The data that a run asked for, once more; None where a task's data cannot be opened by its choices."""
     on_test: bool = False
     """Whether its figures are of test data where a run has them."""
     has_baselines: bool = True
@@ -64,14 +68,6 @@ class Task:
     @property
     def file(self) -> str:
         return f"run_{self.command}.py"
-
-    def owns(self, task: str) -> bool:
-        """Whether a run's task is one of these."""
-        return Path(task, "run").match(self.results)
-
-    def called(self, task: str) -> str:
-        """The heading of a run's task, which is one of these."""
-        return self.columns.get(task) or self.heading(task) or task
 
 
 @cache
@@ -88,6 +84,14 @@ def declared_tasks() -> tuple[Task, ...]:
     return tuple(module.TASK for module in modules)
 
 
-def task_of(name: str) -> Task | None:
-    """The one that a run's task belongs to; None where none declares it."""
-    return next((task for task in declared_tasks() if task.owns(name)), None)
+def task_of(kind: str) -> Task:
+    """The one that a run's kind names.
+
+    Raises:
+        UserError: this version has none of that name.
+    """
+    for task in declared_tasks():
+        if task.command == kind:
+            return task
+    known = ", ".join(task.command for task in declared_tasks())
+    raise UserError(f"{kind}: expected a task of this version ({known})")

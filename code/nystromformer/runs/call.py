@@ -1,0 +1,44 @@
+"""How a command was called."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from nystromformer.checked_command import GIVEN
+from nystromformer.kept import STRICT
+
+
+@dataclass(frozen=True)
+class Call:
+    """A script and the flags that it was given.
+
+    script: as it was typed; flags: the words behind each, as they were typed, in the order of the script's help; none
+    behind a flag that takes none.
+    """
+
+    __pydantic_config__ = STRICT
+
+    script: str = ""
+    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def with_flags(self, changes: Mapping[str, str]) -> Call:
+        """The same with other values of some flags."""
+        return replace(self, flags=self.flags | {flag: (value,) for flag, value in changes.items()})
+
+    def in_processes(self, count: int) -> str:
+        """The line that starts it in so many processes."""
+        launcher = ["code/torchrun.py", "--standalone", "--nproc_per_node", str(count)] if count > 1 else []
+        words = [word for flag, values in self.flags.items() for value in values for word in (flag, value)]
+        alone = [flag for flag, values in self.flags.items() if not values]
+        return shlex.join(["python", *launcher, self.script, *words, *alone])
+
+    def __str__(self) -> str:
+        return self.in_processes(1)
+
+
+def this_call() -> Call:
+    """The call of this process' command."""
+    return Call(sys.argv[0], dict(GIVEN))

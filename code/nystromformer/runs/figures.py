@@ -1,0 +1,177 @@
+"""Figures over seeds, whether they differ from a baseline by more than noise, and the smallest difference between two
+rows of a table of them that the table could have shown.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+from nystromformer.kept import STRICT
+
+Mark = Literal["", "≈", "<"]
+
+MARKS = (
+    "≈ within noise of a baseline: at most 2 s apart, where s² sums the squares of both deviations and of both "
+    "standard errors for the rows of the split (of n rows: √(p(1−p)/n) for a share p, as which F1 counts, and "
+    "(1−r²)/√n for a correlation or kappa r). < further below a baseline, and within noise of none."
+)
+"""How figures are marked, for below a table."""
+UNITS = {"rmse": "the labels' units", "mae": "classes"}
+"""How metrics begin that are no shares but errors, of which the lowest is the best, and what these are in."""
+IN_UNITS = tuple(UNITS)
+ERROR_RATE, POWER = 0.05, 0.8
+"""Of a two-sided test: how often it finds a difference where there is none, and how often one that is there."""
+_TIMES = 2
+_CORRELATIONS = ("matthews", "pearson", "spearman", "kappa")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; the latter None for a single one."""
+
+    mean: float
+    deviation: float | None
+    __pydantic_config__ = STRICT
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        mean = math.fsum(values) / len(values)
+        if len(values) < 2:
+            return cls(mean, None)
+        return cls(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))
+
+    def __str__(self) -> str:
+        """In percent: `88.1 ± 0.3`."""
+        text = f"{100 * self.mean:.1f}"
+        return text if self.deviation is None else f"{text} ± {100 * self.deviation:.1f}"
+
+
+def shown(metric: str, spread: Spread) -> str:
+    """A figure as tables have it: in percent, or, of an error, in its units."""
+    if not metric.startswith(IN_UNITS):
+        return str(spread)
+    return f"{spread.mean:.4g}" if spread.deviation is None else f"{spread.mean:.4g} ± {spread.deviation:.2g}"
+
+
+def standard_error(metric: str, value: float, rows: int) -> float:
+    """How far a metric on so many rows is from that on endlessly many alike, one standard deviation.
+
+    Args:
+        metric: its name, such as "f1", or "accuracy_mismatched" of another split.
+        value: a fraction (1.0 is best).
+        rows: of the split, at least one.
+    """
+    if metric.startswith(_CORRELATIONS):
+        return max(0.0, 1 - value**2) / math.sqrt(rows)
+    return math.sqrt(max(0.0, value * (1 - value)) / rows)
+
+
+def mark(metric: str, figure: Spread, baselines: Iterable[Spread], rows: int) -> Mark:
+    """What to put beside a figure, see `MARKS`; nothing where it is clear of all baselines, or there are none.
+
+    Both figures are of the same rows, which makes their difference surer than the two standard errors say: the mark
+    rather says "noise" once too often. So it does by taking a deviation as it is and not over the root of the number of
+    seeds, of which there are few.
+
+    Args:
+        baselines: the same metric of other ways to predict, on the same rows.
+        rows: of the split; 0 where nobody knows, for which nothing is marked.
+    """
+    worst: Mark = ""
+    if not rows or metric.startswith(IN_UNITS):  # their noise does not follow from them
+        return worst
+    for baseline in baselines:
+        parts = [figure.deviation or 0.0, baseline.deviation or 0.0]
+        parts += [standard_error(metric, spread.mean, rows) for spread in (figure, baseline)]
+        difference, noise = figure.mean - baseline.mean, _TIMES * math.hypot(*parts)
+        if abs(difference) <= noise:
+            return "≈"
+        if difference < 0:
+            worst = "<"
+    return worst
+
+
+def rows_behind(metric: str, rows: Mapping[str, int]) -> int:
+    """Rows of the validation split that a metric is of, given those of all splits: of "accuracy_mismatched" those of
+    "validation_mismatched", where there is such a split.
+    """
+    endings = [name.removeprefix("validation") for name in rows if name.startswith("validation")]
+    return rows["validation" + max((ending for ending in endings if metric.endswith(ending)), key=len)]
+
+
+@dataclass(frozen=True)
+class SmallestDifference:
+    """What a table could have shown."""
+
+    value: float
+    """As a fraction: the difference of two means that a test finds in four of five repetitions with other seeds and
+    other rows of data."""
+    seeds: int
+    """Of each of the two means."""
+    rows: int
+    """That each was scored on."""
+    spread_is_known: bool
+    """Whether some mean is of several seeds; else only the rows count, and the true value is larger."""
+
+    def __str__(self) -> str:
+        least = "" if self.spread_is_known else "at least "
+        seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        return f"{least}{100 * self.value:.1f} points ({seeds}, {self.rows:,} examples)"
+
+
+def smallest_difference(metric: str, figures: Sequence[tuple[Spread, int]], rows: int) -> SmallestDifference | None:
+    """Of a column of figures on the same rows; None where there are not two, nobody knows the
+    rows, or the metric is no share.
+
+    Two means of s seeds differ by chance with variance 2 (d²/s + e²): d is the seeds' deviation, pooled over the
+    column, and e the standard error for the rows. Both are taken for independent, though two models are wrong on many
+    rows together: a test of the paired rows can show less.
+
+    Args:
+        metric: its name, as for `standard_error`.
+        figures: each with its number of seeds; the difference is between two rows of the fewest.
+        rows: of the split.
+    """
+    if len(figures) < 2 or not rows or metric.startswith(IN_UNITS):
+        return None
+    several = [(figure.deviation, seeds) for figure, seeds in figures if figure.deviation is not None and seeds > 1]
+    freedom = sum(seeds - 1 for _, seeds in several)
+    variance = sum((seeds - 1) * deviation**2 for deviation, seeds in several) / freedom if freedom else 0.0
+    fewest = min(seeds for _, seeds in figures)
+    error = standard_error(metric, math.fsum(figure.mean for figure, _ in figures) / len(figures), rows)
+    of_seeds, of_both = variance / fewest, variance / fewest + error**2
+    # Welch and Satterthwaite: only the seeds' part was estimated from a few figures.
+    effective = freedom * (of_both / of_seeds) ** 2 if of_seeds else math.inf
+    value = (_student(1 - ERROR_RATE / 2, effective) + _student(POWER, effective)) * math.sqrt(2 * of_both)
+    return SmallestDifference(value, fewest, rows, spread_is_known=freedom > 0)
+
+
+def power_note(found: Mapping[str, SmallestDifference | None]) -> str:
+    """A paragraph for below a table; empty where there is nothing to say.
+
+    Args:
+        found: by the column's heading, "" where there is one column alone.
+    """
+    known = {name: one for name, one in found.items() if one is not None}
+    if not known:
+        return ""
+    shown = "; ".join(f"{name} {one}".lstrip() for name, one in known.items())
+    unknown = any(not one.spread_is_known for one in known.values())
+    return (
+        f"Smallest difference between two rows that could have been shown (two-sided test at {100 * ERROR_RATE:.0f} %, "
+        f"power {100 * POWER:.0f} %, examples not paired): {shown}."
+        + (" At least: of one seed each, so that the spread of seeds is not counted." if unknown else "")
+    )
+
+
+def _student(probability: float, freedom: float) -> float:
+    """Quantile of Student's t distribution, by its expansion about the normal one's (Abramowitz and Stegun 26.7.5)."""
+    z = NormalDist().inv_cdf(probability)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + math.fsum(term / freedom ** (order + 1) for order, term in enumerate(terms))
