@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -86,8 +85,7 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(UserError.exit_status) from None
         except OSError as error:
             # Of a file that cannot be used, the name and the reason say all; other errors are the program's own.
-            of_machine = _OF_THE_MACHINE.get(error.errno or 0)
-            place = error.filename or (of_machine and (_file_at_hand(error) or of_machine))
+            place = error.filename or _OF_THE_MACHINE.get(error.errno or 0)
             if place is None:
                 raise
             typer.echo(f"error: {place}: {error.strerror or error}", err=True)
@@ -106,17 +104,6 @@ def with_clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(interrupt.STATUS) from None
 
     return wrapped
-
-
-def _file_at_hand(error: BaseException) -> Path | None:
-    """The file that the innermost function had at hand when the system failed: reading one that is open names none."""
-    places: list[Path] = []
-    trace = error.__traceback__
-    while trace is not None:
-        values = trace.tb_frame.f_locals
-        places += [value for name in ("path", "self") if isinstance(value := values.get(name), Path)]
-        trace = trace.tb_next
-    return places[-1] if places else None
 
 
 def _compiler_failed(error: BaseException) -> str:

@@ -6,14 +6,11 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-if TYPE_CHECKING:
-    from nystromformer.attention.mask import AttentionMask
 
 # Devices that add rows into a table in no fixed order (atomic additions), so that no two runs are alike. There each
 # segment gathers its tokens instead, at most ceil(N/M) of them by the shape alone: sums in a fixed order, without a
@@ -178,15 +175,16 @@ def fixed_segment_means(x_BHND: Tensor, num_landmarks: int) -> Tensor:
     return x_BHND.reshape(B, H, num_landmarks, N // num_landmarks, D).mean(3, dtype=dtype)
 
 
-def strided_landmarks(x_BHND: Tensor, mask: AttentionMask | None, num_landmarks: int) -> Tensor:
+def strided_landmarks(x_BHND: Tensor, firsts_BM: Tensor | None, num_landmarks: int) -> Tensor:
     """Landmarks (B, H, M, D), float32 or wider: the first token of each segment of a row's own valid tokens, every
     n/M-th of n.
+
+    Args:
+        firsts_BM: their positions; None: all tokens are valid.
     """
     B, _, N, _ = x_BHND.shape
-    if mask is None:
+    if firsts_BM is None:
         firsts_BM = _starts(torch.full((1,), N, device=x_BHND.device), num_landmarks)[:, :-1].expand(B, -1)
-    else:
-        firsts_BM = mask.first_of_segments(num_landmarks)
     return tokens_at(x_BHND, firsts_BM).to(accumulation_dtype(x_BHND))
 
 

@@ -303,7 +303,8 @@ class NystromAttention(Attention):
     def _of_rows(self, x: Tensor, segments: Segments | None, mask: AttentionMask | None) -> Tensor:
         """Landmarks of each row's own valid tokens, (B, H, M, D)."""
         if self.landmarks == "strided":
-            return strided_landmarks(x, mask, self.num_landmarks)
+            firsts_BM = None if mask is None else mask.first_of_segments(self.num_landmarks)
+            return strided_landmarks(x, firsts_BM, self.num_landmarks)
         means = fixed_segment_means(x, self.num_landmarks) if segments is None else segment_means(x, segments)
         if self.landmarks == "segment_means":
             return means

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nystromformer.files import write_json, write_text
 from nystromformer.paths import EXPERIMENTS, PROJECT
+from nystromformer.runs.record import find_runs
 
 VOCABULARY = 4096
 
@@ -32,5 +33,5 @@ def run_of_one_step(folder: Path, length: int, texts: Sequence[str]) -> Path:
     words = f"code/run_classify.py --from_scratch --vocab_size {VOCABULARY} --text text --label label --epoch 1"
     flags = ["--train_rows", "2", "--batch_size", "2", "--train", str(table), "--model", str(experiment)]
     subprocess.run([sys.executable, *words.split(), *flags], cwd=PROJECT, check=True)
-    (result,) = experiment.glob("model/documents/table/*/result.json")
-    return result.parent
+    (run,) = find_runs(experiment / "model", "classify")
+    return run.folder
