@@ -28,7 +28,7 @@ def test_each_has_a_script_a_key_and_a_folder(name: str) -> None:
 
 
 def test_a_kind_that_is_not_known() -> None:
-    with pytest.raises(UserError, match=r"chess: expected a task of this version \(classify, glue, imdb, lra, wikihop"):
+    with pytest.raises(UserError, match=r"chess: expected a task of this version \(classify, glue, imdb"):
         task_of("chess")
 
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from tokenizers import Tokenizer
@@ -158,7 +159,7 @@ class OnText:
     """What a task on text has in common with most others of these."""
 
     kinds: int | None = None
-    choices: Mapping[str, Any]
+    choices: Mapping[str, Any] = MappingProxyType({})
 
     def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer

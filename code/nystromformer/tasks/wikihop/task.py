@@ -4,8 +4,6 @@ import logging
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +41,6 @@ class WikiHop(OnText):
     """
 
     kind = name = "wikihop"
-    choices: Mapping[str, Any] = MappingProxyType({})
     main_metric = "accuracy"
 
     def __init__(self, source: Path, skip_unanswerable: bool, validation: float | None, split_seed: int) -> None:
