@@ -57,6 +57,25 @@ def test_typer_takes_every_flag_of_the_group_and_the_command_its_value() -> None
     assert seen(walk, *words) == [("home", Pace(4, True, ["inn", "well"]), True)]
 
 
+def test_a_field_may_name_its_flag_in_its_metadata() -> None:
+    def option(name: str) -> Any:
+        return typer.Option(f"--{name}", min=1)
+
+    @dataclass(frozen=True)
+    class Rest:
+        long_stops: int = field(default=2, metadata={"option": option})
+
+    def rest(note: Any) -> Any:
+        @with_flag_groups
+        def command(stops: Rest) -> None:
+            note(stops)
+
+        return command
+
+    assert seen(rest) == [Rest(2)]
+    assert seen(rest, "--long_stops", "5") == [Rest(5)]
+
+
 def test_flags_stand_where_the_parameter_stood() -> None:
     command = walk(print)
     signature = inspect.signature(command)

@@ -11,6 +11,8 @@
 Typer, and whoever else reads the signature of `walk`, sees `place`, `steps` and `uphill`; `walk` itself is called with
 the `Pace` that they make. Two things may differ from one command to the next: the defaults, which are those of the
 parameter's own default (`pace: Pace = QUICK`), and which flags there are (`pace: Annotated[Pace, Without("uphill")]`).
+A field may also name its flag in its metadata: `field(default=10, metadata={"option": make})`, where `make("steps")` is
+the `typer.Option` of a field that is called steps.
 """
 
 from __future__ import annotations
@@ -90,12 +92,19 @@ def _group_of(parameter: inspect.Parameter) -> _Group | None:
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=getattr(parameter.default, name) if has_own_default else _default(field),
-            annotation=hints[name],
+            annotation=_with_option(hints[name], field),
         )
         for name, field in fields.items()
         if name not in left_out
     ]
     return _Group(flags, functools.partial(dataclasses.replace, parameter.default) if has_own_default else kind)
+
+
+def _with_option(kind: Any, field: dataclasses.Field[Any]) -> Any:
+    """A field's type with what makes a flag of it: its annotation's, or what `option` of its metadata gives for its
+    name.
+    """
+    return Annotated[kind, field.metadata["option"](field.name)] if "option" in field.metadata else kind
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

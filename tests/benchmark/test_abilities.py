@@ -13,11 +13,12 @@ import torch
 from small import ROOT, run_here
 from torch import Tensor
 
-from nystromformer.benchmark.abilities.command import measure_abilities, read_cells
+from nystromformer.benchmark.abilities.combinations import combinations
 from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
-from nystromformer.benchmark.abilities.report import budgets, to_read
-from nystromformer.benchmark.abilities.settings import Abilities
+from nystromformer.benchmark.abilities.measure import measure_abilities, read_cells
+from nystromformer.benchmark.abilities.report import budgets, tabulate, to_read
 from nystromformer.benchmark.abilities.tasks import KINDS, NO_ANSWER, TASKS, VALUES, Rows
+from nystromformer.benchmark.settings import Abilities
 from nystromformer.config import ATTENTIONS
 from nystromformer.errors import UserError
 
@@ -118,15 +119,15 @@ def test_softmax_learns_and_one_landmark_does_not() -> None:
 
 
 def test_finished_cells_stay_and_more_time_begins_anew_what_did_not_get_there(tmp_path: Path) -> None:
-    asked = {"tasks": ("needle",), "attentions": ("softmax", "linear"), "lengths": (16,)}
-    measure_abilities(Abilities(**asked, seconds=0.05), 1, tmp_path, "first")  # type: ignore[arg-type]
+    asked = {"tasks": ("needle",), "attentions": ("softmax", "linear"), "lengths": (16,), "workers": 1}
+    measure_abilities(Abilities(**asked, seconds=0.05), tmp_path, "first")
     first, _ = read_cells(tmp_path / "abilities.json")
-    told = measure_abilities(Abilities(**asked, seconds=0.05), 1, tmp_path, "second")  # type: ignore[arg-type]
+    text = measure_abilities(Abilities(**asked, seconds=0.05), tmp_path, "second")
     again, commands = read_cells(tmp_path / "abilities.json")
     assert again == first
     assert len(first) == 2
-    assert "needle" in told
-    measure_abilities(Abilities(**asked, seconds=0.1), 1, tmp_path, "third")  # type: ignore[arg-type]
+    assert "needle" in text
+    measure_abilities(Abilities(**asked, seconds=0.1), tmp_path, "third")
     more, commands = read_cells(tmp_path / "abilities.json")
     assert {cell.setting.seconds for cell in more} == {0.1}
     assert commands == ["first", "third"]
@@ -144,26 +145,26 @@ def cell(landmarks: int, solved: bool, seed: int = 0, taps: int | None = None) -
 
 def test_the_least_budget_is_that_from_which_on_every_seed_gets_there() -> None:
     cells = [cell(8, True), cell(8, False, 1), cell(16, False), cell(16, True, 1), cell(32, True), cell(32, True, 1)]
-    (found,) = budgets([*cells, cell(32, True, taps=9)])
+    (found,) = budgets(tabulate([*cells, cell(32, True, taps=9)]))
     assert found.enough == 32
     assert found.parameter == "num_landmarks"
-    (none,) = budgets([cell(8, True), cell(16, False)])
+    (none,) = budgets(tabulate([cell(8, True), cell(16, False)]))
     assert none.enough is None
-    page = to_read(cells, "here", ["a command"])
+    page = to_read(tabulate(cells), "here", ["a command"])
     for part in ("**32** (8, 16, 32)", "**99.5 (99.5 to 99.5)** (3 s)", "commits abc"):
         assert part in page
     longer = replace(cells[0], setting=replace(cells[0].setting, task="copy", pairs=None, seconds=30.0))
-    assert "after 120 (30 for copy) seconds" in to_read([*cells, longer], "here", ["a command"])
+    assert "after 120 (30 for copy) seconds" in to_read(tabulate([*cells, longer]), "here", ["a command"])
 
 
 def test_default_has_every_attention_and_slashes_give_several_values() -> None:
-    settings = Abilities(tasks=("needle",)).settings()
+    settings = combinations(Abilities(tasks=["needle"]))
     assert {setting.attention["name"] for setting in settings} == set(ATTENTIONS)
-    grid = Abilities(("lookup",), ("local,block_size=4/8,neighbours=1/2",), (32,), (4, 8), (0, 9), 2).settings()
+    grid = combinations(Abilities(["lookup"], ["local,block_size=4/8,neighbours=1/2"], (32,), (4, 8), (0, 9), 2))
     assert len(grid) == 2 * 2 * 2 * 2 * 2
-    lists = ('{"name": "longformer", "window": 4, "dilation": [1, 2]}',) * 2
-    (listed,) = Abilities(("lookup",), lists, (32,)).settings()
-    assert budgets([Cell(listed, 1.0, 0.1, True, 100, 3.0, "learned", "abc")]) == []
+    lists = ['{"name": "longformer", "window": 4, "dilation": [1, 2]}'] * 2
+    (listed,) = combinations(Abilities(["lookup"], lists, (32,)))
+    assert budgets(tabulate([Cell(listed, 1.0, 0.1, True, 100, 3.0, "learned", "abc")])) == []
 
 
 def test_the_command_writes_figures_and_tables(

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from small import run_here
 
 from nystromformer.benchmark.efficiency import measure as measuring
-from nystromformer.benchmark.efficiency.measure import Cell, Cost, Forecast, Found, LeftOut, measure
+from nystromformer.benchmark.efficiency.measure import carry_on, measure
 from nystromformer.benchmark.efficiency.methods import CONTROL, SDPA, WRITTEN_OUT, Method, chosen_methods, parse_method
-from nystromformer.benchmark.efficiency.parts import AttentionPart, EncoderPart, Part, Works
+from nystromformer.benchmark.efficiency.parts import Part, Works, attention_part, encoder_part
 from nystromformer.benchmark.efficiency.report import (
+    Cell,
+    Found,
+    LeftOut,
     as_data,
     crossing_text,
     crossover,
@@ -25,6 +28,7 @@ from nystromformer.benchmark.efficiency.report import (
     left_out,
     to_read,
 )
+from nystromformer.benchmark.settings import Efficiency
 from nystromformer.benchmark.timing import Timing
 from nystromformer.config import ATTENTIONS
 from nystromformer.errors import UserError
@@ -66,13 +70,10 @@ def test_what_stays_below_or_above_does_not_cross() -> None:
 
 
 def test_costs_are_carried_on() -> None:
-    forecast = Forecast()
-    assert forecast.at(512) is None
-    forecast.learn(512, Cost(1.0, 10.0))
-    assert forecast.at(1024) == Cost(pytest.approx(4.0), pytest.approx(40.0)), "with the square, from one"
-    forecast.learn(1024, Cost(1.1, 30.0))
-    later = forecast.at(4096)
-    assert later == Cost(pytest.approx(4.4), pytest.approx(30 * 3**2)), "proportional at least, then as it grew"
+    assert carry_on({512: 1.0}, 1024) == pytest.approx(4.0), "with the square, from one"
+    assert carry_on({512: 1.0, 1024: 1.1}, 4096) == pytest.approx(4.4), "proportional at least"
+    assert carry_on({512: 10.0, 1024: 30.0}, 4096) == pytest.approx(30 * 3**2), "as it grew"
+    assert carry_on({512: 10.0, 1024: 30.0}, 512) == pytest.approx(15.0), "proportional to shorter ones"
 
 
 def test_all_attentions_are_compared_unless_some_are_asked_for() -> None:
@@ -91,15 +92,16 @@ def test_all_methods_of_a_part_compute_the_same_shapes() -> None:
         *chosen_methods(["linear", "reformer,chunk_length=8", "linformer,projected_length=8"]),
         Method(CONTROL, None),
     ]
-    alone = AttentionPart(2, 2, 8, torch.device("cpu"))
-    works = alone.works(methods, 16, 2)
+    sizes = {"encoder_batch": 2, "encoder_layers": 1, "encoder_heads": 2, "encoder_width": 16}
+    settings = Efficiency(batch=2, heads=2, head_dim=8, **sizes)
+    works = attention_part(settings, CPU).works(methods, 16, 2)
     assert list(works) == [method.name for method in methods]
     torch.testing.assert_close(works[SDPA].forward(), works[WRITTEN_OUT].forward())
     for each in works.values():
         out = each.forward()
         assert isinstance(out, torch.Tensor)
         assert out.shape == (2, 2, 16, 8)
-    encoder = EncoderPart(2, 1, 2, 16, CPU).works(methods, 16, 2)
+    encoder = encoder_part(settings, CPU).works(methods, 16, 2)
     assert CONTROL not in encoder
     torch.testing.assert_close(encoder[SDPA].forward(), encoder[WRITTEN_OUT].forward())
     before = encoder["linear"].forward()
@@ -107,20 +109,21 @@ def test_all_methods_of_a_part_compute_the_same_shapes() -> None:
     assert not torch.equal(torch.as_tensor(before), torch.as_tensor(encoder["linear"].forward())), "a step was taken"
 
 
-class Slow(Part):
-    """A part whose methods take, in clocks that do not run, what their names say."""
+RAN: list[tuple[str, int]] = []
+"""Methods and lengths of the works of `slow` that have run."""
 
-    name = "attention"
-    batch = 1
 
-    def __init__(self) -> None:
-        self.ran: list[tuple[str, int]] = []
+def slow_works(methods: list[Method], length: int, batch: int) -> dict[str, Works]:
+    """Of methods that take, in clocks that do not run, what `timings` says."""
 
-    def works(self, methods: list[Method], length: int, batch: int) -> dict[str, Works]:
-        def work(name: str) -> Works:
-            return Works(lambda: None, lambda: self.ran.append((name, length)))
+    def work(name: str) -> Works:
+        return Works(lambda: None, lambda: RAN.append((name, length)))
 
-        return {method.name: work(method.name) for method in methods}
+    return {method.name: work(method.name) for method in methods}
+
+
+def slow(*lengths: int) -> Part:
+    return Part("attention", 1, lengths, slow_works)
 
 
 def timings(monkeypatch: pytest.MonkeyPatch, milliseconds: float, memory: float) -> None:
@@ -129,25 +132,24 @@ def timings(monkeypatch: pytest.MonkeyPatch, milliseconds: float, memory: float)
     def side_by_side(works: dict[str, object], repeats: int, warmup: int = 2) -> dict[str, Timing]:
         for work in works.values():
             work()  # type: ignore[operator]
-        last = slow.ran[-1][1] if slow.ran else 1
+        last = RAN[-1][1] if RAN else 1
         return {name: Timing(*[milliseconds * last] * 3) for name in works}
 
     def peak(work: Callable[[], object]) -> float:
         work()
-        return memory * slow.ran[-1][1]
+        return memory * RAN[-1][1]
 
-    slow.ran.clear()
+    RAN.clear()
     monkeypatch.setattr(measuring, "time_side_by_side", side_by_side)
     monkeypatch.setattr(measuring, "peak_memory", peak)
 
 
-slow = Slow()
 METHODS = [Method("one", None), Method("two", None)]
 
 
 def test_what_the_budget_does_not_allow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     timings(monkeypatch, milliseconds=1.0, memory=0.1)
-    found = list(measure(slow, METHODS, (1000, 100_000), 3, seconds=60, free=1e9))
+    found = list(measure(slow(1000, 100_000), METHODS, 3, seconds=60, free=1e9))
     assert [len(each.cells) for each in found] == [2, 0]
     assert {one.method for one in found[1].left_out} == {"one", "two"}
     assert all(one.why.startswith("budget: some ") for one in found[1].left_out)
@@ -156,19 +158,19 @@ def test_what_the_budget_does_not_allow_is_left_out(monkeypatch: pytest.MonkeyPa
 def test_without_time_the_shortest_length_alone_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     timings(monkeypatch, milliseconds=1.0, memory=0.1)
     with pytest.raises(UserError, match="could be measured: two at 3000 tokens: budget"):
-        list(measure(slow, METHODS, (1000, 2000, 3000), 3, seconds=0, free=1e9))
-    assert slow.ran == [("one", 1000)], "longer ones would take the longer to find out the same"
+        list(measure(slow(1000, 2000, 3000), METHODS, 3, seconds=0, free=1e9))
+    assert RAN == [("one", 1000)], "longer ones would take the longer to find out the same"
 
 
 def test_what_would_not_fit_is_never_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     timings(monkeypatch, milliseconds=0.001, memory=1.0)
-    found = list(measure(slow, METHODS, (1000, 2000), 3, seconds=60, free=3000))
+    found = list(measure(slow(1000, 2000), METHODS, 3, seconds=60, free=3000))
     assert [one.why for one in found[1].left_out] == ["memory: about 3.9 GiB, of 2.9 that were free"] * 2
-    assert 2000 not in {length for _, length in slow.ran}
+    assert 2000 not in {length for _, length in RAN}
     timings(monkeypatch, milliseconds=0.001, memory=1.0)
     with pytest.raises(UserError, match=r"nothing of the part 'attention' could be measured.*raise --budget"):
-        list(measure(slow, METHODS, (8192,), 3, seconds=60, free=3000))
-    assert {length for _, length in slow.ran} == {1024, 2048}, "tried on shorter input alone"
+        list(measure(slow(8192), METHODS, 3, seconds=60, free=3000))
+    assert {length for _, length in RAN} == {1024, 2048}, "tried on shorter input alone"
 
 
 def test_a_method_that_runs_out_of_memory_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,9 +179,8 @@ def test_a_method_that_runs_out_of_memory_costs_itself_alone(monkeypatch: pytest
     def fails() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    works = slow.works(METHODS, 512, 1)
-    monkeypatch.setattr(slow, "works", lambda methods, length, batch: works | {"two": Works(fails, fails)})
-    (found,) = measure(slow, METHODS, (512,), 3, seconds=60, free=3000)
+    part = Part("attention", 1, (512,), lambda *given: slow_works(*given) | {"two": Works(fails, fails)})
+    (found,) = measure(part, METHODS, 3, seconds=60, free=3000)
     assert [cell.method for cell in found.cells] == ["one"]
     assert [(one.method, one.why) for one in found.left_out] == [
         ("two", "memory: it was tried, and there was too little")

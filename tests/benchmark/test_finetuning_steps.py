@@ -8,7 +8,8 @@ import pytest
 from small import run_here
 
 from nystromformer.benchmark import finetune
-from nystromformer.benchmark.finetune import FinetuneBenchmark
+from nystromformer.benchmark.models import our_config
+from nystromformer.benchmark.settings import Finetuning
 from nystromformer.model import ClassificationModel, count_parameters
 
 
@@ -25,8 +26,8 @@ def test_fine_tuning_steps_beside_transformers(
 
 
 def test_classifiers_that_are_compared_are_of_one_size() -> None:
-    settings = FinetuneBenchmark(vocab_size=500, width=64, num_layers=2)
-    ours, theirs = ClassificationModel(settings.config(settings.pad_to), 2), finetune._peer(settings)
+    settings = Finetuning(vocab_size=500, width=64, num_layers=2)
+    ours, theirs = ClassificationModel(our_config(settings, settings.pad_to), 2), finetune.peer_model(settings)
     assert count_parameters(theirs) - count_parameters(ours) in range(2 * 64 + 1)
 
 

@@ -15,9 +15,9 @@ from nystromformer.benchmark.gpu import check as gpu_check
 from nystromformer.benchmark.gpu import settings as gpu_settings
 from nystromformer.benchmark.gpu import training as gpu_training
 from nystromformer.benchmark.gpu.attention import attention_pieces
+from nystromformer.benchmark.gpu.bandwidth import kernel_pieces
 from nystromformer.benchmark.gpu.check import Comparison, check_pieces
 from nystromformer.benchmark.gpu.compiling import compile_kernels, compile_layers, pieces_to_compile
-from nystromformer.benchmark.gpu.kernels import kernel_pieces
 from nystromformer.benchmark.gpu.settings import TINY, GpuBenchmark
 from nystromformer.benchmark.gpu.training import measure_training, training_pieces
 from nystromformer.benchmark.peers import installed
@@ -58,13 +58,13 @@ def test_a_dry_run_goes_through_everything(
     assert "3 comparisons, 0 wrong" in shown
     assert [row["seed"] for row in rows(data, "check")] == [7, 8, 9]
     measured = [row for row in rows(data, "attention") if "rows" in row]
-    assert len(measured) == 2 * 7 + 1 + 3
     attention = {(row["length"], row["method"]): row for row in measured if row["rows"] == 1}
     peers = ["nystrom, kernels", "nystrom, kernels, padding", "nystrom, torch", "softmax, flash", "transformers"]
     if installed("nystrom_attention"):
         peers.append("nystrom-attention")
+    assert len(measured) == 2 * len(peers) + 1 + 3
     assert all(attention[64, name]["both"]["median"] > 0 < attention[64, name]["both_memory"] for name in peers)
-    assert attention[64, "softmax, cuDNN"]["reason"] == "cuDNN computes on CUDA devices alone"
+    assert "attention, 1 x 64 tokens, softmax, cuDNN: cuDNN computes on CUDA devices alone" in data["left out"]
     trained = rows(data, "training")
     assert [(row["length"], row["attention"]) for row in trained] == [
         *((64, "nystrom"), (64, "softmax"), (40, "nystrom"), (40, "softmax")),
@@ -186,7 +186,7 @@ def test_layers_that_are_compiled_first_are_few(monkeypatch: pytest.MonkeyPatch)
     settings = GpuBenchmark(dry_run=True, implementation="torch", sizes=TINY)
     assert compile_layers(settings, TINY.training[1], "softmax") == []
     rows = measure_training(settings, TINY.training[1], compiled=True)
-    assert [row.compiled for row in rows] == [True, True] == [row.time is not None for row in rows]
+    assert [row.compiled for row in rows] == [True, True]
     assert compiled == [2, 1, 1]
 
 
@@ -203,15 +203,3 @@ def test_sigterm_leaves_what_was_measured(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "gpu.json").read_text())
     assert [row["name"] for row in rows(data, "ceilings")] == ["copy", "matmul"]
     assert "| copy | " in (tmp_path / "gpu.md").read_text()
-
-
-def test_a_missing_package_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    ours = ("nystromformer.benchmark.gpu.run", "nystromformer.benchmark.gpu.plots")
-    for name in [name for name in sys.modules if name in ours or name.partition(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert run_here(monkeypatch, SCRIPT, "gpu", "--dry_run", "--out", tmp_path / "out") == 2
-    assert capsys.readouterr().err == "error: the package matplotlib is not installed: pip install matplotlib\n"
-    assert not (tmp_path / "out").exists()

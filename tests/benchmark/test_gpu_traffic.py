@@ -9,10 +9,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from nystromformer.attention.kernels import plan
+from nystromformer.benchmark.gpu.attention import OURS, Inputs, build, bytes_of_queries
+from nystromformer.benchmark.gpu.bandwidth import WHOLE, measure_kernels, timed_kernels
 from nystromformer.benchmark.gpu.clock import Repeats, finish
 from nystromformer.benchmark.gpu.figures import LEAST_BACKWARD, LEAST_FORWARD
-from nystromformer.benchmark.gpu.kernels import WHOLE, measure_kernels, timed_kernels
-from nystromformer.benchmark.gpu.methods import OURS, Inputs, build, bytes_of_queries
 from nystromformer.benchmark.gpu.settings import FULL, TINY, GpuBenchmark
 from nystromformer.benchmark.gpu.training import NYSTROM, SOFTMAX, step_flops, training_config
 from nystromformer.benchmark.models import made_up_batch

@@ -6,15 +6,18 @@ from torch import Tensor
 
 from nystromformer.attention import create_attention, reference
 from nystromformer.benchmark.peers import (
+    IMPLEMENTATIONS,
+    Implementation,
     MaterialisedNystrom,
     NystromAttentionPackage,
     Shape,
-    TransformersCore,
     WrittenOutSoftmax,
     fused_softmax,
     installed,
+    transformers_nystrom,
 )
 from nystromformer.benchmark.timing import peak_memory, time_side_by_side
+from nystromformer.config import ATTENTIONS, attention_config
 
 SHAPE = Shape(num_heads=2, head_dim=8, num_landmarks=8, conv_kernel_size=5, length=64)
 
@@ -29,7 +32,7 @@ def test_peers_are_the_same_attention(name: str) -> None:
         pytest.skip("nystrom-attention is not installed")
     build = {
         "authors": MaterialisedNystrom,
-        "transformers": TransformersCore,
+        "transformers": transformers_nystrom,
         "nystrom_attention": NystromAttentionPackage,
     }
     peer = build[name](SHAPE).double()
@@ -43,6 +46,37 @@ def test_peers_are_the_same_attention(name: str) -> None:
         out = out.unflatten(2, (2, 8)).transpose(1, 2)
     # nystrom-attention divides by the largest row sum too, which is one up to rounding.
     torch.testing.assert_close(out, ours.double()(*x), rtol=1e-5, atol=1e-6)
+
+
+def test_the_implementations_are_of_attentions_that_there_are() -> None:
+    assert set(IMPLEMENTATIONS) <= set(ATTENTIONS)
+    names = [one.name for ones in IMPLEMENTATIONS.values() for one in ones]
+    assert len({*names, *ATTENTIONS}) == len(names) + len(ATTENTIONS), "each row has a name of its own"
+
+
+INSTALLED = [(name, one) for name, ones in IMPLEMENTATIONS.items() for one in ones if one.is_installed]
+SMALL = {
+    "local": {"block_size": 8},
+    "linformer": {"projected_length": 8, "sharing": "layer"},
+    "longformer": {"window": 16, "num_global_tokens": 0},
+    "bigbird": {"block_size": 4},
+    "reformer": {"chunk_length": 16},
+    "sinkhorn": {"block_size": 16},
+}
+"""Settings for 64 tokens."""
+SAME = ("linear", "local", "longformer")
+"""What learns nothing and draws nothing: there the public implementation computes the same."""
+
+
+@pytest.mark.parametrize(("name", "implementation"), INSTALLED, ids=[one.name for _, one in INSTALLED])
+def test_an_implementation_takes_what_ours_takes(name: str, implementation: Implementation) -> None:
+    config = attention_config(name, **SMALL.get(name, {}))
+    x = [torch.randn(2, 64, 4, 16).transpose(1, 2) for _ in range(3)]
+    out = implementation.build(config, 4, 16, 64)(*x)
+    assert out.shape in ((2, 4, 64, 16), (2, 64, 64))
+    if name in SAME:
+        out = out if out.ndim == 4 else out.unflatten(2, (4, 16)).transpose(1, 2)
+        torch.testing.assert_close(out, create_attention(config, num_heads=4, head_dim=16)(*x), rtol=1e-4, atol=1e-4)
 
 
 def test_softmax_peers() -> None:

@@ -8,8 +8,7 @@ import pytest
 import torch
 from failing_pieces import fake_piece
 
-from nystromformer.benchmark.gpu.budget import GRACE, SHARES, Budget
-from nystromformer.benchmark.gpu.settings import SECTIONS
+from nystromformer.benchmark.gpu.run import GRACE, SHARES, Budget
 from nystromformer.benchmark.pieces import (
     FAILED,
     LEFT_OUT,
@@ -18,10 +17,11 @@ from nystromformer.benchmark.pieces import (
     NoFigure,
     Piece,
     attempt,
-    described,
+    describe_error,
     measure_here,
     measure_in_processes,
 )
+from nystromformer.benchmark.settings import SECTIONS
 
 
 class Clock:
@@ -123,16 +123,17 @@ def test_attempts_tell_failures_from_what_is_not_there() -> None:
     def fail(error: Exception) -> int:
         raise error
 
-    assert attempt(lambda: 3) == 3
-    assert attempt(lambda: fail(LeftOut("quadratic"))) == NoFigure("quadratic", is_failure=False)
-    missing = attempt(lambda: fail(RuntimeError("No available kernel. Aborting execution.")))
+    assert attempt("a", lambda: 3) == 3
+    assert attempt("a", lambda: fail(LeftOut("quadratic"))) == NoFigure("a", "quadratic", failed=False)
+    missing = attempt("a", lambda: fail(RuntimeError("No available kernel. Aborting execution.")))
     assert isinstance(missing, NoFigure)
-    assert not missing.is_failure
-    assert attempt(lambda: fail(ValueError("N"))) == NoFigure("ValueError: N", is_failure=True)
-    full = attempt(lambda: fail(torch.OutOfMemoryError("tried to allocate 3 GiB")))
-    assert full == NoFigure("OutOfMemoryError: tried to allocate 3 GiB", is_failure=True, is_memory=True)
+    assert not missing.failed
+    assert attempt("a", lambda: fail(ValueError("N"))) == NoFigure("a", "ValueError: N", failed=True)
+    full = attempt("a", lambda: fail(torch.OutOfMemoryError("tried to allocate 3 GiB")))
+    assert full == NoFigure("a", "OutOfMemoryError: tried to allocate 3 GiB", failed=True, is_memory=True)
 
 
 def test_an_error_is_told_by_its_first_and_last_line() -> None:
-    assert described(ValueError()) == "ValueError"
-    assert described(ValueError("at 3:7:\n  x = y\n\nout of registers\n")) == "ValueError: at 3:7: ... out of registers"
+    assert describe_error(ValueError()) == "ValueError"
+    error = ValueError("at 3:7:\n  x = y\n\nout of registers\n")
+    assert describe_error(error) == "ValueError: at 3:7: ... out of registers"

@@ -1,7 +1,6 @@
 """The benchmark of a pretraining step: its rows, its models and its batches."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,15 @@ import torch
 from small import run_here
 
 from nystromformer.benchmark import pretrain
-from nystromformer.benchmark.models import common_settings, lengths_of_sentences, made_up_batch, masked_lm_step
-from nystromformer.benchmark.pretrain import PretrainBenchmark, PretrainRow, SparseHead, table
+from nystromformer.benchmark.models import lengths_of_sentences, made_up_batch, masked_lm_step, our_config
+from nystromformer.benchmark.pretrain import PretrainRow, SparseHead, peer_model, table
+from nystromformer.benchmark.settings import Pretraining
 from nystromformer.benchmark.timing import Timing
 from nystromformer.data.masking import IGNORED_LABEL
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.training.device import Device
 
-SMALL = PretrainBenchmark(vocab_size=500, width=64, num_layers=2)
+SMALL = Pretraining(vocab_size=500, width=64, num_layers=2)
 CPU = torch.device("cpu")
 
 
@@ -33,28 +33,20 @@ def test_the_pretraining_step_beside_transformers(
     assert rows[pretrain.PADDED["softmax"]]["tokens"] < rows["softmax"]["tokens"] == 256
 
 
-def test_what_flags_say() -> None:
-    assert pretrain.parse_sizes("512x8, 4096x1") == ((512, 8), (4096, 1))
-    for precision, mixed in (("float32", False), ("bf16", "bf16"), ("fp16", "fp16")):
-        settings = PretrainBenchmark(**common_settings(2, 128, 300, precision, 5, 1))
-        assert (settings.num_layers, settings.width, settings.vocab_size) == (2, 128, 300)
-        assert (settings.mixed_precision, settings.repeats, settings.threads) == (mixed, 5, 1)
-
-
 def test_the_models_that_are_compared_are_of_one_size() -> None:
-    ours = PretrainingModel(SMALL.config(128), ["mlm"])
-    theirs = pretrain._transformers_model(SMALL, 128)
+    ours = PretrainingModel(our_config(SMALL, 128), ["mlm"])
+    theirs = peer_model(SMALL, 128)
     # transformers has two sentence types at least, and a bias that its decoder shares.
     assert count_parameters(theirs) - count_parameters(ours) in range(2 * 64 + 1)
-    assert count_parameters(SparseHead(theirs, SMALL.config(128))) == count_parameters(theirs)
-    softmax = PretrainingModel(SMALL.config(128, "softmax"), ["mlm"])
+    assert count_parameters(SparseHead(theirs, our_config(SMALL, 128))) == count_parameters(theirs)
+    softmax = PretrainingModel(our_config(SMALL, 128, "softmax"), ["mlm"])
     assert count_parameters(ours) - count_parameters(softmax) == 2 * 33, "the convolution of each layer's one head"
 
 
 def test_their_encoder_under_our_head_has_their_loss() -> None:
     torch.manual_seed(0)
-    peer = pretrain._transformers_model(SMALL, 128).eval()
-    sparse = SparseHead(peer, SMALL.config(128)).eval()
+    peer = peer_model(SMALL, 128).eval()
+    sparse = SparseHead(peer, our_config(SMALL, 128)).eval()
     head = peer.cls.predictions
     with torch.no_grad():
         sparse.mlm.transform.load_state_dict(head.transform.dense.state_dict())
@@ -94,7 +86,7 @@ def test_a_step_on_padded_rows_has_their_mask() -> None:
     trained = []
     for padding in (1, 7):
         torch.manual_seed(0)
-        model = PretrainingModel(replace(SMALL, dropout_prob=0.0).config(128), ["mlm"])
+        model = PretrainingModel(our_config(SMALL, 128, dropout=0.0), ["mlm"])
         tokens_BN = torch.where(batch["mask_BN"], batch["tokens_BN"], padding)
         masked_lm_step(model, {**batch, "tokens_BN": tokens_BN}, Device(CPU, None))()
         trained.append(model.state_dict())

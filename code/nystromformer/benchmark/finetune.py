@@ -1,4 +1,4 @@
-"""Fine-tuning steps on short rows: ours in batches of similar length, ours and transformers' padded to one length.
+"""`run_benchmark.py finetune`: steps on short rows, ours in batches of similar length, ours and transformers' padded.
 
 Shapes: B rows, N tokens.
 """
@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nystromformer.benchmark.models import BertSmall
+from nystromformer.benchmark import settings as flags
+from nystromformer.benchmark.models import our_config, transformers_config
 from nystromformer.benchmark.results import measure_and_write
 from nystromformer.benchmark.timing import Timing, time_side_by_side
 from nystromformer.benchmark.ways import Way, no_metrics
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
-from nystromformer.errors import UserError
 from nystromformer.model import ClassificationModel, count_parameters
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tables import Column, aligned
@@ -41,35 +41,6 @@ _COLUMNS = (
     *(Column("ms (quartiles)", 22, gap=1), Column("ms/example", 10, gap=1)),
     *(Column(f"/ {PEER}", 22, gap=1), Column(f"/ {PADDED}", 23, gap=1), Column("MiB", 7, gap=1)),
 )
-
-
-@dataclass(frozen=True)
-class FinetuneBenchmark(BertSmall):
-    """What is measured: which rows, in which batches, on which model.
-
-    Raises:
-        UserError: settings that do not go together.
-    """
-
-    glue: Path | None = None
-    """GLUE's folder, whose SST-2 rows are used; None: made-up ones of such lengths."""
-    tokenizer: Path | None = None
-    """RoBERTa's, for real rows."""
-    batch: int = 32
-    pad_to: int = 512
-    batches: int = 16
-    """Batches by length to a measurement: they differ in length. Of padded ones one is measured."""
-    mixed_precision: bool | str = False
-    """Of ours, and of the peer."""
-    repeats: int = 3
-    threads: int = 2
-
-    def __post_init__(self) -> None:
-        if (self.glue is None) != (self.tokenizer is None):
-            raise UserError("--glue and --tokenizer: expected both or none")
-        if self.pad_to % self.num_landmarks:
-            raise UserError(f"--pad_to: expected a multiple of the {self.num_landmarks} landmarks, found {self.pad_to}")
-        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -114,7 +85,7 @@ class MadeUpRows:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def run_finetune_benchmark(settings: FinetuneBenchmark) -> list[FinetuneRow]:
+def run_finetune_benchmark(settings: flags.Finetuning) -> list[FinetuneRow]:
     """Measure all ways side by side, a step of the loop each: batch, forward, backward, clipping, fused AdamW.
 
     Raises:
@@ -122,20 +93,19 @@ def run_finetune_benchmark(settings: FinetuneBenchmark) -> list[FinetuneRow]:
     """
     torch.set_num_threads(settings.threads)
     device = choose_device("auto", settings.mixed_precision)
-    model = settings.config(settings.pad_to)
+    model = our_config(settings, settings.pad_to)
     check_room_to_train(f"--pad_to {settings.pad_to}", model, device.device, settings.batch, settings.pad_to)
     examples = _examples(settings)
     ways = {name: _way(settings, examples, device, name) for name in (OURS, PADDED, PEER)}
     times = time_side_by_side({name: way.work for name, way in ways.items()}, settings.repeats, warmup=1)
-    return [_row(settings, name, way, times[name]) for name, way in ways.items()]
+    found = []
+    for name, way in ways.items():
+        rows, tokens = way.count * settings.batch, sum(way.widths()) / way.count
+        found.append(FinetuneRow(name, rows, tokens, times[name], times[name].median / rows, way.memory()))
+    return found
 
 
-def _row(settings: FinetuneBenchmark, name: str, way: Way, time: Timing) -> FinetuneRow:
-    rows, tokens = way.count * settings.batch, sum(way.widths()) * settings.batch
-    return FinetuneRow(name, rows, tokens / rows, time, time.median / rows, way.memory())
-
-
-def _examples(settings: FinetuneBenchmark) -> Examples:
+def _examples(settings: flags.Finetuning) -> Examples:
     # As many as pools of the default --bucket need, so that batches are as alike as in training on all of SST-2.
     if settings.glue is None or settings.tokenizer is None:
         return MadeUpRows(LEAST_POOLS * 50 * settings.batch, settings.vocab_size)
@@ -144,10 +114,10 @@ def _examples(settings: FinetuneBenchmark) -> Examples:
     return EncodedTexts(texts, tokenizer, settings.pad_to, sentence_types=False)
 
 
-def _way(settings: FinetuneBenchmark, examples: Examples, device: Device, name: str) -> Way:
+def _way(settings: flags.Finetuning, examples: Examples, device: Device, name: str) -> Way:
     torch.manual_seed(0)
     pad_to = None if name == OURS else settings.pad_to
-    model = _peer(settings) if name == PEER else ClassificationModel(settings.config(settings.pad_to), 2)
+    model = peer_model(settings) if name == PEER else ClassificationModel(our_config(settings, settings.pad_to), 2)
     model.to(device.device).train()
     logger.info("%s: %s parameters", name, f"{count_parameters(model):,}")
     run = RunSettings(settings.batch, 3e-5, epochs=1, seed=0, warmup=0.0, bucket=50, pad_to=pad_to)
@@ -167,10 +137,11 @@ def _way(settings: FinetuneBenchmark, examples: Examples, device: Device, name: 
     return Way(model, finetuning, optimizer, loss, device, count, clip=True)
 
 
-def _peer(settings: FinetuneBenchmark) -> nn.Module:
+def peer_model(settings: flags.Finetuning) -> nn.Module:
+    """transformers' classifier of the same sizes."""
     from transformers import NystromformerForSequenceClassification
 
-    model: nn.Module = NystromformerForSequenceClassification(settings.transformers_config(settings.pad_to))
+    model: nn.Module = NystromformerForSequenceClassification(transformers_config(settings, settings.pad_to))
     return model
 
 
@@ -192,7 +163,7 @@ def table(rows: Sequence[FinetuneRow]) -> str:
     return "\n".join(aligned(_COLUMNS, cells))
 
 
-def measure_finetuning(settings: FinetuneBenchmark, folder: Path) -> str:
+def measure_finetuning(settings: flags.Finetuning, folder: Path) -> str:
     """Measure, write `finetune.json` and `finetune.txt`, and return what to print."""
     chosen = {key: value.name if isinstance(value, Path) else value for key, value in asdict(settings).items()}
     return measure_and_write(folder, "finetune", lambda: run_finetune_benchmark(settings), table, chosen)

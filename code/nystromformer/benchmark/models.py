@@ -4,101 +4,65 @@ Shapes: B rows, N tokens, K masked positions.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nystromformer.benchmark.settings import HEAD_DIM, LANDMARKS, BertSmall
 from nystromformer.benchmark.timing import Work, peak_memory
 from nystromformer.config import AttentionName, ModelConfig
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
-from nystromformer.errors import UserError
 from nystromformer.model import PretrainingModel
 from nystromformer.training.device import Device
 
-_HEAD_DIM = 64
+_TAPS = 33
+_DROPOUT = 0.1
 _MASK_PROB = 0.15
 _PAD = 1
 
 
-@dataclass(frozen=True)
-class BertSmall:
-    """Sizes of the model; by default the paper's BERT-small with RoBERTa's vocabulary.
-
-    Raises:
-        UserError: a width that heads do not divide.
-    """
-
-    vocab_size: int = 50265
-    width: int = 512
-    num_layers: int = 4
-    num_landmarks: int = 64
-    conv_kernel_size: int = 33
-    dropout_prob: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.width % _HEAD_DIM:
-            raise UserError(f"--width: expected a multiple of the heads' {_HEAD_DIM}, found {self.width}")
-
-    def config(self, length: int, attention: AttentionName = "nystrom") -> ModelConfig:
-        """Ours, for rows of up to `length` tokens; softmax has no convolution."""
-        is_nystrom = attention == "nystrom"
-        return ModelConfig(
-            vocab_size=self.vocab_size,
-            max_seq_len=length,
-            embedding_dim=self.width,
-            transformer_dim=self.width,
-            transformer_hidden_dim=4 * self.width,
-            num_layers=self.num_layers,
-            dropout_prob=self.dropout_prob,
-            num_head=self.width // _HEAD_DIM,
-            head_dim=_HEAD_DIM,
-            attn_type=attention,
-            num_landmarks=self.num_landmarks if is_nystrom else None,
-            conv_kernel_size=self.conv_kernel_size if is_nystrom else None,
-        )
-
-    def transformers_config(self, length: int) -> Any:
-        """A NystromformerConfig, for rows of exactly `length` tokens."""
-        from transformers import NystromformerConfig
-
-        return NystromformerConfig(
-            vocab_size=self.vocab_size,
-            hidden_size=self.width,
-            num_hidden_layers=self.num_layers,
-            num_attention_heads=self.width // _HEAD_DIM,
-            intermediate_size=4 * self.width,
-            max_position_embeddings=length,
-            segment_means_seq_len=length,
-            num_landmarks=self.num_landmarks,
-            conv_kernel_size=self.conv_kernel_size,
-            hidden_dropout_prob=self.dropout_prob,
-            # Its Nyström path has no dropout of attention probabilities; ours has none either.
-            attention_probs_dropout_prob=0.0,
-            pad_token_id=_PAD,
-        )
+def our_config(
+    sizes: BertSmall, length: int, attention: AttentionName = "nystrom", dropout: float = _DROPOUT
+) -> ModelConfig:
+    """Ours, for rows of up to `length` tokens; softmax has no convolution."""
+    is_nystrom = attention == "nystrom"
+    return ModelConfig(
+        vocab_size=sizes.vocab_size,
+        max_seq_len=length,
+        embedding_dim=sizes.width,
+        transformer_dim=sizes.width,
+        transformer_hidden_dim=4 * sizes.width,
+        num_layers=sizes.num_layers,
+        dropout_prob=dropout,
+        num_head=sizes.width // HEAD_DIM,
+        head_dim=HEAD_DIM,
+        attn_type=attention,
+        num_landmarks=LANDMARKS if is_nystrom else None,
+        conv_kernel_size=_TAPS if is_nystrom else None,
+    )
 
 
-def common_settings(
-    layers: int, width: int, vocab_size: int, precision: str, repeats: int, threads: int
-) -> dict[str, Any]:
-    """What flags say of the model and of the measurement, by the names that settings have for it.
+def transformers_config(sizes: BertSmall, length: int) -> Any:
+    """A NystromformerConfig, for rows of exactly `length` tokens."""
+    from transformers import NystromformerConfig
 
-    Raises:
-        UserError: an unknown precision.
-    """
-    if precision not in ("float32", "bf16", "fp16"):
-        raise UserError(f"--precision: expected float32, bf16 or fp16, found {precision!r}")
-    return {
-        "num_layers": layers,
-        "width": width,
-        "vocab_size": vocab_size,
-        "mixed_precision": False if precision == "float32" else precision,
-        "repeats": repeats,
-        "threads": threads,
-    }
+    return NystromformerConfig(
+        vocab_size=sizes.vocab_size,
+        hidden_size=sizes.width,
+        num_hidden_layers=sizes.num_layers,
+        num_attention_heads=sizes.width // HEAD_DIM,
+        intermediate_size=4 * sizes.width,
+        max_position_embeddings=length,
+        segment_means_seq_len=length,
+        num_landmarks=LANDMARKS,
+        conv_kernel_size=_TAPS,
+        hidden_dropout_prob=_DROPOUT,
+        # Its Nyström path has no dropout of attention probabilities; ours has none either.
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=_PAD,
+    )
 
 
 def standing_memory(model: nn.Module) -> float:
@@ -144,27 +108,32 @@ def lengths_of_sentences(length: int, rows: int) -> list[int]:
 
 
 def masked_lm_step(model: PretrainingModel, batch: Mapping[str, Tensor], device: Device) -> Work:
-    """A step of ours on a batch, with its mask where it has one: forward, backward, clipping, fused AdamW."""
-    optimizer = adamw(model)
+    """A step of ours on a batch, with its mask where it has one."""
 
     def loss() -> Tensor:
         out = model(batch["tokens_BN"], batch["positions_BK"], batch.get("mask_BN"), labels_BK=batch["labels_BK"])
         assert out.mlm_sums is not None, "labels were given"
-        mean: Tensor = out.mlm_sums[0] / out.mlm_sums[2].detach()
-        return mean
+        return mean_loss(out.mlm_sums)
 
-    return lambda: take_step(loss, model, optimizer, device)
-
-
-def adamw(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    return training_step(model, loss, device)
 
 
-def take_step(loss: Callable[[], Tensor], model: nn.Module, optimizer: torch.optim.Optimizer, device: Device) -> None:
-    """One step of training on what the loss is computed from."""
-    optimizer.zero_grad(set_to_none=True)
-    with device.autocast():
-        value = loss()
-    value.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
+def mean_loss(sums: Tensor) -> Tensor:
+    """Of `MaskedLMHead.sums`, (3,)."""
+    mean: Tensor = sums[0] / sums[2].detach()
+    return mean
+
+
+def training_step(model: nn.Module, loss: Callable[[], Tensor], device: Device) -> Work:
+    """Steps on what the loss is computed from: forward, backward, clipping, fused AdamW."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with device.autocast():
+            value = loss()
+        value.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step

@@ -1,11 +1,14 @@
-"""What the attention is measured against, each behind `peer(q_BHND, k_BHND, v_BHND) -> anything`.
+"""What attentions are measured against, each behind `peer(q_BHND, k_BHND, v_BHND) -> output`.
+
+They get projected tensors, as ours do: where a module has projections, it is given their results. Each is built for
+what our config says, as near as its own settings come.
 
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim, K taps.
 """
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nystromformer.config import AttentionConfig
+
 Peer = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What every peer is built for."""
+    """What every Nyström attention is built for."""
 
     num_heads: int
     head_dim: int
@@ -44,7 +49,8 @@ class MaterialisedNystrom(nn.Module):
         super().__init__()
         self.num_landmarks = shape.num_landmarks
         self.iterations = iterations
-        self.skip = _conv(shape)
+        H, K = shape.num_heads, shape.conv_kernel_size
+        self.skip = None if K is None else nn.Conv2d(H, H, (K, 1), padding=(K // 2, 0), groups=H, bias=False)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         scale = q.shape[-1] ** -0.25
@@ -78,7 +84,7 @@ class SharedQueryKey(nn.Module):
         return out
 
 
-class Given(nn.Module):
+class _Given(nn.Module):
     """Stands where a peer's module has a projection and returns what it was given."""
 
     def __init__(self) -> None:
@@ -90,28 +96,41 @@ class Given(nn.Module):
         return self.value
 
 
-class TransformersCore(nn.Module):
-    """The attention of transformers' Nyströmformer without its projections."""
+class Unprojected(nn.Module):
+    """A module with projections of its own, whose place is taken by what they would give.
 
-    def __init__(self, shape: Shape) -> None:
+    Args:
+        core: its attributes `names` are the projections of queries, keys and values; None: it has none of these.
+        call: from the core and a (B, N, H·D) tensor in the place of its input, the output.
+    """
+
+    def __init__(self, core: Any, names: Sequence[str | None], call: Callable[[Any, Tensor], Tensor]) -> None:
         super().__init__()
-        module = importlib.import_module("transformers.models.nystromformer.modeling_nystromformer")
-        config = importlib.import_module("transformers").NystromformerConfig(
-            hidden_size=shape.num_heads * shape.head_dim,
-            num_attention_heads=shape.num_heads,
-            num_landmarks=shape.num_landmarks,
-            segment_means_seq_len=shape.length,
-            conv_kernel_size=shape.conv_kernel_size,
-            attention_probs_dropout_prob=0.0,
-        )
-        self.core = module.NystromformerSelfAttention(config)
-        self.core.query, self.core.key, self.core.value = Given(), Given(), Given()
+        self.core, self._call, self._names = core, call, names
+        for name in names:
+            if name is not None:
+                setattr(core, name, _Given())
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         flat = [x.transpose(1, 2).flatten(2) for x in (q, k, v)]
-        self.core.query.value, self.core.key.value, self.core.value.value = flat
-        out: Tensor = self.core(flat[0])[0]
-        return out
+        for name, x in zip(self._names, flat, strict=True):
+            if name is not None:
+                getattr(self.core, name).value = x
+        return self._call(self.core, flat[0])
+
+
+def transformers_nystrom(shape: Shape) -> Unprojected:
+    """The attention of transformers' Nyströmformer without its projections."""
+    config = _transformers("NystromformerConfig")(
+        hidden_size=shape.num_heads * shape.head_dim,
+        num_attention_heads=shape.num_heads,
+        num_landmarks=shape.num_landmarks,
+        segment_means_seq_len=shape.length,
+        conv_kernel_size=shape.conv_kernel_size,
+        attention_probs_dropout_prob=0.0,
+    )
+    core = _transformers("NystromformerSelfAttention", "nystromformer")(config)
+    return Unprojected(core, ("query", "key", "value"), lambda core, x: core(x)[0])
 
 
 class NystromAttentionPackage(nn.Module):
@@ -154,14 +173,151 @@ def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def _conv(shape: Shape) -> nn.Conv2d | None:
-    if shape.conv_kernel_size is None:
-        return None
-    return nn.Conv2d(
-        shape.num_heads,
-        shape.num_heads,
-        kernel_size=(shape.conv_kernel_size, 1),
-        padding=(shape.conv_kernel_size // 2, 0),
-        groups=shape.num_heads,
-        bias=False,
+def _transformers(name: str, model: str | None = None) -> Any:
+    """A class of transformers, or of one of its models."""
+    module = "transformers" if model is None else f"transformers.models.{model}.modeling_{model}"
+    return getattr(importlib.import_module(module), name)
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """A public implementation of an attention that is no Nyström attention."""
+
+    name: str
+    """The package, and what of it."""
+    package: str
+    build: Callable[[Any, int, int, int], Peer]
+    """Of the attention's config, the number of heads, their width, and the length."""
+
+    @property
+    def is_installed(self) -> bool:
+        return installed(self.package)
+
+
+def _linear(config: AttentionConfig, heads: int, head_dim: int, length: int) -> Peer:
+    attend = importlib.import_module("performer_pytorch.performer_pytorch").linear_attention
+    return lambda q, k, v: attend(F.elu(q) + 1, F.elu(k) + 1, v)
+
+
+def _performer(config: Any, heads: int, head_dim: int, length: int) -> Peer:
+    """It computes other numbers: its softmax kernel adds an epsilon of 1e-4 to each feature (docs/results.md)."""
+    module: Any = importlib.import_module("performer_pytorch.performer_pytorch")
+    peer: Peer = module.FastAttention(head_dim, config.num_features, generalized_attention=config.kernel == "relu")
+    return peer
+
+
+def _linformer(config: Any, heads: int, head_dim: int, length: int) -> Peer:
+    core = importlib.import_module("linformer").LinformerSelfAttention(
+        heads * head_dim, length, k=config.projected_length, heads=heads
     )
+    core.to_out = nn.Identity()
+    return Unprojected(core, ("to_q", "to_k", "to_v"), lambda core, x: core(x))
+
+
+def _local(config: Any, heads: int, head_dim: int, length: int) -> Peer:
+    peer: Peer = importlib.import_module("local_attention").LocalAttention(
+        config.block_size,
+        look_backward=config.neighbours,
+        look_forward=config.neighbours,
+        use_rotary_pos_emb=False,
+        autopad=True,
+    )
+    return peer
+
+
+def _lsh_of_transformers(config: Any, heads: int, head_dim: int, length: int) -> Peer:
+    settings = _transformers("ReformerConfig")(
+        num_attention_heads=heads,
+        attention_head_size=head_dim,
+        hidden_size=heads * head_dim,
+        lsh_attn_chunk_length=config.chunk_length,
+        lsh_attention_probs_dropout_prob=0.0,
+        num_hashes=config.num_hashes,
+        num_buckets=config.num_buckets or 2 * -(-length // config.chunk_length),
+        max_position_embeddings=length,
+        is_decoder=False,
+    )
+    core = _transformers("LSHSelfAttention", "reformer")(settings, layer_idx=0)
+    return Unprojected(core, ("query_key", None, "value"), lambda core, x: core(x).hidden_states)
+
+
+def _lsh(config: Any, heads: int, head_dim: int, length: int) -> Peer:
+    core = importlib.import_module("reformer_pytorch").LSHAttention(
+        bucket_size=config.chunk_length, n_hashes=config.num_hashes, attend_across_buckets=config.across_buckets
+    )
+    return lambda q, k, v: core(q.flatten(0, 1), v.flatten(0, 1))[0].view(q.shape)
+
+
+def _longformer(config: Any, heads: int, head_dim: int, length: int) -> Peer:
+    settings = _transformers("LongformerConfig")(
+        hidden_size=heads * head_dim,
+        num_attention_heads=heads,
+        attention_window=[config.window],
+        attention_probs_dropout_prob=0.0,
+    )
+    core = _transformers("LongformerSelfAttention", "longformer")(settings, layer_id=0)
+    for unused in (core.query_global, core.key_global, core.value_global):
+        unused.requires_grad_(False)
+
+    def call(core: Any, x: Tensor) -> Tensor:
+        # It projects with the tokens in front, and divides the queries in place.
+        for given in (core.query, core.key, core.value):
+            given.value = given.value.transpose(0, 1)
+        core.query.value = core.query.value.clone()
+        # No token is hidden, and none global: for these it has other projections.
+        zeros_BN, none_BN = x.new_zeros(x.shape[:2]), torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+        masks = {"attention_mask": zeros_BN, "is_index_masked": none_BN, "is_index_global_attn": none_BN}
+        out: Tensor = core(x, **masks, is_global_attn=False)[0]
+        return out
+
+    return Unprojected(core, ("query", "key", "value"), call)
+
+
+def _bigbird(config: Any, heads: int, head_dim: int, length: int) -> Peer:
+    settings = _transformers("BigBirdConfig")(
+        hidden_size=heads * head_dim,
+        num_attention_heads=heads,
+        block_size=config.block_size,
+        num_random_blocks=config.num_random_blocks,
+        max_position_embeddings=length,
+    )
+    core = _transformers("BigBirdBlockSparseAttention", "big_bird")(settings)
+
+    def call(core: Any, x: Tensor) -> Tensor:
+        ones_BN = x.new_ones(x.shape[:2])
+        blocked_BCS = ones_BN.view(len(x), -1, config.block_size)
+        around_BCK = torch.cat([blocked_BCS[:, first : first - 4 or None] for first in (1, 2, 3)], dim=2)
+        masks = {
+            "band_mask": (blocked_BCS[:, 2:-2, :, None] * around_BCK[:, :, None])[:, None],
+            "from_mask": ones_BN[:, None, :, None],
+            "to_mask": ones_BN[:, None, None],
+            "from_blocked_mask": blocked_BCS,
+            "to_blocked_mask": blocked_BCS,
+        }
+        out: Tensor = core(x, **masks)[0]
+        return out
+
+    return Unprojected(core, ("query", "key", "value"), call)
+
+
+def _sinkhorn(config: Any, heads: int, head_dim: int, length: int) -> Peer:
+    settings = {"temperature": config.temperature, "sinkhorn_iter": config.iterations, "non_permutative": False}
+    module = importlib.import_module("sinkhorn_transformer.sinkhorn_transformer")
+    peer: Peer = module.SinkhornAttention(config.block_size, heads * head_dim, head_dim, heads, length, **settings)
+    return peer
+
+
+IMPLEMENTATIONS: Mapping[str, tuple[Implementation, ...]] = {
+    "linear": (Implementation("performer-pytorch, linear_attention", "performer_pytorch", _linear),),
+    "performer": (Implementation("performer-pytorch, FastAttention", "performer_pytorch", _performer),),
+    "linformer": (Implementation("linformer, LinformerSelfAttention", "linformer", _linformer),),
+    "local": (Implementation("local-attention", "local_attention", _local),),
+    "longformer": (Implementation("transformers, LongformerSelfAttention", "transformers", _longformer),),
+    "bigbird": (Implementation("transformers, BigBird block sparse", "transformers", _bigbird),),
+    "sinkhorn": (Implementation("sinkhorn-transformer", "sinkhorn_transformer", _sinkhorn),),
+    "reformer": (
+        Implementation("transformers, LSHSelfAttention", "transformers", _lsh_of_transformers),
+        Implementation("reformer-pytorch, LSHAttention", "reformer_pytorch", _lsh),
+    ),
+}
+"""By attention. Of those that are not named no public implementation that can be installed is known."""

@@ -37,9 +37,6 @@ class Piece:
     """Of the settings and of `arguments`: rows, each a dataclass."""
     arguments: tuple[Any, ...] = ()
 
-    def measure(self, settings: Any) -> Sequence[Any]:
-        return self.work(settings, *self.arguments)
-
 
 class LeftOut(Exception):
     """Why something within a piece is not measured: it is not there, or would take too long."""
@@ -47,11 +44,12 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True)
 class NoFigure:
-    """Why something within a piece has no figure."""
+    """Why something within a piece has no figure; stands among its rows."""
 
+    name: str
     reason: str
-    is_failure: bool
-    """Not where it was left out."""
+    failed: bool
+    """False where it was left out."""
     is_memory: bool = False
     """Whether there was too little memory."""
 
@@ -82,7 +80,7 @@ def measure_here(pieces: Sequence[Piece], settings: Any, refusal: Refusal) -> It
     """The pieces in this process, one after another."""
     for piece in pieces:
         reason = refusal(piece)
-        yield measure_piece(piece, settings)[0] if reason is None else _left_out(piece, reason)
+        yield measure_piece(piece, settings) if reason is None else _without_rows(piece, LEFT_OUT, reason)
 
 
 def measure_in_processes(
@@ -97,113 +95,65 @@ def measure_in_processes(
     Args:
         until_stopped: seconds until pieces of a section must end; None: there is no limit.
     """
-    waiting, workers = deque(pieces), [_Worker(settings) for _ in range(min(count, len(pieces)))]
+    waiting = deque(pieces)
+    idle: list[_Worker] = []
+    busy: dict[Connection, tuple[_Worker, Piece]] = {}
     try:
-        while True:
-            for worker in workers:
-                while waiting and worker.piece is None:
-                    piece = waiting.popleft()
-                    reason = refusal(piece)
-                    if reason is None:
-                        worker.begin(piece)
-                    else:
-                        yield _left_out(piece, reason)
-            busy = {worker.connection: worker for worker in workers if worker.piece is not None}
-            if not busy:
-                return
-            ends = [until_stopped(worker.section) for worker in busy.values()] if until_stopped is not None else []
-            ready = wait(list(busy), timeout=min(ends, default=None))
-            for connection in ready:
-                assert isinstance(connection, Connection)
-                yield busy[connection].result()
-            if ready or until_stopped is None:
-                continue
-            for worker in busy.values():
-                if not until_stopped(worker.section):
-                    yield worker.stopped()
+        while waiting or busy:
+            while waiting and len(busy) < count:
+                piece = waiting.popleft()
+                if (reason := refusal(piece)) is not None:
+                    yield _without_rows(piece, LEFT_OUT, reason)
+                    continue
+                worker = idle.pop() if idle else _Worker(settings)
+                worker.connection.send(piece)
+                busy[worker.connection] = worker, piece
+            limits = [] if until_stopped is None else [until_stopped(piece.section) for _, piece in busy.values()]
+            ready = wait(list(busy), timeout=min(limits, default=None)) if busy else []
+            for connection, (worker, piece) in list(busy.items()):
+                if connection in ready:
+                    outcome, is_usable = worker.answer(piece)
+                elif not ready and until_stopped is not None and not until_stopped(piece.section):
+                    outcome, is_usable = _without_rows(piece, FAILED, "stopped: its section's time was over"), False
+                else:
+                    continue
+                del busy[connection]
+                if is_usable:
+                    idle.append(worker)
+                else:
+                    worker.end()
+                yield outcome
     finally:
-        for worker in workers:
+        for worker in (*idle, *(worker for worker, _ in busy.values())):
             worker.end()
 
 
-@dataclass
-class _Started:
-    process: multiprocessing.process.BaseProcess
-    connection: Connection
-
-
 class _Worker:
-    """A process that measures one piece after another; another one takes its place when it has lost the device."""
+    """A process that measures one piece after another, until it ends or has lost the device."""
 
     def __init__(self, settings: Any) -> None:
-        self._settings = settings
-        self._started: _Started | None = None
-        self.piece: Piece | None = None
-
-    @property
-    def connection(self) -> Connection:
-        assert self._started is not None
-        return self._started.connection
-
-    @property
-    def section(self) -> str:
-        """Of the piece that it measures."""
-        assert self.piece is not None
-        return self.piece.section
-
-    def begin(self, piece: Piece) -> None:
-        self.piece = piece
-        if self._started is None:
-            self._started = self._start()
-        try:
-            self.connection.send(piece)
-        except OSError:
-            # It has ended since its last piece.
-            self.end()
-            self._started = self._start()
-            self.connection.send(piece)
-
-    def _start(self) -> _Started:
         # Of a process that compiles layers; by default as many as there are cores, and several compile at once.
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
         # A process that is forked could not use the device.
         context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, self._settings))
-        process.start()
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, settings))
+        self._process.start()
         theirs.close()
-        return _Started(process, ours)
 
-    def result(self) -> Outcome:
-        """What the process has to say: the piece's outcome, or nothing any more."""
-        assert self.piece is not None
-        assert self._started is not None
-        piece, self.piece = self.piece, None
+    def answer(self, piece: Piece) -> tuple[Outcome, bool]:
+        """The piece's outcome, and whether the process can take another one."""
         try:
-            outcome, is_usable = self.connection.recv()
+            answer: tuple[Outcome, bool] = self.connection.recv()
         except (EOFError, OSError):
-            self._started.process.join(5)
-            status = self._started.process.exitcode
-            self.end()
-            return _failed(piece, f"its process ended with status {status}")
-        if not is_usable:
-            self.end()
-        assert isinstance(outcome, Outcome)
-        return outcome
-
-    def stopped(self) -> Outcome:
-        """Stop what is measured; the next piece gets another process."""
-        assert self.piece is not None
-        piece, self.piece = self.piece, None
-        self.end()
-        return _failed(piece, "stopped: its section's time was over")
+            self._process.join(5)
+            return _without_rows(piece, FAILED, f"its process ended with status {self._process.exitcode}"), False
+        return answer
 
     def end(self) -> None:
-        if self._started is not None:
-            self._started.process.kill()
-            self._started.process.join()
-            self._started.connection.close()
-            self._started = None
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
 
 
 def _serve(connection: Connection, settings: Any) -> None:
@@ -212,67 +162,57 @@ def _serve(connection: Connection, settings: Any) -> None:
     # Ctrl-C reaches every process of a terminal: the first one ends the others, and none outlives it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
-    while True:
-        try:
-            piece = connection.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            connection.send(measure_piece(piece, settings))
-        except BrokenPipeError:
-            return
+    try:
+        while True:
+            outcome = measure_piece(connection.recv(), settings)
+            connection.send((outcome, device_answers()))
+    except (EOFError, OSError):
+        return
 
 
-def measure_piece(piece: Piece, settings: Any) -> tuple[Outcome, bool]:
-    """The piece's outcome whatever happens within it, and whether the device can still be used."""
+def measure_piece(piece: Piece, settings: Any) -> Outcome:
+    """The piece's outcome, whatever happens within it."""
     begin = time.perf_counter()
     try:
-        rows = piece.measure(settings)
+        rows = piece.work(settings, *piece.arguments)
     except LeftOut as reason:
-        outcome = _left_out(piece, str(reason))
+        return _without_rows(piece, LEFT_OUT, str(reason))
     except Exception as error:
         # Whatever it is, the others are worth their time; the outcome names it and the command fails at its end.
         logger.info("%s, %s", piece.section, piece.title, exc_info=True)
-        outcome = _failed(piece, described(error), time.perf_counter() - begin)
-    else:
-        outcome = Outcome(piece.section, piece.title, MEASURED, "", time.perf_counter() - begin, rows)
-    gc.collect()
-    return outcome, device_answers()
+        return _without_rows(piece, FAILED, describe_error(error), time.perf_counter() - begin)
+    finally:
+        gc.collect()
+    return Outcome(piece.section, piece.title, MEASURED, "", time.perf_counter() - begin, rows)
 
 
-def _left_out(piece: Piece, reason: str) -> Outcome:
-    return Outcome(piece.section, piece.title, LEFT_OUT, reason)
+def _without_rows(piece: Piece, status: str, reason: str, seconds: float = 0.0) -> Outcome:
+    return Outcome(piece.section, piece.title, status, reason, seconds)
 
 
-def _failed(piece: Piece, reason: str, seconds: float = 0.0) -> Outcome:
-    return Outcome(piece.section, piece.title, FAILED, reason, seconds)
-
-
-def attempt(work: Callable[[], T]) -> T | NoFigure:
+def attempt(name: str, work: Callable[[], T]) -> T | NoFigure:
     """What the work gives, or why it gives nothing. An error that costs the device is raised."""
     try:
         result = work()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
     except LeftOut as reason:
-        return NoFigure(str(reason), is_failure=False)
+        return NoFigure(name, str(reason), failed=False)
     except Exception as error:
         if not device_answers():
             raise
-        logger.info("%s", described(error), exc_info=True)
+        logger.info("%s: %s", name, describe_error(error), exc_info=True)
         # A backend that this device or version of PyTorch does not have is nobody's failure.
         is_memory = isinstance(error, torch.OutOfMemoryError)
-        return NoFigure(described(error), "No available kernel" not in str(error), is_memory)
+        return NoFigure(name, describe_error(error), "No available kernel" not in str(error), is_memory)
     return result
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """One line: a compiler's message says at its end what an error of the device says first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ends = [lines[0], lines[-1]] if len(lines) > 1 else lines
-    return (
-        ": ".join([type(error).__name__, " ... ".join(line[:200] for line in ends)]) if ends else type(error).__name__
-    )
+    lines = [line.strip()[:200] for line in str(error).splitlines() if line.strip()]
+    shown = " ... ".join([lines[0], lines[-1]] if len(lines) > 1 else lines)
+    return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
 
 
 def device_answers() -> bool:

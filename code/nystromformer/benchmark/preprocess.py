@@ -1,4 +1,4 @@
-"""Stage two of preprocessing, whole, beside the tokenizer alone on the same text and cores."""
+"""`run_benchmark.py preprocess`: stage two, whole, beside the tokenizer alone on the same text and cores."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from nystromformer.benchmark.results import measure_and_write
+from nystromformer.benchmark.settings import Preprocessing
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
@@ -54,22 +55,6 @@ sys.exit(done.returncode)
 
 
 @dataclass(frozen=True)
-class PreprocessBenchmark:
-    """What is measured.
-
-    corpus: a unified folder; None for text that is made up. tokenizer: a folder; None for one trained on the text.
-    megabytes: of text, in the unified format.
-    """
-
-    corpus: Path | None = None
-    tokenizer: Path | None = None
-    megabytes: float = 64.0
-    length: int = 512
-    workers: int = 2
-    repeats: int = 3
-
-
-@dataclass(frozen=True)
 class PreprocessRow:
     """One method.
 
@@ -87,7 +72,7 @@ class PreprocessRow:
         return self.tokens / statistics.median(self.seconds)
 
 
-def run_preprocess(settings: PreprocessBenchmark) -> list[PreprocessRow]:
+def run_preprocess(settings: Preprocessing) -> list[PreprocessRow]:
     """Measure both in turn, again and again."""
     # before the tokenizers library makes its threads
     os.environ["RAYON_NUM_THREADS"] = str(settings.workers)
@@ -119,7 +104,7 @@ def run_preprocess(settings: PreprocessBenchmark) -> list[PreprocessRow]:
     ]
 
 
-def _write_text(settings: PreprocessBenchmark, folder: Path) -> list[str]:
+def _write_text(settings: Preprocessing, folder: Path) -> list[str]:
     """Write the text as a unified corpus; returns its sentences."""
     documents = _generated() if settings.corpus is None else _read(settings.corpus)
     sentences: list[str] = []
@@ -173,7 +158,7 @@ def _generated() -> Iterator[Document]:
         number += 1
 
 
-def _tokenizer(settings: PreprocessBenchmark, sentences: Sequence[str]) -> Tokenizer:
+def _tokenizer(settings: Preprocessing, sentences: Sequence[str]) -> Tokenizer:
     if settings.tokenizer is None:
         return train_tokenizer(sentences[:50000], _GENERATED_VOCABULARY)
     return read_tokenizer(settings.tokenizer, str(settings.tokenizer)).tokenizer
@@ -188,7 +173,7 @@ def _encode(tokenizer: Tokenizer, sentences: Sequence[str]) -> int:
     return tokens
 
 
-def _preprocess(settings: PreprocessBenchmark, folder: Path, out: Path) -> float:
+def _preprocess(settings: Preprocessing, folder: Path, out: Path) -> float:
     """Run the command from its start to its end; returns MiB at the peak of its largest process."""
     code = _COMMAND.format(length=settings.length, folder=str(folder))
     flags = ["--tokenizer", str(folder / TOKENIZER_FOLDER), "--out", str(out), "--workers", str(settings.workers)]
@@ -216,7 +201,7 @@ def table(rows: Sequence[PreprocessRow]) -> str:
     return "\n".join(aligned(_COLUMNS, cells))
 
 
-def measure_preprocessing(settings: PreprocessBenchmark, folder: Path) -> str:
+def measure_preprocessing(settings: Preprocessing, folder: Path) -> str:
     """Measure, write `preprocess.json` and `preprocess.txt`, and return what to print."""
     facts = machine_facts()
     del facts["threads"], facts["device"], facts["torch"]

@@ -1,11 +1,10 @@
-"""A pretraining step of BERT-small beside transformers' NystromformerForMaskedLM: time and memory.
+"""`run_benchmark.py pretrain`: a step of BERT-small beside transformers' NystromformerForMaskedLM, time and memory.
 
 Shapes: B rows, N tokens, K masked positions, E width.
 """
 
 import logging
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.benchmark.models import (
-    BertSmall,
-    adamw,
     made_up_batch,
     masked_lm_step,
+    mean_loss,
+    our_config,
     step_memory,
-    take_step,
+    training_step,
+    transformers_config,
 )
 from nystromformer.benchmark.results import measure_and_write
+from nystromformer.benchmark.settings import Pretraining
 from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
-from nystromformer.config import AttentionName, ModelConfig
-from nystromformer.config.ranges import MOST
+from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
 from nystromformer.model import MaskedLMHead, PretrainingModel, count_parameters
 from nystromformer.model.layers import at_positions
@@ -50,20 +50,6 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class PretrainBenchmark(BertSmall):
-    """What is measured: sizes of a batch, and of the model."""
-
-    sizes: tuple[tuple[int, int], ...] = ((512, 8), (4096, 1))
-    """Tokens and rows of each batch."""
-    mixed_precision: bool | str = False
-    """Of ours; the peer's steps are float32 always, and under the same autocast too where it is not false."""
-    compile: bool = False
-    """Whether to measure compiled layers as well."""
-    repeats: int = 7
-    threads: int = 2
-
-
-@dataclass(frozen=True)
 class PretrainRow:
     """One way to make a step, at one size."""
 
@@ -77,23 +63,12 @@ class PretrainRow:
     """MiB at the peak of a step, weights and optimizer included."""
 
 
-def parse_sizes(text: str) -> tuple[tuple[int, int], ...]:
-    """Tokens and rows of `--sizes`, such as 512x8,4096x1.
-
-    Raises:
-        UserError: another form, or a size that transformers does not take.
-    """
-    matches = [re.fullmatch(r"(\d{1,10})x(\d{1,10})", part.strip()) for part in text.split(",")]
-    sizes = tuple((int(match[1]), int(match[2])) for match in matches if match)
-    if len(sizes) < len(matches) or any(n <= 64 or n % 64 or not rows or max(n, rows) > MOST for n, rows in sizes):
-        raise UserError(
-            "--sizes: expected TOKENSxROWS separated by commas, such as 512x8,4096x1, with more tokens than the 64 "
-            f"landmarks and a multiple of them (transformers accepts no others); found {text!r}"
-        )
-    return sizes
+def measure_pretraining(settings: Pretraining, folder: Path) -> str:
+    """Measure, write `pretrain.json` and `pretrain.txt`, and return what to print."""
+    return measure_and_write(folder, "pretrain", lambda: measure_steps(settings), table, asdict(settings))
 
 
-def run_pretrain_benchmark(settings: PretrainBenchmark) -> list[PretrainRow]:
+def measure_steps(settings: Pretraining) -> list[PretrainRow]:
     """Measure all ways to make a step, side by side at each size."""
     torch.set_num_threads(settings.threads)
     device = choose_device("auto", settings.mixed_precision)
@@ -101,52 +76,51 @@ def run_pretrain_benchmark(settings: PretrainBenchmark) -> list[PretrainRow]:
         raise UserError(f"--compile: {missing}")
     rows = []
     for length, count in settings.sizes:
-        check_room_to_train(f"{length}x{count}", settings.config(length), device.device, count, length, count)
+        model = our_config(settings, length)
+        check_room_to_train(f"{length}x{count}", model, device.device, count, length, count)
     for length, count in settings.sizes:
         steps = _steps(settings, length, count, device)
-        times = time_side_by_side({name: step.work for name, step in steps.items()}, settings.repeats)
-        for name, step in steps.items():
-            memory = step_memory(step.model, step.work)
-            rows.append(PretrainRow(length, count, step.tokens, name, times[name], memory))
+        times = time_side_by_side({name: work for name, (work, _, _) in steps.items()}, settings.repeats)
+        for name, (work, trained, tokens) in steps.items():
+            logger.info("%s: %s parameters", name, f"{count_parameters(trained):,}")
+            rows.append(PretrainRow(length, count, tokens, name, times[name], step_memory(trained, work)))
         logger.info("%d x %d tokens measured", count, length)
     return rows
 
 
-@dataclass(frozen=True)
-class _Step:
-    work: Work
-    model: nn.Module
-    tokens: int
-
-
-def _steps(settings: PretrainBenchmark, length: int, rows: int, device: Device) -> dict[str, _Step]:
+def _steps(settings: Pretraining, length: int, rows: int, device: Device) -> dict[str, tuple[Work, nn.Module, int]]:
+    """By method: a step, the model that it trains, and the tokens that it takes."""
     torch.manual_seed(0)
     full, padded = (
         made_up_batch(settings.vocab_size, length, rows, device.device, padded=each) for each in (False, True)
     )
     tokens, padded_tokens = full["tokens_BN"].numel(), int(padded["mask_BN"].sum())
-    steps: dict[str, _Step] = {}
-    for name in (OURS, SOFTMAX):
-        model = _ours(settings, length, device, "nystrom" if name == OURS else "softmax")
-        steps[name] = _Step(masked_lm_step(model, full, device), model, tokens)
-        steps[PADDED[name]] = _Step(masked_lm_step(model, padded, device), model, padded_tokens)
+    config = our_config(settings, length)
+    steps: dict[str, tuple[Work, nn.Module, int]] = {}
+    for name, model_config in ((OURS, config), (SOFTMAX, our_config(settings, length, "softmax"))):
+        model = PretrainingModel(model_config, ["mlm"]).to(device.device)
+        steps[name] = masked_lm_step(model, full, device), model, tokens
+        steps[PADDED[name]] = masked_lm_step(model, padded, device), model, padded_tokens
     if settings.compile:
-        compiled = _ours(settings, length, device, "nystrom")
+        compiled = PretrainingModel(config, ["mlm"]).to(device.device)
         compile_units(compiled.encoder.layers, device.device)
-        steps[COMPILED] = _Step(masked_lm_step(compiled, full, device), compiled, tokens)
-    peer = _transformers_model(settings, length).to(device.device)
-    sparse = SparseHead(peer, settings.config(length)).to(device.device)
-    steps[PEER] = _Step(_peer(peer, full, Device(device.device, None)), peer, tokens)
-    steps[SPARSE] = _Step(_sparse(sparse, full, Device(device.device, None)), sparse, tokens)
+        steps[COMPILED] = masked_lm_step(compiled, full, device), compiled, tokens
+    peer = peer_model(settings, length).to(device.device)
+    sparse = SparseHead(peer, config).to(device.device)
+    exact = Device(device.device, None)
+
+    def peer_loss() -> Tensor:
+        loss: Tensor = peer(full["tokens_BN"], labels=full["labels_BN"]).loss
+        return loss
+
+    def sparse_loss() -> Tensor:
+        return mean_loss(sparse(full["tokens_BN"], full["positions_BK"], full["labels_BK"]))
+
+    steps[PEER] = training_step(peer, peer_loss, exact), peer, tokens
+    steps[SPARSE] = training_step(sparse, sparse_loss, exact), sparse, tokens
     if device.autocast_dtype is not None:
-        steps[f"{PEER}, same autocast"] = _Step(_peer(peer, full, device), peer, tokens)
-    sizes = {name: count_parameters(step.model) for name, step in steps.items()}
-    logger.info("parameters: %s", ", ".join(f"{name} {size:,}" for name, size in sizes.items()))
+        steps[f"{PEER}, same autocast"] = training_step(peer, peer_loss, device), peer, tokens
     return steps
-
-
-def _ours(settings: PretrainBenchmark, length: int, device: Device, attention: AttentionName) -> PretrainingModel:
-    return PretrainingModel(settings.config(length, attention), ["mlm"]).to(device.device)
 
 
 class SparseHead(nn.Module):
@@ -168,61 +142,35 @@ class SparseHead(nn.Module):
         return self.mlm.sums(hidden_BKE, self.encoder.embeddings.word_embeddings.weight, labels_BK)
 
 
-def _transformers_model(settings: PretrainBenchmark, length: int) -> nn.Module:
+def peer_model(settings: Pretraining, length: int) -> nn.Module:
+    """transformers' model of the same sizes."""
     from transformers import NystromformerForMaskedLM
 
-    model: nn.Module = NystromformerForMaskedLM(settings.transformers_config(length)).train()
+    model: nn.Module = NystromformerForMaskedLM(transformers_config(settings, length)).train()
     return model
-
-
-def _peer(model: nn.Module, batch: Mapping[str, Tensor], device: Device) -> Work:
-    optimizer = adamw(model)
-
-    def loss() -> Tensor:
-        mean: Tensor = model(batch["tokens_BN"], labels=batch["labels_BN"]).loss
-        return mean
-
-    return lambda: take_step(loss, model, optimizer, device)
-
-
-def _sparse(model: SparseHead, batch: Mapping[str, Tensor], device: Device) -> Work:
-    optimizer = adamw(model)
-
-    def loss() -> Tensor:
-        sums = model(batch["tokens_BN"], batch["positions_BK"], batch["labels_BK"])
-        mean: Tensor = sums[0] / sums[2].detach()
-        return mean
-
-    return lambda: take_step(loss, model, optimizer, device)
 
 
 def table(rows: Sequence[PretrainRow]) -> str:
     """Times, memory, and ratios to transformers in float32 at the same size; what they are made of, below."""
-    sizes = dict.fromkeys((row.length, row.rows) for row in rows)
-    methods = {size: {row.method: row for row in rows if (row.length, row.rows) == size} for size in sizes}
-    lines = aligned(_COLUMNS, (_cells(row, methods[row.length, row.rows][PEER]) for row in rows))
-    lines.append("")
-    for (length, count), alike in methods.items():
-        lines.append(f"{length} x {count}: {_parts(alike)}")
-        lines += [f"{length} x {count}: {_padding(alike[name], alike[PADDED[name]])}" for name in PADDED]
-    return "\n".join(lines)
+    by_place = {(row.length, row.rows, row.method): row for row in rows}
+    lines, notes = [], []
+    for row in rows:
+        peer = by_place[row.length, row.rows, PEER]
+        size = f"{row.length} x {row.rows}"
+        times = f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})"
+        speed = f"{1e3 * row.tokens / row.time.median:,.0f}"
+        ratios = [f"{row.time.median / peer.time.median:.2f}", f"{row.memory / peer.memory:.2f}"]
+        lines.append([size, row.method, times, ratios[0], speed, f"{row.memory:.0f}", ratios[1]])
+    for length, count in dict.fromkeys((row.length, row.rows) for row in rows):
+        ours, sparse, peer = (by_place[length, count, name] for name in (OURS, SPARSE, PEER))
+        notes.append(f"{length} x {count}: {_parts(*(each.time.median for each in (ours, sparse, peer)))}")
+        for name, padded in PADDED.items():
+            notes.append(f"{length} x {count}: {_padding(*(by_place[length, count, each] for each in (name, padded)))}")
+    return "\n".join([*aligned(_COLUMNS, lines), "", *notes])
 
 
-def _cells(row: PretrainRow, peer: PretrainRow) -> list[str]:
-    return [
-        f"{row.length} x {row.rows}",
-        row.method,
-        f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})",
-        f"{row.time.median / peer.time.median:.2f}",
-        f"{1e3 * row.tokens / row.time.median:,.0f}",
-        f"{row.memory:.0f}",
-        f"{row.memory / peer.memory:.2f}",
-    ]
-
-
-def _parts(methods: Mapping[str, PretrainRow]) -> str:
+def _parts(ours: float, sparse: float, peer: float) -> str:
     """What the speed beside transformers is the product of."""
-    ours, sparse, peer = (methods[name].time.median for name in (OURS, SPARSE, PEER))
     return (
         f"{peer / ours:.2f} times as fast as {PEER}: {peer / sparse:.2f} by logits at the masked positions alone "
         f"({SPARSE}), {sparse / ours:.2f} by all else"
@@ -236,8 +184,3 @@ def _padding(full: PretrainRow, padded: PretrainRow) -> str:
         f"{full.method}, rows {filled:.0%} full with their mask: {padded.time.median:.0f} ms, full rows "
         f"{full.time.median:.0f} ms, ratio {ratio:.2f} (goal: at most {_GOAL}, {verdict})"
     )
-
-
-def measure_pretraining(settings: PretrainBenchmark, folder: Path) -> str:
-    """Measure, write `pretrain.json` and `pretrain.txt`, and return what to print."""
-    return measure_and_write(folder, "pretrain", lambda: run_pretrain_benchmark(settings), table, asdict(settings))

@@ -4,12 +4,15 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+
+from nystromformer.resources import check_room, free_memory
 
 Work = Callable[[], object]
 
@@ -28,6 +31,12 @@ class Timing:
         return f"{self.median:.2f} ({self.low:.2f}-{self.high:.2f})"
 
 
+def figure(record: object, name: str) -> float:
+    """A record's figure by its name; of a `Timing` the median."""
+    value = getattr(record, name)
+    return float(value.median if isinstance(value, Timing) else value)
+
+
 def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) -> dict[str, Timing]:
     """Run all in turn, again and again, so that whatever else the machine does falls on all of them alike; each time
     in another order, because what one leaves in the caches speeds up the next.
@@ -36,20 +45,27 @@ def time_side_by_side(works: Mapping[str, Work], repeats: int, warmup: int = 2) 
         for _ in range(warmup):
             work()
     samples: dict[str, list[float]] = {name: [] for name in works}
-    gc.collect()
-    gc.disable()
-    try:
+    with no_collections():
         for repeat in range(repeats):
             for name in random.Random(repeat).sample(list(works), len(works)):
                 work = works[name]
-                _wait()
+                wait_for_device()
                 begin = time.perf_counter()
                 work()
-                _wait()
+                wait_for_device()
                 samples[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: summarise(values) for name, values in samples.items()}
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Within, Python's garbage collector does not run."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
     finally:
         gc.enable()
-    return {name: summarise(values) for name, values in samples.items()}
 
 
 def repeats_at(length: int, repeats: int) -> int:
@@ -80,6 +96,24 @@ def attention_works(
         forwards[name] = partial(call, *inputs)
         boths[name] = partial(_gradients, call, inputs, wanted, upstream_BHND)
     return forwards, boths
+
+
+def check_memory(batch: int, lengths: Sequence[int], width: int) -> None:
+    """Check that there is memory for queries, keys, values, their gradients and that of the output.
+
+    Raises:
+        UserError: says how much they take, and how much there is.
+    """
+    length = max(lengths)
+    size = 7.0 * 4 * batch * length * width
+    on_gpu = torch.cuda.is_available()
+    check_room(
+        f"--batch {batch} --lengths {length}: this",
+        {"queries, keys, values and gradients": size},
+        free_memory(torch.device("cuda")) if on_gpu else free_memory(swap=True),
+        "on the GPU" if on_gpu else "on this machine",
+        "lower one of the two",
+    )
 
 
 def _gradients(
@@ -120,6 +154,7 @@ def summarise(values: list[float]) -> Timing:
     return Timing(middle, low, high)
 
 
-def _wait() -> None:
+def wait_for_device() -> None:
+    """Until a GPU has done all that it was given; without one nothing is to wait for."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()

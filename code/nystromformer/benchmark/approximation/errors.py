@@ -67,6 +67,10 @@ class NystromTime:
     inverse: Inverse
     ms: Timing
 
+    @property
+    def setting(self) -> tuple[str, int, Inverse]:
+        return self.rule, self.landmarks, self.inverse
+
 
 def exact_weights(inputs: Inputs) -> Tensor:
     """S of eq. 2, zero at masked positions: (B, H, N, N)."""

@@ -18,7 +18,7 @@ from nystromformer.benchmark.approximation.report import (
     inverse_label,
     label,
     mean_errors,
-    mean_of_setting,
+    mean_figures,
 )
 from nystromformer.benchmark.results import new_figure
 from nystromformer.files import write_figure
@@ -53,7 +53,7 @@ def draw_methods(found: Found, path: Path, header: str) -> None:
 def draw_nystrom(found: Found, path: Path, header: str) -> None:
     """The output's error over the number of landmarks, over the iterations, and over the time."""
     figure, (left, middle, right) = _figure(3, (18, 5))
-    errors = mean_of_setting(found.nystrom)
+    errors = {setting: each["output_error"] for setting, each in mean_figures(found.nystrom).items()}
     counts = sorted({landmarks for _, landmarks, _ in errors})
     for rule in RULES:
         for inverse, line in ((PAPERS_ITERATIONS, "o-"), (EXACT, "x:")):
@@ -74,7 +74,7 @@ def draw_nystrom(found: Found, path: Path, header: str) -> None:
         for kind, marker in ((int, "o"), (str, "^")):
             mine = [one for one in found.nystrom_times if one.rule == rule and isinstance(one.inverse, kind)]
             times = [one.ms.median for one in mine]
-            heights = [errors[one.rule, one.landmarks, one.inverse] for one in mine]
+            heights = [errors[one.setting] for one in mine]
             name = f"{rule}, {'iterations' if kind is int else 'ridges'}"
             right.plot(times, heights, marker, color=f"C{place}", markersize=4, alpha=0.6, label=name)
     best = frontier(found)

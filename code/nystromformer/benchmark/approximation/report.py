@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
+import pandas as pd
+
 from nystromformer.benchmark.approximation.errors import EXACT, RULES, Inverse, NystromError, NystromTime, OutputError
 from nystromformer.benchmark.approximation.inputs import RANDOM
 from nystromformer.benchmark.approximation.losses import Loss
@@ -13,6 +15,8 @@ from nystromformer.tables import markdown
 from nystromformer.wording import number_of
 
 PAPERS_ITERATIONS = 6
+Setting = tuple[str, int, Inverse]
+"""A rule, landmarks and an inverse."""
 
 
 @dataclass
@@ -50,6 +54,15 @@ def mean_errors(outputs: Sequence[OutputError], is_random: bool) -> dict[tuple[s
         if (each.layer == RANDOM) == is_random:
             found.setdefault((each.method, each.width), []).append(each.output_error)
     return {key: fmean(values) for key, values in found.items()}
+
+
+def mean_figures(errors: Sequence[NystromError], is_random: bool = False) -> dict[Setting, dict[str, float]]:
+    """By rule, landmarks and inverse: the means over the layers of the checkpoint, or on random input."""
+    chosen = [vars(each) for each in errors if (each.layer == RANDOM) == is_random]
+    if not chosen:
+        return {}
+    table = pd.DataFrame(chosen).groupby(["rule", "landmarks", "inverse"], sort=False).mean(numeric_only=True)
+    return dict(table.to_dict("index"))
 
 
 def to_read(found: Found, header: Sequence[str]) -> str:
@@ -91,28 +104,22 @@ def _methods_table(found: Found) -> str:
 
 
 def _landmarks_table(errors: Sequence[NystromError]) -> str:
-    paper = [each for each in errors if each.inverse in (PAPERS_ITERATIONS, EXACT)]
-    header = ["landmarks", "rule", "inverse", "‖Ŝ−S‖/‖S‖", "output's error", "residual", "negative weight, %"]
-    header += [f"{name}, random input" for name in ("‖Ŝ−S‖/‖S‖", "output's error")]
+    names = {"matrix_error": "‖Ŝ−S‖/‖S‖", "output_error": "output's error"}
+    header = ["landmarks", "rule", "inverse", *names.values(), "residual", "negative weight, %"]
+    header += [f"{name}, random input" for name in names.values()]
+    real, random = mean_figures(errors), mean_figures(errors, is_random=True)
+    counts = [landmarks for _, landmarks, _ in real]
     rows = []
-    for count in dict.fromkeys(each.landmarks for each in paper):
-        for rule in RULES:
-            for inverse in dict.fromkeys(each.inverse for each in paper):
-                mine = [e for e in paper if (e.landmarks, e.rule, e.inverse) == (count, rule, inverse)]
-                real, random = ([e for e in mine if (e.layer == RANDOM) == is_random] for is_random in (False, True))
-                if not real:
-                    continue
-                figures = [
-                    *(f"{fmean(getattr(e, name) for e in real):.3f}" for name in ("matrix_error", "output_error")),
-                    f"{fmean(e.residual for e in real):.1e}",
-                    f"{100 * fmean(e.negative for e in real):.1f}",
-                    *(f"{fmean(getattr(e, n) for e in random):.3f}" if random else "" for n in _ERRORS),
-                ]
-                rows.append([str(count), rule, inverse_label(inverse), *figures])
+    for setting in sorted(real, key=lambda setting: (counts.index(setting[1]), RULES.index(setting[0]))):
+        rule, landmarks, inverse = setting
+        if inverse not in (PAPERS_ITERATIONS, EXACT):
+            continue
+        mine = real[setting]
+        figures = [f"{mine[name]:.3f}" for name in names]
+        figures += [f"{mine['residual']:.1e}", f"{100 * mine['negative']:.1f}"]
+        figures += [f"{random[setting][name]:.3f}" if setting in random else "" for name in names]
+        rows.append([str(landmarks), rule, inverse_label(inverse), *figures])
     return f"Means over the layers.\n\n{markdown(header, rows)}"
-
-
-_ERRORS = ("matrix_error", "output_error")
 
 
 def inverse_label(inverse: Inverse) -> str:
@@ -120,45 +127,35 @@ def inverse_label(inverse: Inverse) -> str:
     return number_of(inverse, "iteration") if isinstance(inverse, int) else inverse
 
 
-def mean_of_setting(errors: Sequence[NystromError]) -> dict[tuple[str, int, Inverse], float]:
-    """The output's error by rule, landmarks and inverse: the mean over the layers of the checkpoint."""
-    found: dict[tuple[str, int, Inverse], list[float]] = {}
-    for each in errors:
-        if each.layer != RANDOM:
-            found.setdefault((each.rule, each.landmarks, each.inverse), []).append(each.output_error)
-    return {key: fmean(values) for key, values in found.items()}
-
-
 def frontier(found: Found) -> list[tuple[NystromTime, float]]:
     """Settings than which no other is both as fast and as exact, the fastest first, with the output's error."""
-    errors = mean_of_setting(found.nystrom)
+    errors = mean_figures(found.nystrom)
     best: list[tuple[NystromTime, float]] = []
     for one in sorted(found.nystrom_times, key=lambda one: one.ms.median):
-        error = errors[one.rule, one.landmarks, one.inverse]
+        error = errors[one.setting]["output_error"]
         if not best or error < best[-1][1]:
             best.append((one, error))
     return best
 
 
 def _inverses_table(errors: Sequence[NystromError]) -> str:
-    real = [each for each in errors if each.layer != RANDOM]
-    counts = list(dict.fromkeys(each.landmarks for each in real))
+    means = mean_figures(errors)
+    counts = list(dict.fromkeys(landmarks for _, landmarks, _ in means))
+    inverses = dict.fromkeys(each.inverse for each in errors)
     rows = []
     for rule in RULES:
-        for inverse in dict.fromkeys(each.inverse for each in real):
-            cells = []
-            for count in counts:
-                mine = [each for each in real if (each.rule, each.landmarks, each.inverse) == (rule, count, inverse)]
-                cells.append(f"{fmean(e.output_error for e in mine):.3f} ({fmean(e.residual for e in mine):.0e})")
+        for inverse in inverses:
+            mine = [means[rule, count, inverse] for count in counts]
+            cells = [f"{each['output_error']:.3f} ({each['residual']:.0e})" for each in mine]
             rows.append([rule, inverse_label(inverse), *cells])
     note = "The output's error, in brackets the residual ‖AZA−A‖/‖A‖; means over the layers."
     return f"{note}\n\n{markdown(['rule', 'inverse', *(f'{count} landmarks' for count in counts)], rows)}"
 
 
 def _frontier_table(found: Found) -> str:
-    errors = mean_of_setting(found.nystrom)
+    errors = mean_figures(found.nystrom)
     usual = [
-        (one, errors[one.rule, one.landmarks, one.inverse])
+        (one, errors[one.setting]["output_error"])
         for one in found.nystrom_times
         if (one.rule, one.inverse) == (RULES[0], PAPERS_ITERATIONS)
     ]

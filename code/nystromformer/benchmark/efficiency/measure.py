@@ -1,17 +1,35 @@
-"""The cells of the tables, one length after the other, all methods of a length in turn."""
+"""`run_benchmark.py efficiency`: one length after the other, all methods of a length in turn."""
 
 import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from nystromformer.benchmark.efficiency.methods import CONTROL, Method
-from nystromformer.benchmark.efficiency.parts import Part, Works
-from nystromformer.benchmark.timing import Timing, peak_memory, repeats_at, time_side_by_side
+from nystromformer.benchmark.efficiency.methods import CONTROL, Method, chosen_methods
+from nystromformer.benchmark.efficiency.parts import PARTS, Part, Works
+from nystromformer.benchmark.efficiency.report import (
+    Cell,
+    Found,
+    LeftOut,
+    as_data,
+    csv_text,
+    draw,
+    for_terminal,
+    to_read,
+)
+from nystromformer.benchmark.results import on_one_line
+from nystromformer.benchmark.settings import Efficiency
+from nystromformer.benchmark.timing import check_memory, peak_memory, repeats_at, time_side_by_side
 from nystromformer.errors import UserError
+from nystromformer.files import write_json, write_text
+from nystromformer.machine import machine_facts
+from nystromformer.resources import check_room, free_memory
+from nystromformer.training.device import choose_device
 
 logger = logging.getLogger(__name__)
 
@@ -22,81 +40,93 @@ _ROOM = 0.85
 """How much of the memory that is free a cell may be expected to take."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Of one forward and backward pass."""
+def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
+    """Measure, write `efficiency.json`, `.csv`, `.md` and a picture of each part, and return what to print.
 
-    seconds: float
-    memory: float
-    """MiB at the peak."""
+    The files are written anew after each length, so that what was measured is there whatever stops the rest.
 
+    Args:
+        command: what repeats the measurement.
 
-class Forecast:
-    """The cost of one method by length, carried on from the lengths that are known."""
-
-    def __init__(self) -> None:
-        self._costs: dict[int, Cost] = {}
-
-    def learn(self, length: int, cost: Cost) -> None:
-        self._costs[length] = cost
-
-    def at(self, length: int) -> Cost | None:
-        """Along the line through the last two known lengths on logarithmic axes, no flatter than proportional and no
-        steeper than with the square; with the square from one alone. None where nothing is known.
-        """
-        if not self._costs:
-            return None
-        *before, last = sorted(self._costs)
-        latest = self._costs[last]
-
-        def carried(now: float, then: float | None, distance: float) -> float:
-            exponent = 2.0 if then is None or min(now, then) <= 0 else math.log(now / then) / distance
-            growth = min(2.0, max(1.0, exponent)) if length > last else 1.0
-            return now * math.exp(growth * math.log(length / last))
-
-        if not before:
-            return Cost(carried(latest.seconds, None, 1), carried(latest.memory, None, 1))
-        then, distance = self._costs[before[-1]], math.log(last / before[-1])
-        return Cost(carried(latest.seconds, then.seconds, distance), carried(latest.memory, then.memory, distance))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One method at one length."""
-
-    part: str
-    length: int
-    method: str
-    forward: Timing
-    both: Timing
-    """Forward and backward; of an encoder, a step of training."""
-    memory: float
-    """MiB at the peak of forward and backward."""
-    forward_memory: float
-    """At that of forward alone, without gradients."""
+    Raises:
+        UserError: an unknown attention, too little memory, or no time for anything.
+    """
+    methods = [*chosen_methods(settings.attentions), Method(CONTROL, None)]
+    torch.set_num_threads(settings.threads)
+    if "attention" in settings.parts:
+        check_memory(settings.batch, settings.lengths, settings.heads * settings.head_dim)
+    if "encoder" in settings.parts:
+        size = 4.0 * settings.encoder_batch * max(settings.encoder_lengths) * settings.encoder_width
+        check_room(
+            f"--encoder_batch {settings.encoder_batch} --encoder_lengths {max(settings.encoder_lengths)}: a step",
+            {"what each layer keeps": 8 * settings.encoder_layers * size},
+            _free() * 2**20,
+            "on the GPU" if torch.cuda.is_available() else "on this machine",
+            "lower one of the two",
+        )
+    folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
+    facts, found = machine_facts(), Found()
+    device = choose_device("auto", mixed_precision=False)
+    seconds = settings.budget / len(settings.parts)
+    for name in settings.parts:
+        for more in measure(PARTS[name](settings, device), methods, settings.repeats, seconds, _free()):
+            found.cells += more.cells
+            found.left_out += more.left_out
+            if found.cells:
+                _write(settings, found, folder, facts, command)
+    names = ", ".join(f"efficiency{ending}" for ending in (".json", ".csv", ".md"))
+    return f"{for_terminal(found)}\n\nresults: {folder} ({names}, and a picture of each part)"
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """One that was not measured."""
+def _free() -> float:
+    """MiB."""
+    if not torch.cuda.is_available():
+        return free_memory() / 2**20
+    torch.cuda.empty_cache()
+    return free_memory(torch.device("cuda")) / 2**20
 
-    part: str
-    length: int
-    method: str
-    why: str
+
+def _write(settings: Efficiency, found: Found, folder: Path, facts: Mapping[str, Any], command: str) -> None:
+    described = asdict(settings) | {"command": command}
+    write_json(folder / "efficiency.json", {"machine": facts, "settings": described} | as_data(found))
+    write_text(folder / "efficiency.csv", csv_text(found))
+    on = on_one_line(facts)
+    header = [
+        "# What every attention costs",
+        f"float32; the attention alone: batch {settings.batch}, {settings.heads} heads of {settings.head_dim}; the "
+        f"encoder: batch {settings.encoder_batch}, {settings.encoder_layers} layers of width {settings.encoder_width}, "
+        f"{settings.encoder_heads} heads; no convolution; settings are the defaults unless named. Medians of up to "
+        f"{settings.repeats} measurements, all methods of a length in turn in one process. {on}.",
+        f"`{command}`",
+    ]
+    write_text(folder / "efficiency.md", to_read(found, header))
+    for part in settings.parts:
+        if any(cell.part == part for cell in found.cells):
+            draw(found, part, folder / f"efficiency-{part}.png", on)
 
 
 @dataclass
-class Found:
-    """What there is so far."""
+class Costs:
+    """Of one method's forward and backward pass, by length."""
 
-    cells: list[Cell] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
+    seconds: dict[int, float] = field(default_factory=dict)
+    memory: dict[int, float] = field(default_factory=dict)
+    """MiB at the peak."""
 
 
-def measure(
-    part: Part, methods: Sequence[Method], lengths: Sequence[int], repeats: int, seconds: float, free: float
-) -> Iterator[Found]:
+def carry_on(costs: Mapping[int, float], length: int) -> float:
+    """A cost at a length from those that are known, at least one: along the line through the last two on logarithmic
+    axes, no flatter than proportional and no steeper than with the square; with the square from one alone.
+    """
+    *before, last = sorted(costs)
+    growth = 2.0 if length > last else 1.0
+    if length > last and before and min(costs[last], costs[before[-1]]) > 0:
+        slope = math.log(costs[last] / costs[before[-1]]) / math.log(last / before[-1])
+        growth = min(2.0, max(1.0, slope))
+    return float(costs[last] * (length / last) ** growth)
+
+
+def measure(part: Part, methods: Sequence[Method], repeats: int, seconds: float, free: float) -> Iterator[Found]:
     """Measure a part, from short to long, and give what was found at each length.
 
     Args:
@@ -108,15 +138,15 @@ def measure(
         UserError: neither time nor memory are enough for a single cell.
     """
     until = time.monotonic() + seconds
-    forecasts = {method.name: Forecast() for method in methods}
-    _probe(part, methods, lengths, forecasts)
+    costs = {method.name: Costs() for method in methods}
+    _probe(part, methods, costs)
     any_measured = False
-    for number, length in enumerate(sorted(lengths)):
+    for number, length in enumerate(sorted(part.lengths)):
         found = Found()
         chosen = []
         for method in methods:
             left = until - time.monotonic()
-            why = _why_not(method, forecasts[method.name].at(length), length, repeats, left, free)
+            why = _why_not(method, costs[method.name], length, repeats, left, free)
             if why is None and number and left <= 0:
                 # Of a method of which nothing is known the shortest length alone is tried without time.
                 why = _OVER
@@ -125,7 +155,7 @@ def measure(
             else:
                 found.left_out.append(LeftOut(part.name, length, method.name, why))
         if chosen:
-            _measure_at(part, chosen, length, repeats, until, forecasts, found)
+            _measure_at(part, chosen, length, repeats, until, costs, found)
         any_measured = any_measured or any(cell.method != CONTROL for cell in found.cells)
         logger.info("%s, %d tokens: %d measured, %d left out", part.name, length, len(found.cells), len(found.left_out))
         yield found
@@ -137,24 +167,25 @@ def measure(
         )
 
 
-def _probe(part: Part, methods: Sequence[Method], lengths: Sequence[int], forecasts: Mapping[str, Forecast]) -> None:
+def _probe(part: Part, methods: Sequence[Method], costs: Mapping[str, Costs]) -> None:
     for length in _PROBES:
-        if length >= min(lengths):
+        if length >= min(part.lengths):
             return
         able = [method for method in methods if method.why_not(length) is None]
         for name, works in part.works(able, length, 1).items():
-            memory = peak_memory(works.both) + works.standing
-            forecasts[name].learn(length, Cost(part.batch * _second_time(works), part.batch * memory))
+            costs[name].memory[length] = part.batch * (peak_memory(works.both) + works.standing)
+            costs[name].seconds[length] = part.batch * _second_time(works)
 
 
-def _why_not(method: Method, cost: Cost | None, length: int, repeats: int, seconds: float, free: float) -> str | None:
+def _why_not(method: Method, costs: Costs, length: int, repeats: int, seconds: float, free: float) -> str | None:
     if (reason := method.why_not(length)) is not None:
         return reason
-    if cost is None:
+    if not costs.seconds:
         return None
-    if cost.memory > _ROOM * free:
-        return f"memory: about {cost.memory / 1024:,.1f} GiB, of {free / 1024:,.1f} that were free"
-    needed = cost.seconds * _passes(length, repeats)
+    memory = carry_on(costs.memory, length)
+    if memory > _ROOM * free:
+        return f"memory: about {memory / 1024:,.1f} GiB, of {free / 1024:,.1f} that were free"
+    needed = carry_on(costs.seconds, length) * _passes(length, repeats)
     return _over(needed, seconds) if needed > seconds else None
 
 
@@ -175,30 +206,29 @@ def _measure_at(
     length: int,
     repeats: int,
     until: float,
-    forecasts: Mapping[str, Forecast],
+    costs: Mapping[str, Costs],
     found: Found,
 ) -> None:
     works = dict(part.works(methods, length, part.batch))
-    seconds: dict[str, float] = {}
+    needed: dict[str, float] = {}
+
+    def leave_out(name: str, why: str) -> None:
+        found.left_out.append(LeftOut(part.name, length, name, why))
+        del works[name]
+
     for name, each in list(works.items()):
-        if seconds and time.monotonic() > until:
-            found.left_out.append(LeftOut(part.name, length, name, _OVER))
-            del works[name]
+        if needed and time.monotonic() > until:
+            leave_out(name, _OVER)
             continue
         try:
-            seconds[name] = _second_time(each)
+            needed[name] = _second_time(each) * _passes(length, repeats)
         except RuntimeError as error:
-            if not _is_of_memory(error):
+            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                 raise
-            found.left_out.append(LeftOut(part.name, length, name, "memory: it was tried, and there was too little"))
-            del works[name]
-    needed = {name: each * _passes(length, repeats) for name, each in seconds.items()}
+            leave_out(name, "memory: it was tried, and there was too little")
     while works and sum(needed.values()) > (left := until - time.monotonic()):
         costliest = max(needed, key=lambda name: needed[name])
-        found.left_out.append(LeftOut(part.name, length, costliest, _over(needed.pop(costliest), left)))
-        del works[costliest]
-    if not works:
-        return
+        leave_out(costliest, _over(needed.pop(costliest), left))
     repeats = repeats_at(length, repeats)
     with torch.no_grad():
         forward = time_side_by_side({name: each.forward for name, each in works.items()}, repeats, warmup=1)
@@ -207,15 +237,10 @@ def _measure_at(
         memory = peak_memory(each.both) + each.standing
         with torch.no_grad():
             forward_memory = peak_memory(each.forward) + each.standing_forward
-        forecasts[name].learn(length, Cost(both[name].median / 1e3, memory))
-        cell = Cell(part.name, length, name, forward[name], both[name], memory, forward_memory)
-        found.cells.append(cell)
+        costs[name].seconds[length], costs[name].memory[length] = both[name].median / 1e3, memory
+        found.cells.append(Cell(part.name, length, name, forward[name], both[name], memory, forward_memory))
 
 
 def _second_time(works: Works) -> float:
     """Seconds of a pass forward and backward after a first, slower one."""
     return time_side_by_side({"": works.both}, repeats=1, warmup=1)[""].median / 1e3
-
-
-def _is_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,34 +1,92 @@
-"""Tables of what measure.py found: long ones as data, short ones to read."""
+"""Tables and pictures of what measure.py found: long ones as data, short ones to read."""
 
-import csv
-import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from nystromformer.benchmark.efficiency.measure import Cell, Found
+import pandas as pd
+
 from nystromformer.benchmark.efficiency.methods import BASELINES, CONTROL, SDPA, WRITTEN_OUT
+from nystromformer.benchmark.results import new_figure
+from nystromformer.benchmark.timing import Timing, figure
+from nystromformer.files import write_figure
 from nystromformer.tables import Column, aligned, markdown
 
 FROM = 2048
 """Tokens from which on exponents are fitted: below, what a call costs whatever its length counts, too."""
-Value = Callable[[Cell], float]
-MEASURES: dict[str, tuple[tuple[str, str, Value], ...]] = {
-    "attention": (
-        ("forward", "Forward, ms", lambda cell: cell.forward.median),
-        ("both", "Forward and backward, ms", lambda cell: cell.both.median),
-        ("forward_memory", "Peak memory of forward, MiB", lambda cell: cell.forward_memory),
-        ("memory", "Peak memory of forward and backward, MiB", lambda cell: cell.memory),
-    ),
-    "encoder": (
-        ("both", "Steps of training a second", lambda cell: cell.both.median),
-        ("forward", "Forward, ms", lambda cell: cell.forward.median),
-        ("memory", "Peak memory of a step of training, weights and optimizer included, MiB", lambda cell: cell.memory),
-    ),
+HEADINGS = {
+    "attention": {
+        "forward": "Forward, ms",
+        "both": "Forward and backward, ms",
+        "forward_memory": "Peak memory of forward, MiB",
+        "memory": "Peak memory of forward and backward, MiB",
+    },
+    "encoder": {
+        "both": "Steps of training a second",
+        "forward": "Forward, ms",
+        "memory": "Peak memory of a step of training, weights and optimizer included, MiB",
+    },
 }
-"""Of each part: the name of a figure, its heading, and the cost itself; steps a second are shown of their time."""
+"""Of each part: the figures of its tables; steps a second are shown of their time."""
 TITLES = {"attention": "The attention alone", "encoder": "A small encoder"}
+_DRAWN = {
+    "attention": {"both": "forward and backward, ms", "memory": "peak memory of both, MiB"},
+    "encoder": {"both": "a step of training, ms", "memory": "peak memory of a step, MiB"},
+}
+_LINES = ("-", "--", ":")
+_OWN = {SDPA: "black", WRITTEN_OUT: "dimgray", CONTROL: "lightgray", "nystrom": "crimson"}
+"""Colours that are no other's."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method at one length."""
+
+    part: str
+    length: int
+    method: str
+    forward: Timing
+    both: Timing
+    """Forward and backward; of an encoder, a step of training."""
+    memory: float
+    """MiB at the peak of forward and backward."""
+    forward_memory: float
+    """At that of forward alone, without gradients."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One that was not measured."""
+
+    part: str
+    length: int
+    method: str
+    why: str
+
+
+@dataclass
+class Found:
+    """What there is so far."""
+
+    cells: list[Cell] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[str]:
+        """Of which there is a cell."""
+        return [part for part in HEADINGS if any(cell.part == part for cell in self.cells)]
+
+    def costs(self, part: str, name: str) -> dict[str, dict[int, float]]:
+        """A figure by method and length: both softmaxes first, the control last, the others by name."""
+        order = {SDPA: 0, WRITTEN_OUT: 1, CONTROL: 3}
+        cells = [cell for cell in self.cells if cell.part == part]
+        methods = sorted({cell.method for cell in cells}, key=lambda method: (order.get(method, 2), method))
+        return {
+            method: {cell.length: figure(cell, name) for cell in cells if cell.method == method} for method in methods
+        }
 
 
 def exponent(costs: Mapping[int, float], least: int = FROM) -> float | None:
@@ -36,11 +94,7 @@ def exponent(costs: Mapping[int, float], least: int = FROM) -> float | None:
     where fewer than two are there.
     """
     points = [(math.log(length), math.log(cost)) for length, cost in costs.items() if length >= least and cost > 0]
-    if len(points) < 2:
-        return None
-    x_mean, y_mean = (sum(values) / len(points) for values in zip(*points, strict=True))
-    above = sum((x - x_mean) * (y - y_mean) for x, y in points)
-    return float(above / sum((x - x_mean) ** 2 for x, _ in points))
+    return None if len(points) < 2 else statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
 def crossover(costs: Mapping[int, float], others: Mapping[int, float]) -> float | None:
@@ -68,45 +122,42 @@ def crossing_text(crossing: float | None, lengths: Sequence[int]) -> str:
 
 def csv_text(found: Found) -> str:
     """A line for each cell, what was left out included, with ratios to both softmaxes."""
-    text = io.StringIO()
-    ratios = [f"{name}_over_{short}" for name, _, _ in MEASURES["attention"] for short in ("sdpa", "written_out")]
+    table = pd.json_normalize([asdict(cell) for cell in found.cells])
+    table.columns = [_csv_name(name) for name in table.columns]
     timing = [f"{name}_ms{suffix}" for name in ("forward", "both") for suffix in ("", "_low", "_high")]
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["part", "tokens", "method", *timing, "forward_memory_mib", "memory_mib", *ratios, "left_out"])
-    by_place = {(cell.part, cell.method, cell.length): cell for cell in found.cells}
-    for cell in found.cells:
-        times = [getattr(each, key) for each in (cell.forward, cell.both) for key in ("median", "low", "high")]
-        shares = []
-        for _, _, value in MEASURES["attention"]:
-            for baseline in BASELINES:
-                other = by_place.get((cell.part, baseline, cell.length))
-                shares.append("" if other is None else f"{value(cell) / value(other):.4f}")
-        figures = [f"{each:.4f}" for each in (*times, cell.forward_memory, cell.memory)]
-        writer.writerow([cell.part, cell.length, cell.method, *figures, *shares, ""])
-    for one in found.left_out:
-        writer.writerow([one.part, one.length, one.method, *[""] * (len(timing) + 2 + len(ratios)), one.why])
-    return text.getvalue()
+    place = ["part", "tokens"]
+    for name in ("forward_ms", "both_ms", "forward_memory_mib", "memory_mib"):
+        for baseline, short in zip(BASELINES, ("sdpa", "written_out"), strict=True):
+            others = table[table.method == baseline].set_index(place)[name]
+            ratio = table[name] / others.reindex(pd.MultiIndex.from_frame(table[place])).to_numpy()
+            table[f"{name.rpartition('_')[0]}_over_{short}"] = ratio
+    left_out = pd.DataFrame([asdict(one) for one in found.left_out], columns=["part", "length", "method", "why"])
+    table = pd.concat([table, left_out.rename(columns={"length": "tokens", "why": "left_out"})])
+    first = [*place, "method", *timing, "forward_memory_mib", "memory_mib"]
+    ratios = [name for name in table.columns if "_over_" in name]
+    text = table[[*first, *ratios, "left_out"]].to_csv(index=False, float_format="%.4f", lineterminator="\n")
+    return str(text)
+
+
+def _csv_name(name: str) -> str:
+    """Of a cell's field, such as `both.low`, in the CSV file."""
+    if name.endswith("memory"):
+        return f"{name}_mib"
+    return {"length": "tokens"}.get(name, name.replace(".median", "_ms").replace(".", "_ms_"))
 
 
 def as_data(found: Found) -> dict[str, Any]:
     """Cells and what was left out, and of each method exponents and crossovers."""
-    return {
-        "cells": [asdict(cell) for cell in found.cells],
-        "left_out": [asdict(one) for one in found.left_out],
-        "scaling": [
-            {"part": part, "method": method}
-            | {f"{name}_exponent": exponent(_of(found.cells, part, method, value)) for name, _, value in MEASURES[part]}
-            | {
-                f"{name}_crossover": crossover(
-                    _of(found.cells, part, method, value), _of(found.cells, part, SDPA, value)
-                )
-                for name, _, value in MEASURES[part]
-                if method != SDPA
-            }
-            for part in _parts(found)
-            for method in _methods(found, part)
-        ],
-    }
+    scaling: dict[tuple[str, str], dict[str, Any]] = {}
+    for part in found.parts:
+        for name in HEADINGS[part]:
+            costs = found.costs(part, name)
+            for method, mine in costs.items():
+                facts = scaling.setdefault((part, method), {"part": part, "method": method})
+                facts[f"{name}_exponent"] = exponent(mine)
+                if method != SDPA:
+                    facts[f"{name}_crossover"] = crossover(mine, costs.get(SDPA, {}))
+    return asdict(found) | {"scaling": list(scaling.values())}
 
 
 def to_read(found: Found, header: Sequence[str]) -> str:
@@ -115,47 +166,41 @@ def to_read(found: Found, header: Sequence[str]) -> str:
     Args:
         header: paragraphs on what was measured, and on what.
     """
-    blocks = list(header)
-    for part in _parts(found):
-        blocks += [f"## {TITLES[part]}", _how_to_read()]
-        for name, heading, value in MEASURES[part]:
-            blocks += [f"**{heading}**", markdown(*_pivot(found, part, name, value))]
-    blocks += left_out(found)
-    return "\n\n".join(blocks) + "\n"
-
-
-def _how_to_read() -> str:
-    return (
+    how_to_read = (
         f"In brackets: over softmax through PyTorch's fused kernels (SDPA), then over softmax written out; below 1 is "
         f"less of it (of steps a second, of the time that they take). exponent: p of cost ~ N^p, over the lengths from "
         f"{FROM} tokens on that were measured. less than SDPA: from which length on."
     )
+    blocks = list(header)
+    for part in found.parts:
+        blocks += [f"## {TITLES[part]}", how_to_read]
+        for name, heading in HEADINGS[part].items():
+            blocks += [f"**{heading}**", _pivot(found, part, name)]
+    return "\n\n".join([*blocks, *left_out(found)]) + "\n"
 
 
-def _pivot(found: Found, part: str, name: str, value: Value) -> tuple[list[str], list[list[str]]]:
-    lengths = sorted({cell.length for cell in found.cells if cell.part == part})
-    fused, plain = (_of(found.cells, part, baseline, value) for baseline in BASELINES)
+def _pivot(found: Found, part: str, name: str) -> str:
+    costs = found.costs(part, name)
+    lengths = sorted({length for mine in costs.values() for length in mine})
+    fused, plain = (costs.get(baseline, {}) for baseline in BASELINES)
     rows = []
-    for method in _methods(found, part):
-        mine = _of(found.cells, part, method, value)
-        cells = [_cell(part, name, mine.get(length), fused.get(length), plain.get(length)) for length in lengths]
+    for method, mine in costs.items():
+        cells = [_cell((part, name), *(each.get(length) for each in (mine, fused, plain))) for length in lengths]
         grows = exponent(mine)
-        both = sorted(set(mine) & set(fused))
-        crossing = "" if method in (SDPA, CONTROL) else crossing_text(crossover(mine, fused), both)
+        shared = sorted(set(mine) & set(fused))
+        crossing = "" if method in (SDPA, CONTROL) else crossing_text(crossover(mine, fused), shared)
         rows.append([method, *cells, "" if grows is None else f"{grows:.2f}", crossing])
-    return [part, *map(str, lengths), "exponent", "less than SDPA"], rows
+    return markdown([part, *map(str, lengths), "exponent", "less than SDPA"], rows)
 
 
-def _cell(part: str, name: str, cost: float | None, *baselines: float | None) -> str:
+def _cell(place: tuple[str, str], cost: float | None, *baselines: float | None) -> str:
     if cost is None:
         return "left out"
-    shown = f"{1e3 / cost:.3g}" if (part, name) == ("encoder", "both") else _rounded(cost)
+    shown = f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
+    if place == ("encoder", "both"):
+        shown = f"{1e3 / cost:.3g}"
     shares = ", ".join("–" if other is None else f"{cost / other:.2f}" for other in baselines)
     return f"{shown} ({shares})"
-
-
-def _rounded(cost: float) -> str:
-    return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
 
 
 def left_out(found: Found) -> list[str]:
@@ -172,40 +217,62 @@ def left_out(found: Found) -> list[str]:
 def for_terminal(found: Found) -> str:
     """The same figures, a line for each cell."""
     columns = [Column("part", is_text=True), Column("tokens", 6), Column("method", is_text=True)]
-    columns += [Column("forward ms"), Column("/SDPA", gap=1), Column("fwd+bwd ms"), Column("/SDPA", gap=1)]
-    columns += [Column("MiB"), Column("/SDPA", gap=1)]
-    by_place = {(cell.part, cell.method, cell.length): cell for cell in found.cells}
+    for heading in ("forward ms", "fwd+bwd ms", "MiB"):
+        columns += [Column(heading), Column("/SDPA", gap=1)]
+    fused = {(cell.part, cell.length): cell for cell in found.cells if cell.method == SDPA}
     lines = []
     for cell in found.cells:
-        other = by_place.get((cell.part, SDPA, cell.length))
-
-        def share(value: Value, cell: Cell = cell, other: Cell | None = other) -> str:
-            return "" if other is None else f"{value(cell) / value(other):.2f}"
-
-        figures = [str(cell.forward), share(lambda each: each.forward.median)]
-        figures += [str(cell.both), share(lambda each: each.both.median)]
-        figures += [f"{cell.memory:.1f}", share(lambda each: each.memory)]
-        lines.append([cell.part, str(cell.length), cell.method, *figures])
+        other = fused.get((cell.part, cell.length))
+        line = [cell.part, str(cell.length), cell.method]
+        for name in ("forward", "both", "memory"):
+            shown = f"{cell.memory:.1f}" if name == "memory" else str(getattr(cell, name))
+            line += [shown, "" if other is None else f"{figure(cell, name) / figure(other, name):.2f}"]
+        lines.append(line)
     return "\n".join([*aligned(columns, lines), *("\n".join(["", *left_out(found)]).splitlines())])
 
 
-def _parts(found: Found) -> list[str]:
-    return [part for part in MEASURES if any(cell.part == part for cell in found.cells)]
+def draw(found: Found, part: str, path: Path, header: str) -> None:
+    """Time and memory over the length on logarithmic axes; a star where a method's line goes below that of softmax
+    through SDPA for good.
+    """
+    from matplotlib import colormaps
+
+    picture = new_figure(13, 5.6)
+    colours = colormaps["tab10"].colors  # type: ignore[attr-defined]
+    for axis, (name, label) in zip(picture.subplots(1, 2), _DRAWN[part].items(), strict=True):
+        lines = found.costs(part, name)
+        fused = lines.get(SDPA, {})
+        others = [method for method in lines if method not in _OWN]
+        for method, costs in lines.items():
+            if method in others:
+                number = others.index(method)
+                style = {"color": colours[number % 10], "linestyle": _LINES[number // 10 % 3], "linewidth": 1.3}
+            else:
+                style = {"color": _OWN[method], "linewidth": 2.4, "linestyle": "--" if method == WRITTEN_OUT else "-"}
+            axis.plot(list(costs), list(costs.values()), "o", markersize=3, color=style["color"])
+            axis.plot(list(costs), list(costs.values()), label=method, **style)
+            crossing = None if method in (SDPA, CONTROL) else crossover(costs, fused)
+            if crossing is not None and crossing > min(fused):
+                axis.plot([crossing], [_between(fused, crossing)], "*", color=style["color"], markersize=13, zorder=5)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        lengths = sorted({length for costs in lines.values() for length in costs})
+        axis.set_xticks(lengths, [str(length) for length in lengths])
+        axis.minorticks_off()
+        axis.set(xlabel="tokens", title=label)
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    handles, labels = picture.axes[0].get_legend_handles_labels()
+    picture.legend(handles, labels, loc="outside right center", fontsize=8, frameon=False)
+    picture.suptitle(f"{TITLES[part]}; a star: from there on less than softmax (SDPA)\n{header}", fontsize=9)
+    write_figure(path, picture, dpi=110)
 
 
-def _methods(found: Found, part: str) -> list[str]:
-    """Both softmaxes first, the control last, the others by name."""
-    order = {SDPA: 0, WRITTEN_OUT: 1, CONTROL: 3}
-    names = {cell.method for cell in found.cells if cell.part == part}
-    return sorted(names, key=lambda name: (order.get(name, 2), name))
-
-
-def _of(cells: Sequence[Cell], part: str, method: str, value: Value) -> Mapping[int, float]:
-    return {cell.length: value(cell) for cell in cells if (cell.part, cell.method) == (part, method)}
-
-
-def series(found: Found, part: str, name: str) -> Iterator[tuple[str, Mapping[int, float]]]:
-    """Of each method a figure by length, for a picture."""
-    (value,) = (value for each, _, value in MEASURES[part] if each == name)
-    for method in _methods(found, part):
-        yield method, _of(found.cells, part, method, value)
+def _between(costs: Mapping[int, float], length: float) -> float:
+    """On a straight line between two measured lengths, on logarithmic axes."""
+    low = max(each for each in costs if each <= length)
+    high = min(each for each in costs if each >= length)
+    if low == high:
+        return costs[low]
+    share = math.log(length / low) / math.log(high / low)
+    return float(costs[low] ** (1 - share) * costs[high] ** share)

@@ -22,7 +22,7 @@ from nystromformer.attention.comparison import (
 )
 from nystromformer.attention.kernels import why_not
 from nystromformer.attention.nystrom import NystromAttention
-from nystromformer.benchmark.gpu.settings import GpuBenchmark, named_dtype
+from nystromformer.benchmark.gpu.settings import GpuBenchmark, dtype_of
 from nystromformer.benchmark.pieces import LeftOut, Piece
 
 FACTOR = 2.0
@@ -93,7 +93,7 @@ def compare(settings: GpuBenchmark, case: Comparison, number: int) -> Sequence[C
     """The kernels and tensor operations with float64, on inputs of a seed of their own."""
     # Convolutions of float32 numbers by tensor operations would be inexact.
     torch.backends.cudnn.allow_tf32 = False
-    device, dtype, seed = settings.device, named_dtype(case.dtype), settings.seed + number
+    device, dtype, seed = settings.device, dtype_of(case.dtype), settings.seed + number
     generator = torch.Generator(device).manual_seed(seed)
     keep = masks_of_all_kinds(case.length, case.num_landmarks, generator) if case.masked else None
     size = (case.rows, case.length, case.heads, case.head_dim)

@@ -1,19 +1,16 @@
 """Times on the device: by its own events, with the host's work out of the way."""
 
-import gc
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 
-from nystromformer.benchmark.timing import Timing, Work, summarise
+from nystromformer.benchmark.timing import Timing, Work, no_collections, summarise
 
 _HEAD_START = 8_000_000
 """Cycles that the device waits before what is timed, about 4 ms: meanwhile the host has launched all of it."""
-_WARMUP = 1
 
 
 class Moment:
@@ -37,12 +34,19 @@ class Moment:
         return 1e3 * (later._seconds - self._seconds)
 
 
-def head_start(device: torch.device) -> None:
-    """Empty the device's cache, and keep it busy for a while, so that gaps between launches are not measured."""
+def mark_around(work: Work, device: torch.device) -> tuple[Moment, Moment]:
+    """Run something with the device's cache empty and the device busy before it, so that gaps between launches are not
+    measured; the moments before and after it.
+    """
+    first, last = Moment(device), Moment(device)
     if device.type == "cuda":
         # Read, not written: what is written would have to leave the cache within what is timed.
         _past_cache().sum()
         torch.cuda._sleep(_HEAD_START)  # type: ignore[no-untyped-call]
+    first.mark()
+    work()
+    last.mark()
+    return first, last
 
 
 @cache
@@ -53,18 +57,9 @@ def _past_cache() -> torch.Tensor:
 
 
 def finish(device: torch.device) -> None:
+    """Wait until the device has done all."""
     if device.type == "cuda":
         torch.cuda.synchronize()
-
-
-@contextmanager
-def no_collections() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @dataclass(frozen=True)
@@ -85,31 +80,24 @@ class Repeats:
             return self.most
         works = list(works)
         for work in works:
-            for _ in range(_WARMUP):
-                work()
+            work()
         finish(device)
         begin = time.perf_counter()
         for work in works:
-            head_start(device)
-            work()
+            mark_around(work, device)
         finish(device)
         return self.fitting(time.perf_counter() - begin)
 
 
 def times_in_turn(works: Mapping[str, Work], device: torch.device, wanted: Repeats) -> dict[str, Timing]:
     """Time all in turn, again and again."""
+    if not works:
+        return {}
     repeats = wanted.of(works.values(), device)
     samples: dict[str, list[float]] = {name: [] for name in works}
     with no_collections():
         for _ in range(repeats):
-            passed = {}
-            for name, work in works.items():
-                first, last = Moment(device), Moment(device)
-                head_start(device)
-                first.mark()
-                work()
-                last.mark()
-                passed[name] = first, last
+            passed = {name: mark_around(work, device) for name, work in works.items()}
             finish(device)
             for name, (first, last) in passed.items():
                 samples[name].append(first.until(last))

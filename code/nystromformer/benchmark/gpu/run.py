@@ -1,9 +1,10 @@
-"""The whole measurement: sections in order, within the time, written down as it goes."""
+"""`run_benchmark.py gpu`: sections in order, within the time, written down as it goes."""
 
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -15,25 +16,77 @@ import torch
 
 from nystromformer.attention.kernels import plan
 from nystromformer.benchmark.gpu.attention import attention_pieces
-from nystromformer.benchmark.gpu.budget import Budget
-from nystromformer.benchmark.gpu.ceilings import ceiling_pieces
+from nystromformer.benchmark.gpu.bandwidth import ceiling_pieces, kernel_pieces
 from nystromformer.benchmark.gpu.check import check_pieces
-from nystromformer.benchmark.gpu.compiling import AHEAD, pieces_to_compile
+from nystromformer.benchmark.gpu.compiling import COMPILE, pieces_to_compile
 from nystromformer.benchmark.gpu.figures import Figures
-from nystromformer.benchmark.gpu.kernels import kernel_pieces
-from nystromformer.benchmark.gpu.plots import draw
-from nystromformer.benchmark.gpu.report import report
-from nystromformer.benchmark.gpu.settings import GpuBenchmark
-from nystromformer.benchmark.gpu.summary import DRY_RUN, failures, omissions
+from nystromformer.benchmark.gpu.report import DRY_RUN, draw, report, summary
+from nystromformer.benchmark.gpu.settings import GpuBenchmark, choose_settings
 from nystromformer.benchmark.gpu.training import training_pieces
 from nystromformer.benchmark.pieces import Outcome, Piece, measure_here, measure_in_processes
-from nystromformer.files import NewFile, write_json
+from nystromformer.benchmark.results import with_place
+from nystromformer.benchmark.settings import Gpu
+from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
 
 logger = logging.getLogger(__name__)
 
 _SEVERAL = 12
 """Processes that compile and compare at once; what is timed has the device for itself."""
+SHARES = {COMPILE: 0.1, "check": 0.25, "ceilings": 0.03, "kernels": 0.07, "attention": 0.27, "training": 0.28}
+"""Of the time, by section. What a section leaves over goes to those behind it."""
+GRACE = 10.0
+"""Seconds past its section's end after which a running piece is stopped: one without end costs its section alone."""
+
+
+class Budget:
+    """When each section must be done.
+
+    Args:
+        sections: those that run, in order.
+        now: seconds, of a clock that all processes share.
+    """
+
+    def __init__(self, minutes: float, sections: Sequence[str], now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        begin = now()
+        whole = sum(SHARES[name] for name in sections)
+        used = 0.0
+        self._ends: dict[str, float] = {}
+        for name in sections:
+            used += SHARES[name]
+            self._ends[name] = begin + 60 * minutes * used / whole
+        if "check" in self._ends:
+            # The two run together.
+            self._ends[COMPILE] = self._ends["check"]
+
+    def refusal(self, piece: Piece) -> str | None:
+        """Why a piece is not begun now; None where there is time for it."""
+        left = self._ends[piece.section] - self._now()
+        if left >= piece.seconds:
+            return None
+        return f"the time limit: of {piece.section}'s time {max(0.0, left):.0f} s are left, this takes about " + (
+            f"{piece.seconds:.0f} s"
+        )
+
+    def until_stopped(self, section: str) -> float:
+        """Seconds until what still runs of a section is stopped."""
+        return max(0.0, self._ends[section] + GRACE - self._now())
+
+
+def measure_on_gpu(flags: Gpu, folder: Path, command: str) -> tuple[str, bool]:
+    """Measure and write; returns what to print, and whether all went well and agreed with float64.
+
+    Args:
+        command: what repeats the measurement.
+
+    Raises:
+        UserError: as `choose_settings`.
+    """
+    settings = choose_settings(flags)
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = run_gpu_benchmark(settings, folder, command)
+    return with_place(summary(figures), folder), not figures.failures()
 
 
 def run_gpu_benchmark(settings: GpuBenchmark, folder: Path, command: str) -> Figures:
@@ -41,10 +94,12 @@ def run_gpu_benchmark(settings: GpuBenchmark, folder: Path, command: str) -> Fig
     which SIGTERM and Ctrl-C bring early.
     """
     facts = gpu_facts(settings, command)
-    stages = [stage for stage in _stages(settings) if stage]
-    budget = Budget(settings.minutes, [name for name in (AHEAD, *settings.sections) if _of(stages, name)])
+    stages = _stages(settings)
+    sections = {piece.section for stage in stages for piece in stage}
+    budget = Budget(settings.minutes, [name for name in (COMPILE, *settings.sections) if name in sections])
     outcomes: list[Outcome] = []
-    figures = Figures(settings, outcomes, None if settings.dry_run else _device_memory())
+    device_memory = None if settings.dry_run else torch.cuda.get_device_properties(0).total_memory / 2**20
+    figures = Figures(settings, outcomes, device_memory)
     write(figures, facts, folder)
     with _few_programs() if settings.dry_run else nullcontext(), _ended_by_sigterm():
         try:
@@ -85,8 +140,7 @@ def gpu_facts(settings: GpuBenchmark, command: str) -> dict[str, Any]:
 def write(figures: Figures, facts: Mapping[str, Any], folder: Path) -> None:
     """All files, of what is there so far."""
     write_json(folder / "gpu.json", as_data(figures, facts))
-    with NewFile(folder / "gpu.md") as file:
-        file.write(report(figures, facts).encode())
+    write_text(folder / "gpu.md", report(figures, facts))
     shown = ("date", "commit", "device", "torch", "triton")
     header = ", ".join(f"{key} {facts[key]}" for key in shown)
     draw(figures, folder, f"{DRY_RUN}, {header}" if figures.settings.dry_run else header)
@@ -99,30 +153,30 @@ def as_data(figures: Figures, facts: Mapping[str, Any]) -> dict[str, Any]:
         "machine": dict(facts),
         "settings": asdict(figures.settings),
         "goals": goals,
-        "failed": failures(figures),
-        "left out": omissions(figures),
+        "failed": figures.failures(),
+        "left out": figures.omissions(),
         "outcomes": [asdict(outcome) for outcome in figures.outcomes],
     }
 
 
-def _stages(settings: GpuBenchmark) -> Iterator[Sequence[Piece]]:
+def _stages(settings: GpuBenchmark) -> list[list[Piece]]:
     """Pieces that may run at once; the next stage begins when all are done."""
-    chosen = settings.sections
-    yield [*pieces_to_compile(settings), *(check_pieces(settings) if "check" in chosen else ())]
-    if "ceilings" in chosen:
-        yield list(ceiling_pieces())
-    if "kernels" in chosen:
-        yield list(kernel_pieces(settings))
-    if "attention" in chosen:
-        yield list(attention_pieces(settings))
-    if "training" in chosen:
-        yield list(training_pieces(settings))
+    pieces_of = {
+        "check": check_pieces,
+        "ceilings": ceiling_pieces,
+        "kernels": kernel_pieces,
+        "attention": attention_pieces,
+        "training": training_pieces,
+    }
+    stages = {name: list(pieces_of[name](settings)) for name in settings.sections}
+    first = [*pieces_to_compile(settings), *stages.pop("check", [])]
+    return [stage for stage in (first, *stages.values()) if stage]
 
 
 def _outcomes(stage: Sequence[Piece], settings: GpuBenchmark, budget: Budget) -> Iterator[Outcome]:
     if settings.dry_run:
         return measure_here(stage, settings, budget.refusal)
-    count = min(_SEVERAL, max(1, (os.cpu_count() or 1) - 2)) if stage[0].section in (AHEAD, "check") else 1
+    count = min(_SEVERAL, max(1, (os.cpu_count() or 1) - 2)) if stage[0].section in (COMPILE, "check") else 1
     return measure_in_processes(stage, settings, count, budget.refusal, budget.until_stopped)
 
 
@@ -149,14 +203,6 @@ def _few_programs() -> Iterator[None]:
         yield
     finally:
         plan.ENOUGH_PROGRAMS = usual
-
-
-def _device_memory() -> float:
-    return torch.cuda.get_device_properties(0).total_memory / 2**20
-
-
-def _of(stages: Sequence[Sequence[Piece]], section: str) -> bool:
-    return any(piece.section == section for stage in stages for piece in stage)
 
 
 def _version(package: str) -> str:

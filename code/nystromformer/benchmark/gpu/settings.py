@@ -1,34 +1,33 @@
 """What `run_benchmark.py gpu` measures, in full and as a dry run."""
 
-import math
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from nystromformer.attention.kernels import IS_INSTALLED, interprets
 from nystromformer.attention.kernels.plan import HEAD_DIMS, LANDMARKS
 from nystromformer.benchmark.gpu.clock import Repeats
+from nystromformer.benchmark.settings import SECTIONS, Gpu
 from nystromformer.errors import UserError
-
-SECTIONS = ("check", "ceilings", "kernels", "attention", "training")
+from nystromformer.training.device import Device
 
 
 @dataclass(frozen=True)
 class CheckSizes:
     """Sizes of the comparisons with float64."""
 
-    dtypes: tuple[str, ...]
-    landmarks: int
-    head_dim: int
+    dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
+    landmarks: int = 64
+    head_dim: int = 64
     """Of the comparisons that come first, at every length."""
-    lengths: tuple[tuple[int, int], ...]
+    lengths: tuple[tuple[int, int], ...] = ((1000, 24), (4096, 2), (333, 24), (4097, 2))
     """Lengths and the heads of a row: work of few heads is cut otherwise than that of many."""
-    others: tuple[tuple[int, int], ...]
+    others: tuple[tuple[int, int], ...] = tuple((M, D) for M in LANDMARKS for D in HEAD_DIMS if (M, D) != (64, 64))
     """Landmarks and head dims of the other comparisons, each at one of the lengths."""
-    large: tuple[tuple[int, int, int], ...]
+    large: tuple[tuple[int, int, int], ...] = ((32, 12, 4096), (1, 12, 131072), (1, 1, (1 << 20) + 3))
     """Rows, heads and lengths of single comparisons in the dtype that is timed."""
-    poison_bytes: int
+    poison_bytes: int = 1 << 30
     """Memory that is filled with NaN before the kernels run; 0 where the allocator cannot be reached."""
 
 
@@ -46,29 +45,33 @@ class TrainingSize:
 class Sizes:
     """All sizes, and how often things are repeated."""
 
-    check: CheckSizes
-    dtype: str
+    check: CheckSizes = CheckSizes()
+    dtype: str = "bfloat16"
     """Of everything but the comparisons."""
-    num_heads: int
-    head_dim: int
-    num_landmarks: int
-    conv_kernel_size: int
-    tokens: int
+    num_heads: int = 12
+    head_dim: int = 64
+    num_landmarks: int = 64
+    conv_kernel_size: int = 33
+    tokens: int = 131072
     """Of a batch, whatever its length: the rows are as many as that gives."""
-    lengths: tuple[int, ...]
-    batches: tuple[tuple[int, int], ...]
+    lengths: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+    batches: tuple[tuple[int, int], ...] = ((1, 512), (32, 512), (1, 4096), (8, 4096), (128, 4096), (1, 32768))
     """Rows and lengths of other batches."""
-    kernel_lengths: tuple[int, ...]
-    launch_lengths: tuple[int, ...]
+    kernel_lengths: tuple[int, ...] = (4096, 32768, 512)
+    launch_lengths: tuple[int, ...] = (512, 4096)
     """Of single rows, where launching takes longer than computing."""
-    longest: int
+    longest: int = 1 << 20
     """Tokens of the one sequence that our attention is measured on alone."""
-    copy_bytes: int
-    matmul: int
-    training: tuple[TrainingSize, ...]
-    compiles: bool
+    copy_bytes: int = 1 << 32
+    matmul: int = 8192
+    training: tuple[TrainingSize, ...] = (
+        TrainingSize(512, 64, "nystrom-512"),
+        TrainingSize(4096, 8, "nystrom-4096"),
+        TrainingSize(16384, 2, "nystrom-4096", ("model.max_seq_len=16384",)),
+    )
+    compiles: bool = True
     """Whether compiled layers are trained too."""
-    repeats: Repeats
+    repeats: Repeats = field(default=Repeats(seconds=1.5, least=4, most=50))
     """Of a group of methods that are measured in turn."""
 
     def rows(self, length: int) -> int:
@@ -76,48 +79,13 @@ class Sizes:
         return max(1, self.tokens // length)
 
 
-_OTHERS = tuple((M, D) for M in LANDMARKS for D in HEAD_DIMS if (M, D) != (64, 64))
-
-FULL = Sizes(
-    check=CheckSizes(
-        dtypes=("bfloat16", "float16", "float32"),
-        landmarks=64,
-        head_dim=64,
-        lengths=((1000, 24), (4096, 2), (333, 24), (4097, 2)),
-        others=_OTHERS,
-        large=((32, 12, 4096), (1, 12, 131072), (1, 1, (1 << 20) + 3)),
-        poison_bytes=1 << 30,
-    ),
-    dtype="bfloat16",
-    num_heads=12,
-    head_dim=64,
-    num_landmarks=64,
-    conv_kernel_size=33,
-    tokens=131072,
-    lengths=(512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072),
-    batches=((1, 512), (32, 512), (1, 4096), (8, 4096), (128, 4096), (1, 32768)),
-    kernel_lengths=(4096, 32768, 512),
-    launch_lengths=(512, 4096),
-    longest=1 << 20,
-    copy_bytes=1 << 32,
-    matmul=8192,
-    training=(
-        TrainingSize(512, 64, "nystrom-512"),
-        TrainingSize(4096, 8, "nystrom-4096"),
-        TrainingSize(16384, 2, "nystrom-4096", ("model.max_seq_len=16384",)),
-    ),
-    compiles=True,
-    repeats=Repeats(seconds=1.5, least=4, most=50),
-)
-
+FULL = Sizes()
 _TINY = (
     *("model.embedding_dim=32", "model.transformer_dim=32", "model.transformer_hidden_dim=64", "model.num_head=1"),
     *("model.head_dim=32", "model.num_layers=1", "model.vocab_size=300", "model.num_landmarks=32"),
     "model.conv_kernel_size=5",
 )
-
-TINY = replace(
-    FULL,
+TINY = Sizes(
     check=CheckSizes(("float32",), 32, 32, ((40, 1),), (), ((1, 1, 50),), poison_bytes=0),
     # In Triton's interpreter bfloat16 has no arithmetic, and on most CPUs it is slow.
     dtype="float32",
@@ -161,39 +129,35 @@ class GpuBenchmark:
 
     @property
     def dtype(self) -> torch.dtype:
-        return named_dtype(self.sizes.dtype)
+        return dtype_of(self.sizes.dtype)
+
+    @property
+    def precision(self) -> Device:
+        """The device with the autocast of what is timed."""
+        return Device(self.device, None if self.dtype == torch.float32 else self.dtype)
 
 
-def choose_settings(sections: str, minutes: float, seed: int | None, dry_run: bool) -> GpuBenchmark:
-    """Settings from the command's flags.
-
-    Args:
-        seed: None for one that is drawn.
+def choose_settings(flags: Gpu) -> GpuBenchmark:
+    """Settings of the command's flags.
 
     Raises:
-        UserError: an unknown section, no time, or a machine that cannot run this.
+        UserError: a machine that cannot run this.
     """
-    names = tuple(dict.fromkeys(name.strip() for name in sections.split(",")))
-    unknown = [name for name in names if name not in SECTIONS]
-    if unknown:
-        raise UserError(f"--sections: expected some of {','.join(SECTIONS)}, found {', '.join(map(repr, unknown))}")
-    if not 0 < minutes < math.inf:
-        raise UserError(f"--minutes: expected more than 0, found {minutes:g}")
-    in_order = tuple(name for name in SECTIONS if name in names)
-    seed = secrets.randbits(31) if seed is None else seed
-    if dry_run:
-        implementation = "triton" if IS_INSTALLED and interprets() else "torch"
-        return GpuBenchmark(in_order, minutes, seed, dry_run, implementation, TINY)
+    seed = secrets.randbits(31) if flags.seed is None else flags.seed
+    settings = GpuBenchmark(tuple(flags.sections), flags.minutes, seed, flags.dry_run)
+    if flags.dry_run:
+        return replace(settings, implementation="triton" if IS_INSTALLED and interprets() else "torch", sizes=TINY)
     if not torch.cuda.is_available():
         raise UserError("found no CUDA device; --dry_run goes through everything on the CPU, in sizes that say nothing")
     if not IS_INSTALLED:
         raise UserError("the kernels need triton (pip install triton)")
     if interprets():
         raise UserError("TRITON_INTERPRET=1 is set, which runs kernels on the CPU: unset it, or use --dry_run")
-    return GpuBenchmark(in_order, minutes, seed)
+    return settings
 
 
-def named_dtype(name: str) -> torch.dtype:
+def dtype_of(name: str) -> torch.dtype:
+    """Such as bfloat16."""
     dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype)
     return dtype

@@ -14,14 +14,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nystromformer.benchmark.gpu.clock import times_in_turn
 from nystromformer.benchmark.gpu.settings import GpuBenchmark, TrainingSize
 from nystromformer.benchmark.models import made_up_batch, masked_lm_step, step_memory
-from nystromformer.benchmark.pieces import NoFigure, Piece, attempt
+from nystromformer.benchmark.pieces import LeftOut, NoFigure, Piece, attempt
 from nystromformer.benchmark.timing import Timing, Work
 from nystromformer.config import ModelConfig, load_config
 from nystromformer.model import PretrainingModel, count_parameters
 from nystromformer.training.compile import compile_units, missing_compiler
-from nystromformer.training.device import Device
 
-NYSTROM, SOFTMAX = "nystrom", "softmax"
+ATTENTIONS = NYSTROM, SOFTMAX = "nystrom", "softmax"
+_PAPER_TOKENS = 500_000 * 256 * 512
+"""Of the paper's pretraining: 0.5 M steps of 256 rows."""
 _TOGETHER = 3
 """Steps between two looks at the clock: as in training, the host need not wait for each."""
 _EXPERIMENTS = Path(__file__).resolve().parents[4]
@@ -35,49 +36,52 @@ class TrainingRow:
     rows: int
     attention: str
     compiled: bool
-    parameters: int = 0
-    time: Timing | None = None
+    parameters: int
+    time: Timing
     """Of a step."""
-    memory: float | None = None
+    memory: float
     """MiB at the peak of a step, weights and optimizer included."""
-    flops: float = 0.0
+    flops: float
     """Of a step, as `step_flops` counts them."""
-    reason: str = ""
-    """Why there is no figure."""
-    failed: bool = False
 
     @property
-    def tokens_per_second(self) -> float | None:
-        return None if self.time is None else 1e3 * self.rows * self.length / self.time.median
+    def tokens_per_second(self) -> float:
+        return 1e3 * self.rows * self.length / self.time.median
+
+    @property
+    def hours_of_the_paper(self) -> float:
+        """Hours for as many tokens as the paper's pretraining has."""
+        return _PAPER_TOKENS / self.tokens_per_second / 3600
 
 
-def measure_training(settings: GpuBenchmark, size: TrainingSize, compiled: bool) -> Sequence[TrainingRow]:
+def measure_training(settings: GpuBenchmark, size: TrainingSize, compiled: bool) -> Sequence[TrainingRow | NoFigure]:
     """Steps with either attention, in turn."""
-    row = partial(TrainingRow, size.length, size.rows, compiled=compiled)
     if compiled and (missing := missing_compiler(settings.device)):
-        return [row(name, reason=missing) for name in (NYSTROM, SOFTMAX)]
+        raise LeftOut(missing)
     # Else what this process has compiled for other lengths would decide what it compiles now.
     torch.compiler.reset()
-    rows: dict[str, TrainingRow] = {}
-    ready: dict[str, Training] = {}
-    for name in (NYSTROM, SOFTMAX):
-        training = attempt(partial(prepare_training, size, name, compiled, settings))
+    found = {name: attempt(name, partial(prepare_training, size, name, compiled, settings)) for name in ATTENTIONS}
+    ready = {name: training for name, training in found.items() if not isinstance(training, NoFigure)}
+    steps = {name: _several(training.step) for name, training in ready.items()}
+    times = times_in_turn(steps, settings.device, settings.sizes.repeats)
+    rows: list[TrainingRow | NoFigure] = []
+    for name, training in found.items():
         if isinstance(training, NoFigure):
-            rows[name] = row(name, reason=training.reason, failed=training.is_failure)
-        else:
-            ready[name] = training
-    several = {name: _several(training.step) for name, training in ready.items()}
-    times = times_in_turn(several, settings.device, settings.sizes.repeats) if several else {}
-    for name, training in ready.items():
+            rows.append(training)
+            continue
         time = times[name]
-        rows[name] = row(
+        row = TrainingRow(
+            size.length,
+            size.rows,
             name,
+            compiled,
             parameters=count_parameters(training.model),
             time=Timing(*(milliseconds / _TOGETHER for milliseconds in (time.median, time.low, time.high))),
             memory=step_memory(training.model, training.step),
             flops=step_flops(training.config, size.length, size.rows, training.predictions),
         )
-    return [rows[name] for name in (NYSTROM, SOFTMAX)]
+        rows.append(row)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,11 @@ def prepare_training(size: TrainingSize, attention: str, compiled: bool, setting
     """Training that has made a step, which compiles what it needs."""
     torch.manual_seed(0)
     config = training_config(size, attention, settings.implementation)
-    low = None if settings.dtype == torch.float32 else settings.dtype
     batch = made_up_batch(config.vocab_size, size.length, size.rows, settings.device)
     model = PretrainingModel(config, ["mlm"]).to(settings.device).train()
     if compiled:
         compile_units(model.encoder.layers, settings.device)
-    step = masked_lm_step(model, batch, Device(settings.device, low))
+    step = masked_lm_step(model, batch, settings.precision)
     if attention == SOFTMAX:
         step = _by_flash(step)
     step()

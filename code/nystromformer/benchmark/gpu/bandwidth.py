@@ -1,4 +1,4 @@
-"""Each kernel by itself: its time, and the bytes that it is given to read and write."""
+"""What the device can do at most, and each kernel by itself: its time, and the bytes that it reads and writes."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,17 +10,28 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from nystromformer.benchmark.gpu.clock import Moment, finish, head_start, no_collections
-from nystromformer.benchmark.gpu.methods import OURS, Inputs, Method, build
+from nystromformer.benchmark.gpu.attention import OURS, Inputs, build
+from nystromformer.benchmark.gpu.clock import Moment, finish, mark_around, times_in_turn
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.pieces import LeftOut, Piece
-from nystromformer.benchmark.timing import Timing, summarise
+from nystromformer.benchmark.timing import Timing, Work, no_collections, summarise
 
+COPY, MATMUL = "copy", "matmul"
 WHOLE = "forward and backward"
 _BARELY_READ = {("landmark_system_kernel", "v_ptr")}
 """Arguments that are read for rows of few tokens alone."""
 _PROFILED = 20
 """Entries of a profile that are kept."""
+
+
+@dataclass(frozen=True)
+class CeilingRow:
+    """A ceiling; the figure is of the median."""
+
+    name: str
+    figure: float
+    """Bytes a second, read and written; or operations a second."""
+    time: Timing
 
 
 @dataclass(frozen=True)
@@ -45,13 +56,56 @@ class ProfileRow:
     milliseconds: float
 
 
+def ceiling_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
+    """The two ceilings."""
+    for name, measure in ((COPY, measure_copy), (MATMUL, measure_matmul)):
+        yield Piece("ceilings", name, 4.0, measure)
+
+
+def measure_copy(settings: GpuBenchmark) -> Sequence[CeilingRow]:
+    """From device to device, of far more than any cache holds."""
+    size, device = settings.sizes.copy_bytes, settings.device
+    source = torch.empty(size // 4, dtype=torch.int32, device=device).random_()
+    target = torch.empty_like(source)
+    time = _time(settings, lambda: target.copy_(source))
+    return [CeilingRow(COPY, 2 * size / (time.median / 1e3), time)]
+
+
+def measure_matmul(settings: GpuBenchmark) -> Sequence[CeilingRow]:
+    """Square, on random numbers: zeros are faster."""
+    n, device = settings.sizes.matmul, settings.device
+    a, b = (torch.randn(n, n, device=device).to(settings.dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    time = _time(settings, lambda: torch.mm(a, b, out=out))
+    return [CeilingRow(MATMUL, 2 * n**3 / (time.median / 1e3), time)]
+
+
+def _time(settings: GpuBenchmark, work: Work) -> Timing:
+    return times_in_turn({"": work}, settings.device, settings.sizes.repeats)[""]
+
+
 def measure_kernels(settings: GpuBenchmark, length: int) -> Sequence[KernelRow]:
-    """All kernels at one length."""
+    """All kernels at one length, each within forward and backward."""
     if settings.implementation == "torch":
         raise LeftOut("no kernel runs here: that takes triton and, on a CPU, TRITON_INTERPRET=1")
     torch.manual_seed(0)
-    rows = settings.sizes.rows(length)
-    samples, nbytes = _samples(build(OURS, settings, Inputs.drawn(settings, rows, length)), settings)
+    rows, device = settings.sizes.rows(length), settings.device
+    both = build(OURS, settings, Inputs.drawn(settings, rows, length)).both
+    samples: dict[str, list[float]] = defaultdict(list)
+    nbytes: dict[str, int] = {}
+    repeats = settings.sizes.repeats.of([both], device)
+    with no_collections():
+        for _ in range(repeats):
+            with timed_kernels(device) as launches:
+                first, last = mark_around(both, device)
+                finish(device)
+            spent: dict[str, float] = defaultdict(float)
+            nbytes = defaultdict(int)
+            for launch in launches:
+                spent[launch.kernel] += launch.before.until(launch.after)
+                nbytes[launch.kernel] += sum(x.numel() * x.element_size() for x in launch.tensors)
+            for name, milliseconds in {**spent, WHOLE: first.until(last)}.items():
+                samples[name].append(milliseconds)
     return [KernelRow(length, rows, name, summarise(values), nbytes.get(name)) for name, values in samples.items()]
 
 
@@ -81,31 +135,6 @@ def kernel_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
     for length in lengths:
         yield Piece("kernels", f"{length} tokens", 8.0, measure_kernels, (length,))
     yield Piece("kernels", f"profile, {lengths[0]} tokens", 8.0, measure_profile, (lengths[0],))
-
-
-def _samples(method: Method, settings: GpuBenchmark) -> tuple[dict[str, list[float]], dict[str, int]]:
-    """Milliseconds of each kernel, and of the whole, over the repeats; bytes of each kernel."""
-    device = settings.device
-    repeats = settings.sizes.repeats.of([method.both], device)
-    samples: dict[str, list[float]] = defaultdict(list)
-    nbytes: dict[str, int] = {}
-    with no_collections():
-        for _ in range(repeats):
-            with timed_kernels(device) as launches:
-                first, last = Moment(device), Moment(device)
-                head_start(device)
-                first.mark()
-                method.both()
-                last.mark()
-                finish(device)
-            spent: dict[str, float] = defaultdict(float)
-            nbytes = defaultdict(int)
-            for launch in launches:
-                spent[launch.kernel] += launch.before.until(launch.after)
-                nbytes[launch.kernel] += sum(x.numel() * x.element_size() for x in launch.tensors)
-            for name, milliseconds in {**spent, WHOLE: first.until(last)}.items():
-                samples[name].append(milliseconds)
-    return samples, nbytes
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """What is learned: every combination of the tasks, lengths, pairs, attentions and seeds that are asked for."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nystromformer.benchmark.abilities.learning import HEADS, Setting
-from nystromformer.benchmark.abilities.tasks import LEAST_LENGTH, MOST_PAIRS, TASKS
+from nystromformer.benchmark.abilities.tasks import MOST_PAIRS, TASKS
 from nystromformer.benchmark.efficiency.methods import parse_method
+from nystromformer.benchmark.settings import Abilities
 from nystromformer.config import ATTENTIONS, attention_config
-from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
 
 _SHARES: Mapping[str, Mapping[str, int]] = {
@@ -37,61 +36,39 @@ _OTHERS = ("near_far,num_blocks=1", "nystrom,num_landmarks=1")
 """Measured, too, where no attention is asked for: one of near_far's keys by search, and a single landmark."""
 
 
-@dataclass(frozen=True)
-class Abilities:
-    """The combinations.
+def combinations(flags: Abilities) -> list[Setting]:
+    """Each once: all attentions of a task before the next task, all of a seed before the next seed.
 
     Raises:
         UserError: an unknown task or attention; a parameter that the attention does not have; a length or a number of
             pairs that one of them refuses.
     """
+    for task in flags.tasks:
+        if task not in TASKS:
+            raise UserError(f"--task: expected some of {', '.join(TASKS)}, found {task!r}")
+    for taps in flags.taps:
+        if taps and not taps % 2:
+            raise UserError(f"--conv_kernel_size: expected 0 for no convolution, or odd numbers, found {taps}")
+    found = [
+        Setting(task, length, pairs, _parameters_at(each, length, taps), seed, flags.seconds)
+        for seed in range(flags.seeds)
+        for length in flags.lengths
+        for task in flags.tasks or TASKS
+        for pairs in _pairs(flags, task, length)
+        for text in flags.attentions or (*ATTENTIONS, *_OTHERS)
+        for each in _each_value(text)
+        for taps in flags.taps
+    ]
+    return list({one.key: one for one in found}.values())
 
-    tasks: tuple[str, ...] = ()
-    """Empty: all."""
-    attentions: tuple[str, ...] = ()
-    """As of `--attention`, several values of a parameter separated by `/`; empty: all."""
-    lengths: tuple[int, ...] = (128,)
-    pairs: tuple[int, ...] = ()
-    """Empty: a half or a quarter of the tokens."""
-    taps: tuple[int, ...] = (0,)
-    """Of the convolution; 0: none."""
-    seeds: int = 1
-    seconds: float = 120.0
 
-    def settings(self) -> list[Setting]:
-        """Each once: all attentions of a task before the next task, all of a seed before the next seed."""
-        for task in self.tasks:
-            if task not in TASKS:
-                raise UserError(f"--task: expected some of {', '.join(TASKS)}, found {task!r}")
-        for length in self.lengths:
-            if not LEAST_LENGTH <= length <= MOST:
-                raise UserError(f"--length: expected numbers from {LEAST_LENGTH} to {MOST:,}, found {length}")
-        for taps in self.taps:
-            if taps and not taps % 2:
-                raise UserError(f"--conv_kernel_size: expected 0 for no convolution, or odd numbers, found {taps}")
-        found = [
-            Setting(task, length, pairs, attention, seed, self.seconds)
-            for seed in range(self.seeds)
-            for length in self.lengths
-            for task in self.tasks or TASKS
-            for pairs in self._pairs(task, length)
-            for attention in self._attentions(length)
-        ]
-        return list({one.key: one for one in found}.values())
-
-    def _pairs(self, task: str, length: int) -> Sequence[int | None]:
-        if task not in MOST_PAIRS or not self.pairs:
-            return [None]
-        most = MOST_PAIRS[task](length)
-        if wrong := [each for each in self.pairs if not 1 <= each <= most]:
-            raise UserError(f"--pairs: expected numbers from 1 to {most} for {task} at {length} tokens, found {wrong}")
-        return self.pairs
-
-    def _attentions(self, length: int) -> Iterator[dict[str, Any]]:
-        for text in self.attentions or (*ATTENTIONS, *_OTHERS):
-            for each in _each_value(text):
-                for taps in self.taps:
-                    yield _parameters_at(each, length, taps)
+def _pairs(flags: Abilities, task: str, length: int) -> Sequence[int | None]:
+    if task not in MOST_PAIRS or not flags.pairs:
+        return [None]
+    most = MOST_PAIRS[task](length)
+    if wrong := [each for each in flags.pairs if each > most]:
+        raise UserError(f"--pairs: expected numbers from 1 to {most} for {task} at {length} tokens, found {wrong}")
+    return flags.pairs
 
 
 def _each_value(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the attention's benchmark writes, and what its ratios are of."""
+"""An attention beside its public implementations: what is written, and what its ratios are of."""
 
 import json
 from pathlib import Path
@@ -7,10 +7,8 @@ import pytest
 from small import run_here
 
 from nystromformer.benchmark import attention
-from nystromformer.benchmark.attention import AttentionRow, PeersBenchmark
-from nystromformer.benchmark.attention_report import table, to_paste
+from nystromformer.benchmark.attention import AttentionRow, method_table, table, to_paste
 from nystromformer.benchmark.timing import Timing
-from nystromformer.config import attention_config
 
 METHODS = {
     attention.OURS: (10.0, 30.0, 40.0),
@@ -46,12 +44,8 @@ def cells(text: str) -> dict[tuple[str, str], list[str]]:
 
 
 def test_the_table_to_paste_has_every_spread_and_both_ratios() -> None:
-    text = to_paste(
-        PeersBenchmark(attention_config("nystrom")),
-        rows(512, 8192),
-        {"date": "2026-01-01", "commit": "abc"},
-        "python x.py",
-    )
+    settings = {"batch": 1, "num_heads": 12, "head_dim": 64, "num_landmarks": 64}
+    text = to_paste(settings, rows(512, 8192), {"date": "2026-01-01", "commit": "abc"}, "python x.py")
     shown = cells(text)
     forward, softmax, base, both, *_, memory, of_softmax, of_base = shown["512", attention.OURS]
     assert (forward, softmax, base) == ("10.00 (9.00-12.00)", "2.00", "0.50")
@@ -100,3 +94,33 @@ def test_the_command_writes_its_results(
     text = (tmp_path / "attention.md").read_text()
     assert {method for _, method in cells(text)} == methods - {attention.CONTROL}
     assert f"num_landmarks=16 --lengths 32,48 --repeats 1 --threads 1 --out {tmp_path}`" in text
+
+
+def test_ratios_are_ours_over_theirs_and_growth_is_per_token() -> None:
+    figures = [(4096, "linear", 10, 30, 8), (4096, "another's", 20, 40, 16), (4096, attention.CONTROL, 1, 2, 4)]
+    figures += [(16384, "linear", 44, 132, 32), (16384, attention.CONTROL, 4, 8, 16)]
+    measured = [
+        AttentionRow(length, method, Timing(*[forward] * 3), Timing(*[both] * 3), memory)
+        for length, method, forward, both, memory in figures
+    ]
+    table, _, growth = method_table("linear", measured).partition("per token")
+    [theirs] = [line for line in table.splitlines() if "another's" in line]
+    numbers = [part for part in theirs.split()[2:] if not part.startswith("(")]
+    assert numbers == ["20.00", "0.50", "40.00", "0.75", "16.0", "0.50"]
+    ours, control = growth.splitlines()[1:]
+    assert ours.split(maxsplit=1) == ["linear", "forward 1.10, forward and backward 1.10, memory 1.00"]
+    assert control.endswith("forward 1.00, forward and backward 1.00, memory 1.00")
+
+
+def test_the_command_measures_any_attention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--lengths", "16,32", "--repeats", 1, "--threads", 1, "--out", tmp_path)
+    local = ("--peers", "--attention", "local,block_size=4")
+    assert run_here(monkeypatch, "code/run_benchmark.py", "efficiency", *local, *flags) == 0
+    said = capsys.readouterr().out
+    assert "local" in said
+    written = json.loads((tmp_path / "attention-local.json").read_text())
+    assert written["settings"]["attention"]["block_size"] == 4
+    assert {row["length"] for row in written["rows"]} == {16, 32}
+    assert (tmp_path / "attention-local.txt").read_text().count(attention.CONTROL) == 2

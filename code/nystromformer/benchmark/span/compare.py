@@ -1,13 +1,15 @@
-"""The command: what is asked for, what was found, files."""
+"""`run_benchmark.py span`: the span of each model, and the files."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
+import pandas as pd
+
 from nystromformer.benchmark.results import new_figure, on_one_line
+from nystromformer.benchmark.settings import Span
 from nystromformer.benchmark.span.measure import RowSpan, watched
 from nystromformer.benchmark.span.sources import Source, all_sources, compute
 from nystromformer.errors import UserError
@@ -40,68 +42,52 @@ class Spans:
     """Of each layer span, softmax and negative."""
 
 
-def summarised(source: Source, found: Sequence[RowSpan]) -> Spans:
+def summarise(source: Source, found: Sequence[RowSpan]) -> Spans:
     """What a source's rows amount to."""
-    layers = sorted({each.layer for each in found})
-    rows = [each for each in found if each.layer == layers[0]]
-    by_layer = [[each for each in found if each.layer == layer] for layer in layers]
+    table = pd.DataFrame([vars(each) | {"even": each.even} for each in found])
+    layers = table.groupby("layer")
     # A row's layers follow each other in batches, alike in each layer: so the same row is at the same place.
-    of_rows = [fmean(layer.span for layer in row) for row in zip(*by_layer, strict=True)]
+    of_rows = table.groupby(layers.cumcount())[["tokens", "even", "span"]].mean()
     return Spans(
         source.name,
         source.attention,
         source.trained,
-        len(rows),
-        fmean(row.tokens for row in rows),
-        fmean(of_rows),
-        stdev(of_rows) / len(of_rows) ** 0.5 if len(of_rows) > 1 else None,
-        fmean(each.softmax for each in found),
-        fmean(each.negative for each in found),
-        fmean(row.even for row in rows),
-        [{key: fmean(getattr(each, key) for each in layer) for key in _OF_LAYERS} for layer in by_layer],
+        len(of_rows),
+        float(of_rows.tokens.mean()),
+        float(of_rows.span.mean()),
+        float(of_rows.span.sem()) if len(of_rows) > 1 else None,
+        float(table.softmax.mean()),
+        float(table.negative.mean()),
+        float(of_rows.even.mean()),
+        layers[["span", "softmax", "negative"]].mean().to_dict("records"),
     )
 
 
-_OF_LAYERS = ("span", "softmax", "negative")
-
-
-def measure_spans(
-    models: Sequence[Path],
-    runs: Sequence[Path],
-    dataset: Path | None,
-    checkpoint: str,
-    data: Mapping[str, Path | None],
-    rows: int,
-    device: Device,
-    folder: Path,
-    command: str,
-) -> str:
+def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: Path, command: str) -> str:
     """Measure, write `span.json`, `span.md` and `span.png`, and return what to print.
 
     Args:
-        models: experiment folders, whose checkpoints are looked at on rows of `dataset`.
-        runs: folders of finished fine-tuning runs.
-        checkpoint: of the models: "last", or an epoch's number.
-        data: of each kind of task where its files are.
-        rows: of validation data.
+        dataset: rows of the pretrained models; None: each config.json's `data_folder`.
         command: what repeats it.
 
     Raises:
         UserError: nothing was asked for; no such checkpoint, run or data; an attention that has no weights.
     """
+    models, runs, checkpoint = settings.models, settings.runs, settings.checkpoint
     if not models and not runs:
         raise UserError("expected at least one --model or --run, trained models to look at")
     if checkpoint == "all":
         raise UserError("--checkpoint: expected last or an epoch's number, found 'all'")
+    data = {name: getattr(settings, name) for name in ("glue", "imdb", "wikihop", "lra")}
     facts = machine_facts()
     found: list[Spans] = []
-    for source in all_sources(list(models), list(runs), dataset, checkpoint, data, device):
+    for source in all_sources(models, runs, dataset, checkpoint, data, device):
         with watched(source.encoder) as seen:
             try:
-                compute(source, rows, device)
+                compute(source, settings.rows, device)
             except ValueError as error:
                 raise UserError(f"{source.name}: {error}") from None
-        found.append(summarised(source, seen))
+        found.append(summarise(source, seen))
         logger.info("%s: %d rows", source.name, found[-1].rows)
         folder.mkdir(parents=True, exist_ok=True)
         _write(found, folder, facts, command)

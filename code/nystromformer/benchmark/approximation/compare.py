@@ -1,8 +1,8 @@
-"""The command: settings, what is computed, files."""
+"""`run_benchmark.py approximation`: what is computed, and the files."""
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -21,7 +21,7 @@ from nystromformer.benchmark.approximation.losses import adapted, check_is_softm
 from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
 from nystromformer.benchmark.approximation.report import Found, to_read
 from nystromformer.benchmark.results import on_one_line
-from nystromformer.config.ranges import LEAST_RIDGE, MOST_PINV_ITERATIONS, MOST_RIDGE
+from nystromformer.benchmark.settings import Approximation
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
@@ -32,54 +32,14 @@ from nystromformer.training.device import Device
 
 logger = logging.getLogger(__name__)
 
-PARTS = ("errors", "maps", "loss")
 _USUAL = 64
 """The width that is trained with, or that nearest to it."""
-
-
-@dataclass(frozen=True)
-class Approximation:
-    """What is computed.
-
-    Raises:
-        UserError: unknown parts, landmarks, iterations or ridges that cannot be.
-    """
-
-    attentions: tuple[str, ...] = ()
-    parts: tuple[str, ...] = PARTS
-    rows: int = 8
-    landmarks: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
-    iterations: tuple[int, ...] = tuple(range(1, 13))
-    ridges: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
-    score_rows: int = 256
-    adapt: int = 200
-    repeats: int = 9
-    threads: int = 2
-
-    def __post_init__(self) -> None:
-        for part in self.parts:
-            if part not in PARTS:
-                raise UserError(f"--parts: expected some of {','.join(PARTS)}, found {part!r}")
-        if wrong := [count for count in self.landmarks if count < 1]:
-            raise UserError(f"--landmarks: expected numbers from 1 on, found {wrong}")
-        if wrong := [count for count in self.iterations if not 1 <= count <= MOST_PINV_ITERATIONS]:
-            raise UserError(f"--iterations: expected numbers from 1 to {MOST_PINV_ITERATIONS}, found {wrong}")
-        if wrong_ridges := [each for each in self.ridges if not LEAST_RIDGE <= each <= MOST_RIDGE]:
-            raise UserError(
-                f"--ridges: expected numbers from {LEAST_RIDGE:g} to {MOST_RIDGE:g}, found {list(wrong_ridges)}"
-            )
-
-    @property
-    def inverses(self) -> list[Inverse]:
-        """Of the landmarks' matrix, those that a model can compute with."""
-        return [*self.iterations, *map(ridge_name, self.ridges)]
 
 
 def measure_approximation(
     experiment: Experiment,
     dataset: Path | None,
     device: Device,
-    wanted: str,
     settings: Approximation,
     folder: Path,
     command: str,
@@ -88,16 +48,15 @@ def measure_approximation(
 
     Args:
         dataset: the rows; None: config.json's `data_folder`.
-        wanted: "last", or an epoch's number.
         command: what repeats it.
 
     Raises:
         UserError: no such checkpoint, attention or rows; landmarks that the rows are too short for.
     """
-    if wanted == "all":
+    if settings.checkpoint == "all":
         raise UserError("--checkpoint: expected last or an epoch's number, found 'all'")
     torch.set_num_threads(settings.threads)
-    opened = open_scoring(experiment, dataset, device, wanted)
+    opened = open_scoring(experiment, dataset, device, settings.checkpoint)
     length = opened.dataset.length
     if wrong := [count for count in settings.landmarks if count >= length]:
         raise UserError(f"--landmarks: expected fewer than the {length} tokens of a row, found {wrong}")
@@ -109,7 +68,7 @@ def measure_approximation(
     of = f"{experiment.name}, {opened.checkpoints[0].stem}"
     header = f"{of}; {on_one_line(facts)}"
     found = Found(missing=missing)
-    said = asdict(settings) | {
+    described = asdict(settings) | {
         "model": str(experiment.folder),
         "checkpoint": opened.checkpoints[0].name,
         "dataset": opened.dataset.fingerprint,
@@ -118,7 +77,7 @@ def measure_approximation(
     }
 
     def write() -> None:
-        write_json(folder / "approximation.json", {"machine": facts, "settings": said} | found.as_data())
+        write_json(folder / "approximation.json", {"machine": facts, "settings": described} | found.as_data())
         write_text(folder / "approximation.md", to_read(found, _header(opened, settings, header, command)))
 
     if {"errors", "maps"} & set(settings.parts):
@@ -147,15 +106,17 @@ def measure_approximation(
 
 
 def _errors(found: Found, chosen: Sequence[Candidate], layers: Sequence[Inputs], settings: Approximation) -> None:
+    # Those that a model can compute with.
+    inverses: list[Inverse] = [*settings.iterations, *map(ridge_name, settings.ridges)]
     found.times = forward_times(chosen, layers[0], settings.repeats)
     logger.info("%d settings timed", len(found.times))
     for output in output_errors(chosen, layers):
         found.outputs.append(output)
     if any(one.config.name == "nystrom" for one in chosen):
-        found.nystrom_times = nystrom_times(layers[0], settings.landmarks, settings.inverses, settings.repeats)
+        found.nystrom_times = nystrom_times(layers[0], settings.landmarks, inverses, settings.repeats)
         logger.info("%d settings of Nyström attention timed", len(found.nystrom_times))
         for inputs in layers:
-            found.nystrom += nystrom_errors([inputs], settings.landmarks, settings.inverses)
+            found.nystrom += nystrom_errors([inputs], settings.landmarks, inverses)
             logger.info("%s: landmarks and inverses compared", inputs.name)
 
 

@@ -1,17 +1,18 @@
-"""The command: cells in processes side by side, each kept as soon as it is there, and what they say together."""
+"""`run_benchmark.py abilities`: cells in processes side by side, each kept as soon as it is there."""
 
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
+from nystromformer.benchmark.abilities.combinations import combinations
 from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
-from nystromformer.benchmark.abilities.picture import draw_budgets, draw_table
-from nystromformer.benchmark.abilities.report import budgets, to_read
-from nystromformer.benchmark.abilities.settings import Abilities
+from nystromformer.benchmark.abilities.report import budgets, draw_budgets, draw_table, tabulate, to_read
 from nystromformer.benchmark.pieces import MEASURED, Piece, measure_in_processes
 from nystromformer.benchmark.results import on_one_line, with_place
+from nystromformer.benchmark.settings import Abilities
 from nystromformer.errors import UserError
 from nystromformer.files import write_text
 from nystromformer.kept import checked, read_kept, write_kept
@@ -22,47 +23,46 @@ logger = logging.getLogger(__name__)
 FILE = "abilities.json"
 
 
-def measure_abilities(wanted: Abilities, workers: int, folder: Path, command: str) -> str:
+def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
     """Measure what the folder does not have yet, and write `abilities.json`, `.md` and pictures of all that it has.
 
     Args:
-        workers: cells at once, a process and a thread each.
         command: what repeats it.
 
     Raises:
-        UserError: as of `Abilities`; `abilities.json` is invalid.
+        UserError: as of `combinations`; `abilities.json` is invalid.
     """
-    settings = wanted.settings()
+    settings = combinations(flags)
     folder.mkdir(parents=True, exist_ok=True)  # before the hours of measuring
     path = folder / FILE
     cells, commands = read_cells(path)
     commands = list(dict.fromkeys([*commands, command]))
     facts = {key: value for key, value in machine_facts().items() if key not in ("commit", "threads")}
-    done = {cell.setting.key: cell for cell in cells if cell.solved or cell.setting.seconds >= wanted.seconds}
+    done = {cell.setting.key: cell for cell in cells if cell.solved or cell.setting.seconds >= flags.seconds}
     missing = [setting for setting in settings if setting.key not in done]
     if len(missing) < len(settings):
         logger.info("%d of %d cells are there already", len(settings) - len(missing), len(settings))
     commit = commit_of(Path(__file__).parent)
     pieces = [Piece("abilities", _title(setting), 0.0, _learn, (setting,)) for setting in missing]
     failed = []
-    for number, outcome in enumerate(measure_in_processes(pieces, commit, workers), start=1):
+    for number, outcome in enumerate(measure_in_processes(pieces, commit, flags.workers), start=1):
         if outcome.status != MEASURED:
             failed.append(f"{outcome.title}: {outcome.reason}")
             continue
         (cell,) = outcome.rows
         # One that was given less time before makes room.
         cells = [*(each for each in cells if each.setting.key != cell.setting.key), cell]
-        write_kept(path, {"machine": facts, "commands": commands, "cells": [_plain(each) for each in cells]})
+        write_kept(path, {"machine": facts, "commands": commands, "cells": [asdict(each) for each in cells]})
         result = f"{100 * cell.accuracy:.1f} % after {cell.steps} steps, {cell.seconds:.0f} s"
         logger.info("%d of %d: %s: %s", number, len(missing), outcome.title, result)
     if failed:
         raise UserError("\n".join([*failed, "Start the command again: it goes on"]))
-    header = on_one_line(facts)
-    write_text(folder / "abilities.md", to_read(cells, header, commands))
-    draw_table(cells, folder / "abilities.png", header)
-    if budgets(cells):
-        draw_budgets(cells, folder / "budgets.png", header)
-    return with_place(f"{to_read(cells, '', []).strip()}\n", folder)
+    header, table = on_one_line(facts), tabulate(cells)
+    write_text(folder / "abilities.md", to_read(table, header, commands))
+    draw_table(table, folder / "abilities.png", header)
+    if budgets(table):
+        draw_budgets(table, folder / "budgets.png", header)
+    return with_place(f"{to_read(table, '', []).strip()}\n", folder)
 
 
 def read_cells(path: Path) -> tuple[list[Cell], list[str]]:
@@ -83,11 +83,6 @@ def read_cells(path: Path) -> tuple[list[Cell], list[str]]:
 def _learn(commit: str, setting: Setting) -> Sequence[Cell]:
     torch.set_num_threads(1)
     return [learn(setting, commit)]
-
-
-def _plain(cell: Cell) -> dict[str, object]:
-    plain = {key: value for key, value in vars(cell).items() if key != "setting"}
-    return {"setting": vars(cell.setting), **plain}
 
 
 def _title(setting: Setting) -> str:
