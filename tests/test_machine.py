@@ -3,7 +3,9 @@
 import subprocess
 from pathlib import Path
 
-from nystromformer.machine import commit_of
+import pytest
+
+from nystromformer.machine import commit_of, machine_facts
 
 
 def git(folder: Path, *words: str) -> str:
@@ -28,3 +30,11 @@ def test_the_commit_is_marked_where_code_has_changed_and_not_where_results_have(
         (tmp_path / name).write_text("2")
         assert commit_of(tmp_path / "code") == f"{commit}-dirty"
         git(tmp_path, "checkout", "--quiet", "--", name)
+
+
+def test_the_commit_of_a_copy_without_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("NYSTROM_COMMIT", raising=False)
+    assert machine_facts()["commit"] == "unknown"
+    monkeypatch.setenv("NYSTROM_COMMIT", "abc1234")
+    assert machine_facts()["commit"] == "abc1234"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small import ROOT, run_here
+from small import ROOT
 from torch import Tensor
 
 from nystromformer.benchmark.abilities.combinations import combinations
@@ -167,12 +167,9 @@ def test_default_has_every_attention_and_slashes_give_several_values() -> None:
     assert budgets(tabulate([Cell(listed, 1.0, 0.1, True, 100, 3.0, "learned", "abc")])) == []
 
 
-def test_the_command_writes_figures_and_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_figures_and_tables(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     flags = ["--task", "shift_1", "--attention", "local,block_size=2/4", "--length", "16", "--seconds", "1"]
-    assert run_here(monkeypatch, "code/run_benchmark.py", "abilities", *flags, "--out", tmp_path) == 0
-    assert "shift_1" in capsys.readouterr().out
+    assert "shift_1" in run_benchmark("abilities", *flags, "--out", tmp_path)
     data = json.loads((tmp_path / "abilities.json").read_text())
     assert len(data["cells"]) == 2
     assert data["machine"]["processor"]

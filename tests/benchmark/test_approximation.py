@@ -10,7 +10,7 @@ import pytest
 import torch
 from small import run_here
 
-from nystromformer.attention import AttentionMask, NystromAttention, create_attention, reference
+from nystromformer.attention import AttentionMask, reference
 from nystromformer.benchmark.approximation.candidates import candidates, why_not
 from nystromformer.benchmark.approximation.errors import (
     EXACT,
@@ -22,7 +22,7 @@ from nystromformer.benchmark.approximation.errors import (
     ridge_name,
 )
 from nystromformer.benchmark.approximation.inputs import RANDOM, Inputs
-from nystromformer.benchmark.approximation.report import Found, frontier
+from nystromformer.benchmark.approximation.report import Findings, frontier
 from nystromformer.benchmark.timing import Timing
 from nystromformer.config import ATTENTIONS, attention_config
 from nystromformer.errors import UserError
@@ -81,21 +81,10 @@ def test_the_frontier_has_what_nothing_beats() -> None:
         return time, NystromError("layer 0", "strided", landmarks, 6, 0, error, 0, 0)
 
     given = [setting(1, 3, 0.2), setting(2, 1, 0.5), setting(3, 2, 0.6), setting(4, 4, 0.2), setting(5, 5, 0.1)]
-    found = Found(nystrom_times=[time for time, _ in given], nystrom=[error for _, error in given])
+    found = Findings(nystrom_ms=[time for time, _ in given], nystrom_errors=[error for _, error in given])
     # On random input all would be otherwise, which counts for nothing.
-    found.nystrom += [replace(error, layer=RANDOM, output_error=9 - error.output_error) for _, error in given]
+    found.nystrom_errors += [replace(error, layer=RANDOM, output_error=9 - error.output_error) for _, error in given]
     assert [(time.landmarks, error) for time, error in frontier(found)] == [(2, 0.5), (1, 0.2), (5, 0.1)]
-
-
-def test_the_exact_inverse_inverts() -> None:
-    seen = inputs(masked=0).double()
-    core = create_attention("nystrom", num_heads=2, head_dim=8, num_landmarks=6)
-    assert isinstance(core, NystromAttention)
-    queries, inverse, keys = core.factors(seen.q, seen.k, exact_inverse=True)
-    wanted = reference.nystrom_attention(seen.q, seen.k, seen.v, num_landmarks=6, iterations=None)
-    torch.testing.assert_close(queries @ inverse @ keys @ seen.v, wanted)
-    assert float(core.residual(seen.q, seen.k, exact_inverse=True).max()) < 1e-10
-    assert float(core.residual(seen.q, seen.k).max()) > 1e-6
 
 
 def test_what_has_learned_parts_cannot_stand_in() -> None:
@@ -123,16 +112,11 @@ SOME = ("--attention", "nystrom", "--attention", "linear")
 
 @pytest.mark.slow
 def test_the_command_computes_and_writes(
-    trained: Path,
-    dataset_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    trained: Path, dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path)
-    words = ("code/run_benchmark.py", "approximation", *place, *FEW.split(), *SOME, "--adapt", 2)
-    assert run_here(monkeypatch, *words) == 0
-    shown = capsys.readouterr().out
+    words = ("approximation", *place, *FEW.split(), *SOME, "--adapt", 2)
+    shown = run_benchmark(*words)
     assert "| strided | exact |" in shown
     for picture in ("maps", "factors", "methods", "nystrom"):
         assert (tmp_path / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
@@ -148,18 +132,22 @@ def test_the_command_computes_and_writes(
     # Run again, the trained ones are there.
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("adapted/**/*.model")}
     assert len(before) == 5
-    assert run_here(monkeypatch, *words) == 0
+    run_benchmark(*words)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("adapted/**/*.model")} == before
 
 
 def test_softmax_in_its_own_place_changes_nothing(
-    trained: Path, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path,
+    dataset_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_benchmark: Callable[..., str],
 ) -> None:
     place = ("--model", trained, "--dataset", dataset_folder)
     assert run_here(monkeypatch, "code/run_validation.py", *place, "--rows", 4) == 0
     scored = json.loads((trained / "model" / "validation.json").read_text())["scores"][-1]
     flags = (*FEW.split(), "--attention", "linear", "--parts", "loss", "--adapt", 0, "--out", tmp_path)
-    assert run_here(monkeypatch, "code/run_benchmark.py", "approximation", *place, *flags) == 0
+    run_benchmark("approximation", *place, *flags)
     softmax, linear = json.loads((tmp_path / "approximation.json").read_text())["losses"]
     assert softmax["mlm_loss"] == pytest.approx(scored.get("mlm_loss", scored["loss"]), rel=1e-6)
     assert linear["mlm_loss"] != softmax["mlm_loss"]
@@ -167,12 +155,12 @@ def test_softmax_in_its_own_place_changes_nothing(
 
 @pytest.mark.slow
 def test_settings_that_are_asked_for_are_told_apart(
-    trained: Path, dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path, dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     asked = ("--attention", "nystrom,num_landmarks=4", "--attention", "nystrom,num_landmarks=8")
     place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path, *FEW.split())
-    words = ("code/run_benchmark.py", "approximation", *place, *asked, "--parts", "errors,loss", "--adapt")
-    assert run_here(monkeypatch, *words, 0) == 0
+    words = ("approximation", *place, *asked, "--parts", "errors,loss", "--adapt")
+    run_benchmark(*words, 0)
     data = json.loads((tmp_path / "approximation.json").read_text())
     names = {"nystrom (num_landmarks 4)", "nystrom (num_landmarks 8)"}
     assert {each["method"] for each in data["output_errors"]} == names
@@ -180,7 +168,7 @@ def test_settings_that_are_asked_for_are_told_apart(
     # Another learning rate is another run.
     for rate in (0.001, 0.01):
         flags = ("--set", f"pretraining_setting.learning_rate={rate}")
-        assert run_here(monkeypatch, *words, 1, *flags) == 0
+        run_benchmark(*words, 1, *flags)
     assert len(list(tmp_path.glob("adapted/*"))) == 2 * 3
 
 
@@ -201,16 +189,9 @@ def test_settings_that_are_asked_for_are_told_apart(
     ],
 )
 def test_mistakes(
-    flags: list[str],
-    words: str,
-    trained: Path,
-    dataset_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    flags: list[str], words: str, trained: Path, dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path / "out")
     small = () if "--landmarks" in flags else ("--landmarks", "4")
-    assert run_here(monkeypatch, "code/run_benchmark.py", "approximation", *place, *small, *flags) == 2
-    assert words in " ".join(capsys.readouterr().err.split())
+    assert words in run_benchmark("approximation", *place, *small, *flags, status=2)
     assert not (tmp_path / "out").exists()

@@ -1,10 +1,8 @@
 """An attention beside its public implementations: what is written, and what its ratios are of."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
-from small import run_here
 
 from nystromformer.benchmark import attention
 from nystromformer.benchmark.attention import AttentionRow, method_table, table, to_paste
@@ -79,12 +77,9 @@ def test_the_text_says_the_same() -> None:
     assert masked[-1].endswith("forward 1.00, forward and backward 1.00")
 
 
-def test_the_command_writes_its_results(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_command_writes_its_results(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     flags = ["--attention", "nystrom,num_landmarks=16", "--lengths", "32,48", "--repeats", 1, "--threads", 1]
-    assert run_here(monkeypatch, "code/run_benchmark.py", "efficiency", "--peers", *flags, "--out", tmp_path) == 0
-    shown = capsys.readouterr().out
+    shown = run_benchmark("efficiency", "--peers", *flags, "--out", tmp_path)
     assert "authors' formulation" in shown
     assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
     data = json.loads((tmp_path / "attention.json").read_text())
@@ -112,13 +107,10 @@ def test_ratios_are_ours_over_theirs_and_growth_is_per_token() -> None:
     assert control.endswith("forward 1.00, forward and backward 1.00, memory 1.00")
 
 
-def test_the_command_measures_any_attention(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_measures_any_attention(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     flags = ("--lengths", "16,32", "--repeats", 1, "--threads", 1, "--out", tmp_path)
     local = ("--peers", "--attention", "local,block_size=4")
-    assert run_here(monkeypatch, "code/run_benchmark.py", "efficiency", *local, *flags) == 0
-    said = capsys.readouterr().out
+    said = run_benchmark("efficiency", *local, *flags)
     assert "local" in said
     written = json.loads((tmp_path / "attention-local.json").read_text())
     assert written["settings"]["attention"]["block_size"] == 4

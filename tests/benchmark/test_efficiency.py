@@ -10,16 +10,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import run_here
 
 from nystromformer.benchmark.efficiency import measure as measuring
 from nystromformer.benchmark.efficiency.measure import carry_on, measure
-from nystromformer.benchmark.efficiency.methods import CONTROL, SDPA, WRITTEN_OUT, Method, chosen_methods, parse_method
+from nystromformer.benchmark.efficiency.methods import CONTROL, SDPA, WRITTEN_OUT, Method, choose_methods, parse_method
 from nystromformer.benchmark.efficiency.parts import Part, Works, attention_part, encoder_part
 from nystromformer.benchmark.efficiency.report import (
     Cell,
-    Found,
-    LeftOut,
+    Measurements,
+    Omission,
     as_data,
     crossing_text,
     crossover,
@@ -77,11 +76,11 @@ def test_costs_are_carried_on() -> None:
 
 
 def test_all_attentions_are_compared_unless_some_are_asked_for() -> None:
-    names = [method.name for method in chosen_methods(())]
+    names = [method.name for method in choose_methods(())]
     assert names[:2] == [SDPA, WRITTEN_OUT]
     assert set(ATTENTIONS) - {"softmax"} < set(names)
     assert "nystrom (num_landmarks 32)" in names
-    assert [method.name for method in chosen_methods(["softmax", "linear", "linear"])] == [SDPA, WRITTEN_OUT, "linear"]
+    assert [method.name for method in choose_methods(["softmax", "linear", "linear"])] == [SDPA, WRITTEN_OUT, "linear"]
     with_object = parse_method('{"name": "longformer", "window": 8, "dilation": [1, 2]}')
     assert with_object.config is not None
     assert with_object.config.model_dump()["window"] == 8
@@ -89,7 +88,7 @@ def test_all_attentions_are_compared_unless_some_are_asked_for() -> None:
 
 def test_all_methods_of_a_part_compute_the_same_shapes() -> None:
     methods = [
-        *chosen_methods(["linear", "reformer,chunk_length=8", "linformer,projected_length=8"]),
+        *choose_methods(["linear", "reformer,chunk_length=8", "linformer,projected_length=8"]),
         Method(CONTROL, None),
     ]
     sizes = {"encoder_batch": 2, "encoder_layers": 1, "encoder_heads": 2, "encoder_width": 16}
@@ -191,13 +190,13 @@ def cell(length: int, method: str, cost: float) -> Cell:
     return Cell("attention", length, method, *[Timing(cost, cost, cost)] * 2, cost, cost)
 
 
-FOUND = Found(
+FOUND = Measurements(
     [
         *(cell(length, SDPA, length**2 / 1e4) for length in (512, 2048, 4096)),
         *(cell(length, "linear", length / 10) for length in (512, 2048, 4096)),
         cell(512, WRITTEN_OUT, 52.4288),
     ],
-    [LeftOut("attention", 2048, WRITTEN_OUT, "memory: about 9.0 GiB, of 1.0 that were free")],
+    [Omission("attention", 2048, WRITTEN_OUT, "memory: about 9.0 GiB, of 1.0 that were free")],
 )
 
 
@@ -218,13 +217,10 @@ def test_tables_say_the_ratios_the_growth_and_what_is_missing() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_measures_and_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_measures_and_writes(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     chosen = ("--attention", "linear", "--attention", "nystrom,num_landmarks=8", "--repeats", 1, "--threads", 1)
     sizes = ("--heads", 2, "--head_dim", 8, "--lengths", "16,32", "--encoder_lengths", "16", "--encoder_batch", 2)
-    assert run_here(monkeypatch, "code/run_benchmark.py", "efficiency", *chosen, *sizes, "--out", tmp_path) == 0
-    assert "nystrom (num_landmarks 8)" in capsys.readouterr().out
+    assert "nystrom (num_landmarks 8)" in run_benchmark("efficiency", *chosen, *sizes, "--out", tmp_path)
     data = json.loads((tmp_path / "efficiency.json").read_text())
     measured = {(each["part"], each["length"], each["method"]) for each in data["cells"]}
     names = {SDPA, WRITTEN_OUT, "linear", "nystrom (num_landmarks 8)"}

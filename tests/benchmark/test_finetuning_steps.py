@@ -1,11 +1,10 @@
 """The benchmark of fine-tuning steps: its rows, its models, and what it refuses."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
-from small import run_here
 
 from nystromformer.benchmark import finetune
 from nystromformer.benchmark.models import our_config
@@ -13,13 +12,10 @@ from nystromformer.benchmark.settings import Finetuning
 from nystromformer.model import ClassificationModel, count_parameters
 
 
-def test_fine_tuning_steps_beside_transformers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_fine_tuning_steps_beside_transformers(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     small = ["--width", 64, "--layers", 1, "--vocab_size", 500, "--repeats", 1, "--threads", 1, "--pad_to", 128]
     small += ["--batch", 4, "--batches", 2]
-    assert run_here(monkeypatch, "code/run_benchmark.py", "finetune", *small, "--out", tmp_path) == 0
-    assert "transformers, padded" in capsys.readouterr().out
+    assert "transformers, padded" in run_benchmark("finetune", *small, "--out", tmp_path)
     rows = json.loads((tmp_path / "finetune.json").read_text())["rows"]
     assert [row["rows"] for row in rows] == [8, 4, 4]
     assert rows[0]["tokens"] < 66 < 128 == rows[1]["tokens"] == rows[2]["tokens"]

@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from interpreting import ON_GPU
-from small import run_here
 
 from nystromformer.benchmark.gpu import check as gpu_check
 from nystromformer.benchmark.gpu import settings as gpu_settings
@@ -20,8 +20,7 @@ from nystromformer.benchmark.gpu.check import Comparison, check_pieces
 from nystromformer.benchmark.gpu.compiling import compile_kernels, compile_layers, pieces_to_compile
 from nystromformer.benchmark.gpu.settings import TINY, GpuBenchmark
 from nystromformer.benchmark.gpu.training import measure_training, training_pieces
-from nystromformer.benchmark.peers import installed
-from nystromformer.machine import machine_facts
+from nystromformer.benchmark.peers import is_installed
 from nystromformer.training.compile import missing_compiler
 
 SCRIPT = "code/run_benchmark.py"
@@ -36,11 +35,10 @@ def rows(data: dict[str, Any], section: str) -> list[dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [("--sections", "kernels,ceilings"), ()], ids=str)
 def test_a_dry_run_goes_through_everything(
-    flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    flags: tuple[str, ...], tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
-    assert run_here(monkeypatch, SCRIPT, "gpu", "--dry_run", *flags, "--seed", 7, "--out", tmp_path) == 0
-    shown = capsys.readouterr().out
+    shown = run_benchmark("gpu", "--dry_run", *flags, "--seed", 7, "--out", tmp_path)
     assert shown.startswith("dry run: figures mean nothing")
     data = json.loads((tmp_path / "gpu.json").read_text())
     assert {outcome["status"] for outcome in data["outcomes"]} == {"measured"}
@@ -60,7 +58,7 @@ def test_a_dry_run_goes_through_everything(
     measured = [row for row in rows(data, "attention") if "rows" in row]
     attention = {(row["length"], row["method"]): row for row in measured if row["rows"] == 1}
     peers = ["nystrom, kernels", "nystrom, kernels, padding", "nystrom, torch", "softmax, flash", "transformers"]
-    if installed("nystrom_attention"):
+    if is_installed("nystrom_attention"):
         peers.append("nystrom-attention")
     assert len(measured) == 2 * len(peers) + 1 + 3
     assert all(attention[64, name]["both"]["median"] > 0 < attention[64, name]["both_memory"] for name in peers)
@@ -75,21 +73,20 @@ def test_a_dry_run_goes_through_everything(
 
 
 def test_without_the_interpreter_tensor_operations_stand_in(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     flags = ["--dry_run", "--sections", "kernels, check", "--out", tmp_path]
-    assert run_here(monkeypatch, SCRIPT, "gpu", *flags) == 0
+    run_benchmark("gpu", *flags)
     data = json.loads((tmp_path / "gpu.json").read_text())
     assert "tensor operations instead of kernels" in data["machine"]["note"]
     assert [outcome["section"] for outcome in data["outcomes"]] == ["check"] * 3 + ["kernels"] * 2
     assert data["left out"][0].startswith("kernels, 64 tokens: no kernel runs here")
-    capsys.readouterr()
 
 
 @pytest.mark.slow
 def test_what_is_wrong_ends_with_status_1_after_measuring(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     compare = gpu_check.compare
 
@@ -101,8 +98,7 @@ def test_what_is_wrong_ends_with_status_1_after_measuring(
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(gpu_check, "compare", fail_once)
     flags = ["--dry_run", "--sections", "check,ceilings", "--out", tmp_path]
-    assert run_here(monkeypatch, SCRIPT, "gpu", *flags) == 1
-    shown = capsys.readouterr().out
+    shown = run_benchmark("gpu", *flags, status=1)
     assert (
         "FAILED: check, float32, M 32, D 32, 6 x 1 heads of N 40, masked: RuntimeError: an illegal memory access"
         in shown
@@ -110,46 +106,23 @@ def test_what_is_wrong_ends_with_status_1_after_measuring(
     assert "copy: " in shown
 
 
-def test_no_time_leaves_out_what_it_names(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_no_time_leaves_out_what_it_names(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     flags = ["--dry_run", "--minutes", 0.001, "--out", tmp_path]
-    assert run_here(monkeypatch, SCRIPT, "gpu", *flags) == 0
-    capsys.readouterr()
+    run_benchmark("gpu", *flags)
     data = json.loads((tmp_path / "gpu.json").read_text())
     assert {outcome["status"] for outcome in data["outcomes"]} == {"left out"}
     assert len(data["left out"]) == len(data["outcomes"])
     assert all("the time limit" in line for line in data["left out"])
 
 
-def test_a_file_in_the_place_of_the_folder(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "notes").write_text("mine")
-    assert run_here(monkeypatch, SCRIPT, "gpu", "--dry_run", "--out", tmp_path / "notes") == 2
-    assert "File exists" in capsys.readouterr().err
-    assert (tmp_path / "notes").read_text() == "mine"
-
-
 @pytest.mark.skipif(ON_GPU, reason="there is one")
-def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run_here(monkeypatch, SCRIPT, "gpu", "--out", tmp_path / "out") == 2
-    assert "found no CUDA device; --dry_run" in capsys.readouterr().err
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
+    assert "found no CUDA device; --dry_run" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert run_here(monkeypatch, SCRIPT, "gpu", "--out", tmp_path / "out") == 2
-    assert "TRITON_INTERPRET=1 is set" in capsys.readouterr().err
+    assert "TRITON_INTERPRET=1 is set" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
     monkeypatch.setattr(gpu_settings, "IS_INSTALLED", False)
-    assert run_here(monkeypatch, SCRIPT, "gpu", "--out", tmp_path / "out") == 2
-    assert "the kernels need triton" in capsys.readouterr().err
-
-
-def test_the_commit_of_a_copy_without_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("NYSTROM_COMMIT", raising=False)
-    assert machine_facts()["commit"] == "unknown"
-    monkeypatch.setenv("NYSTROM_COMMIT", "abc1234")
-    assert machine_facts()["commit"] == "abc1234"
+    assert "the kernels need triton" in run_benchmark("gpu", "--out", tmp_path / "out", status=2)
 
 
 def test_pieces_of_a_full_run() -> None:

@@ -26,7 +26,7 @@ def test_kernels_move_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     kernel = forward.keys_kernel
     settings = GpuBenchmark(dry_run=not ON_GPU, sizes=TINY)
-    method = build(OURS, settings, Inputs.drawn(settings, 1, 80))
+    method = build(OURS, settings, Inputs.draw(settings, 1, 80))
     moved = []
     for work in (method.forward, method.both):
         with timed_kernels(DEVICE) as launches:

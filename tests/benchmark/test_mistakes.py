@@ -1,9 +1,9 @@
 """What no benchmark can measure is refused by its flags' names, before anything is computed or written."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small import run_here
 
 EFFICIENCY = ("efficiency", "--attention", "linear")
 PEERS = ("efficiency", "--peers")
@@ -63,14 +63,8 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     ("command", "flags", "words"), MISTAKES, ids=[" ".join([*command, flags])[:60] for command, flags, _ in MISTAKES]
 )
 def test_mistakes(
-    command: tuple[str, ...],
-    flags: str,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...], flags: str, words: str, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     given = (*command, *flags.split(), "--out", tmp_path / "out")
-    assert run_here(monkeypatch, "code/run_benchmark.py", *given) == 2
-    assert words in " ".join(capsys.readouterr().err.split())
+    assert words in run_benchmark(*given, status=2)
     assert not list(tmp_path.glob("out/*"))

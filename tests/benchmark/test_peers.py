@@ -13,7 +13,7 @@ from nystromformer.benchmark.peers import (
     Shape,
     WrittenOutSoftmax,
     fused_softmax,
-    installed,
+    is_installed,
     transformers_nystrom,
 )
 from nystromformer.benchmark.timing import peak_memory, time_side_by_side
@@ -28,7 +28,7 @@ def qkv() -> list[Tensor]:
 
 @pytest.mark.parametrize("name", ["authors", "transformers", "nystrom_attention"])
 def test_peers_are_the_same_attention(name: str) -> None:
-    if name == "nystrom_attention" and not installed(name):
+    if name == "nystrom_attention" and not is_installed(name):
         pytest.skip("nystrom-attention is not installed")
     build = {
         "authors": MaterialisedNystrom,

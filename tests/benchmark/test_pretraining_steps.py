@@ -1,11 +1,11 @@
 """The benchmark of a pretraining step: its rows, its models and its batches."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from small import run_here
 
 from nystromformer.benchmark import pretrain
 from nystromformer.benchmark.models import lengths_of_sentences, made_up_batch, masked_lm_step, our_config
@@ -20,12 +20,11 @@ SMALL = Pretraining(vocab_size=500, width=64, num_layers=2)
 CPU = torch.device("cpu")
 
 
-def test_the_pretraining_step_beside_transformers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_pretraining_step_beside_transformers(tmp_path: Path, run_benchmark: Callable[..., str]) -> None:
     small = ["--sizes", "128x2", "--width", 64, "--layers", 1, "--vocab_size", 500, "--repeats", 1, "--threads", 1]
-    assert run_here(monkeypatch, "code/run_benchmark.py", "pretrain", *small, "--out", tmp_path) == 0
-    assert "128 x 2: nystromformer, rows 96% full with their mask" in capsys.readouterr().out
+    assert "128 x 2: nystromformer, rows 96% full with their mask" in run_benchmark(
+        "pretrain", *small, "--out", tmp_path
+    )
     rows = {row["method"]: row for row in json.loads((tmp_path / "pretrain.json").read_text())["rows"]}
     both = [name for full, padded in pretrain.PADDED.items() for name in (full, padded)]
     assert list(rows) == [*both, pretrain.PEER, pretrain.SPARSE]

@@ -11,7 +11,7 @@ import torch
 from small import run_here, small_data
 
 from nystromformer.attention import AttentionMask, create_attention
-from nystromformer.benchmark.span.measure import RowSpan, span, spans_of_rows, watched
+from nystromformer.benchmark.span.measure import RowSpan, span, spans_of_rows, watch_spans
 from nystromformer.config import ModelConfig
 from nystromformer.model import Encoder
 
@@ -59,7 +59,7 @@ def test_an_encoder_is_watched_layer_by_layer() -> None:
     config = small_data()["model"] | {"num_layers": 2}
     encoder = Encoder(ModelConfig.model_validate(config)).eval()
     tokens = torch.randint(5, 50, (3, 12))
-    with watched(encoder) as found, torch.no_grad():
+    with watch_spans(encoder) as found, torch.no_grad():
         encoder(tokens)
     assert [each.layer for each in found] == [0, 0, 0, 1, 1, 1]
     with torch.no_grad():
@@ -91,14 +91,13 @@ def test_the_command_looks_at_pretrained_and_fine_tuned_models(
     dataset_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run_benchmark: Callable[..., str],
 ) -> None:
     flags = ("--epoch", 1, "--batch_size", 4, "--length", 16, "--validation", 0.4)
     assert run_here(monkeypatch, "code/run_imdb.py", "--model", trained, "--imdb", reviews, *flags) == 0
     (result,) = trained.glob("model/imdb/*/result.json")
     words = ["--model", trained, "--dataset", dataset_folder, "--run", result.parent, "--rows", 4, "--out", tmp_path]
-    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *words, "--imdb", reviews) == 0
-    capsys.readouterr()
+    run_benchmark("span", *words, "--imdb", reviews)
     found = json.loads((tmp_path / "span.json").read_text())["spans"]
     assert [each["trained"] for each in found] == ["pretraining", "imdb"]
     for each in found:
@@ -109,13 +108,13 @@ def test_the_command_looks_at_pretrained_and_fine_tuned_models(
     assert "run_benchmark.py span" in (tmp_path / "span.md").read_text()
 
     # What is missing is said.
-    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *words) == 2
-    assert "it was trained on imdb: expected --imdb DIR" in " ".join(capsys.readouterr().err.split())
+    assert "it was trained on imdb: expected --imdb DIR" in run_benchmark("span", *words, status=2)
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copyfile(result, bare / "result.json")
-    assert run_here(monkeypatch, "code/run_benchmark.py", "span", "--run", bare, "--imdb", reviews) == 2
-    assert "fine-tune it again without --discard_weights" in " ".join(capsys.readouterr().err.split())
+    assert "fine-tune it again without --discard_weights" in run_benchmark(
+        "span", "--run", bare, "--imdb", reviews, status=2
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,30 +130,25 @@ def test_mistakes(
     trained: Path,
     dataset_folder: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run_benchmark: Callable[..., str],
 ) -> None:
     place = ("--model", trained, "--dataset", dataset_folder, "--out", tmp_path / "out")
-    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *place, *flags) == 2
-    assert words in " ".join(capsys.readouterr().err.split())
+    assert words in run_benchmark("span", *place, *flags, status=2)
     assert not (tmp_path / "out").exists()
 
 
 def test_an_attention_without_weights_is_refused(
-    train_for_two_steps: Callable[..., Path],
-    dataset_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    train_for_two_steps: Callable[..., Path], dataset_folder: Path, tmp_path: Path, run_benchmark: Callable[..., str]
 ) -> None:
     folder = train_for_two_steps("mixed", model__attn_type="conv_linformer", model__num_landmarks=None)
     place = ("--dataset", dataset_folder, "--out", tmp_path / "out")
-    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *place, "--model", folder) == 2
-    assert "has no weights of one token for another" in " ".join(capsys.readouterr().err.split())
+    assert "has no weights of one token for another" in run_benchmark("span", *place, "--model", folder, status=2)
 
 
 @pytest.mark.parametrize("track", ["paper", "modern"])
-def test_runs_of_the_long_range_arena(track: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_the_long_range_arena(
+    track: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_benchmark: Callable[..., str]
+) -> None:
     data = arena.write_task(tmp_path / "data", "text", 1)
     folder = tmp_path / "e"
     arena.experiment(folder)
@@ -163,8 +157,8 @@ def test_runs_of_the_long_range_arena(track: str, tmp_path: Path, monkeypatch: p
     assert run_here(monkeypatch, arena.SCRIPT, *flags) == 0
     (run,) = folder.glob("model/lra/text*/scratch-*")
     words = ["--run", run, "--lra", data, "--rows", 5, "--out", tmp_path / "out"]
-    assert run_here(monkeypatch, "code/run_benchmark.py", "span", *words) == 0
+    run_benchmark("span", *words)
     (found,) = json.loads((tmp_path / "out" / "span.json").read_text())["spans"]
     assert 0 < found["span"] < found["tokens"]
     assert found["rows"] == 5
-    assert run_here(monkeypatch, "code/run_benchmark.py", "span", "--run", run, "--out", tmp_path / "out") == 2
+    run_benchmark("span", "--run", run, "--out", tmp_path / "out", status=2)

@@ -24,9 +24,9 @@ def test_ratios_stand_beside_the_papers(tmp_path: Path) -> None:
 
 
 def test_what_the_tables_call_them_is_measured() -> None:
-    from nystromformer.benchmark.efficiency.methods import chosen_methods
+    from nystromformer.benchmark.efficiency.methods import choose_methods
 
-    assert set(OURS.values()) <= {method.name for method in chosen_methods(())}
+    assert set(OURS.values()) <= {method.name for method in choose_methods(())}
     assert set(OURS) == set(PAPER_TABLE_1)
 
 

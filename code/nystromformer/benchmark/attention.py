@@ -25,7 +25,7 @@ from nystromformer.benchmark.peers import (
     WrittenOutSoftmax,
     elementwise,
     fused_softmax,
-    installed,
+    is_installed,
     transformers_nystrom,
 )
 from nystromformer.benchmark.results import new_figure, on_one_line, with_place, write_figures
@@ -188,7 +188,7 @@ def _papers_methods(settings: Efficiency, num_landmarks: int, length: int) -> di
         BASE: MaterialisedNystrom(shape),
         "transformers": transformers_nystrom(shape),
     }
-    if installed("nystrom_attention"):
+    if is_installed("nystrom_attention"):
         methods["nystrom-attention"] = NystromAttentionPackage(shape)
     if length <= WRITTEN_OUT_LIMIT:
         methods["softmax, written out"] = WrittenOutSoftmax()

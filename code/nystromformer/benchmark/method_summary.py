@@ -1,4 +1,4 @@
-"""One table of what method.py measured of many attentions: each beside its fastest public implementation.
+"""One table of what `efficiency --peers` measured of many attentions: each beside its fastest public implementation.
 
 `python -m nystromformer.benchmark.method_summary FOLDER` prints it from the folder's `attention-*.json`.
 """
@@ -36,12 +36,8 @@ def _cells(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not others:
         return [*cells, "none known", "", "", ""]
     best = min(others, key=lambda row: row["forward"]["median"])
-    ratios = (
-        ours["forward"]["median"] / best["forward"]["median"],
-        ours["both"]["median"] / best["both"]["median"],
-        ours["memory"] / best["memory"],
-    )
-    return [*cells, best["method"], *(f"{ratio:.2f}" for ratio in ratios)]
+    ratios = [ours[part]["median"] / best[part]["median"] for part in ("forward", "both")]
+    return [*cells, best["method"], *(f"{ratio:.2f}" for ratio in (*ratios, ours["memory"] / best["memory"]))]
 
 
 def _shown(timing: Mapping[str, float]) -> str:

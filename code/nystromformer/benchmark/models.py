@@ -1,20 +1,24 @@
-"""The model that benchmarks of whole steps train, ours and transformers', its batches and its steps.
+"""Models that are measured: BERT-small, ours and transformers', its batches and steps; what their attentions see.
 
 Shapes: B rows, N tokens, K masked positions.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nystromformer.attention import Attention
 from nystromformer.benchmark.settings import HEAD_DIM, LANDMARKS, BertSmall
 from nystromformer.benchmark.timing import Work, peak_memory
 from nystromformer.config import AttentionName, ModelConfig
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
-from nystromformer.model import PretrainingModel
+from nystromformer.model import Encoder, PretrainingModel
+from nystromformer.model.layers import Layer
 from nystromformer.training.device import Device
 
 _TAPS = 33
@@ -63,6 +67,25 @@ def transformers_config(sizes: BertSmall, length: int) -> Any:
         attention_probs_dropout_prob=0.0,
         pad_token_id=_PAD,
     )
+
+
+@contextmanager
+def watch_attention(encoder: Encoder, see: Callable[[int, Attention, tuple[Any, ...]], None]) -> Iterator[None]:
+    """Within, `see(layer, attention, arguments)` is called before each attention computes."""
+
+    def hook(layer: int, core: nn.Module, arguments: tuple[Any, ...]) -> None:
+        assert isinstance(core, Attention)
+        see(layer, core, arguments)
+
+    layers = [layer for layer in encoder.layers if isinstance(layer, Layer)]
+    handles = [
+        layer.attention.core.register_forward_pre_hook(partial(hook, index)) for index, layer in enumerate(layers)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def standing_memory(model: nn.Module) -> float:

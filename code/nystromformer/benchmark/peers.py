@@ -84,7 +84,7 @@ class SharedQueryKey(nn.Module):
         return out
 
 
-class _Given(nn.Module):
+class _Placeholder(nn.Module):
     """Stands where a peer's module has a projection and returns what it was given."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Unprojected(nn.Module):
         self.core, self._call, self._names = core, call, names
         for name in names:
             if name is not None:
-                setattr(core, name, _Given())
+                setattr(core, name, _Placeholder())
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         flat = [x.transpose(1, 2).flatten(2) for x in (q, k, v)]
@@ -168,7 +168,7 @@ def fused_softmax(q: Tensor, k: Tensor, v: Tensor, keep_BN: Tensor | None = None
     return F.scaled_dot_product_attention(q, k, v, attn_mask=None if keep_BN is None else keep_BN[:, None, None])
 
 
-def installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Whether a peer's package can be imported."""
     return importlib.util.find_spec(package) is not None
 
@@ -191,7 +191,7 @@ class Implementation:
 
     @property
     def is_installed(self) -> bool:
-        return installed(self.package)
+        return is_installed(self.package)
 
 
 def _linear(config: AttentionConfig, heads: int, head_dim: int, length: int) -> Peer:

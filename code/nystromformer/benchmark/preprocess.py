@@ -25,7 +25,6 @@ from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
 from nystromformer.data.preprocessing.unified import UnifiedCorpus, read_corpus, write_corpus
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp
 from nystromformer.machine import machine_facts
 from nystromformer.tables import Column, aligned
 
@@ -82,60 +81,51 @@ def run_preprocess(settings: Preprocessing) -> list[PreprocessRow]:
         sentences = _write_text(settings, folder / "text" / "unified")
         tokenizer = _tokenizer(settings, sentences)
         save_tokenizer(tokenizer, folder / TOKENIZER_FOLDER)
-        seconds: dict[str, list[float]] = {OURS: [], BASE: []}
-        tokens = 0
+        alone: list[float] = []
+        whole: list[float] = []
         memory = 0.0
         for repeat in range(settings.repeats):
             begin = time.perf_counter()
             tokens = _encode(tokenizer, sentences)
-            seconds[BASE].append(time.perf_counter() - begin)
-            begin = time.perf_counter()
+            middle = time.perf_counter()
             memory = max(memory, _preprocess(settings, folder, folder / f"out{repeat}"))
-            seconds[OURS].append(time.perf_counter() - begin)
+            alone.append(middle - begin)
+            whole.append(time.perf_counter() - middle)
             logger.info("repeat %d of %d measured", repeat + 1, settings.repeats)
         manifest = open_dataset(folder / "out0").manifest
         # of the separators between documents, all are written and none is encoded
         separators = sum(manifest.split(split).documents - 1 for split in ("train", "validation"))
         written = manifest.train.tokens + manifest.validation.tokens
         assert tokens - written <= separators, "both encode the same text"
-    return [
-        PreprocessRow(OURS, tokens, tuple(seconds[OURS]), memory),
-        PreprocessRow(BASE, tokens, tuple(seconds[BASE]), None),
-    ]
+    return [PreprocessRow(OURS, tokens, tuple(whole), memory), PreprocessRow(BASE, tokens, tuple(alone), None)]
 
 
 def _write_text(settings: Preprocessing, folder: Path) -> list[str]:
     """Write the text as a unified corpus; returns its sentences."""
-    documents = _generated() if settings.corpus is None else _read(settings.corpus)
-    sentences: list[str] = []
-    stamps: dict[str, FileStamp] = {}
-    count = size = 0
-    more = True
-    while more and size < settings.megabytes * 1e6:
-        shard: list[Document] = []
-        room = min(_SHARD_BYTES, settings.megabytes * 1e6 - size)
-        while room > 0 and (more := (document := next(documents, None)) is not None):
-            assert document is not None
-            shard.append(document)
-            room -= sum(map(len, document.sentences)) + 4 * len(document.sentences)
-            sentences += document.sentences
-        name = f"{len(stamps):05d}.jsonl"
-        stamps[name] = write_documents(folder / name, shard)
-        count, size = count + len(shard), size + stamps[name].size
-    write_corpus(
-        folder,
-        UnifiedCorpus(
-            name="text",
-            settings={},
-            documents=count,
-            sentences=len(sentences),
-            words=0,
-            characters=sum(map(len, sentences)),
-            dropped={},
-            cut={},
-            shards=stamps,
-        ),
+    documents, size = [], 0
+    for document in _generated() if settings.corpus is None else _read(settings.corpus):
+        documents.append(document)
+        size += sum(map(len, document.sentences)) + 4 * len(document.sentences)
+        if size >= settings.megabytes * 1e6:
+            break
+    each = -(-len(documents) * _SHARD_BYTES // max(size, _SHARD_BYTES))
+    shards = {
+        f"{number:05d}.jsonl": write_documents(folder / f"{number:05d}.jsonl", documents[first : first + each])
+        for number, first in enumerate(range(0, len(documents), each))
+    }
+    sentences = [sentence for document in documents for sentence in document.sentences]
+    corpus = UnifiedCorpus(
+        name="text",
+        settings={},
+        documents=len(documents),
+        sentences=len(sentences),
+        words=0,
+        characters=sum(map(len, sentences)),
+        dropped={},
+        cut={},
+        shards=shards,
     )
+    write_corpus(folder, corpus)
     return sentences
 
 

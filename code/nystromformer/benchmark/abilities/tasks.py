@@ -40,7 +40,6 @@ class Rows(NamedTuple):
 class Task:
     """A task at one length."""
 
-    name: str
     vocab_size: int
     marks: int
     answers: int
@@ -68,7 +67,7 @@ def lookup(length: int, pairs: int) -> Task:
         tokens, marks, answers = (each.gather(1, order_RN) for each in (tokens, marks, answers))
         return Rows(tokens, marks, answers, guesses)
 
-    return Task("lookup", keys, 1 + VALUES, VALUES, "the row's most frequent value", draw)
+    return Task(keys, 1 + VALUES, VALUES, "the row's most frequent value", draw)
 
 
 def recall(length: int, pairs: int) -> Task:
@@ -98,7 +97,7 @@ def recall(length: int, pairs: int) -> Task:
         guesses = _most_frequent(values_RP, VALUES).expand(rows, length)
         return Rows(tokens[:, :length], torch.zeros_like(guesses), answers[:, :length], guesses)
 
-    return Task("recall", keys + VALUES, 1, VALUES + keys, "the row's most frequent value", draw, rotary=True)
+    return Task(keys + VALUES, 1, VALUES + keys, "the row's most frequent value", draw, rotary=True)
 
 
 def shift(length: int, distance: int) -> Task:
@@ -111,7 +110,7 @@ def shift(length: int, distance: int) -> Task:
         guesses = _most_frequent(tokens, VALUES).expand(rows, length)
         return Rows(tokens, torch.zeros_like(tokens), answers, guesses)
 
-    return Task(f"shift {distance}", VALUES, 1, VALUES, "the row's most frequent token", draw)
+    return Task(VALUES, 1, VALUES, "the row's most frequent token", draw)
 
 
 def copy(length: int) -> Task:
@@ -125,7 +124,7 @@ def copy(length: int) -> Task:
         guesses = _most_frequent(tokens, VALUES).expand(rows, length)
         return Rows(tokens, pointers, tokens.gather(1, pointers), guesses)
 
-    return Task("copy", VALUES, length, VALUES, "the row's most frequent token", draw)
+    return Task(VALUES, length, VALUES, "the row's most frequent token", draw)
 
 
 def needle(length: int) -> Task:
@@ -141,7 +140,7 @@ def needle(length: int) -> Task:
         tokens[:, 0] = VALUES
         return Rows(tokens, marks, answers, guesses)
 
-    return Task("needle", VALUES + 1, 2, VALUES, "the row's most frequent token", draw)
+    return Task(VALUES + 1, 2, VALUES, "the row's most frequent token", draw)
 
 
 def majority(length: int) -> Task:
@@ -158,7 +157,7 @@ def majority(length: int) -> Task:
         tokens[:, 0] = KINDS
         return Rows(tokens, torch.zeros_like(tokens), answers, guesses)
 
-    return Task("majority", KINDS + 1, 1, KINDS, "the kind of the second token", draw)
+    return Task(KINDS + 1, 1, KINDS, "the kind of the second token", draw)
 
 
 TASKS: Mapping[str, Callable[[int, int | None], Task]] = {
@@ -177,8 +176,6 @@ MOST_PAIRS: Mapping[str, Callable[[int], int]] = {
     "recall": lambda length: (length - 1) // 2,
 }
 """Of the tasks that have pairs: the most at a length, which leave one question."""
-LEAST_LENGTH = 16
-"""Tokens from which on there is every task."""
 
 
 def _pairs(generator: torch.Generator, rows: int, keys: int, pairs: int) -> tuple[Tensor, Tensor]:

@@ -16,10 +16,10 @@ from nystromformer.benchmark.approximation.errors import (
     output_errors,
     ridge_name,
 )
-from nystromformer.benchmark.approximation.inputs import Inputs, captured, random_like
-from nystromformer.benchmark.approximation.losses import adapted, check_is_softmax, untrained
+from nystromformer.benchmark.approximation.inputs import Inputs, capture_inputs, draw_like
+from nystromformer.benchmark.approximation.losses import check_is_softmax, score_adapted, score_untrained
 from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
-from nystromformer.benchmark.approximation.report import Found, to_read
+from nystromformer.benchmark.approximation.report import Findings, to_read
 from nystromformer.benchmark.results import on_one_line
 from nystromformer.benchmark.settings import Approximation
 from nystromformer.errors import UserError
@@ -67,7 +67,7 @@ def measure_approximation(
     facts = machine_facts()
     of = f"{experiment.name}, {opened.checkpoints[0].stem}"
     header = f"{of}; {on_one_line(facts)}"
-    found = Found(missing=missing)
+    found = Findings(left_out=missing)
     described = asdict(settings) | {
         "model": str(experiment.folder),
         "checkpoint": opened.checkpoints[0].name,
@@ -77,46 +77,46 @@ def measure_approximation(
     }
 
     def write() -> None:
-        write_json(folder / "approximation.json", {"machine": facts, "settings": described} | found.as_data())
+        write_json(folder / "approximation.json", {"machine": facts, "settings": described} | asdict(found))
         write_text(folder / "approximation.md", to_read(found, _header(opened, settings, header, command)))
 
     if {"errors", "maps"} & set(settings.parts):
         model, _ = load_checkpoint(experiment, opened.checkpoints[0], device)
-        layers = captured(opened, model, settings.rows)
-        layers.append(random_like(layers[0]))
+        layers = capture_inputs(opened, model, settings.rows)
+        layers.append(draw_like(layers[0]))
         if "maps" in settings.parts:
             _maps(layers, settings.landmarks, folder, header)
         if "errors" in settings.parts:
             _errors(found, chosen, layers, settings)
             write()
             draw_methods(found, folder / "methods.png", header)
-            if found.nystrom:
+            if found.nystrom_errors:
                 draw_nystrom(found, folder / "nystrom.png", header)
     if "loss" in settings.parts:
-        for loss in untrained(opened, chosen, settings.score_rows):
+        for loss in score_untrained(opened, chosen, settings.score_rows):
             found.losses.append(loss)
         write()
         if settings.adapt:
             usual = _usual(chosen)
-            for loss in adapted(opened, usual, settings.score_rows, settings.adapt, folder / "adapted"):
+            for loss in score_adapted(opened, usual, settings.score_rows, settings.adapt, folder / "adapted"):
                 found.losses.append(loss)
                 write()
     text = to_read(found, []).strip()
     return f"{text}\n\nresults: {folder}" if text else f"results: {folder}"
 
 
-def _errors(found: Found, chosen: Sequence[Candidate], layers: Sequence[Inputs], settings: Approximation) -> None:
+def _errors(found: Findings, chosen: Sequence[Candidate], layers: Sequence[Inputs], settings: Approximation) -> None:
     # Those that a model can compute with.
     inverses: list[Inverse] = [*settings.iterations, *map(ridge_name, settings.ridges)]
-    found.times = forward_times(chosen, layers[0], settings.repeats)
-    logger.info("%d settings timed", len(found.times))
+    found.forward_ms = forward_times(chosen, layers[0], settings.repeats)
+    logger.info("%d settings timed", len(found.forward_ms))
     for output in output_errors(chosen, layers):
-        found.outputs.append(output)
+        found.output_errors.append(output)
     if any(one.config.name == "nystrom" for one in chosen):
-        found.nystrom_times = nystrom_times(layers[0], settings.landmarks, inverses, settings.repeats)
-        logger.info("%d settings of Nyström attention timed", len(found.nystrom_times))
+        found.nystrom_ms = nystrom_times(layers[0], settings.landmarks, inverses, settings.repeats)
+        logger.info("%d settings of Nyström attention timed", len(found.nystrom_ms))
         for inputs in layers:
-            found.nystrom += nystrom_errors([inputs], settings.landmarks, inverses)
+            found.nystrom_errors += nystrom_errors([inputs], settings.landmarks, inverses)
             logger.info("%s: landmarks and inverses compared", inputs.name)
 
 

@@ -3,14 +3,16 @@
 Shapes: B rows, H heads, N tokens, D head dim.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nystromformer.attention import AttentionMask
+from nystromformer.attention import Attention, AttentionMask
+from nystromformer.benchmark.models import watch_attention
 from nystromformer.model import PretrainingModel
-from nystromformer.model.layers import Layer
 from nystromformer.tasks.experiment.door import OpenedScoring
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 
@@ -34,52 +36,35 @@ class Inputs:
 
     def rows(self) -> list["Inputs"]:
         """One for each row, so that its N x N weights fit."""
-        found = []
-        for row in range(len(self.q)):
-            part = slice(row, row + 1)
-            mask = None if self.mask is None else AttentionMask(self.mask.keep_BN[part])
-            found.append(Inputs(self.name, self.q[part], self.k[part], self.v[part], mask))
-        return found
+        keeps = [None] * len(self.q) if self.mask is None else torch.split(self.mask.keep_BN, 1)
+        masks = (None if keep is None else AttentionMask(keep) for keep in keeps)
+        parts = zip(*(torch.split(x, 1) for x in (self.q, self.k, self.v)), masks, strict=True)
+        return [Inputs(self.name, q, k, v, mask) for q, k, v, mask in parts]
 
 
-def captured(opened: OpenedScoring, model: PretrainingModel, rows: int) -> list[Inputs]:
+def capture_inputs(opened: OpenedScoring, model: PretrainingModel, rows: int) -> list[Inputs]:
     """What the attentions of all layers see on masked validation rows, drawn once and for all."""
     preparation = RowPreparation(opened.dataset, opened.config)
     batches = ValidationBatches(opened.dataset.validation, preparation, rows)
-    seen: list[list[tuple[Tensor, ...]]] = []
+    seen: dict[int, list[tuple[Tensor, ...]]] = defaultdict(list)
     keeps: list[Tensor] = []
-    handles = []
-    layers = [layer for layer in model.encoder.layers if isinstance(layer, Layer)]
-    for layer in layers:
-        mine: list[tuple[Tensor, ...]] = []
-        seen.append(mine)
 
-        def remember(module: object, args: tuple[Tensor, ...], mine: list[tuple[Tensor, ...]] = mine) -> None:
-            mine.append(tuple(x.detach().float() for x in args[:3]))
+    def see(layer: int, core: Attention, arguments: tuple[Any, ...]) -> None:
+        seen[layer].append(tuple(x.detach().float() for x in arguments[:3]))
 
-        handles.append(layer.attention.core.register_forward_pre_hook(remember))
-    device = opened.device.device
-    try:
-        with torch.no_grad(), opened.device.autocast():
-            for number in range(len(batches)):
-                batch = {name: tensor.to(device) for name, tensor in batches[number].items()}
-                tokens_BN = batch["tokens_BN"]
-                keep_BN = batch.get("mask_BN", torch.ones_like(tokens_BN, dtype=torch.bool))
-                keeps.append(keep_BN)
-                model.encoder(tokens_BN, batch.get("mask_BN"), batch.get("types_BN"))
-    finally:
-        for handle in handles:
-            handle.remove()
+    with torch.no_grad(), opened.device.autocast(), watch_attention(model.encoder, see):
+        for number in range(len(batches)):
+            batch = {name: tensor.to(opened.device.device) for name, tensor in batches[number].items()}
+            tokens_BN = batch["tokens_BN"]
+            keeps.append(batch.get("mask_BN", torch.ones_like(tokens_BN, dtype=torch.bool)))
+            model.encoder(tokens_BN, batch.get("mask_BN"), batch.get("types_BN"))
     keep_BN = torch.cat(keeps)
     mask = None if keep_BN.all() else AttentionMask(keep_BN)
-    found = []
-    for index, mine in enumerate(seen):
-        q, k, v = (torch.cat(batches) for batches in zip(*mine, strict=True))
-        found.append(Inputs(f"layer {index}", q, k, v, mask))
-    return found
+    joined = {layer: [torch.cat(parts) for parts in zip(*mine, strict=True)] for layer, mine in seen.items()}
+    return [Inputs(f"layer {layer}", q, k, v, mask) for layer, (q, k, v) in sorted(joined.items())]
 
 
-def random_like(inputs: Inputs) -> Inputs:
+def draw_like(inputs: Inputs) -> Inputs:
     """Standard normal ones of the same shape, no token masked."""
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(inputs.q.shape, generator=generator).to(inputs.q.device) for _ in range(3))

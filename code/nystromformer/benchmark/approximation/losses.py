@@ -58,7 +58,7 @@ def check_is_softmax(config: ModelConfig, path: Path) -> None:
         )
 
 
-def swapped(config: ModelConfig, attention: AttentionConfig) -> dict[str, Any]:
+def swap_attention(config: ModelConfig, attention: AttentionConfig) -> dict[str, Any]:
     """The section "model" with another attention in all layers, and the convolution that they have."""
     kernels = {each.conv_kernel_size for each in config.attentions}
     (kernel,) = kernels
@@ -67,20 +67,20 @@ def swapped(config: ModelConfig, attention: AttentionConfig) -> dict[str, Any]:
     return data | {"attn_type": said, "num_landmarks": None, "conv_kernel_size": None}
 
 
-def untrained(opened: OpenedScoring, candidates: Sequence[Candidate], rows: int) -> Iterator[Loss]:
+def score_untrained(opened: OpenedScoring, candidates: Sequence[Candidate], rows: int) -> Iterator[Loss]:
     """Losses of a checkpoint with each candidate in softmax's place, softmax first."""
     (path,) = opened.checkpoints
     weights = read_checkpoint(path)["model"]
     for candidate in (SOFTMAX, *candidates):
         torch.manual_seed(0)
-        config = ModelConfig.model_validate(swapped(opened.config.model, candidate.config))
+        config = ModelConfig.model_validate(swap_attention(opened.config.model, candidate.config))
         model = PretrainingModel(config, opened.config.pretraining_setting.objectives)
         # What they draw themselves, such as random features, is not the checkpoint's.
         model.load_state_dict(model.state_dict() | weights)
-        yield _scored(opened, model.to(opened.device.device).eval(), candidate, 0, rows)
+        yield _score(opened, model.to(opened.device.device).eval(), candidate, 0, rows)
 
 
-def _scored(opened: OpenedScoring, model: PretrainingModel, candidate: Candidate, steps: int, rows: int) -> Loss:
+def _score(opened: OpenedScoring, model: PretrainingModel, candidate: Candidate, steps: int, rows: int) -> Loss:
     with torch.no_grad(), opened.device.autocast():
         metrics = Pretraining(model, opened.config, opened.dataset, opened.device).score(rows)
     logger.info("%s, %d steps of training: loss %.4f", candidate.label, steps, metrics["loss"])
@@ -88,7 +88,7 @@ def _scored(opened: OpenedScoring, model: PretrainingModel, candidate: Candidate
     return Loss(candidate.name, candidate.width, steps, loss, metrics["mlm_accuracy"])
 
 
-def adapted(
+def score_adapted(
     opened: OpenedScoring, candidates: Sequence[Candidate], rows: int, steps: int, folder: Path
 ) -> Iterator[Loss]:
     """Losses after so many steps of pretraining with each candidate, and with softmax, from the same checkpoint on the
@@ -108,13 +108,13 @@ def adapted(
         config = experiment.config.model
         model = PretrainingModel(config, opened.config.pretraining_setting.objectives)
         model.load_state_dict(read_checkpoint(experiment.checkpoints / "cp-0000.model")["model"])
-        yield _scored(opened, model.to(opened.device.device).eval(), candidate, steps, rows)
+        yield _score(opened, model.to(opened.device.device).eval(), candidate, steps, rows)
 
 
 def _experiment(opened: OpenedScoring, candidate: Candidate, steps: int, folder: Path) -> Experiment:
     (checkpoint,) = opened.checkpoints
     data = opened.config.model_dump(mode="json", by_alias=True)
-    data["model"] = swapped(opened.config.model, candidate.config)
+    data["model"] = swap_attention(opened.config.model, candidate.config)
     data["model_checkpoints"] = "model"
     data["pretraining_setting"] |= {"epoch": 1, "batches_per_epoch": steps, "validate_batches_per_epoch": 1}
     # Whatever decides the weights is in the folder's name: of another one nothing is taken over.

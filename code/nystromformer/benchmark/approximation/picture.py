@@ -13,7 +13,7 @@ from nystromformer.benchmark.approximation.errors import EXACT, RULES, exact_wei
 from nystromformer.benchmark.approximation.inputs import RANDOM, Inputs
 from nystromformer.benchmark.approximation.report import (
     PAPERS_ITERATIONS,
-    Found,
+    Findings,
     frontier,
     inverse_label,
     label,
@@ -31,17 +31,19 @@ _COLOURS = 1e3
 """The largest weight that has a colour of its own over the smallest."""
 
 
-def draw_methods(found: Found, path: Path, header: str) -> None:
+def draw_methods(found: Findings, path: Path, header: str) -> None:
     """Errors over the time of a forward pass, on the checkpoint's input and on random input."""
     figure, axes = _figure(2, (13, 5))
     for axis, is_random in zip(axes, (False, True), strict=True):
-        means = mean_errors(found.outputs, is_random)
+        means = mean_errors(found.output_errors, is_random)
         for method in dict.fromkeys(method for method, _ in means):
             widths = sorted((width for name, width in means if name == method), key=lambda width: width or 0)
-            points = [(found.times[label(method, width)].median, means[method, width]) for width in widths]
+            points = [(found.forward_ms[label(method, width)].median, means[method, width]) for width in widths]
             style: dict[str, Any] = {"linewidth": 2.4} if method == "nystrom" else {"linewidth": 1.2}
             axis.plot(*zip(*points, strict=True), "o-", markersize=4, label=method, **style)
-        axis.axvline(found.times["softmax"].median, color="black", linestyle="--", linewidth=1, label="softmax's time")
+        axis.axvline(
+            found.forward_ms["softmax"].median, color="black", linestyle="--", linewidth=1, label="softmax's time"
+        )
         axis.set(xscale="log", yscale="log", xlabel="forward, ms")
         axis.set_title("random input" if is_random else "the checkpoint's input, mean over layers")
     axes[0].set_ylabel("‖out − softmax's‖ / ‖softmax's‖")
@@ -50,10 +52,10 @@ def draw_methods(found: Found, path: Path, header: str) -> None:
     write_figure(path, figure, dpi=110)
 
 
-def draw_nystrom(found: Found, path: Path, header: str) -> None:
+def draw_nystrom(found: Findings, path: Path, header: str) -> None:
     """The output's error over the number of landmarks, over the iterations, and over the time."""
     figure, (left, middle, right) = _figure(3, (18, 5))
-    errors = {setting: each["output_error"] for setting, each in mean_figures(found.nystrom).items()}
+    errors = {setting: each["output_error"] for setting, each in mean_figures(found.nystrom_errors).items()}
     counts = sorted({landmarks for _, landmarks, _ in errors})
     for rule in RULES:
         for inverse, line in ((PAPERS_ITERATIONS, "o-"), (EXACT, "x:")):
@@ -72,7 +74,7 @@ def draw_nystrom(found: Found, path: Path, header: str) -> None:
     middle.legend(fontsize=8, frameon=False)
     for place, rule in enumerate(RULES):
         for kind, marker in ((int, "o"), (str, "^")):
-            mine = [one for one in found.nystrom_times if one.rule == rule and isinstance(one.inverse, kind)]
+            mine = [one for one in found.nystrom_ms if one.rule == rule and isinstance(one.inverse, kind)]
             times = [one.ms.median for one in mine]
             heights = [errors[one.setting] for one in mine]
             name = f"{rule}, {'iterations' if kind is int else 'ridges'}"

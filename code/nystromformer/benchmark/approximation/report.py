@@ -1,9 +1,8 @@
 """Tables of errors and losses."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 import pandas as pd
 
@@ -20,26 +19,16 @@ Setting = tuple[str, int, Inverse]
 
 
 @dataclass
-class Found:
-    """What there is so far."""
+class Findings:
+    """What there is so far; as in `approximation.json`."""
 
-    outputs: list[OutputError] = field(default_factory=list)
-    nystrom: list[NystromError] = field(default_factory=list)
-    nystrom_times: list[NystromTime] = field(default_factory=list)
-    times: Mapping[str, Timing] = field(default_factory=dict)
+    output_errors: list[OutputError] = field(default_factory=list)
+    nystrom_errors: list[NystromError] = field(default_factory=list)
+    nystrom_ms: list[NystromTime] = field(default_factory=list)
+    forward_ms: Mapping[str, Timing] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
-    missing: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     """Attentions that were not tried, and why."""
-
-    def as_data(self) -> dict[str, Any]:
-        return {
-            "output_errors": [asdict(each) for each in self.outputs],
-            "nystrom_errors": [asdict(each) for each in self.nystrom],
-            "nystrom_ms": [asdict(each) for each in self.nystrom_times],
-            "forward_ms": {name: asdict(time) for name, time in self.times.items()},
-            "losses": [asdict(each) for each in self.losses],
-            "left_out": self.missing,
-        }
 
 
 def label(method: str, width: int | None) -> str:
@@ -65,38 +54,38 @@ def mean_figures(errors: Sequence[NystromError], is_random: bool = False) -> dic
     return dict(table.to_dict("index"))
 
 
-def to_read(found: Found, header: Sequence[str]) -> str:
+def to_read(found: Findings, header: Sequence[str]) -> str:
     """Markdown.
 
     Args:
         header: paragraphs on what was measured, and on what.
     """
     blocks = list(header)
-    if found.outputs:
+    if found.output_errors:
         blocks += ["## Each attention beside softmax", _methods_table(found)]
-    if found.missing:
+    if found.left_out:
         reasons: dict[str, list[str]] = {}
-        for name, why in found.missing.items():
+        for name, why in found.left_out.items():
             reasons.setdefault(why, []).append(f"`{name}`")
         blocks.append("Left out: " + "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items()) + ".")
-    if found.nystrom:
-        blocks += ["## Nyström: landmarks", _landmarks_table(found.nystrom)]
-        blocks += ["## Nyström: iterations of eq. 14, and ridges", _inverses_table(found.nystrom)]
-    if found.nystrom_times:
+    if found.nystrom_errors:
+        blocks += ["## Nyström: landmarks", _landmarks_table(found.nystrom_errors)]
+        blocks += ["## Nyström: iterations of eq. 14, and ridges", _inverses_table(found.nystrom_errors)]
+    if found.nystrom_ms:
         blocks += ["## Nyström: the most exact for their time", _frontier_table(found)]
     if found.losses:
         blocks += ["## What the error costs", _losses_table(found.losses)]
     return "\n\n".join(blocks) + "\n"
 
 
-def _methods_table(found: Found) -> str:
-    layers = list(dict.fromkeys(each.layer for each in found.outputs))
-    by_layer = {(each.method, each.width, each.layer): each.output_error for each in found.outputs}
-    means = mean_errors(found.outputs, is_random=False)
-    softmax = found.times.get("softmax")
+def _methods_table(found: Findings) -> str:
+    layers = list(dict.fromkeys(each.layer for each in found.output_errors))
+    by_layer = {(each.method, each.width, each.layer): each.output_error for each in found.output_errors}
+    means = mean_errors(found.output_errors, is_random=False)
+    softmax = found.forward_ms.get("softmax")
     rows = []
     for key, mean in sorted(means.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
-        time = found.times.get(label(*key))
+        time = found.forward_ms.get(label(*key))
         shown = "" if time is None or softmax is None else f"{time} ({time.median / softmax.median:.2f})"
         rows.append([label(*key), shown, f"{mean:.3f}", *(f"{by_layer[(*key, layer)]:.3f}" for layer in layers)])
     note = "‖out − softmax's‖ / ‖softmax's‖; time of a forward pass over one layer's input, in brackets over softmax's."
@@ -127,11 +116,11 @@ def inverse_label(inverse: Inverse) -> str:
     return number_of(inverse, "iteration") if isinstance(inverse, int) else inverse
 
 
-def frontier(found: Found) -> list[tuple[NystromTime, float]]:
+def frontier(found: Findings) -> list[tuple[NystromTime, float]]:
     """Settings than which no other is both as fast and as exact, the fastest first, with the output's error."""
-    errors = mean_figures(found.nystrom)
+    errors = mean_figures(found.nystrom_errors)
     best: list[tuple[NystromTime, float]] = []
-    for one in sorted(found.nystrom_times, key=lambda one: one.ms.median):
+    for one in sorted(found.nystrom_ms, key=lambda one: one.ms.median):
         error = errors[one.setting]["output_error"]
         if not best or error < best[-1][1]:
             best.append((one, error))
@@ -152,11 +141,11 @@ def _inverses_table(errors: Sequence[NystromError]) -> str:
     return f"{note}\n\n{markdown(['rule', 'inverse', *(f'{count} landmarks' for count in counts)], rows)}"
 
 
-def _frontier_table(found: Found) -> str:
-    errors = mean_figures(found.nystrom)
+def _frontier_table(found: Findings) -> str:
+    errors = mean_figures(found.nystrom_errors)
     usual = [
         (one, errors[one.setting]["output_error"])
-        for one in found.nystrom_times
+        for one in found.nystrom_ms
         if (one.rule, one.inverse) == (RULES[0], PAPERS_ITERATIONS)
     ]
     rows = [

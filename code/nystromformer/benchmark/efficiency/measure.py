@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from nystromformer.benchmark.efficiency.methods import CONTROL, Method, chosen_methods
+from nystromformer.benchmark.efficiency.methods import CONTROL, Method, choose_methods
 from nystromformer.benchmark.efficiency.parts import PARTS, Part, Works
 from nystromformer.benchmark.efficiency.report import (
     Cell,
-    Found,
-    LeftOut,
+    Measurements,
+    Omission,
     as_data,
     csv_text,
     draw,
@@ -51,7 +51,7 @@ def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
     Raises:
         UserError: an unknown attention, too little memory, or no time for anything.
     """
-    methods = [*chosen_methods(settings.attentions), Method(CONTROL, None)]
+    methods = [*choose_methods(settings.attentions), Method(CONTROL, None)]
     torch.set_num_threads(settings.threads)
     if "attention" in settings.parts:
         check_memory(settings.batch, settings.lengths, settings.heads * settings.head_dim)
@@ -65,7 +65,7 @@ def measure_efficiency(settings: Efficiency, folder: Path, command: str) -> str:
             "lower one of the two",
         )
     folder.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring
-    facts, found = machine_facts(), Found()
+    facts, found = machine_facts(), Measurements()
     device = choose_device("auto", mixed_precision=False)
     seconds = settings.budget / len(settings.parts)
     for name in settings.parts:
@@ -86,7 +86,7 @@ def _free() -> float:
     return free_memory(torch.device("cuda")) / 2**20
 
 
-def _write(settings: Efficiency, found: Found, folder: Path, facts: Mapping[str, Any], command: str) -> None:
+def _write(settings: Efficiency, found: Measurements, folder: Path, facts: Mapping[str, Any], command: str) -> None:
     described = asdict(settings) | {"command": command}
     write_json(folder / "efficiency.json", {"machine": facts, "settings": described} | as_data(found))
     write_text(folder / "efficiency.csv", csv_text(found))
@@ -126,7 +126,7 @@ def carry_on(costs: Mapping[int, float], length: int) -> float:
     return float(costs[last] * (length / last) ** growth)
 
 
-def measure(part: Part, methods: Sequence[Method], repeats: int, seconds: float, free: float) -> Iterator[Found]:
+def measure(part: Part, methods: Sequence[Method], repeats: int, seconds: float, free: float) -> Iterator[Measurements]:
     """Measure a part, from short to long, and give what was found at each length.
 
     Args:
@@ -142,7 +142,7 @@ def measure(part: Part, methods: Sequence[Method], repeats: int, seconds: float,
     _probe(part, methods, costs)
     any_measured = False
     for number, length in enumerate(sorted(part.lengths)):
-        found = Found()
+        found = Measurements()
         chosen = []
         for method in methods:
             left = until - time.monotonic()
@@ -153,7 +153,7 @@ def measure(part: Part, methods: Sequence[Method], repeats: int, seconds: float,
             if why is None:
                 chosen.append(method)
             else:
-                found.left_out.append(LeftOut(part.name, length, method.name, why))
+                found.left_out.append(Omission(part.name, length, method.name, why))
         if chosen:
             _measure_at(part, chosen, length, repeats, until, costs, found)
         any_measured = any_measured or any(cell.method != CONTROL for cell in found.cells)
@@ -207,13 +207,13 @@ def _measure_at(
     repeats: int,
     until: float,
     costs: Mapping[str, Costs],
-    found: Found,
+    found: Measurements,
 ) -> None:
     works = dict(part.works(methods, length, part.batch))
     needed: dict[str, float] = {}
 
     def leave_out(name: str, why: str) -> None:
-        found.left_out.append(LeftOut(part.name, length, name, why))
+        found.left_out.append(Omission(part.name, length, name, why))
         del works[name]
 
     for name, each in list(works.items()):

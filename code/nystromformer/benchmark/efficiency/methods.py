@@ -31,7 +31,7 @@ class Method:
         return problems[0] if problems else None
 
 
-def chosen_methods(attentions: Sequence[str]) -> list[Method]:
+def choose_methods(attentions: Sequence[str]) -> list[Method]:
     """The methods that `--attention` asks for, all where it does not, behind the two softmaxes.
 
     Raises:
@@ -49,7 +49,7 @@ def parse_method(text: str) -> Method:
     """An attention and its parameters, as `parse_attention` takes them.
 
     Raises:
-        UserError: as `chosen_methods`.
+        UserError: as `choose_methods`.
     """
     config, parameters = parse_attention(text)
     shown = ", ".join(f"{key} {value}" for key, value in parameters.items())

@@ -58,7 +58,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Omission:
     """One that was not measured."""
 
     part: str
@@ -68,11 +68,11 @@ class LeftOut:
 
 
 @dataclass
-class Found:
+class Measurements:
     """What there is so far."""
 
     cells: list[Cell] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[Omission] = field(default_factory=list)
 
     @property
     def parts(self) -> list[str]:
@@ -120,7 +120,7 @@ def crossing_text(crossing: float | None, lengths: Sequence[int]) -> str:
     return f"from {min(lengths)} or less" if crossing <= min(lengths) else f"from {crossing:,.0f}"
 
 
-def csv_text(found: Found) -> str:
+def csv_text(found: Measurements) -> str:
     """A line for each cell, what was left out included, with ratios to both softmaxes."""
     table = pd.json_normalize([asdict(cell) for cell in found.cells])
     table.columns = [_csv_name(name) for name in table.columns]
@@ -146,7 +146,7 @@ def _csv_name(name: str) -> str:
     return {"length": "tokens"}.get(name, name.replace(".median", "_ms").replace(".", "_ms_"))
 
 
-def as_data(found: Found) -> dict[str, Any]:
+def as_data(found: Measurements) -> dict[str, Any]:
     """Cells and what was left out, and of each method exponents and crossovers."""
     scaling: dict[tuple[str, str], dict[str, Any]] = {}
     for part in found.parts:
@@ -160,7 +160,7 @@ def as_data(found: Found) -> dict[str, Any]:
     return asdict(found) | {"scaling": list(scaling.values())}
 
 
-def to_read(found: Found, header: Sequence[str]) -> str:
+def to_read(found: Measurements, header: Sequence[str]) -> str:
     """Markdown: a table for each figure, methods below and lengths beside each other.
 
     Args:
@@ -179,7 +179,7 @@ def to_read(found: Found, header: Sequence[str]) -> str:
     return "\n\n".join([*blocks, *left_out(found)]) + "\n"
 
 
-def _pivot(found: Found, part: str, name: str) -> str:
+def _pivot(found: Measurements, part: str, name: str) -> str:
     costs = found.costs(part, name)
     lengths = sorted({length for mine in costs.values() for length in mine})
     fused, plain = (costs.get(baseline, {}) for baseline in BASELINES)
@@ -203,7 +203,7 @@ def _cell(place: tuple[str, str], cost: float | None, *baselines: float | None) 
     return f"{shown} ({shares})"
 
 
-def left_out(found: Found) -> list[str]:
+def left_out(found: Measurements) -> list[str]:
     """A paragraph on what was not measured, and why; none where all was."""
     if not found.left_out:
         return []
@@ -214,7 +214,7 @@ def left_out(found: Found) -> list[str]:
     return ["**Left out**, at these numbers of tokens:", "\n".join(lines)]
 
 
-def for_terminal(found: Found) -> str:
+def for_terminal(found: Measurements) -> str:
     """The same figures, a line for each cell."""
     columns = [Column("part", is_text=True), Column("tokens", 6), Column("method", is_text=True)]
     for heading in ("forward ms", "fwd+bwd ms", "MiB"):
@@ -231,7 +231,7 @@ def for_terminal(found: Found) -> str:
     return "\n".join([*aligned(columns, lines), *("\n".join(["", *left_out(found)]).splitlines())])
 
 
-def draw(found: Found, part: str, path: Path, header: str) -> None:
+def draw(found: Measurements, part: str, path: Path, header: str) -> None:
     """Time and memory over the length on logarithmic axes; a star where a method's line goes below that of softmax
     through SDPA for good.
     """

@@ -15,7 +15,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nystromformer.attention import AttentionMask, create_attention
 from nystromformer.benchmark.gpu.clock import times_in_turn
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
-from nystromformer.benchmark.peers import NystromAttentionPackage, Shape, fused_softmax, installed, transformers_nystrom
+from nystromformer.benchmark.peers import (
+    NystromAttentionPackage,
+    Shape,
+    fused_softmax,
+    is_installed,
+    transformers_nystrom,
+)
 from nystromformer.benchmark.pieces import LeftOut, NoFigure, Piece, attempt
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
 
@@ -74,7 +80,7 @@ class Inputs:
     upstream_BHND: Tensor
 
     @staticmethod
-    def drawn(settings: GpuBenchmark, rows: int, length: int) -> "Inputs":
+    def draw(settings: GpuBenchmark, rows: int, length: int) -> "Inputs":
         size = (rows, length, settings.sizes.num_heads, settings.sizes.head_dim)
         x = [torch.randn(size, device=settings.device, dtype=settings.dtype).transpose(1, 2) for _ in range(4)]
         q, k, v = (each.requires_grad_() for each in x[:3])
@@ -124,12 +130,12 @@ def measure_attention(
 ) -> Sequence[AttentionRow | NoFigure]:
     """All methods on a batch, in turn."""
     torch.manual_seed(0)
-    inputs = Inputs.drawn(settings, rows, length)
+    inputs = Inputs.draw(settings, rows, length)
     found: dict[str, AttentionRow | NoFigure] = {}
     ready: dict[str, Method] = {}
     memory: dict[str, tuple[float, float]] = {}
     for name in methods:
-        method = attempt(name, partial(_built_and_run, name, settings, inputs))
+        method = attempt(name, partial(_build_and_run, name, settings, inputs))
         if isinstance(method, NoFigure):
             # Others may be unable, or need more memory than there is.
             excused = name == CUDNN or (method.is_memory and name != OURS)
@@ -146,21 +152,19 @@ def measure_attention(
 
 def measure_launches(settings: GpuBenchmark, length: int) -> Sequence[LaunchRow | NoFigure]:
     """Single rows, called and replayed."""
-    inputs = Inputs.drawn(settings, 1, length)
-    built = {name: attempt(name, partial(_built_and_run, name, settings, inputs)) for name in _LAUNCHED}
+    inputs = Inputs.draw(settings, 1, length)
+    built = {name: attempt(name, partial(_build_and_run, name, settings, inputs)) for name in _LAUNCHED}
     # Those that cannot be run are named, with their reason, where all methods are timed.
     works = {name: method.forward for name, method in built.items() if isinstance(method, Method)}
     on_device = _times(settings, works)
-    captured = {
-        name: attempt(f"CUDA graph of {name}", partial(_capture, work, settings)) for name, work in works.items()
-    }
+    graphs = {name: attempt(f"CUDA graph of {name}", partial(_capture, work, settings)) for name, work in works.items()}
     repeats = settings.sizes.repeats.most
     called = time_side_by_side(works, repeats, warmup=min(2, repeats - 1))
-    replays = {name: graph.replay for name, graph in captured.items() if not isinstance(graph, NoFigure)}
+    replays = {name: graph.replay for name, graph in graphs.items() if not isinstance(graph, NoFigure)}
     replayed = time_side_by_side(replays, repeats)
     rows = [LaunchRow(length, name, on_device[name], called[name], replayed.get(name)) for name in works]
     # What no graph can hold is no failure: it runs without one.
-    return [*rows, *(replace(graph, failed=False) for graph in captured.values() if isinstance(graph, NoFigure))]
+    return [*rows, *(replace(graph, failed=False) for graph in graphs.values() if isinstance(graph, NoFigure))]
 
 
 def build(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
@@ -187,7 +191,7 @@ def build(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
     if name in _BACKENDS:
         _check_softmax(name, settings, inputs)
         return _method(fused_softmax, leaves, inputs, settings, [], _BACKENDS[name])
-    if not installed(name.replace("-", "_")):
+    if not is_installed(name.replace("-", "_")):
         raise LeftOut(f"{name} is not installed")
     if name == TRANSFORMERS:
         module = transformers_nystrom(shape).to(settings.device)
@@ -234,7 +238,7 @@ def _method(
     return Method(torch.no_grad()(attended), both)
 
 
-def _built_and_run(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
+def _build_and_run(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
     """A method that has run once, which compiles what it needs."""
     method = build(name, settings, inputs)
     method.forward()

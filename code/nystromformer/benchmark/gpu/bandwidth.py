@@ -90,7 +90,7 @@ def measure_kernels(settings: GpuBenchmark, length: int) -> Sequence[KernelRow]:
         raise LeftOut("no kernel runs here: that takes triton and, on a CPU, TRITON_INTERPRET=1")
     torch.manual_seed(0)
     rows, device = settings.sizes.rows(length), settings.device
-    both = build(OURS, settings, Inputs.drawn(settings, rows, length)).both
+    both = build(OURS, settings, Inputs.draw(settings, rows, length)).both
     samples: dict[str, list[float]] = defaultdict(list)
     nbytes: dict[str, int] = {}
     repeats = settings.sizes.repeats.of([both], device)
@@ -113,7 +113,7 @@ def measure_profile(settings: GpuBenchmark, length: int) -> Sequence[ProfileRow]
     """A profile at one length."""
     torch.manual_seed(0)
     rows = settings.sizes.rows(length)
-    method = build(OURS, settings, Inputs.drawn(settings, rows, length))
+    method = build(OURS, settings, Inputs.draw(settings, rows, length))
     method.both()
     on_gpu = settings.device.type == "cuda"
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -21,7 +22,6 @@ from nystromformer.attention.comparison import (
     results,
 )
 from nystromformer.attention.kernels import why_not
-from nystromformer.attention.nystrom import NystromAttention
 from nystromformer.benchmark.gpu.settings import GpuBenchmark, dtype_of
 from nystromformer.benchmark.pieces import LeftOut, Piece
 
@@ -102,8 +102,11 @@ def compare(settings: GpuBenchmark, case: Comparison, number: int) -> Sequence[C
         reason = why_not(inputs[0], case.num_landmarks, case.conv_kernel_size)
         if reason is not None:
             raise LeftOut(reason)
-    module = _module(settings, case, seed, settings.implementation)
-    plain = _module(settings, case, seed, "torch")
+    parameters: dict[str, Any] = {"num_heads": case.heads, "head_dim": case.head_dim}
+    parameters |= {"num_landmarks": case.num_landmarks, "conv_kernel_size": case.conv_kernel_size}
+    module, plain = (
+        build(seed, device, **parameters, implementation=each) for each in (settings.implementation, "torch")
+    )
 
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         poison(settings)
@@ -123,18 +126,6 @@ def compare(settings: GpuBenchmark, case: Comparison, number: int) -> Sequence[C
         or not any(bool(ours[name].masked_select(is_masked).any()) for name in ("out", "q", "k", "v")),
     )
     return [row]
-
-
-def _module(settings: GpuBenchmark, case: Comparison, seed: int, implementation: str) -> NystromAttention:
-    return build(
-        seed,
-        settings.device,
-        num_heads=case.heads,
-        head_dim=case.head_dim,
-        num_landmarks=case.num_landmarks,
-        conv_kernel_size=case.conv_kernel_size,
-        implementation=implementation,
-    )
 
 
 def check_pieces(settings: GpuBenchmark) -> Iterator[Piece]:

@@ -19,7 +19,7 @@ _FEW_LAYERS = "model.num_layers=2"
 def compile_kernels(settings: GpuBenchmark, rows: int, length: int, conv_kernel_size: int) -> Sequence[Any]:
     """A forward and backward of our kernels, for what it leaves in the cache."""
     changed = replace(settings, sizes=replace(settings.sizes, conv_kernel_size=conv_kernel_size))
-    build(OURS, changed, Inputs.drawn(changed, rows, length)).both()
+    build(OURS, changed, Inputs.draw(changed, rows, length)).both()
     return []
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nystromformer.benchmark.results import new_figure, on_one_line
 from nystromformer.benchmark.settings import Span
-from nystromformer.benchmark.span.measure import RowSpan, watched
+from nystromformer.benchmark.span.measure import RowSpan, watch_spans
 from nystromformer.benchmark.span.sources import Source, all_sources, compute
 from nystromformer.errors import UserError
 from nystromformer.files import write_figure, write_json, write_text
@@ -82,7 +82,7 @@ def measure_spans(settings: Span, dataset: Path | None, device: Device, folder: 
     facts = machine_facts()
     found: list[Spans] = []
     for source in all_sources(models, runs, dataset, checkpoint, data, device):
-        with watched(source.encoder) as seen:
+        with watch_spans(source.encoder) as seen:
             try:
                 compute(source, settings.rows, device)
             except ValueError as error:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention
+from nystromformer.benchmark.models import watch_attention
 from nystromformer.model import Encoder
-from nystromformer.model.layers import Layer
 
 
 @dataclass(frozen=True)
@@ -80,24 +80,13 @@ def _weights(core: Attention, q: Tensor, k: Tensor, mask: AttentionMask | None) 
 
 
 @contextmanager
-def watched(encoder: Encoder) -> Iterator[list[RowSpan]]:
+def watch_spans(encoder: Encoder) -> Iterator[list[RowSpan]]:
     """Collects the spans of all that an encoder attends to while the context lasts."""
     found: list[RowSpan] = []
-    handles = []
-    for index, layer in enumerate(encoder.layers):
-        assert isinstance(layer, Layer)
-        handles.append(layer.attention.core.register_forward_pre_hook(_remembering(found, index)))
-    try:
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
-
-def _remembering(found: list[RowSpan], layer: int) -> Any:
-    def remember(core: nn.Module, args: tuple[Any, ...]) -> None:
-        assert isinstance(core, Attention)
-        q, k, _, mask = args
+    def see(layer: int, core: Attention, arguments: tuple[Any, ...]) -> None:
+        q, k, _, mask = arguments
         found.extend(spans_of_rows(core, q.detach().float(), k.detach().float(), mask, layer))
 
-    return remember
+    with watch_attention(encoder, see):
+        yield found
