@@ -23,8 +23,8 @@ from nystromformer.benchmark.efficiency.report import (
     crossing_text,
     crossover,
     csv_text,
+    describe_omissions,
     exponent,
-    left_out,
     to_read,
 )
 from nystromformer.benchmark.settings import Efficiency
@@ -207,7 +207,10 @@ def test_tables_say_the_ratios_the_growth_and_what_is_missing() -> None:
     assert cells == ["linear", "51.2 (1.95, 0.98)", "205 (0.49, –)", "410 (0.24, –)", "1.00", "from 1,000"]
     (row, *_) = [line for line in text.splitlines() if line.startswith("| softmax, written out")]
     assert row.count("left out") == 2
-    assert left_out(FOUND)[1] == f"- attention, {WRITTEN_OUT}: 2048 (memory: about 9.0 GiB, of 1.0 that were free)"
+    assert (
+        describe_omissions(FOUND)[1]
+        == f"- attention, {WRITTEN_OUT}: 2048 (memory: about 9.0 GiB, of 1.0 that were free)"
+    )
     lines = list(csv.DictReader(csv_text(FOUND).splitlines()))
     assert [line["both_over_sdpa"] for line in lines if line["method"] == "linear"] == ["1.9531", "0.4883", "0.2441"]
     assert [line["left_out"] for line in lines if line["tokens"] == "2048"][-1].startswith("memory")

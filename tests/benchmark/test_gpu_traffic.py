@@ -11,11 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from nystromformer.attention.kernels import plan
 from nystromformer.benchmark.gpu.attention import OURS, Inputs, build, bytes_of_queries
 from nystromformer.benchmark.gpu.bandwidth import WHOLE, measure_kernels, timed_kernels
-from nystromformer.benchmark.gpu.clock import Repeats, finish
+from nystromformer.benchmark.gpu.clock import Repeats
 from nystromformer.benchmark.gpu.figures import LEAST_BACKWARD, LEAST_FORWARD
 from nystromformer.benchmark.gpu.settings import FULL, TINY, GpuBenchmark
 from nystromformer.benchmark.gpu.training import NYSTROM, SOFTMAX, step_flops, training_config
 from nystromformer.benchmark.models import made_up_batch
+from nystromformer.benchmark.timing import wait_for_device
 from nystromformer.model import PretrainingModel
 
 
@@ -31,7 +32,7 @@ def test_kernels_move_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     for work in (method.forward, method.both):
         with timed_kernels(DEVICE) as launches:
             work()
-        finish(DEVICE)
+        wait_for_device()
         moved.append(sum(x.shape == (1, 1, 80, 32) for launch in launches for x in launch.tensors))
         assert all(launch.before.until(launch.after) > 0 for launch in launches)
     assert moved[0] == LEAST_FORWARD

@@ -36,7 +36,12 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        return self.name if self.width is None else f"{self.name} {self.width}"
+        return label(self.name, self.width)
+
+
+def label(method: str, width: int | None) -> str:
+    """Of a method with a setting of this width."""
+    return method if width is None else f"{method} {width}"
 
 
 def why_not(config: AttentionConfig) -> str | None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention import NystromAttention, create_attention
+from nystromformer.benchmark.approximation.candidates import label
 from nystromformer.benchmark.approximation.errors import EXACT, RULES, exact_weights
 from nystromformer.benchmark.approximation.inputs import RANDOM, Inputs
 from nystromformer.benchmark.approximation.report import (
@@ -16,7 +17,6 @@ from nystromformer.benchmark.approximation.report import (
     Findings,
     frontier,
     inverse_label,
-    label,
     mean_errors,
     mean_figures,
 )

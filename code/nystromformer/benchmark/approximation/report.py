@@ -6,6 +6,7 @@ from statistics import fmean
 
 import pandas as pd
 
+from nystromformer.benchmark.approximation.candidates import label
 from nystromformer.benchmark.approximation.errors import EXACT, RULES, Inverse, NystromError, NystromTime, OutputError
 from nystromformer.benchmark.approximation.inputs import RANDOM
 from nystromformer.benchmark.approximation.losses import Loss
@@ -29,11 +30,6 @@ class Findings:
     losses: list[Loss] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Attentions that were not tried, and why."""
-
-
-def label(method: str, width: int | None) -> str:
-    """Of a candidate, as its own `label`."""
-    return method if width is None else f"{method} {width}"
 
 
 def mean_errors(outputs: Sequence[OutputError], is_random: bool) -> dict[tuple[str, int | None], float]:

@@ -176,7 +176,7 @@ def to_read(found: Measurements, header: Sequence[str]) -> str:
         blocks += [f"## {TITLES[part]}", how_to_read]
         for name, heading in HEADINGS[part].items():
             blocks += [f"**{heading}**", _pivot(found, part, name)]
-    return "\n\n".join([*blocks, *left_out(found)]) + "\n"
+    return "\n\n".join([*blocks, *describe_omissions(found)]) + "\n"
 
 
 def _pivot(found: Measurements, part: str, name: str) -> str:
@@ -203,7 +203,7 @@ def _cell(place: tuple[str, str], cost: float | None, *baselines: float | None) 
     return f"{shown} ({shares})"
 
 
-def left_out(found: Measurements) -> list[str]:
+def describe_omissions(found: Measurements) -> list[str]:
     """A paragraph on what was not measured, and why; none where all was."""
     if not found.left_out:
         return []
@@ -228,7 +228,7 @@ def for_terminal(found: Measurements) -> str:
             shown = f"{cell.memory:.1f}" if name == "memory" else str(getattr(cell, name))
             line += [shown, "" if other is None else f"{figure(cell, name) / figure(other, name):.2f}"]
         lines.append(line)
-    return "\n".join([*aligned(columns, lines), *("\n".join(["", *left_out(found)]).splitlines())])
+    return "\n".join([*aligned(columns, lines), *("\n".join(["", *describe_omissions(found)]).splitlines())])
 
 
 def draw(found: Measurements, part: str, path: Path, header: str) -> None:

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from nystromformer.benchmark.gpu.attention import OURS, Inputs, build
-from nystromformer.benchmark.gpu.clock import Moment, finish, mark_around, times_in_turn
+from nystromformer.benchmark.gpu.clock import Moment, mark_around, times_in_turn
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.pieces import LeftOut, Piece
-from nystromformer.benchmark.timing import Timing, Work, no_collections, summarise
+from nystromformer.benchmark.timing import Timing, Work, no_collections, summarise, wait_for_device
 
 COPY, MATMUL = "copy", "matmul"
 WHOLE = "forward and backward"
@@ -98,7 +98,7 @@ def measure_kernels(settings: GpuBenchmark, length: int) -> Sequence[KernelRow]:
         for _ in range(repeats):
             with timed_kernels(device) as launches:
                 first, last = mark_around(both, device)
-                finish(device)
+                wait_for_device()
             spent: dict[str, float] = defaultdict(float)
             nbytes = defaultdict(int)
             for launch in launches:
@@ -119,7 +119,7 @@ def measure_profile(settings: GpuBenchmark, length: int) -> Sequence[ProfileRow]
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
     with profile(activities=activities) as profiled:
         method.both()
-        finish(settings.device)
+        wait_for_device()
     lines: list[ProfileRow] = []
     for entry in profiled.key_averages():
         # Of an operator the time is its kernels', which have entries of their own.

@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from nystromformer.benchmark.timing import Timing, Work, no_collections, summarise
+from nystromformer.benchmark.timing import Timing, Work, no_collections, summarise, wait_for_device
 
 _HEAD_START = 8_000_000
 """Cycles that the device waits before what is timed, about 4 ms: meanwhile the host has launched all of it."""
@@ -56,12 +56,6 @@ def _past_cache() -> torch.Tensor:
     return torch.zeros(size // 4, device="cuda")
 
 
-def finish(device: torch.device) -> None:
-    """Wait until the device has done all."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
 @dataclass(frozen=True)
 class Repeats:
     """How often something is repeated: as often as takes `seconds`, within limits."""
@@ -81,11 +75,11 @@ class Repeats:
         works = list(works)
         for work in works:
             work()
-        finish(device)
+        wait_for_device()
         begin = time.perf_counter()
         for work in works:
             mark_around(work, device)
-        finish(device)
+        wait_for_device()
         return self.fitting(time.perf_counter() - begin)
 
 
@@ -98,7 +92,7 @@ def times_in_turn(works: Mapping[str, Work], device: torch.device, wanted: Repea
     with no_collections():
         for _ in range(repeats):
             passed = {name: mark_around(work, device) for name, work in works.items()}
-            finish(device)
+            wait_for_device()
             for name, (first, last) in passed.items():
                 samples[name].append(first.until(last))
     return {name: summarise(values) for name, values in samples.items()}

@@ -6,7 +6,6 @@ Shapes: N tokens, E width, F hidden width.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -18,6 +17,7 @@ from nystromformer.benchmark.pieces import LeftOut, NoFigure, Piece, attempt
 from nystromformer.benchmark.timing import Timing, Work
 from nystromformer.config import ModelConfig, load_config
 from nystromformer.model import PretrainingModel, count_parameters
+from nystromformer.paths import PROJECT
 from nystromformer.training.compile import compile_units, missing_compiler
 
 ATTENTIONS = NYSTROM, SOFTMAX = "nystrom", "softmax"
@@ -25,7 +25,6 @@ _PAPER_TOKENS = 500_000 * 256 * 512
 """Of the paper's pretraining: 0.5 M steps of 256 rows."""
 _TOGETHER = 3
 """Steps between two looks at the clock: as in training, the host need not wait for each."""
-_EXPERIMENTS = Path(__file__).resolve().parents[4]
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def training_config(size: TrainingSize, attention: str, implementation: str) -> 
     else:
         changes |= {"model.attn_type": "softmax", "model.num_landmarks": "null", "model.conv_kernel_size": "null"}
     overrides = [f"{key}={value}" for key, value in changes.items()]
-    return load_config(_EXPERIMENTS / size.experiment / "config.json", overrides).model
+    return load_config(PROJECT / size.experiment / "config.json", overrides).model
 
 
 def training_pieces(settings: GpuBenchmark) -> Iterator[Piece]:
