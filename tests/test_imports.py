@@ -58,8 +58,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # For models of other people: tasks have their own.
     "nn": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.
-    "data": PLAIN,
-    "data.preprocessing": (*PLAIN, "progress", "flag_groups", "data"),
+    "data": (*PLAIN, "kept"),
+    "data.preprocessing": (*PLAIN, "kept", "progress", "flag_groups", "data"),
     "training": (*PLAIN, "torchrun"),
     "tasks.declaration": ("errors",),
     # What a run keeps in its folder.

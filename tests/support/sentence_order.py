@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from nystromformer.data.preprocessing.corpora.files import divide, find_files
 from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
-from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
+from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents
 from nystromformer.data.preprocessing.packing import Packer
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer
@@ -48,7 +48,7 @@ def real_documents(name: str, folder: Path, chunks: int | None = None) -> Iterat
             link.parent.mkdir(parents=True, exist_ok=True)
             if not link.exists():
                 link.symlink_to(DATA / name / file)
-    unified = unify(source, folder / "unified", UnifySettings(format, RULES[name]))
+    unified = unify(source, folder / "unified", format, RULES[name])
     assert unified is not None
     for shard in unified.shards:
         yield from read_documents(folder / "unified" / shard)

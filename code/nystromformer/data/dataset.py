@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from nystromformer.data.manifest import MANIFEST_FILE, SPLITS, Manifest, read_manifest
-from nystromformer.data.row_files import little_endian, splits_file, storage_dtype, tokens_file
-from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens, load_tokenizer, special_tokens
+from nystromformer.data.manifest import SPLITS, Manifest, little_endian, read_manifest, splits_file, tokens_file
+from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens
 from nystromformer.data.verification import MAKE_ANEW, Verification
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, sha256_of
+from nystromformer.files import sha256_of
 
 TOKENIZER_FOLDER = "tokenizer"
 
@@ -123,43 +122,32 @@ def open_dataset(folder: Path, verify: bool = False) -> Dataset:
     """Open a dataset folder.
 
     Args:
-        verify: also read the files of the rows, and compare their content with the manifest. Sizes, and all that the
-            manifest says of the tokenizer, are always compared.
+        verify: also compare the content of the rows' files with the manifest. Their sizes, and the tokenizer, are
+            always compared.
 
     Raises:
         UserError: the folder or its manifest is missing, or a file does not match the manifest.
     """
-    manifest = read_manifest(folder, lambda manifest: _check_files(folder, manifest))
+    manifest = read_manifest(folder)
+    for split in SPLITS:
+        for name, stamp in manifest.split(split).files.items():
+            size = (folder / name).stat().st_size if (folder / name).is_file() else None
+            if size != stamp.size:
+                found = "no such file" if size is None else f"{size} bytes"
+                raise UserError(
+                    f"{folder / name}: {found}, expected {stamp.size} bytes as in the manifest. {MAKE_ANEW}"
+                )
+    tokenizer = folder / TOKENIZER_FOLDER / TOKENIZER_FILE
+    sha256 = sha256_of(tokenizer) if tokenizer.is_file() else "no such file"
+    if sha256 != manifest.tokenizer_sha256:
+        raise UserError(
+            f"{tokenizer}: another tokenizer than the rows were made with: expected SHA-256 "
+            f"{manifest.tokenizer_sha256}, found {sha256}. {MAKE_ANEW}"
+        )
     dataset = Dataset(folder, manifest, Rows(folder, "train", manifest), Rows(folder, "validation", manifest))
     if verify:
         Verification(dataset).run(force=True)
     return dataset
-
-
-def _check_files(folder: Path, manifest: Manifest) -> None:
-    for split in SPLITS:
-        for name, size in _expected_sizes(manifest, split).items():
-            stamp = manifest.split(split).files.get(name)
-            if stamp is None or stamp.size != size:
-                raise UserError(
-                    f"{folder / MANIFEST_FILE}: the rows of {split} take {size} bytes in {name}, found "
-                    f"{stamp.size if stamp else 'no such file'} in its list of files. {_MAKE_AGAIN}"
-                )
-            _check_file(folder / name, stamp)
-    _check_tokenizer(folder / TOKENIZER_FOLDER / TOKENIZER_FILE, manifest.tokenizer_sha256)
-    tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
-    expected = {
-        "vocab_size": tokenizer.get_vocab_size(),
-        "special": special_tokens(tokenizer),
-        "tokens_dtype": storage_dtype(tokenizer.get_vocab_size()),
-        "splits_dtype": storage_dtype(manifest.length),
-    }
-    for key, value in expected.items():
-        if getattr(manifest, key) != value:
-            raise UserError(
-                f"{folder / MANIFEST_FILE}: {key}: expected {value}, as the tokenizer beside it and the length of a "
-                f"row say, found {getattr(manifest, key)}. {MAKE_ANEW}"
-            )
 
 
 def check_fits(dataset: Dataset, max_seq_len: int, vocab_size: int) -> None:
@@ -181,32 +169,3 @@ def check_fits(dataset: Dataset, max_seq_len: int, vocab_size: int) -> None:
         )
     if problems:
         raise UserError(f"{dataset.folder}: the dataset does not fit the model: " + "; ".join(problems))
-
-
-def _expected_sizes(manifest: Manifest, split: str) -> dict[str, int]:
-    rows = manifest.split(split).rows
-    return {
-        tokens_file(split): rows * manifest.length * little_endian(manifest.tokens_dtype).itemsize,
-        splits_file(split): rows * little_endian(manifest.splits_dtype).itemsize,
-    }
-
-
-def _check_file(path: Path, stamp: FileStamp) -> None:
-    if not path.is_file():
-        raise UserError(f"{path}: no such file, though the manifest beside it lists it. {_MAKE_AGAIN}")
-    size = path.stat().st_size
-    if size != stamp.size:
-        raise UserError(f"{path}: expected {stamp.size} bytes as in the manifest, found {size}. {_MAKE_AGAIN}")
-
-
-def _check_tokenizer(path: Path, expected: str) -> None:
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; the dataset's tokenizer belongs there. {_MAKE_AGAIN}")
-    if (sha256 := sha256_of(path)) != expected:
-        raise UserError(
-            f"{path}: another tokenizer than the rows were made with: expected SHA-256 {expected}, found {sha256}. "
-            f"Put the dataset's own tokenizer back, or make the dataset again."
-        )
-
-
-_MAKE_AGAIN = "Copy it again if it was copied, or run its preprocessing command again."

@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import numpy as np
+from pydantic import BaseModel, ConfigDict
 
-from nystromformer.bounded import read_json
-from nystromformer.data.sealed import SEAL, unsealed, write_sealed
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp
+from nystromformer.kept import checked, read_kept, write_kept
+
+T = TypeVar("T")
 
 MANIFEST_FILE = "manifest.json"
-FORMAT_VERSION = 2
-"""1: rows of pretraining were cut at any token; 2: those with a sentence order hold whole sentences."""
+FORMAT_VERSION = 3
+"""Rises when a dataset of the version before cannot be read any more."""
 SPLITS = ("train", "validation")
 
 Dtype = Literal["uint16", "int32"]
-Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-_MOST_SHOWN = 20
-_LONGEST_SHOWN = 200
+
+
+def tokens_file(split: str) -> str:
+    """Name of the file of a split's rows."""
+    return f"{split}.tokens.bin"
+
+
+def splits_file(split: str) -> str:
+    """Name of the file of a split's sentence-order split points."""
+    return f"{split}.splits.bin"
+
+
+def storage_dtype(values: int) -> Dtype:
+    """Name of the type that stores the integers below `values`."""
+    return "uint16" if values <= 1 << 16 else "int32"
+
+
+def little_endian(dtype: Dtype) -> np.dtype:
+    """The numpy type of stored values, whatever the machine's byte order."""
+    return np.dtype(dtype).newbyteorder("<")
 
 
 class _Record(BaseModel):
@@ -32,37 +50,33 @@ class _Record(BaseModel):
 
 
 class Counts(_Record):
-    """What a corpus gave to a split."""
+    """What a corpus gave to a split: documents, their tokens, and rows."""
 
-    documents: Count
-    tokens: Count
-    rows: Count
+    documents: int
+    tokens: int
+    rows: int
 
 
 class Corpus(_Record):
     """A corpus of the mixture, its weight, and what it gave."""
 
     name: str
-    weight: float = Field(gt=0, allow_inf_nan=False)
+    weight: float
     train: Counts
     validation: Counts
 
 
-class SplitManifest(_Record):
+class SplitManifest(Counts):
     """Counts and files of one split; a dataset for validation only has an empty train split.
 
-    tokens: tokens of the documents.
     sentence_order_rows: rows with a split point.
     padding: positions of all rows that hold no token.
     dropped_tokens: the last tokens, which filled no row.
     """
 
-    documents: Count
-    tokens: Count
-    rows: Count
-    sentence_order_rows: Count
-    padding: Count
-    dropped_tokens: Count
+    sentence_order_rows: int
+    padding: int
+    dropped_tokens: int
     files: dict[str, FileStamp]
 
 
@@ -77,8 +91,8 @@ class Manifest(_Record):
 
     format_version: int = FORMAT_VERSION
     corpora: list[Corpus]
-    length: int = Field(ge=1, lt=1 << 31)
-    vocab_size: int = Field(ge=1, lt=1 << 31)
+    length: int
+    vocab_size: int
     tokens_dtype: Dtype
     splits_dtype: Dtype
     special: SpecialTokens
@@ -91,7 +105,7 @@ class Manifest(_Record):
 
     def split(self, name: str) -> SplitManifest:
         """Counts and files of the split "train" or "validation"."""
-        return {"train": self.train, "validation": self.validation}[name]
+        return self.train if name == "train" else self.validation
 
     def fill(self, split: str) -> float:
         """Share of a split's row positions that hold text rather than `<s>`, `</s>` around it and padding."""
@@ -114,72 +128,42 @@ class Manifest(_Record):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write a folder's manifest, which declares the folder complete."""
-    write_sealed(folder / MANIFEST_FILE, manifest.model_dump(mode="json"))
+    write_kept(folder / MANIFEST_FILE, manifest.model_dump(mode="json"))
 
 
-def read_manifest(folder: Path, check: Callable[[Manifest], object] = lambda manifest: None) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
     """Read a folder's manifest.
 
-    Args:
-        check: compares it with the folder's files, by a UserError that says more than that a value was changed.
-
     Raises:
-        UserError: the folder or the manifest is missing, the manifest is not one that this version reads, or its
-            values do not belong together.
+        UserError: the folder or the manifest is missing, or the manifest is damaged or of another version.
     """
-    path = folder / MANIFEST_FILE
     if not folder.is_dir():
         raise UserError(f"{folder}: expected a dataset folder, found none. {_HOW_TO_MAKE}")
-    if not path.is_file():
+    manifest = read_record(folder / MANIFEST_FILE, Manifest, FORMAT_VERSION, _HOW_TO_REPLACE)
+    if manifest is None:
         raise UserError(
-            f"{path}: no such file. A finished dataset has a manifest, so the folder is unfinished or no dataset. "
-            f"{_HOW_TO_MAKE} An interrupted command continues when started again."
+            f"{folder / MANIFEST_FILE}: no such file. A finished dataset has a manifest, so the folder is unfinished "
+            f"or no dataset. {_HOW_TO_MAKE} An interrupted command continues when started again."
         )
-    record = read_json(path, _HOW_TO_REPLACE)
-    _check_format(path, record)
-    try:
-        manifest = Manifest.model_validate_json(json.dumps({key: record[key] for key in record if key != SEAL}))
-    except ValidationError as error:
-        shown = error.errors()[:_MOST_SHOWN]
-        problems = [f"  {'.'.join(map(str, item['loc']))[:_LONGEST_SHOWN]}: {item['msg']}" for item in shown]
-        if error.error_count() > len(shown):
-            problems.append(f"  and {error.error_count() - len(shown):,} more")
-        raise UserError("\n".join([f"{path}: not a dataset's manifest:", *problems, _HOW_TO_REPLACE])) from error
-    check(manifest)
-    for problem in _contradictions(manifest):
-        raise UserError(f"{path}: {problem}. {_HOW_TO_REPLACE}")
-    unsealed(path, record, _HOW_TO_REPLACE)
     return manifest
 
 
-def _contradictions(manifest: Manifest) -> Iterator[str]:
-    """What a manifest says of its rows that cannot be."""
-    for name in SPLITS:
-        split = manifest.split(name)
-        positions = split.rows * (manifest.length - 2)
-        if split.sentence_order_rows > split.rows:
-            yield f"{name}: expected at most {split.rows} rows with a sentence order, found {split.sentence_order_rows}"
-        if split.padding > positions:
-            yield f"{name}: expected at most {positions} positions of padding, found {split.padding}"
-        for key in Counts.model_fields:
-            parts = sum(getattr(getattr(corpus, name), key) for corpus in manifest.corpora)
-            if parts != getattr(split, key):
-                yield f"{name}.{key}: expected {parts}, the sum over the corpora, found {getattr(split, key)}"
-    for key in ("length", "seed"):
-        value = manifest.parameters.get(key, getattr(manifest, key))
-        if value != getattr(manifest, key):
-            yield f"{key}: expected {value!r:.60}, as in parameters, found {getattr(manifest, key)}"
+def read_record(path: Path, kind: type[T], version: int, advice: str) -> T | None:
+    """What `write_kept` wrote of a value with a `format_version`; None where there is no file.
 
-
-def _check_format(path: Path, record: Any) -> None:
-    version = record.get("format_version") if isinstance(record, dict) else None
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise UserError(f"{path}: expected a dataset's manifest with a format_version, found none. {_HOW_TO_REPLACE}")
-    if version != FORMAT_VERSION:
-        raise UserError(
-            f"{path}: expected format_version {FORMAT_VERSION}, found {version}, of another version of nystromformer. "
-            f"{_HOW_TO_REPLACE}"
-        )
+    Raises:
+        UserError: the file is damaged or of another version; ends in `advice`.
+    """
+    try:
+        record = read_kept(path)
+        if record is None:
+            return None
+        found = record.get("format_version", "none") if isinstance(record, dict) else "none"
+        if found != version:
+            raise ValueError(f"expected format_version {version}, found {found}, of another version of nystromformer")
+        return checked(kind, record)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}. {advice}") from None
 
 
 _HOW_TO_MAKE = (

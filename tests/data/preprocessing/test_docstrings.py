@@ -284,7 +284,8 @@ def test_short_modules_are_dropped_and_counted() -> None:
 
 def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nystromformer.data.preprocessing.docstring_corpus._SHARD_CHARACTERS", 5000)
-    corpus = unify_docstrings(tmp_path, DocstringSettings((tree,)))
+    corpus = unify_docstrings(tmp_path, DocstringSettings([tree]))
+    assert corpus is not None
     assert len(corpus.shards) > 3
     kept = [document for shard in corpus.shards for document in read_documents(tmp_path / shard)]
     assert [document.id for document in kept] == sorted(document.id for document in kept)
@@ -299,10 +300,8 @@ def test_the_corpus_is_written(tree: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_a_source_without_docstrings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "code.py").write_text("x = 1\n")
-    with pytest.raises(
-        UserError, match=r"no document is left of 1 module: add packages by --source.*Dropped: nothing$"
-    ):
-        unify_docstrings(tmp_path / "out", DocstringSettings((tmp_path / "tree",)))
+    with pytest.raises(UserError, match=r"docstrings: no document is left: add text, or lower .*Dropped: nothing$"):
+        unify_docstrings(tmp_path / "out", DocstringSettings([tmp_path / "tree"]))
     assert not (tmp_path / "out" / "corpus.json").exists()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from corpora import contents, write_packages
-from processes import processes_of, wait_for
+from processes import wait_for
 from small import command, run_command, run_here
 
 from nystromformer.data.dataset import open_dataset
@@ -106,14 +106,3 @@ def test_a_killed_run_continues(tree: Path, made: Path, tmp_path: Path) -> None:
     killed.wait()
     assert run_command(*flags(tree, tmp_path, "--workers", 1)).returncode == 0
     assert contents(tmp_path) == contents(made)
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-def test_a_killed_run_leaves_no_workers(tree: Path, tmp_path: Path) -> None:
-    words = command(*flags(tree, tmp_path, "--workers", 2))  # type: ignore[arg-type]
-    killed = subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True)
-    # itself, the tracker of its semaphores, and a worker
-    wait_for(lambda: len(processes_of(killed.pid)) >= 3)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    wait_for(lambda: not processes_of(killed.pid))

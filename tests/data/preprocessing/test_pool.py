@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from nystromformer.data.preprocessing.pool import Report, run_works
-from nystromformer.data.preprocessing.progress import ReadingProgress, counted
-from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
+from nystromformer.data.preprocessing.progress import ReadingProgress
+from nystromformer.data.preprocessing.stages import StageOutput, Stages
 from nystromformer.data.preprocessing.units import Unit, run_units
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
-from nystromformer.progress import WorkDone
 from nystromformer.resources import usable_cores
 
 
@@ -39,7 +38,7 @@ class Sum:
     def __init__(self) -> None:
         self.size = self.tokens = 0
 
-    def __call__(self, size: int, tokens: int = 0) -> None:
+    def __call__(self, size: int, tokens: int) -> None:
         self.size += size
         self.tokens += tokens
 
@@ -74,23 +73,14 @@ def test_cores_are_those_that_the_process_may_use() -> None:
         os.sched_setaffinity(0, allowed)
 
 
-@dataclass(frozen=True)
-class Killed:
-    """A unit whose process is killed, after so many seconds."""
-
-    seconds: float = 0.0
-
-    def __call__(self, report: Report) -> int:
-        time.sleep(self.seconds)
-        os.kill(os.getpid(), signal.SIGKILL)
-        return 0
+def kill_this_process(report: Report) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
 
 
-def test_an_error_that_is_known_is_raised_though_a_process_was_killed() -> None:
-    with pytest.raises(UserError, match="number 1"):
-        dict(run_works([Killed(1.5), Square(1, fails=True)], 2, Sum()))
+def test_a_killed_process_is_told() -> None:
     with pytest.raises(UserError, match="a worker process ended abruptly"):
-        dict(run_works([Killed(), Square(1)], 2, Sum()))
+        dict(run_works([kill_this_process, Square(1)], 2, Sum()))
 
 
 @dataclass(frozen=True)
@@ -106,13 +96,12 @@ def units(folder: Path) -> list[Unit]:
     return [Unit(f"u{n}", f"f{n}", 1, Write(folder, f"{n}.json")) for n in range(4)]
 
 
-def shared(folder: Path, overwrite: bool = False) -> Stages:
-    return Stages(folder, {"a": 1}, "final", ["final"], overwrite, shared=True)
+def join(folder: Path, overwrite: bool = False) -> Stages:
+    return Stages(folder, {"a": 1}, "final", ["final"], overwrite)
 
 
 def test_a_unit_that_another_process_works_at_is_waited_for(tmp_path: Path) -> None:
-    with shared(tmp_path) as stages:
-        stages.share()
+    with join(tmp_path) as stages:
         with (tmp_path / "stages" / "u1.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             thread = threading.Thread(target=run_units, args=(stages, units(tmp_path), 1, "units"))
@@ -128,60 +117,31 @@ def test_a_unit_that_another_process_works_at_is_waited_for(tmp_path: Path) -> N
     assert list(outputs) == ["u0", "u1", "u2", "u3"]
 
 
-def test_waiting_for_a_unit_ends_when_the_run_is_stopped(tmp_path: Path) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(size: int, tokens: int = 0) -> None:
-        raise Stop
-
-    stamps = Stamps(tmp_path)
-    (tmp_path / "stages").mkdir()
-    stopped: list[bool] = []
-
-    def wait_for_it() -> None:
-        with pytest.raises(Stop), stamps.claim("u1", stop):
-            pass
-        stopped.append(True)
-
-    with (tmp_path / "stages" / "u1.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        thread = threading.Thread(target=wait_for_it)
-        thread.start()
-        thread.join(5)
-        assert stopped
-
-
 def test_processes_share_a_run_but_for_its_beginning_and_end(tmp_path: Path) -> None:
-    with shared(tmp_path) as first:
-        first.share()
-        with shared(tmp_path) as second:
-            second.share()
-            with pytest.raises(UserError, match="another process is at work there"):
-                shared(tmp_path, overwrite=True).__enter__()
-    with shared(tmp_path, overwrite=True) as last:
-        last.share()
+    with join(tmp_path), join(tmp_path):
+        with pytest.raises(UserError, match="another process is at work there"):
+            join(tmp_path, overwrite=True).__enter__()
+        with pytest.raises(UserError, match="another process is at work there"):
+            Stages(tmp_path, {"a": 2}, "final", ["final"]).__enter__()
+    with join(tmp_path, overwrite=True):
+        pass
 
 
 def test_the_end_of_a_run_is_waited_for(tmp_path: Path) -> None:
-    entered = threading.Event()
-    leave = threading.Event()
+    entered, leave = threading.Event(), threading.Event()
 
-    def join() -> None:
-        with shared(tmp_path) as second:
-            second.share()
+    def work() -> None:
+        with join(tmp_path):
             entered.set()
             leave.wait(10)
 
-    thread = threading.Thread(target=join)
-    with shared(tmp_path) as first:
-        first.share()
+    thread = threading.Thread(target=work)
+    with join(tmp_path) as first:
         first.alone()
         thread.start()
         assert not entered.wait(0.5), "a process that joins waits for the one that ends the run"
     assert entered.wait(10)
-    with shared(tmp_path) as third:
-        third.share()
+    with join(tmp_path) as third:
         threading.Timer(0.5, leave.set).start()
         third.alone()
         assert leave.is_set(), "the process that ends the run waits for those that share it"
@@ -189,39 +149,20 @@ def test_the_end_of_a_run_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_replaced_is_not_ended(tmp_path: Path) -> None:
-    with shared(tmp_path) as first:
-        first.share()
+    with join(tmp_path) as first:
         fcntl.flock(first._lock, fcntl.LOCK_UN)  # as happens for a moment while the lock is changed
-        with shared(tmp_path, overwrite=True) as second:
-            second.share()
+        with join(tmp_path, overwrite=True):
+            pass
         with pytest.raises(UserError, match="another process has replaced the run"):
             first.alone()
 
 
-def said(caplog: pytest.LogCaptureFixture, counted: str) -> str:
-    caplog.clear()
+@pytest.mark.parametrize("counted", ["tokens", "words"])
+def test_lines_of_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, counted: str) -> None:
+    monkeypatch.setattr("nystromformer.data.preprocessing.progress.SECONDS_BETWEEN_LINES", 0)
     with caplog.at_level("INFO"), ReadingProgress("rows", 4_000_000, 1_000_000, counted) as progress:
         time.sleep(0.01)
         progress(1_000_000, 5_000)
     [line] = caplog.messages
-    return line
-
-
-def test_lines_of_progress(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nystromformer.data.preprocessing.progress.SECONDS_BETWEEN_LINES", 0)
-    line = said(caplog, "tokens")
     assert line.startswith("rows: 2.0 of 4.0 MB, ")
-    assert "k tokens/s, 0:00 left" in line
-    assert "k words/s" in said(caplog, "words")
-
-
-def test_items_are_counted_in_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    with caplog.at_level("INFO"):
-        assert list(counted(iter("abcd"), 4, "docstrings", "file")) == list("abcd")
-        assert caplog.messages == [], "it took no time"
-        monkeypatch.setattr("nystromformer.data.preprocessing.progress.SECONDS_BETWEEN_LINES", 0)
-        assert list(counted(iter("abcd"), 4, "docstrings", "file")) == list("abcd")
-    done = [WorkDone.parse(line) for line in caplog.messages]
-    assert [(each.done, each.total, each.unit) for each in done if each is not None] == [
-        (number, 4, "files") for number in (1, 2, 3, 4)
-    ]
+    assert f"k {counted}/s, 0:00 left" in line

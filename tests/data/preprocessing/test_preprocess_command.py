@@ -181,8 +181,8 @@ def test_it_is_interrupted_while_it_waits_for_other_machines(large_stories: Path
     ("script", "flags", "message"),
     [
         ("wiki/preprocess.py", ["--source", "nowhere"], "nowhere: expected the folder with the corpus' files"),
-        ("wiki/preprocess.py", ["--undecodable", "drop"], "--undecodable: expected refuse or skip, found 'drop'"),
-        ("stories/preprocess.py", ["--lines_per_document", "3"], "--lines_per_document: this corpus marks"),
+        ("wiki/preprocess.py", ["--undecodable", "drop"], "'drop' is not one of 'refuse', 'skip'"),
+        ("stories/preprocess.py", ["--lines_per_document", "3"], "No such option: --lines_per_document"),
         ("stories/preprocess.py", ["--array_index", "1"], "--array_index and --array_size: expected both or none"),
         (
             "wiki/preprocess.py",

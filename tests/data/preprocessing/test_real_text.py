@@ -9,7 +9,7 @@ import pytest
 from nystromformer.data.dataset import open_dataset
 from nystromformer.data.preprocessing.build import DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
-from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
+from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import read_documents
 from nystromformer.errors import UserError
 
@@ -45,7 +45,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
             lines = path.read_bytes().splitlines(keepends=True)
             part = lines[:20_000] if name == "bookcorpus" else lines[:400] if name == "realnews" else lines
             (folder / name / path.name).write_bytes(b"".join(part))
-        unify(folder / name, folder / name / "unified", UnifySettings(FORMATS[name], RULES[name]))
+        unify(folder / name, folder / name / "unified", FORMATS[name], RULES[name])
     return folder
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from small import CPU, run_command, run_here, small_data, write_dataset, write_experiment
 
-from nystromformer.data.sealed import SEAL, write_sealed
+from nystromformer.data.manifest import read_manifest, write_manifest
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training.archive import FORMAT, read_checkpoint, write_checkpoint
 from nystromformer.training.folder import RunLock
@@ -154,7 +154,7 @@ def break_dataset(kind: str, data: Path) -> None:
         ("folder", "data"),
         ("manifest", "manifest.json"),
         ("not JSON", "manifest.json"),
-        ("size", "train.tokens.bin: expected"),
+        ("size", "train.tokens.bin: 7294 bytes, expected"),
         ("missing file", "train.tokens.bin: no such file"),
         ("sha256", "train.tokens.bin: expected SHA-256"),
         ("tokenizer", "another tokenizer than the rows were made with"),
@@ -307,9 +307,9 @@ def test_from_cp_that_does_not_fit(refused: Refused, run: Path, data: Path, tmp_
 
 
 def test_sentence_order_without_any_row_to_learn_it_from(refused: Refused, tmp_path: Path, data: Path) -> None:
-    edit(data / "manifest.json", lambda m: m["train"].update(sentence_order_rows=0))
-    manifest = json.loads((data / "manifest.json").read_text())
-    write_sealed(data / "manifest.json", {key: value for key, value in manifest.items() if key != SEAL})
+    manifest = read_manifest(data)
+    train = manifest.train.model_copy(update={"sentence_order_rows": 0})
+    write_manifest(data, manifest.model_copy(update={"train": train}))
     write_experiment(tmp_path / "run")
     assert 'remove "sop" from objectives' in refused(PRETRAIN, tmp_path / "run", "--dataset", data)
 

@@ -12,8 +12,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from nystromformer import __version__
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
@@ -25,23 +28,32 @@ from nystromformer.data.manifest import (
     Counts,
     Manifest,
     SplitManifest,
+    splits_file,
+    storage_dtype,
+    tokens_file,
     write_manifest,
 )
 from nystromformer.data.preprocessing.corpus import choose_validation_groups, read_documents, stable_hash
 from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
-from nystromformer.data.preprocessing.packing import MIN_LENGTH
-from nystromformer.data.preprocessing.parts import PARTS_FOLDER, DamagedPart, MakePart, merge_parts
+from nystromformer.data.preprocessing.packing import MAX_LENGTH, MIN_LENGTH
+from nystromformer.data.preprocessing.parts import PARTS_FOLDER, make_part, merge_parts
+from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, fingerprint_of
-from nystromformer.data.preprocessing.summary import log_dataset
-from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, read_corpus
+from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, read_corpus, sum_counts
 from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
-from nystromformer.data.row_files import splits_file, storage_dtype, tokens_file
-from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer, save_tokenizer, special_tokens, train_tokenizer
+from nystromformer.data.tokenizer import (
+    MOST_TOKENS,
+    TOKENIZER_FILE,
+    load_tokenizer,
+    save_tokenizer,
+    special_tokens,
+    train_tokenizer,
+)
 from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, sha256_of
-from nystromformer.wording import number_of
+from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
 
@@ -60,21 +72,51 @@ _RESERVED = (
 
 @dataclass(frozen=True)
 class DatasetSettings:
-    """What decides a dataset's rows, besides the corpora.
+    """What decides a dataset's rows, besides the corpora; its fields are flags (`with_flag_groups`)."""
 
-    length: tokens of a row; mixture: corpora with weights, as `mixture.parse_mixture` reads them.
-    tokenizer: a folder, a name, or "train" for one of `vocab_size` tokens trained on the train split.
-    tokenizer_limit: longest row, in place of the limit that the tokenizer's files state.
-    validation: share of the documents that are for validation; 1 for a dataset to score held-out text with.
-    """
-
-    length: int
-    mixture: tuple[str, ...]
-    tokenizer: str
-    vocab_size: int = 50265
-    tokenizer_limit: int | None = None
-    validation: float = 0.2
-    seed: int = 0
+    length: Annotated[
+        int,
+        typer.Option("--length", min=MIN_LENGTH, max=MAX_LENGTH, help="Tokens of a row, special tokens included."),
+    ]
+    mixture: Annotated[
+        list[str],
+        typer.Option(
+            "--corpus",
+            help="Corpus to use: NAME, or NAME=WEIGHT to take its text WEIGHT times, such as wiki=1/3. Repeat the "
+            "flag for several.",
+        ),
+    ]
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            "--tokenizer",
+            help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; or the name of one in "
+            "--corpora or on the Hugging Face hub; or train, to train one on the text.",
+        ),
+    ] = "roberta-base"
+    vocab_size: Annotated[
+        int,
+        typer.Option("--vocab_size", max=MOST_TOKENS, help="With --tokenizer train: how many tokens it shall have."),
+    ] = 50265
+    tokenizer_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--tokenizer_limit", min=1, help="Longest row to allow, in place of what the tokenizer's files say."
+        ),
+    ] = None
+    validation: Annotated[
+        float,
+        typer.Option(
+            "--validation",
+            help="Share of the documents to keep for validation; 1: no training rows, to score a model with.",
+        ),
+    ] = 0.2
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", help="Decides which documents are for validation, and which are taken at a weight such as 1/3."
+        ),
+    ] = 0
 
     def __post_init__(self) -> None:
         if self.length < MIN_LENGTH:
@@ -121,12 +163,16 @@ class DatasetSettings:
 
 
 @dataclass(frozen=True)
-class _Mixture:
-    """The corpora of a mixture by name: their unified folders and what is in them, and how documents are chosen."""
+class _Source:
+    """A corpus of the mixture: its unified folder, what is in it, and how its documents are chosen."""
 
-    folders: Mapping[str, Path]
-    read: Mapping[str, UnifiedCorpus]
-    choices: Sequence[Choice]
+    folder: Path
+    unified: UnifiedCorpus
+    choice: Choice
+
+    @property
+    def name(self) -> str:
+        return self.choice.corpus.name
 
 
 def build_dataset(
@@ -147,21 +193,23 @@ def build_dataset(
         UserError: a corpus or the tokenizer is missing, the folder is another run's, or the text is too little.
     """
     begin = time.monotonic()
-    mixture = _read_mixture(corpora, settings)
+    folders = {corpus.name: _unified_folder(corpora, corpus) for corpus in parse_mixture(settings.mixture)}
+    read = {name: read_corpus(folder) for name, folder in folders.items()}
+    sources = [
+        _Source(folders[name], read[name], choice) for name, choice in zip(folders, settings.choices(read), strict=True)
+    ]
     pretrained = _pretrained(settings, corpora)
-    parameters = _parameters(settings, mixture.folders, pretrained)
+    parameters = _parameters(settings, sources, pretrained)
     run = {"format_version": FORMAT_VERSION, **parameters}
-    with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite, shared=True) as stages:
+    with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite) as stages:
         if _is_finished(out):
-            stages.share()
             log.info("%s: finished already, nothing to do", out)
             if array_slice is None and (out / PARTS_FOLDER).exists():
                 stages.alone()
                 _remove_parts(stages)
             return open_dataset(out).manifest
-        tokenizer = _tokenizer_stage(stages, settings, mixture, pretrained)
-        stages.share()
-        units = _units(out, settings, mixture, tokenizer)
+        tokenizer = _make_tokenizer(stages, settings, sources, pretrained)
+        units = {source.name: _units(out, settings.length, source, tokenizer) for source in sources}
         outputs = run_units(stages, [unit for part in units.values() for unit in part], workers, "rows", array_slice)
         if array_slice is not None:
             return None
@@ -171,20 +219,11 @@ def build_dataset(
             _remove_parts(stages)
             return open_dataset(out).manifest
         stages.unfinish()
-        try:
-            manifest = _merge(out, settings, parameters, units, outputs, _tokenizer_stamp(tokenizer))
-        except DamagedPart as error:
-            stages.stamps.remove(error.name)
-            raise
+        manifest = _merge(stages, settings, parameters, units, outputs, tokenizer)
         _remove_parts(stages)
-    log_dataset(manifest, mixture.read, time.monotonic() - begin)
+    _log_dataset(manifest, read)
+    log.info("dataset %s in %.1f seconds", manifest.fingerprint, time.monotonic() - begin)
     return manifest
-
-
-def _read_mixture(corpora: Path, settings: DatasetSettings) -> _Mixture:
-    folders = {corpus.name: _unified_folder(corpora, corpus) for corpus in parse_mixture(settings.mixture)}
-    read = {name: read_corpus(folder) for name, folder in folders.items()}
-    return _Mixture(folders, read, settings.choices(read))
 
 
 def _unified_folder(corpora: Path, corpus: WeightedCorpus) -> Path:
@@ -211,7 +250,7 @@ def _pretrained(settings: DatasetSettings, corpora: Path) -> PretrainedTokenizer
 
 
 def _parameters(
-    settings: DatasetSettings, folders: Mapping[str, Path], pretrained: PretrainedTokenizer | None
+    settings: DatasetSettings, sources: Sequence[_Source], pretrained: PretrainedTokenizer | None
 ) -> dict[str, Any]:
     """What the rows depend on, without paths of the machine, so that machines with other paths can share a run."""
     if pretrained is None:
@@ -220,11 +259,11 @@ def _parameters(
         tokenizer = {"tokenizer": pretrained.name, "tokenizer_state": fingerprint_of(pretrained.tokenizer.to_str())}
     return {
         "length": settings.length,
-        "corpora": {corpus.name: str(corpus.weight) for corpus in parse_mixture(settings.mixture)},
+        "corpora": {source.name: str(source.choice.corpus.weight) for source in sources},
         "validation": settings.validation,
         "seed": settings.seed,
         **tokenizer,
-        "unified": {name: sha256_of(folder / CORPUS_FILE) for name, folder in folders.items()},
+        "unified": {source.name: sha256_of(source.folder / CORPUS_FILE) for source in sources},
     }
 
 
@@ -240,13 +279,13 @@ def _is_finished(out: Path) -> bool:
     return True
 
 
-def _tokenizer_stage(
-    stages: Stages, settings: DatasetSettings, mixture: _Mixture, pretrained: PretrainedTokenizer | None
-) -> StageOutput:
-    def work() -> StageOutput:
+def _make_tokenizer(
+    stages: Stages, settings: DatasetSettings, sources: Sequence[_Source], pretrained: PretrainedTokenizer | None
+) -> FileStamp:
+    def work(report: Report) -> StageOutput:
         if pretrained is None:
             log.info("training a tokenizer of %d tokens", settings.vocab_size)
-            tokenizer = train_tokenizer(_training_text(settings, mixture), settings.vocab_size)
+            tokenizer = train_tokenizer(_training_text(settings.seed, sources, report), settings.vocab_size)
             if tokenizer.get_vocab_size() < settings.vocab_size:
                 log.warning("the text gave only %d of %d tokens", tokenizer.get_vocab_size(), settings.vocab_size)
         else:
@@ -254,54 +293,57 @@ def _tokenizer_stage(
         files = save_tokenizer(tokenizer, stages.folder / TOKENIZER_FOLDER)
         return StageOutput({f"{TOKENIZER_FOLDER}/{file}": stamp for file, stamp in files.items()})
 
+    size = sum(source.unified.size for source in sources) if pretrained is None else 0
     # what it is made of is among the run's parameters
-    return stages.run(_TOKENIZER_STAGE, {}, [], work)
+    unit = Unit(_TOKENIZER_STAGE, "", size, work, verify=True)
+    [output] = run_units(stages, [unit], 1, _TOKENIZER_STAGE).values()
+    return output.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
 
 
-def _training_text(settings: DatasetSettings, mixture: _Mixture) -> Iterator[str]:
+def _training_text(seed: int, sources: Sequence[_Source], report: Report) -> Iterator[str]:
     """Sentences of the train split, of a sample of its documents where there is more than 10^9 characters."""
-    sample = min(1.0, _TRAINING_CHARACTERS / max(sum(corpus.characters for corpus in mixture.read.values()), 1))
-    for choice in mixture.choices:
-        name = choice.corpus.name
-        for shard, stamp in mixture.read[name].shards.items():
-            for document in read_documents(mixture.folders[name] / shard, stamp=stamp):
-                chance = int.from_bytes(stable_hash(settings.seed, f"tokenizer\0{document.id}")[:8], "big") / 2**64
-                split, times = choice(document)
+    sample = min(1.0, _TRAINING_CHARACTERS / max(sum(source.unified.characters for source in sources), 1))
+    for source in sources:
+        for shard, stamp in source.unified.shards.items():
+            for document in read_documents(source.folder / shard, lambda size: report(size, 0), stamp):
+                chance = int.from_bytes(stable_hash(seed, f"tokenizer\0{document.id}")[:8], "big") / 2**64
+                split, times = source.choice(document)
                 if split == "train" and times and chance < sample:
                     yield from document.sentences
 
 
-def _units(out: Path, settings: DatasetSettings, mixture: _Mixture, tokenizer: StageOutput) -> dict[str, list[Unit]]:
-    """The parts of each corpus."""
-    stamp = _tokenizer_stamp(tokenizer)
-    units: dict[str, list[Unit]] = {}
-    for choice in mixture.choices:
-        corpus = choice.corpus.name
-        units[corpus] = []
-        for number, (shard, content) in enumerate(mixture.read[corpus].shards.items()):
-            name = f"{corpus}-{number:05d}"
-            path = mixture.folders[corpus] / shard
-            work = MakePart(out, name, path, content, out / TOKENIZER_FOLDER, stamp.sha256, settings.length, choice)
-            # the run's parameters hold the rest
-            fingerprint = fingerprint_of([name, content.sha256, stamp.sha256])
-            units[corpus].append(Unit(name, fingerprint, content.size * choice.corpus.passes, work))
+def _units(out: Path, length: int, source: _Source, tokenizer: FileStamp) -> list[Unit]:
+    """The parts of a corpus."""
+    units = []
+    for number, (shard, stamp) in enumerate(source.unified.shards.items()):
+        name = f"{source.name}-{number:05d}"
+        work = partial(
+            make_part,
+            folder=out,
+            name=name,
+            documents=source.folder / shard,
+            stamp=stamp,
+            tokenizer_folder=out / TOKENIZER_FOLDER,
+            tokenizer_sha256=tokenizer.sha256,
+            length=length,
+            choice=source.choice,
+        )
+        # the run's parameters hold the rest
+        fingerprint = fingerprint_of([name, stamp.sha256, tokenizer.sha256])
+        units.append(Unit(name, fingerprint, stamp.size * source.choice.corpus.passes, work))
     return units
 
 
-def _tokenizer_stamp(tokenizer: StageOutput) -> FileStamp:
-    return tokenizer.files[f"{TOKENIZER_FOLDER}/{TOKENIZER_FILE}"]
-
-
 def _merge(
-    out: Path,
+    stages: Stages,
     settings: DatasetSettings,
     parameters: dict[str, Any],
     units: Mapping[str, list[Unit]],
     outputs: Mapping[str, StageOutput],
     tokenizer: FileStamp,
 ) -> Manifest:
-    results = {name: output.result for name, output in outputs.items()}
-    totals = {split: _sum([result[split] for result in results.values()]) for split in SPLITS}
+    out = stages.folder
+    totals = {split: sum_counts(output.result[split] for output in outputs.values()) for split in SPLITS}
     for split, total in totals.items():
         if not total["rows"] and not (split == "train" and settings.validation == 1):
             raise UserError(
@@ -309,14 +351,16 @@ def _merge(
                 f"{number_of(total['documents'], 'document')}, which fill no row of {settings.length}: use more text, "
                 "a smaller --length or another --validation"
             )
-    files = {split: merge_parts(out, split, outputs) for split in SPLITS}
-    splits = {split: SplitManifest(files=files[split], **totals[split]) for split in SPLITS}
-    encoder = load_tokenizer(out / TOKENIZER_FOLDER, tokenizer.sha256)
     corpora = []
     for corpus in parse_mixture(settings.mixture):
-        mine = [results[unit.name] for unit in units[corpus.name]]
-        counts = {split: _counts_of(_sum([result[split] for result in mine])) for split in SPLITS}
+        parts = [outputs[unit.name].result for unit in units[corpus.name]]
+        sums = {split: sum_counts(part[split] for part in parts) for split in SPLITS}
+        counts = {split: Counts(**{key: sums[split][key] for key in Counts.model_fields}) for split in SPLITS}
         corpora.append(Corpus(name=corpus.name, weight=float(corpus.weight), **counts))
+    splits = {
+        split: SplitManifest(**totals[split], files=merge_parts(stages.stamps, split, outputs)) for split in SPLITS
+    }
+    encoder = load_tokenizer(out / TOKENIZER_FOLDER, tokenizer.sha256)
     manifest = Manifest(
         corpora=corpora,
         length=settings.length,
@@ -347,10 +391,26 @@ def _remove_parts(stages: Stages) -> None:
         folder.rmdir()
 
 
-def _sum(counts: list[dict[str, int]]) -> dict[str, int]:
-    return {name: sum(count[name] for count in counts) for name in counts[0]}
+def _log_dataset(manifest: Manifest, read: Mapping[str, UnifiedCorpus]) -> None:
+    """Say what each corpus gave, and how full the rows are."""
+    for corpus in manifest.corpora:
+        unified = read[corpus.name]
+        dropped = counted(unified.dropped)
+        log.info("%s: %s; dropped before: %s", corpus.name, number_of(unified.documents, "document"), dropped)
+        for split in SPLITS:
+            log.info("%s, %s: %s", corpus.name, split, _contents(getattr(corpus, split)))
+    for split in SPLITS:
+        rows = manifest.split(split)
+        log.info(
+            "%s: %s of %d (%.1f %% text, %.0f %% with sentence order), %s dropped",
+            split,
+            _contents(rows),
+            manifest.length,
+            100 * manifest.fill(split),
+            100 * manifest.sentence_order_share(split),
+            number_of(rows.dropped_tokens, "token"),
+        )
 
 
-def _counts_of(result: Mapping[str, int]) -> Counts:
-    """The counts among a stage's figures."""
-    return Counts(**{name: result[name] for name in Counts.model_fields})
+def _contents(counts: Counts) -> str:
+    return ", ".join(number_of(getattr(counts, key), key.removesuffix("s")) for key in Counts.model_fields)

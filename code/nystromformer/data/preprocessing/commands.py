@@ -3,19 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpora.formats import Format, Rules
-from nystromformer.data.preprocessing.corpora.text import Policy
-from nystromformer.data.preprocessing.corpora.unify import UnifySettings, unify
-from nystromformer.data.preprocessing.packing import MAX_LENGTH, MIN_LENGTH
+from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.units import ArraySlice
-from nystromformer.data.tokenizer import MOST_TOKENS
 from nystromformer.errors import UserError
-from nystromformer.flag_groups import with_flag_groups
+from nystromformer.flag_groups import Without, with_flag_groups
 from nystromformer.resources import PROCESSES_PER_CORE, most_processes, usable_cores
 
 Documents = Annotated[Path, typer.Option("--out", help="Folder to write the documents to.")]
@@ -82,49 +79,18 @@ def corpus_command(
         folder: of the script, where the corpus is and its unified folder goes.
         min_words, lines_per_document: defaults; without the latter the corpus marks its documents.
     """
-    lines = lines_per_document
+    without_lines = () if lines_per_document else ("lines_per_document",)
 
     @with_flag_groups
     def preprocess(
+        rules: Annotated[Rules, Without(*without_lines)] = Rules(min_words, lines_per_document),  # noqa: B008
         source: Annotated[
             Path, typer.Option("--source", help=f"Folder that holds the corpus, at any depth: {format.looks}.")
         ] = folder,
         out: Documents = folder / "unified",
-        min_words: Annotated[
-            int, typer.Option("--min_words", min=0, help="Drop documents with fewer words.")
-        ] = min_words,
-        lines_per_document: Annotated[
-            int | None,
-            typer.Option(
-                "--lines_per_document",
-                min=1,
-                hidden=lines is None,
-                help="How many lines make a document, in a corpus that does not mark where one ends.",
-            ),
-        ] = lines,
-        undecodable: Annotated[
-            str,
-            typer.Option(
-                "--undecodable",
-                help="What to do about text that is not UTF-8, holds a NUL byte or is in another format: refuse (stop "
-                "and name the line) or skip (leave it out and count it).",
-            ),
-        ] = "refuse",
-        hub: Annotated[
-            str | None,
-            typer.Option(
-                "--hub", help="Read a data set of the Hugging Face hub instead of files: NAME or NAME:CONFIG."
-            ),
-        ] = None,
-        text_field: Annotated[
-            str, typer.Option("--text_field", help="Key or column that holds the text, in JSON lines and with --hub.")
-        ] = "text",
         work: WorkFlags = ALL_WORK,
     ) -> None:
-        if lines is None and lines_per_document is not None:
-            raise UserError("--lines_per_document: this corpus marks its documents")
-        rules = Rules(min_words, lines_per_document, cast(Policy, undecodable), text_field)
-        unify(source, out, UnifySettings(format, rules, hub), work.workers, work.overwrite, work.array_slice)
+        unify(source, out, format, rules, work.workers, work.overwrite, work.array_slice)
 
     preprocess.__doc__ = (
         f"Turn the corpus {format.name} into documents of sentences, which preprocess_data_512.py and "
@@ -143,59 +109,14 @@ def dataset_command(
         mixture: corpora and weights if no flag names any.
         folder: of the corpora and of the result.
     """
-    usual = length
+    usual = DatasetSettings(length, list(mixture), tokenizer_limit=tokenizer_limit)
 
     @with_flag_groups
     def preprocess(
-        length: Annotated[
-            int,
-            typer.Option("--length", min=MIN_LENGTH, max=MAX_LENGTH, help="Tokens of a row, special tokens included."),
-        ] = usual,
+        settings: DatasetSettings = usual,
         corpora: Annotated[
             Path, typer.Option("--corpora", help="Folder that holds <name>/unified of every corpus.")
         ] = folder,
-        corpus: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--corpus",
-                help="Corpus to use: NAME, or NAME=WEIGHT to take its text WEIGHT times, such as wiki=1/3. Repeat the "
-                f"flag for several.  [default: {', '.join(mixture)}]",
-            ),
-        ] = None,
-        tokenizer: Annotated[
-            str,
-            typer.Option(
-                "--tokenizer",
-                help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; or the name of one in "
-                "--corpora or on the Hugging Face hub; or train, to train one on the text.",
-            ),
-        ] = "roberta-base",
-        vocab_size: Annotated[
-            int,
-            typer.Option(
-                "--vocab_size", max=MOST_TOKENS, help="With --tokenizer train: how many tokens it shall have."
-            ),
-        ] = 50265,
-        tokenizer_limit: Annotated[
-            int | None,
-            typer.Option(
-                "--tokenizer_limit", min=1, help="Longest row to allow, in place of what the tokenizer's files say."
-            ),
-        ] = tokenizer_limit,
-        validation: Annotated[
-            float,
-            typer.Option(
-                "--validation",
-                help="Share of the documents to keep for validation; 1: no training rows, to score a model with.",
-            ),
-        ] = 0.2,
-        seed: Annotated[
-            int,
-            typer.Option(
-                "--seed",
-                help="Decides which documents are for validation, and which are taken at a weight such as 1/3.",
-            ),
-        ] = 0,
         out: Annotated[
             Path | None,
             typer.Option(
@@ -206,11 +127,9 @@ def dataset_command(
         ] = None,
         work: WorkFlags = ALL_WORK,
     ) -> None:
-        settings = DatasetSettings(
-            length, tuple(corpus or mixture), tokenizer, vocab_size, tokenizer_limit, validation, seed
-        )
-        target = out or folder / f"{length}-{'trained' if tokenizer == TRAIN else 'roberta'}"
+        kind = "trained" if settings.tokenizer == TRAIN else "roberta"
+        target = out or folder / f"{settings.length}-{kind}"
         build_dataset(corpora, target, settings, work.workers, work.overwrite, work.array_slice)
 
-    preprocess.__doc__ = f"Make a pretraining dataset of rows of {usual} tokens from unified corpora."
+    preprocess.__doc__ = f"Make a pretraining dataset of rows of {length} tokens from unified corpora."
     return preprocess

@@ -2,55 +2,50 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+import typer
 
 from nystromformer.data.preprocessing.corpora.text import Tally, cut_document
+from nystromformer.data.preprocessing.corpora.unify import write_unified
 from nystromformer.data.preprocessing.corpus import Document, in_batches, write_documents
 from nystromformer.data.preprocessing.docstrings import (
     Module,
+    SourceFile,
     find_sources,
     installed_sources,
     read_modules,
     text_digest,
 )
-from nystromformer.data.preprocessing.stages import StageOutput, Stages
-from nystromformer.data.preprocessing.unified import (
-    CORPUS_FILE,
-    FORMAT_VERSION,
-    UnifiedCorpus,
-    log_corpus,
-    read_corpus,
-    shard_name,
-    write_corpus,
-)
+from nystromformer.data.preprocessing.pool import Report
+from nystromformer.data.preprocessing.stages import StageOutput
+from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name
+from nystromformer.data.preprocessing.units import Unit
 from nystromformer.errors import UserError
-from nystromformer.wording import counted, number_of
 
-log = logging.getLogger(__name__)
-
-NAME = "docstrings"
 _SHARD_CHARACTERS = 1 << 22
 
 
 @dataclass(frozen=True)
 class DocstringSettings:
-    """What decides which docstrings make up the corpus.
+    """What decides which docstrings make up the corpus; its fields are flags (`with_flag_groups`)."""
 
-    sources: folders to search; empty for those of the running interpreter.
-    seed: of the sample that `limit_mb` takes.
-    min_words: modules with fewer words in their docstrings are dropped.
-    limit_mb: stop reading after this many 10^6 characters of text.
-    """
-
-    sources: tuple[Path, ...] = ()
-    seed: int = 0
-    min_words: int = 20
-    limit_mb: float | None = None
+    sources: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--source", help="Folder of Python packages to read instead of the installed ones; repeat it for several."
+        ),
+    ] = None
+    min_words: Annotated[int, typer.Option("--min_words", help="Drop modules whose docstrings have fewer words.")] = 20
+    limit_mb: Annotated[
+        float | None,
+        typer.Option("--limit_mb", help="Stop after so many million characters, a sample of all packages."),
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", help="Decides which sample --limit_mb takes.")] = 0
 
     def __post_init__(self) -> None:
         if self.limit_mb is not None and self.limit_mb <= 0:
@@ -58,19 +53,10 @@ class DocstringSettings:
         if self.min_words < 1:
             raise UserError(f"--min_words: expected at least 1, found {self.min_words}")
 
-    def described(self) -> dict[str, Any]:
-        """What corpus.json says of them."""
-        return {
-            "sources": [folder.resolve().name for folder in self.sources],
-            "seed": self.seed,
-            "min_words": self.min_words,
-            "limit_mb": self.limit_mb,
-        }
-
 
 def unify_docstrings(
     out: Path, settings: DocstringSettings, workers: int = 1, overwrite: bool = False
-) -> UnifiedCorpus:
+) -> UnifiedCorpus | None:
     """Make the unified folder of the docstrings, or what an interrupted run left to do; nothing where it is finished.
 
     A finished folder stays as it is when packages are installed later.
@@ -78,34 +64,32 @@ def unify_docstrings(
     Raises:
         UserError: no docstring is left, a source is missing, or the folder is another run's.
     """
-    begin = time.monotonic()
-    origin = [str(folder.resolve()) for folder in settings.sources]
-    parameters = {"format_version": FORMAT_VERSION, "corpus": NAME, **settings.described(), "origin": origin}
-    with Stages(out, parameters, CORPUS_FILE, (CORPUS_FILE, shard_name(0)), overwrite, correctable=True) as stages:
-        output = stages.run("corpus", parameters, [], lambda: _write(out, settings, workers))
-        if not stages.ran and (out / CORPUS_FILE).exists():
-            log.info("%s: finished already, nothing to do", out)
-            return read_corpus(out)
-        corpus = UnifiedCorpus(name=NAME, settings=settings.described(), shards=output.files, **output.result)
-        write_corpus(out, corpus)
-    log_corpus(corpus, time.monotonic() - begin)
-    return corpus
+    sources = settings.sources or []
+    described = {
+        "sources": [folder.resolve().name for folder in sources],
+        "seed": settings.seed,
+        "min_words": settings.min_words,
+        "limit_mb": settings.limit_mb,
+    }
+    files = find_sources(sources or installed_sources())
+    size = sum(file.path.stat().st_size for file in files if file.path.is_file())
+    work = partial(_write, out=out, files=files, settings=settings, workers=workers)
+    # the run's parameters say all that decides it
+    unit = Unit("corpus", "", size, work, verify=True)
+    origin = [str(folder.resolve()) for folder in sources]
+    return write_unified(out, "docstrings", described, origin, [unit], 1, overwrite)
 
 
-def _write(out: Path, settings: DocstringSettings, workers: int) -> StageOutput:
-    sources = settings.sources or tuple(installed_sources())
-    modules = read_modules(find_sources(sources), settings.seed, settings.limit_mb, workers)
+def _write(
+    report: Report, *, out: Path, files: Sequence[SourceFile], settings: DocstringSettings, workers: int
+) -> StageOutput:
+    modules = read_modules(files, settings.seed, settings.limit_mb, workers, report)
     tally = Tally()
     output = StageOutput()
-    kept = documents_of_modules(modules, settings.min_words, tally)
-    for number, documents in enumerate(in_batches(kept, _SHARD_CHARACTERS)):
-        output.files[shard_name(number)] = write_documents(out / shard_name(number), documents)
+    documents = documents_of_modules(modules, settings.min_words, tally)
+    for number, batch in enumerate(in_batches(documents, _SHARD_CHARACTERS)):
+        output.files[shard_name(number)] = write_documents(out / shard_name(number), batch)
     output.result = tally.as_dict(with_groups=True)
-    if not tally.documents:
-        raise UserError(
-            f"no document is left of {number_of(len(modules), 'module')}: add packages by --source, or lower "
-            f"--min_words. Dropped: {counted(tally.dropped)}"
-        )
     return output
 
 

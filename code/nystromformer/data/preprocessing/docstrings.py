@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import ast
-import errno
 import gc
 import hashlib
 import inspect
 import io
 import os
 import re
-import signal
 import string
 import sys
 import sysconfig
 import tokenize
 import warnings
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from nystromformer.bounded import read_bytes
 from nystromformer.data.preprocessing.corpus import split_sentences, stable_hash
-from nystromformer.data.preprocessing.pool import born_deaf, end_with_parent
-from nystromformer.data.preprocessing.progress import counted
+from nystromformer.data.preprocessing.pool import Report, run_works
 from nystromformer.errors import UserError
 
 # tests have few docstrings and much code; vendored packages are near-copies, which a split by package would leak
@@ -34,8 +31,6 @@ _SKIPPED_FOLDERS = frozenset({"test", "tests", "_vendor", "vendor", "site-packag
 _MIN_LETTER_SHARE = 0.6
 _MAX_FOREIGN_SHARE = 0.02
 _FILES_PER_BATCH = 32
-_PASSING = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""Errors that say nothing of a file: another time it may well be read, and another corpus be made."""
 _MOST_BYTES = 1 << 26
 """Of a file; larger ones are data."""
 _LETTERS = string.ascii_letters.encode()
@@ -94,7 +89,13 @@ def _python_files(folder: Path) -> Iterator[Path]:
                 yield Path(parent, name)
 
 
-def read_modules(files: Sequence[SourceFile], seed: int, limit_mb: float | None, workers: int) -> list[Module]:
+def read_modules(
+    files: Sequence[SourceFile],
+    seed: int,
+    limit_mb: float | None,
+    workers: int,
+    report: Report = lambda size, tokens: None,
+) -> list[Module]:
     """Extract the docstrings of `files` in `workers` processes; the result does not depend on their number.
 
     Args:
@@ -109,8 +110,9 @@ def read_modules(files: Sequence[SourceFile], seed: int, limit_mb: float | None,
     modules: list[Module] = []
     seen: set[bytes] = set()
     characters = 0
-    with closing(_read_all(order, workers)) as results:
-        for module in counted(results, len(order), "docstrings", "file"):
+    works = [partial(_read_batch, order[at : at + _FILES_PER_BATCH]) for at in range(0, len(order), _FILES_PER_BATCH)]
+    with closing(run_works(works, workers, report)) as results:
+        for module in chain.from_iterable(batch for _, batch in results):
             modules.append(module)
             for docstring in module.docstrings:
                 digest = text_digest(docstring)
@@ -122,37 +124,26 @@ def read_modules(files: Sequence[SourceFile], seed: int, limit_mb: float | None,
     return sorted(modules, key=lambda module: module.id)
 
 
-def _read_all(files: Sequence[SourceFile], workers: int) -> Generator[Module]:
-    if workers == 1:
-        yield from map(read_module, files)
-        return
-    # spawned, not forked: the tokenizers library's threads do not survive a fork
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker)
-    try:
-        with born_deaf():
-            modules = pool.map(read_module, files, chunksize=_FILES_PER_BATCH)
-        yield from modules
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _begin_worker() -> None:
+def _read_batch(files: Sequence[SourceFile], report: Report) -> list[Module]:
     # the collector finds nothing in a tree of syntax: parsing takes a quarter less time without it
     gc.disable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
+    try:
+        return [read_module(file, report) for file in files]
+    finally:
+        gc.enable()
 
 
-def read_module(file: SourceFile) -> Module:
-    """Extract and clean the docstrings of one file; a file that cannot be read or parsed gives a problem instead."""
+def read_module(file: SourceFile, report: Report = lambda size, tokens: None) -> Module:
+    """Extract and clean the docstrings of one file; a file that cannot be read or parsed gives a problem instead.
+
+    Raises:
+        OSError: the machine cannot read it now, which says nothing of the file.
+    """
     try:
         raw = read_bytes(file.path, _MOST_BYTES, "a Python file")
+        report(len(raw), 0)
         text = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0])
-    except OSError as error:
-        if error.errno in _PASSING:
-            raise
-        return Module(file.id, file.group, problem="unreadable or undecodable file")
-    except (UserError, UnicodeDecodeError, SyntaxError, LookupError):
+    except (FileNotFoundError, PermissionError, UserError, UnicodeDecodeError, SyntaxError, LookupError):
         return Module(file.id, file.group, problem="unreadable or undecodable file")
     try:
         with warnings.catch_warnings():

@@ -4,145 +4,94 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 
-from nystromformer.data.manifest import SPLITS
+from nystromformer.data.manifest import SPLITS, splits_file, tokens_file
 from nystromformer.data.preprocessing.corpus import Document, read_documents
 from nystromformer.data.preprocessing.mixture import Choice
 from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.rows import RowWriter, encode_documents
-from nystromformer.data.preprocessing.stages import StageOutput
-from nystromformer.data.row_files import splits_file, tokens_file
+from nystromformer.data.preprocessing.stages import StageOutput, Stamps
 from nystromformer.data.tokenizer import load_tokenizer, special_tokens
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile
 
 PARTS_FOLDER = "parts"
-
-
-class DamagedPart(UserError):
-    """A part was changed since it was written.
-
-    name: of the part.
-    """
-
-    def __init__(self, name: str, path: Path) -> None:
-        super().__init__(
-            f"{path}: changed since it was written (its SHA-256 is another). It was removed: start the same command "
-            "again, which makes it anew."
-        )
-        self.name = name
-
-
-_REPORT_BYTES = 1 << 18
 _COPY_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class MakePart:
-    """Tokenises and packs one file of documents into `parts/<name>.<split>.{tokens,splits}.bin`.
+def make_part(
+    report: Report,
+    *,
+    folder: Path,
+    name: str,
+    documents: Path,
+    stamp: FileStamp,
+    tokenizer_folder: Path,
+    tokenizer_sha256: str,
+    length: int,
+    choice: Choice,
+) -> StageOutput:
+    """Tokenise and pack one file of documents into `parts/<name>.<split>.{tokens,splits}.bin`.
 
     The text is read once for each time that a document may come, so that repeats are apart.
     """
+    tokenizer = _load_once(tokenizer_folder, tokenizer_sha256)
+    special, vocab_size = special_tokens(tokenizer), tokenizer.get_vocab_size()
+    splits: deque[str] = deque()
 
-    folder: Path
-    name: str
-    documents: Path
-    stamp: FileStamp
-    tokenizer_folder: Path
-    tokenizer_sha256: str
-    length: int
-    choice: Choice
-
-    def __call__(self, report: Report) -> StageOutput:
-        tokenizer = _tokenizer(self.tokenizer_folder, self.tokenizer_sha256)
-        splits: deque[str] = deque()
-        meter = _Meter(report)
-        with ExitStack() as stack:
-            writers = {split: stack.enter_context(self._writer(split, tokenizer)) for split in SPLITS}
-            for tokens_T, starts in encode_documents(self._chosen(splits, meter.read), tokenizer):
-                writers[splits.popleft()].add(tokens_T, starts)
-                meter.encoded(len(tokens_T))
-        meter.flush()
-        results = {split: writer.result() for split, writer in writers.items()}
-        files: dict[str, FileStamp] = {}
-        counts: dict[str, Any] = {}
-        for split, result in results.items():
-            files |= {f"{PARTS_FOLDER}/{name}": stamp for name, stamp in result.files.items()}
-            counts[split] = asdict(result)
-            del counts[split]["files"]
-        return StageOutput(files, counts)
-
-    def _writer(self, split: str, tokenizer: Tokenizer) -> RowWriter:
-        special = special_tokens(tokenizer)
-        return RowWriter(
-            self.folder / PARTS_FOLDER, f"{self.name}.{split}", tokenizer.get_vocab_size(), special, self.length
-        )
-
-    def _chosen(self, splits: deque[str], progress: Callable[[int], object]) -> Iterator[Document]:
-        for turn in range(self.choice.corpus.passes):
-            for document in read_documents(self.documents, progress, self.stamp):
-                split, times = self.choice(document)
+    def chosen() -> Iterator[Document]:
+        for turn in range(choice.corpus.passes):
+            for document in read_documents(documents, lambda size: report(size, 0), stamp):
+                split, times = choice(document)
                 if turn < times:
                     splits.append(split)
                     yield document
 
-
-class _Meter:
-    """Reports what was read and encoded, every so often."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._size = self._tokens = 0
-
-    def read(self, size: int) -> None:
-        self._size += size
-
-    def encoded(self, tokens: int) -> None:
-        self._tokens += tokens
-        if self._size >= _REPORT_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        self._report(self._size, self._tokens)
-        self._size = self._tokens = 0
+    with ExitStack() as stack:
+        writers = {
+            split: stack.enter_context(RowWriter(folder / PARTS_FOLDER, f"{name}.{split}", vocab_size, special, length))
+            for split in SPLITS
+        }
+        for tokens_T, starts in encode_documents(chosen(), tokenizer):
+            writers[splits.popleft()].add(tokens_T, starts)
+            report(0, len(tokens_T))
+    files = {f"{PARTS_FOLDER}/{file}": stamp for each in writers.values() for file, stamp in each.files.items()}
+    return StageOutput(files, {split: writer.counts for split, writer in writers.items()})
 
 
 @lru_cache(maxsize=1)
-def _tokenizer(folder: Path, sha256: str) -> Tokenizer:
+def _load_once(folder: Path, sha256: str) -> Tokenizer:
     """A tokenizer, loaded once in a process; the hash tells one from another in the same place."""
     return load_tokenizer(folder, sha256)
 
 
-def merge_parts(folder: Path, split: str, outputs: Mapping[str, StageOutput]) -> dict[str, FileStamp]:
+def merge_parts(stamps: Stamps, split: str, outputs: Mapping[str, StageOutput]) -> dict[str, FileStamp]:
     """Put the rows of parts one after the other into a split's files; returns their stamps by name.
 
     Raises:
-        DamagedPart: a part is not as it was written.
+        UserError: a part is not as it was written; it is removed.
     """
-    stamps = {}
+    folder, merged_stamps = stamps.folder, {}
     for file_of in (tokens_file, splits_file):
         with NewFile(folder / file_of(split)) as merged:
             for name, output in outputs.items():
                 file = f"{PARTS_FOLDER}/{file_of(f'{name}.{split}')}"
-                if _copy(folder / file, merged) != output.files[file].sha256:
-                    raise DamagedPart(name, folder / file)
-        stamps[file_of(split)] = merged.stamp
-    return stamps
-
-
-def _copy(path: Path, target: NewFile) -> str:
-    """Append a file; returns its SHA-256."""
-    digest = hashlib.sha256()
-    with path.open("rb") as part:
-        while block := part.read(_COPY_BYTES):
-            digest.update(block)
-            target.write(block)
-    return digest.hexdigest()
+                digest = hashlib.sha256()
+                with (folder / file).open("rb") as part:
+                    while block := part.read(_COPY_BYTES):
+                        digest.update(block)
+                        merged.write(block)
+                if digest.hexdigest() != output.files[file].sha256:
+                    stamps.remove(name)
+                    raise UserError(
+                        f"{folder / file}: changed since it was written (its SHA-256 is another). It was removed: "
+                        "start the same command again, which makes it anew."
+                    )
+        merged_stamps[file_of(split)] = merged.stamp
+    return merged_stamps

@@ -5,33 +5,24 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.context import SpawnContext
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from nystromformer.errors import UserError
 
 Result = TypeVar("Result")
-_Gives = TypeVar("_Gives", covariant=True)
 _SECONDS_BETWEEN_LOOKS = 0.25
 
-
-class Report(Protocol):
-    """What a unit calls every so often, with what was done since the call before: bytes read, tokens or words made."""
-
-    def __call__(self, size: int, tokens: int = 0) -> None: ...
-
-
-class Work(Protocol[_Gives]):
-    """A unit of work; it pickles."""
-
-    def __call__(self, report: Report) -> _Gives: ...
+Report = Callable[[int, int], object]
+"""What a unit calls every so often, with what was done since the call before: bytes read, and tokens or words made."""
+Work = Callable[[Report], Result]
+"""A unit of work; it pickles."""
 
 
 class Stopped(Exception):
@@ -43,12 +34,11 @@ def run_works(
 ) -> Generator[tuple[int, Result], None, None]:
     """Do independent units of work, in this process where `workers` is 1.
 
-    Where several units fail, the error is that of the first of them in the order of `works`, whatever the timing; where
-    a process was killed besides, that of the first that is known. Close the generator to stop what is running: a unit
-    stops when it reports next.
+    Where several units fail, the error is that of the first of them in the order of `works`, whatever the timing. Close
+    the generator to stop what is running: a unit stops when it reports next.
 
     Yields:
-        Index and result of each unit, as they are finished.
+        Index and result of each unit, in the order of `works`.
 
     Raises:
         UserError: a process was killed; and whatever a unit raises.
@@ -61,23 +51,28 @@ def run_works(
     context = get_context("spawn")
     workers = min(workers, len(works))
     board = _Board(context, workers)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(board,))
+    pool = ProcessPoolExecutor(workers, context, _begin_worker, (board,))
     try:
-        yield from _results(_submit(pool, works), board, progress)
-    except BaseException:
-        board.last.value = -1
-        raise
+        with _sigint_blocked():
+            futures = [pool.submit(_run, work) for work in works]
+        for index, future in enumerate(futures):
+            while not future.done():
+                wait([future], _SECONDS_BETWEEN_LOOKS)
+                progress(*board.news())
+            yield index, future.result()
+        progress(*board.news())
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a worker process ended abruptly: it was killed, most often because memory ran out. "
+            "Give fewer --workers; started again, the same command continues where it stopped."
+        ) from error
     finally:
+        board.stopped.value = True
         pool.shutdown(cancel_futures=True)
 
 
-def _submit(pool: ProcessPoolExecutor, works: Sequence[Work[Result]]) -> dict[Future[Result], int]:
-    with born_deaf():
-        return {pool.submit(_run, index, work): index for index, work in enumerate(works)}
-
-
 @contextmanager
-def born_deaf() -> Iterator[None]:
+def _sigint_blocked() -> Iterator[None]:
     """Ctrl-C goes to the whole group of processes: workers that begin within the block do not hear it, and stop when
     they are told to.
     """
@@ -88,96 +83,54 @@ def born_deaf() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _results(
-    futures: dict[Future[Result], int], board: _Board, progress: Report
-) -> Generator[tuple[int, Result], None, None]:
-    waiting: set[Future[Result]] = set(futures)
-    errors: dict[int, BaseException] = {}
-    while waiting:
-        done, waiting = wait(waiting, _SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-        progress(*board.news())
-        broken: BrokenProcessPool | None = None
-        for future in sorted(done, key=futures.__getitem__):
-            if future.cancelled():
-                continue
-            error = future.exception()
-            if isinstance(error, BrokenProcessPool):
-                broken = error
-            elif error is None:
-                yield futures[future], future.result()
-            elif not isinstance(error, Stopped):
-                errors[futures[future]] = error
-        if broken is not None and not errors:
-            raise UserError(
-                "a worker process ended abruptly: it was killed, most often because memory ran out. "
-                "Give fewer --workers; started again, the same command continues where it stopped."
-            ) from broken
-        if broken is not None:
-            break
-        if errors:
-            # units before the first one that failed go on, as they may fail too
-            board.last.value = min(errors)
-            for future in waiting:
-                future.cancel()
-    if errors:
-        raise errors[min(errors)]
-
-
 class _Board:
-    """Counters in shared memory: a pair for each worker, which it alone writes, and the last unit that shall go on."""
+    """In shared memory: bytes and tokens that each worker has done, which it alone writes, and whether all shall stop.
+
+    No lock is held to report: a worker that was killed with it would halt all others.
+    """
 
     def __init__(self, context: SpawnContext, workers: int) -> None:
-        self.last: Any = context.RawValue(ctypes.c_longlong, sys.maxsize)
+        self.stopped: Any = context.RawValue(ctypes.c_bool, False)
         self._counts: Any = context.RawArray(ctypes.c_longlong, 2 * workers)
         self._seats: Any = context.Value(ctypes.c_longlong, 0)
+        self._seat = 0
         self._seen = (0, 0)
 
-    def seat(self) -> int:
-        """A worker's own place."""
-        with self._seats.get_lock():
+    def take_seat(self) -> None:
+        """Give this worker a pair of counters of its own."""
+        with self._seats:
+            self._seat = 2 * self._seats.value
             self._seats.value += 1
-            return int(self._seats.value) - 1
 
-    def add(self, seat: int, size: int, tokens: int) -> None:
-        self._counts[2 * seat] += size
-        self._counts[2 * seat + 1] += tokens
+    def report(self, size: int, tokens: int) -> None:
+        self._counts[self._seat] += size
+        self._counts[self._seat + 1] += tokens
+        if self.stopped.value:
+            raise Stopped
 
     def news(self) -> tuple[int, int]:
         """Size and tokens that all workers did since the call before."""
-        now = sum(self._counts[0::2]), sum(self._counts[1::2])
-        before, self._seen = self._seen, now
-        return now[0] - before[0], now[1] - before[1]
+        (size_before, tokens_before), self._seen = self._seen, (sum(self._counts[0::2]), sum(self._counts[1::2]))
+        return self._seen[0] - size_before, self._seen[1] - tokens_before
 
 
-class _WorkerReport:
-    def __init__(self, board: _Board) -> None:
-        self.unit = 0
-        self._board = board
-        self._seat = board.seat()
-
-    def __call__(self, size: int, tokens: int = 0) -> None:
-        self._board.add(self._seat, size, tokens)
-        if self.unit > self._board.last.value:
-            raise Stopped
-
-
-_report: _WorkerReport | None = None
+_board: _Board | None = None
 
 
 def _begin_worker(board: _Board) -> None:
-    global _report
+    global _board
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The processes share the cores already.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     end_with_parent()
-    _report = _WorkerReport(board)
+    board.take_seat()
+    _board = board
 
 
-def _run(index: int, work: Work[Result]) -> Result:
-    assert _report is not None, "the worker was begun"
-    _report.unit = index
-    _report(0)
-    return work(_report)
+def _run(work: Work[Result]) -> Result:
+    assert _board is not None, "the worker was begun"
+    _board.report(0, 0)
+    return work(_board.report)
 
 
 def end_with_parent() -> None:

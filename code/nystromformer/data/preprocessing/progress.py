@@ -5,35 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TypeVar
 
 from tqdm import tqdm
 
 from nystromformer.progress import SECONDS_BETWEEN_LINES, WorkDone
 
 log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
-
-
-def counted(items: Iterable[_T], total: int, label: str, unit: str) -> Iterator[_T]:
-    """The items, and how many of them there were so far: on a bar, or in a line every so often.
-
-    Args:
-        total: how many there will be, if all are taken.
-        label: what is being done.
-        unit: one of them.
-    """
-    shown = sys.stderr.isatty()
-    begin = said = time.monotonic()
-    for number, item in enumerate(tqdm(items, total=total, desc=label, unit=unit, disable=not shown), start=1):
-        yield item
-        if not shown and time.monotonic() - said >= SECONDS_BETWEEN_LINES:
-            said = time.monotonic()
-            left = (said - begin) / number * (total - number)
-            log.info("%s", WorkDone(label, number, total, f"{unit}s", seconds_left=left))
 
 
 class ReadingProgress:
@@ -63,7 +41,7 @@ class ReadingProgress:
         if self._bar is not None:
             self._bar.close()
 
-    def __call__(self, size: int, tokens: int = 0) -> None:
+    def __call__(self, size: int, tokens: int) -> None:
         self._done += size
         self._tokens += tokens
         if self._bar is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -15,26 +14,13 @@ from types import TracebackType
 import numpy as np
 from tokenizers import Tokenizer
 
+from nystromformer.data.manifest import little_endian, splits_file, storage_dtype, tokens_file
 from nystromformer.data.preprocessing.corpus import Document, in_batches
 from nystromformer.data.preprocessing.packing import Packer
-from nystromformer.data.row_files import little_endian, splits_file, storage_dtype, tokens_file
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.files import FileStamp, NewFile
 
 _BATCH_CHARACTERS = 1 << 18
-
-
-@dataclass(frozen=True)
-class RowsResult:
-    """Counts of a written split, as the manifest has them, and its files by name."""
-
-    documents: int
-    tokens: int
-    rows: int
-    sentence_order_rows: int
-    padding: int
-    dropped_tokens: int
-    files: dict[str, FileStamp]
 
 
 def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -84,9 +70,7 @@ class RowWriter:
 
     def __init__(self, folder: Path, split: str, vocab_size: int, special: SpecialTokens, length: int) -> None:
         self.packer = Packer(length, special)
-        self.rows = 0
-        self._split = split
-        self._sentence_order_rows = 0
+        self._rows = self._sentence_order_rows = 0
         self._dtypes = little_endian(storage_dtype(vocab_size)), little_endian(storage_dtype(length))
         self._files = NewFile(folder / tokens_file(split)), NewFile(folder / splits_file(split))
         self._stack = ExitStack()
@@ -101,25 +85,25 @@ class RowWriter:
 
     def add(self, tokens_T: np.ndarray, sentence_starts: np.ndarray) -> None:
         """Write what rows a document completes."""
-        rows_RN, splits_R = self.packer.add(tokens_T, sentence_starts)
-        if not len(splits_R):
-            return
-        for file, values, dtype in zip(self._files, (rows_RN, splits_R), self._dtypes, strict=True):
+        arrays = self.packer.add(tokens_T, sentence_starts)
+        for file, values, dtype in zip(self._files, arrays, self._dtypes, strict=True):
             file.write(values.astype(dtype).tobytes())
-        self.rows += len(splits_R)
-        self._sentence_order_rows += int(np.count_nonzero(splits_R))
+        self._rows += len(arrays[1])
+        self._sentence_order_rows += int(np.count_nonzero(arrays[1]))
 
-    def result(self) -> RowsResult:
-        """Counts and stamps of what was written."""
-        names = tokens_file(self._split), splits_file(self._split)
-        files = {name: file.stamp for name, file in zip(names, self._files, strict=True)}
-        packer = self.packer
-        return RowsResult(
-            documents=packer.documents,
-            tokens=packer.tokens,
-            rows=self.rows,
-            sentence_order_rows=self._sentence_order_rows,
-            padding=packer.padding,
-            dropped_tokens=packer.pending,
-            files=files,
-        )
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was written, as `SplitManifest` has it."""
+        return {
+            "documents": self.packer.documents,
+            "tokens": self.packer.tokens,
+            "rows": self._rows,
+            "sentence_order_rows": self._sentence_order_rows,
+            "padding": self.packer.padding,
+            "dropped_tokens": self.packer.pending,
+        }
+
+    @property
+    def files(self) -> dict[str, FileStamp]:
+        """The stamps of the files by name."""
+        return {file.path.name: file.stamp for file in self._files}

@@ -6,33 +6,23 @@ import fcntl
 import hashlib
 import json
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from filelock import FileLock, Timeout
-
-from nystromformer.data.sealed import unsealed, write_sealed
 from nystromformer.errors import UserError
-from nystromformer.files import FileStamp, NewFile, sha256_of, write_json
-from nystromformer.wording import number_of
+from nystromformer.files import FileStamp, NewFile, sha256_of
+from nystromformer.kept import STRICT, checked, read_kept, write_kept
+from nystromformer.wording import first_names, number_of
 
 log = logging.getLogger(__name__)
 
 _FOLDER = "stages"
 RUN_FILE = f"{_FOLDER}/run.json"
 """By which a folder of a run is told."""
-_FAILED_FILE = f"{_FOLDER}/failed"
-"""Says that the run ended by an error, which other parameters may be the answer to."""
-_SECONDS_BETWEEN_TRIES = 0.5
-_NAMED = 5
-"""Stages that a message names."""
-_Content = dict[Path, tuple[int, int, int]]
-"""Files and their inodes, sizes and times."""
 
 
 @dataclass
@@ -41,6 +31,14 @@ class StageOutput:
 
     files: dict[str, FileStamp] = field(default_factory=dict)
     result: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Stamp:
+    fingerprint: str
+    output: StageOutput
+
+    __pydantic_config__ = STRICT
 
 
 class Stamps:
@@ -55,86 +53,61 @@ class Stamps:
         Args:
             verify: whether the files' content has to be the stamped one, too.
         """
-        stamp = self._stamp(name)
-        if stamp is None or stamp[0] != fingerprint:
+        stamp = self._read(name)
+        if stamp is None or stamp.fingerprint != fingerprint:
             return None
-        output = stamp[1]
-        for path, file in output.files.items():
-            if _size(self.folder / path) != file.size or (verify and sha256_of(self.folder / path) != file.sha256):
+        for name, file in stamp.output.files.items():
+            path = self.folder / name
+            if not path.is_file() or path.stat().st_size != file.size or (verify and sha256_of(path) != file.sha256):
                 return None
-        return output
+        return stamp.output
 
     def write(self, name: str, fingerprint: str, output: StageOutput) -> None:
         """Stamp a stage whose files have their final names."""
-        write_sealed(self._file(name), {"fingerprint": fingerprint, **asdict(output)})
+        write_kept(self._file(name), asdict(_Stamp(fingerprint, output)))
 
     def remove(self, name: str) -> None:
         """Remove a stage's files, its stamp and its lock."""
-        stamp = self._stamp(name)
-        for path in stamp[1].files if stamp else ():
+        stamp = self._read(name)
+        for path in stamp.output.files if stamp else ():
             (self.folder / path).unlink(missing_ok=True)
         self._file(name).unlink(missing_ok=True)
-        self._lock(name).unlink(missing_ok=True)
+        self.lock_file(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
         """Stages that have a stamp or a lock."""
         return sorted({*self.finished(), *(path.stem for path in (self.folder / _FOLDER).glob("*.lock"))})
 
-    def finished(self) -> list[str]:
-        """Stages that have a stamp, be it damaged: something was finished there."""
-        return sorted({path.stem for path in (self.folder / _FOLDER).glob("*.json")} - {"run"})
+    def finished(self) -> dict[str, int]:
+        """Stages that have a stamp, be it damaged, and the time of each stamp."""
+        stamps = sorted((self.folder / _FOLDER).glob("*.json"))
+        return {path.stem: path.stat().st_mtime_ns for path in stamps if path != self.folder / RUN_FILE}
 
-    @contextmanager
-    def claim(self, name: str, waiting: Callable[[int], object] | None = None) -> Iterator[bool]:
-        """Whether this process alone may work at a stage.
+    def lock_file(self, name: str) -> Path:
+        """The lock of who works at a stage."""
+        return self.folder / _FOLDER / f"{name}.lock"
 
-        Args:
-            waiting: waits for that, and is called with 0 every so often meanwhile: what it raises ends the waiting.
-        """
-        lock = FileLock(self._lock(name))
-        # not acquired by waiting in it: a worker, which is deaf to Ctrl-C, would hang there
-        while not _acquired(lock):
-            if waiting is None:
-                yield False
-                return
-            waiting(0)
-            time.sleep(_SECONDS_BETWEEN_TRIES)
+    def _read(self, name: str) -> _Stamp | None:
+        """A stage's stamp; None where there is none, or a damaged one."""
         try:
-            yield True
-        finally:
-            lock.release()
-
-    def _stamp(self, name: str) -> tuple[str, StageOutput] | None:
-        """A stage's fingerprint and output; None where there is no stamp, or a damaged one."""
-        stamp = _read(self._file(name))
-        if stamp is None:
-            return None
-        try:
-            stamp = unsealed(self._file(name), stamp, "")
-            files = {path: FileStamp(**file) for path, file in stamp["files"].items()}
-            return stamp["fingerprint"], StageOutput(files, dict(stamp["result"]))
-        except (UserError, AttributeError, KeyError, TypeError, ValueError):
+            return checked(_Stamp, read_kept(self._file(name)))
+        except (UserError, ValueError):
             return None
 
     def _file(self, name: str) -> Path:
         return self.folder / _FOLDER / f"{name}.json"
 
-    def _lock(self, name: str) -> Path:
-        return self.folder / _FOLDER / f"{name}.lock"
-
 
 class Stages:
-    """The stages of one run in one folder; a context manager that keeps a second process out.
+    """The stages of one run in one folder; a context manager.
 
     `<folder>/stages/run.json` holds the run's parameters and is written first; `<folder>/stages/<name>.json` is a
-    stage's stamp, written when its files have their final names. A stamp counts while the stage's parameters and inputs
-    are the same and its files have the sizes written in it.
+    stage's stamp, written when its files have their final names.
 
-    A run of which nothing is finished is replaced by one with other parameters: what failed shall not stand in the way
-    of the corrected command. One that has finished a stage is not, for that stage may have taken hours.
-
-    A shared run lets other processes of the same run in after `share`: these claim its stages one by one through
-    `stamps`, and one of them ends the run in `alone`.
+    Processes of the same run share the folder: they claim its stages one by one (`units.run_units`), and one of them
+    ends the run in `alone`. A process with other parameters replaces a run of which nothing is finished, since what
+    failed shall not stand in the way of the corrected command. One that has finished a stage is replaced with
+    `overwrite` only, for that stage may have taken hours.
 
     Args:
         folder: the run's folder, made if missing.
@@ -142,13 +115,12 @@ class Stages:
         final: name of the file that marks the folder as complete; it is removed before any stage runs.
         reserved: names in the folder that the run will use.
         overwrite: whether to remove an earlier run's files and begin anew.
-        shared: whether other processes of this run may work in the folder at the same time.
-        correctable: whether a run that ended by an error of its first start, with nobody else's work in it, may be
-            replaced by one with other parameters, whatever it had finished: these may be the answer to the error.
+        correctable: whether a run that ended by an error of its first start may be replaced by one with other
+            parameters, whatever it had finished: these may be the answer to the error.
 
     Raises:
         UserError: on entry, if the folder holds a run with other parameters that has finished a stage, or files of the
-            reserved names that no run made, or if a process is at work in it with which it cannot be shared.
+            reserved names that no run made, or if a process with which it cannot be shared is at work in it.
     """
 
     def __init__(
@@ -158,222 +130,160 @@ class Stages:
         final: str,
         reserved: Iterable[str],
         overwrite: bool = False,
-        shared: bool = False,
         correctable: bool = False,
     ) -> None:
         self.folder = folder
         self.stamps = Stamps(folder)
-        self.ran: list[str] = []
-        self._shared = shared
+        self.has_worked = False
+        """Whether this process has done a stage."""
         self._parameters = json.loads(json.dumps(parameters))
+        self._run_file = folder / RUN_FILE
+        self._failed_file = folder / _FOLDER / "failed"
         self._final = folder / final
         self._reserved = tuple(reserved)
         self._overwrite = overwrite
-        self._finished: tuple[bytes, _Content] | None = None
-        self._finished_before: list[str] = []
         self._correctable = correctable
+        self._before: tuple[bytes, dict[str, int]] | None = None
 
     def __enter__(self) -> Stages:
-        run_file = self.folder / RUN_FILE
-        if not run_file.exists():
-            self._refuse_foreign_files()
-        self._locks = ExitStack()
+        self._refuse_foreign_files()
+        path = self.folder / _FOLDER / "lock"
         try:
-            # processes that share a run come in one after the other
-            self._turn = self._open_lock("turn") if self._shared else None
-            self._lock = self._open_lock("lock")
-            self._begin(run_file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # readable too, which network file systems ask of a shared lock
+            self._lock = path.open("a+")
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror or error}. Choose another --out.") from error
+        try:
+            self._begin()
         except BaseException:
-            self._locks.close()
+            self._lock.close()
             raise
         return self
 
-    def _begin(self, run_file: Path) -> None:
-        if self._turn is not None:
-            self._wait_for(self._turn, fcntl.LOCK_EX, "another process, which is preparing the run")
-        if self._shared and self._goes_on(run_file):
-            self._wait_for(self._lock, fcntl.LOCK_SH, "another process, which is ending the run")
-        elif not _locked(self._lock, fcntl.LOCK_EX):
-            raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it")
-        if not self._goes_on(run_file):
-            if run_file.exists():
-                if not self._overwrite:
-                    log.warning(
-                        "%s: %s with other parameters is replaced:\n%s",
-                        *(self.folder, "a failed run" if self._has_failed else "an unfinished run"),
-                        self._differences(run_file),
-                    )
-                self._remove_run()
-            # replaces an earlier run's at once: without the file, what is left in the folder would be taken for foreign
-            write_json(run_file, self._parameters)
-        self._finished_before = self.stamps.finished()
-        (self.folder / _FAILED_FILE).unlink(missing_ok=True)
-        self._begun = self._identity()
+    def _begin(self) -> None:
+        alone = _locked(self._lock, fcntl.LOCK_EX)
+        if not alone and not self._overwrite:
+            self._wait_for(fcntl.LOCK_SH, "another process, which is beginning or ending the run")
+        if not self._is_this_run():
+            if not alone:
+                raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it")
+            self._replace_run()
+        self._identity = self._read_identity()
+        self._is_first_start = alone and not self.stamps.finished()
+        if alone:
+            self._failed_file.unlink(missing_ok=True)
+            self._take(fcntl.LOCK_SH, "another process, which is ending the run")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            if kind is not None:
-                self._finish_again()
-            if isinstance(error, UserError) and not isinstance(error.__cause__, OSError):  # as of a full disk
-                self._note_failure()
-        finally:
-            self._locks.close()
-
-    def _note_failure(self) -> None:
-        """Let other parameters replace what this command alone has done: nobody else's work, and none of before."""
-        if self._correctable and not self._finished_before and _locked(self._lock, fcntl.LOCK_EX):
-            with suppress(OSError):
-                (self.folder / _FAILED_FILE).touch()
-
-    def share(self) -> None:
-        """Let other processes of this run in."""
-        assert self._turn is not None, "the run was opened as a shared one"
-        self._wait_for(self._lock, fcntl.LOCK_SH, "another process, which is ending the run")
-        fcntl.flock(self._turn, fcntl.LOCK_UN)
+        with self._lock:
+            if kind is None or not _locked(self._lock, fcntl.LOCK_EX):
+                return
+            if self._before is not None and self._before[1] == self.stamps.finished() and not self._final.exists():
+                # A corpus that is not there any more takes nothing from what was made of it.
+                with suppress(UserError), NewFile(self._final) as file:
+                    file.write(self._before[0])
+            # Other parameters are no answer to a full disk.
+            is_mistake = isinstance(error, UserError) and not isinstance(error.__cause__, OSError)
+            if is_mistake and self._correctable and self._is_first_start:
+                with suppress(OSError):
+                    self._failed_file.touch()
 
     def alone(self) -> None:
-        """Keep other processes out again, after waiting for them; one of them may have ended the run by then.
+        """Keep other processes out, after waiting for them; one of them may have ended the run by then.
 
         Raises:
             UserError: another process has replaced the run meanwhile.
         """
-        self._wait_for(self._lock, fcntl.LOCK_EX, "other processes, which are at work there")
-        if self._identity() != self._begun:
-            raise UserError(f"{self.folder}: another process has replaced the run: start the command again")
+        self._take(fcntl.LOCK_EX, "other processes, which are at work there")
 
     def unfinish(self) -> None:
         """Declare the folder incomplete, before anything in it changes."""
         if self._final.is_file():
-            self._finished = self._final.read_bytes(), self._content()
+            self._before = self._final.read_bytes(), self.stamps.finished()
         self._final.unlink(missing_ok=True)
-
-    def _finish_again(self) -> None:
-        """Declare the folder complete as it was, where what failed had changed nothing in it: a corpus that is not
-        there any more takes nothing from what was made of it."""
-        if self._finished is None or self._final.exists() or not _locked(self._lock, fcntl.LOCK_EX):
-            return
-        final, content = self._finished
-        if self._content() == content:
-            with suppress(UserError), NewFile(self._final) as file:
-                file.write(final)
-
-    def _content(self) -> _Content:
-        """The folder's files but for stamps and the final one, by what tells whether they were written to."""
-        files = {path for path in self.folder.rglob("*") if path.is_file() and path.parent.name != _FOLDER}
-        states = {path: path.stat() for path in files - {self._final}}
-        return {path: (state.st_ino, state.st_size, state.st_mtime_ns) for path, state in states.items()}
-
-    def run(
-        self, name: str, parameters: Mapping[str, Any], inputs: Iterable[FileStamp], work: Callable[[], StageOutput]
-    ) -> StageOutput:
-        """Return the output of a finished stage, or do its work and stamp it.
-
-        Args:
-            parameters: what the output depends on, besides the content of `inputs`.
-            work: writes files under final names (through `NewFile`) and returns their stamps.
-        """
-        fingerprint = fingerprint_of([name, dict(parameters), [stamp.sha256 for stamp in inputs]])
-        finished = self.stamps.find(name, fingerprint, verify=True)
-        if finished is not None:
-            log.info("%s: found finished", name)
-            return finished
-        self.unfinish()
-        output = work()
-        self.stamps.write(name, fingerprint, output)
-        self.ran.append(name)
-        return output
 
     def _refuse_foreign_files(self) -> None:
         foreign = [name for name in self._reserved if (self.folder / name).exists()]
-        # another process may have begun the run just now
-        if foreign and not (self.folder / RUN_FILE).exists():
+        if foreign and not self._run_file.exists():
             raise UserError(
                 f"{self.folder}: {', '.join(foreign)} exist there, but no {RUN_FILE} that says what made them. "
                 "Nothing was changed: choose another --out, or remove them."
             )
 
-    def _goes_on(self, run_file: Path) -> bool:
-        """Whether the folder holds this run, which goes on; another is replaced.
+    def _is_this_run(self) -> bool:
+        """Whether the folder holds this run, and not one that may be replaced.
 
         Raises:
-            UserError: another, of which something is finished, which did not fail, and which shall not be overwritten.
+            UserError: it holds another, which may not.
         """
-        if self._overwrite or not run_file.exists():
+        if self._overwrite or not self._run_file.exists():
             return False
-        if _read(run_file) == self._parameters:
+        if self._read_run() == self._parameters:
             return True
-        if self._final.exists():
+        finished = [*self.stamps.finished()]
+        if self._final.exists() or (finished and not self._failed_file.exists()):
+            done = f"{number_of(len(finished), 'stage')} done: {first_names(finished)}"
+            what = "a run" if self._final.exists() else f"an unfinished run ({done})"
             raise UserError(
-                f"{self.folder}: holds a run with other parameters:\n{self._differences(run_file)}\n"
-                "Nothing was changed: choose another --out, or give --overwrite to replace that run."
+                f"{self.folder}: holds {what} with other parameters:\n{self._differences()}\nNothing was changed: "
+                "choose another --out, repeat that run's own command, or give --overwrite to remove what it has done."
             )
-        finished = self.stamps.finished()
-        if finished and not self._has_failed:
-            raise UserError(self._unfinished(run_file, finished))
         return False
 
-    @property
-    def _has_failed(self) -> bool:
-        return (self.folder / _FAILED_FILE).is_file()
-
-    def _unfinished(self, run_file: Path, finished: list[str]) -> str:
-        """What to say where these stages of another run are done."""
-        kind, instead = "other", "go on with that run by its own parameters, "
-        if _read(run_file) is None:
-            kind, instead = "unknown", ""
-        done = f"{number_of(len(finished), 'stage')} {'is' if len(finished) == 1 else 'are'} done"
-        named = ", ".join([*finished[:_NAMED], *(["…"] if finished[_NAMED:] else [])])
-        return (
-            f"{self.folder}: holds an unfinished run with {kind} parameters, of which {done} ({named}):\n"
-            f"{self._differences(run_file)}\n"
-            f"Nothing was changed: {instead}choose another --out, or give --overwrite to remove what it has done."
-        )
-
-    def _differences(self, run_file: Path) -> str:
-        there = _read(run_file)
-        if there is None:
-            return f"  {run_file} is damaged"
-        keys = sorted({*there, *self._parameters})
-        differing = [key for key in keys if there.get(key) != self._parameters.get(key)]
-        return "\n".join(
-            f"  {key}: found {there.get(key)!r}, expected {self._parameters.get(key)!r}" for key in differing
-        )
-
-    def _open_lock(self, name: str) -> TextIO:
-        path = self.folder / _FOLDER / name
+    def _read_run(self) -> dict[str, Any] | None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # readable too, which network file systems ask of a shared lock
-            return self._locks.enter_context(path.open("a+"))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror or error}. Choose another --out.") from error
+            parameters = read_kept(self._run_file)
+        except (UserError, ValueError):
+            return None
+        return parameters if isinstance(parameters, dict) else None
 
-    def _wait_for(self, lock: TextIO, kind: int, whom: str) -> None:
-        if not _locked(lock, kind):
-            log.info("%s: waiting for %s", self.folder, whom)
-            fcntl.flock(lock, kind)
+    def _differences(self) -> str:
+        found = self._read_run()
+        if found is None:
+            return f"  {self._run_file} is damaged"
+        keys = sorted({*found, *self._parameters})
+        lines = {key: f"  {key}: found {found.get(key)!r}, expected {self._parameters.get(key)!r}" for key in keys}
+        return "\n".join(lines[key] for key in keys if found.get(key) != self._parameters.get(key))
 
-    def _identity(self) -> tuple[int, int]:
+    def _replace_run(self) -> None:
+        """Begin this run, after removing another's files: those that its stamps name, and those of reserved names."""
+        if self._run_file.exists():
+            if not self._overwrite:
+                log.warning(
+                    "%s: an unfinished or failed run with other parameters is replaced:\n%s",
+                    *(self.folder, self._differences()),
+                )
+            self._final.unlink(missing_ok=True)
+            for name in self.stamps.names():
+                self.stamps.remove(name)
+            for name in self._reserved:
+                path = self.folder / name
+                for leftover in (path.with_name(f"{path.name}.tmp"), *path.glob("*.tmp")):
+                    leftover.unlink(missing_ok=True)
+                if path.is_dir():
+                    with suppress(OSError):
+                        path.rmdir()
+                else:
+                    path.unlink(missing_ok=True)
+        # Replaced, not removed first: without the file, what is left in the folder would be taken for foreign.
+        write_kept(self._run_file, self._parameters)
+
+    def _read_identity(self) -> tuple[int, int]:
         """What tells this run from one that replaced it."""
-        run_file = (self.folder / RUN_FILE).stat()
+        run_file = self._run_file.stat()
         return run_file.st_ino, run_file.st_mtime_ns
 
-    def _remove_run(self) -> None:
-        """Remove an earlier run's files: the final one first, those that its stamps name, those of reserved names."""
-        self._final.unlink(missing_ok=True)
-        for name in self.stamps.names():
-            self.stamps.remove(name)
-        for name in self._reserved:
-            path = self.folder / name
-            path.with_name(f"{path.name}.tmp").unlink(missing_ok=True)
-            if path.is_dir():
-                # what a killed process was writing
-                for unfinished in path.glob("*.tmp"):
-                    unfinished.unlink()
-                with suppress(OSError):
-                    path.rmdir()
-            else:
-                path.unlink(missing_ok=True)
+    def _take(self, kind: int, whom: str) -> None:
+        """Change the lock, between whose two kinds another process may get it."""
+        self._wait_for(kind, whom)
+        if self._read_identity() != self._identity:
+            raise UserError(f"{self.folder}: another process has replaced the run: start the command again")
+
+    def _wait_for(self, kind: int, whom: str) -> None:
+        if not _locked(self._lock, kind):
+            log.info("%s: waiting for %s", self.folder, whom)
+            fcntl.flock(self._lock, kind)
 
 
 def fingerprint_of(value: Any) -> str:
@@ -381,33 +291,11 @@ def fingerprint_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _acquired(lock: FileLock) -> bool:
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return False
-    return True
-
-
-# The lock of a run is held by many at once, or by one alone to begin or end it, and goes from one to the other: that is
-# flock's own, which filelock has only for one at a time.
+# Held by many at once, or by one alone to begin or end the run, and changed from one to the other: that is flock's own,
+# which filelock has only for one at a time.
 def _locked(file: TextIO, kind: int) -> bool:
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        value = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None

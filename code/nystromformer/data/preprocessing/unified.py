@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from nystromformer.bounded import read_json
-from nystromformer.data.sealed import unsealed, write_sealed
+from nystromformer.data.manifest import read_record
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp
+from nystromformer.kept import write_kept
 from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
 
 CORPUS_FILE = "corpus.json"
-FORMAT_VERSION = 2
-"""1: groups of books were single documents, next to those of the other split."""
-
-
-_CORPUS_BYTES = 1 << 28
-"""There is a line for each of its files, and for each group of a corpus that has few."""
+FORMAT_VERSION = 3
+"""Rises when a unified folder of the version before cannot be read any more."""
 
 
 class UnifiedCorpus(BaseModel):
@@ -40,10 +37,10 @@ class UnifiedCorpus(BaseModel):
     format_version: int = FORMAT_VERSION
     name: str
     settings: dict[str, Any]
-    documents: int = Field(ge=0)
-    sentences: int = Field(ge=0)
-    words: int = Field(ge=0)
-    characters: int = Field(ge=0)
+    documents: int
+    sentences: int
+    words: int
+    characters: int
     dropped: dict[str, int]
     cut: dict[str, int]
     groups: dict[str, int] | None = None
@@ -57,7 +54,7 @@ class UnifiedCorpus(BaseModel):
 
 def write_corpus(folder: Path, corpus: UnifiedCorpus) -> None:
     """Write `corpus.json`, which declares a folder complete."""
-    write_sealed(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
+    write_kept(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
 
 
 def read_corpus(folder: Path) -> UnifiedCorpus:
@@ -70,22 +67,9 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
     how = f"Make it with: python data-preprocessing/{folder.parent.name}/preprocess.py --out {folder}"
     if not folder.is_dir():
         raise UserError(f"{folder}: expected a corpus in the unified format, found no folder. {how}")
-    if not path.is_file():
+    corpus = read_record(path, UnifiedCorpus, FORMAT_VERSION, f"{how} --overwrite")
+    if corpus is None:
         raise UserError(f"{path}: no such file: the corpus is unfinished. {how}, which continues where it stopped")
-    record = read_json(path, f"{how} --overwrite", _CORPUS_BYTES)
-    content = unsealed(path, record, f"{how} --overwrite") if isinstance(record, dict) else record
-    try:
-        corpus = UnifiedCorpus.model_validate_json(json.dumps(content))
-        if corpus.format_version != FORMAT_VERSION:
-            raise UserError(
-                f"{path}: expected format_version {FORMAT_VERSION}, found {corpus.format_version}, of another version "
-                f"of nystromformer. {how} --overwrite"
-            )
-    except ValidationError as error:
-        problems = [f"  {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
-        raise UserError(
-            "\n".join([f"{path}: not what this version writes:", *problems, f"{how} --overwrite"])
-        ) from error
     for name, stamp in corpus.shards.items():
         size = (folder / name).stat().st_size if (folder / name).is_file() else None
         if size != stamp.size:
@@ -97,6 +81,14 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
 def shard_name(number: int) -> str:
     """Name of a file of documents."""
     return f"{number:05d}.jsonl"
+
+
+def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sums by name, sorted by name."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))
 
 
 def log_corpus(corpus: UnifiedCorpus, seconds: float) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+
+from filelock import FileLock, Timeout
 
 from nystromformer.data.preprocessing.pool import Report, Work, run_works
 from nystromformer.data.preprocessing.progress import ReadingProgress
@@ -15,6 +19,8 @@ from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
 
+_SECONDS_BETWEEN_TRIES = 0.5
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -23,12 +29,14 @@ class Unit:
     name: of its stamp; fingerprint: of everything that its output depends on.
     size: bytes of text that it reads, by which progress is shown.
     work: writes files under final names and returns their stamps.
+    verify: whether its files count as finished only after their content was compared with the stamps.
     """
 
     name: str
     fingerprint: str
     size: int
     work: Work[StageOutput]
+    verify: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,28 +51,6 @@ class ArraySlice:
             raise UserError(
                 f"--array_index: expected 0 to {self.size - 1} with --array_size {self.size}, found {self.index}"
             )
-
-    def __str__(self) -> str:
-        return f"array index {self.index} of {self.size}"
-
-
-@dataclass(frozen=True)
-class _Claimed:
-    """A unit's work, unless another process is at it (None; a patient one waits) or has finished it meanwhile."""
-
-    stamps: Stamps
-    unit: Unit
-    patient: bool = False
-
-    def __call__(self, report: Report) -> StageOutput | None:
-        with self.stamps.claim(self.unit.name, report if self.patient else None) as mine:
-            if not mine:
-                return None
-            output = self.stamps.find(self.unit.name, self.unit.fingerprint)
-            if output is None:
-                output = self.unit.work(report)
-                self.stamps.write(self.unit.name, self.unit.fingerprint, output)
-            return output
 
 
 def run_units(
@@ -87,25 +73,51 @@ def run_units(
     Raises:
         UserError: what a unit raises, or a worker process was killed.
     """
-    everything = units
-    if array_slice is not None:
-        units = units[array_slice.index :: array_slice.size]
-    outputs = {unit.name: stages.stamps.find(unit.name, unit.fingerprint) for unit in units}
-    missing = [unit for unit in units if outputs[unit.name] is None]
+    mine = units if array_slice is None else units[array_slice.index :: array_slice.size]
+    outputs = {unit.name: stages.stamps.find(unit.name, unit.fingerprint, unit.verify) for unit in mine}
+    missing = [unit for unit in mine if outputs[unit.name] is None]
     if missing:
         stages.unfinish()
-        total = sum(unit.size for unit in units)
+        stages.has_worked = True
+        total = sum(unit.size for unit in mine)
         done = total - sum(unit.size for unit in missing)
-        if len(missing) < len(units):
-            log.info("%s: %d of %s found finished", label, len(units) - len(missing), number_of(len(units), "part"))
+        if len(missing) < len(mine):
+            log.info("%s: %d of %s found finished", label, len(mine) - len(missing), number_of(len(mine), "part"))
         with ReadingProgress(label, total, done, counted) as progress:
             for patient in (False, True):
-                works = [_Claimed(stages.stamps, unit, patient) for unit in missing]
+                works = [partial(_claim, stages.stamps, unit, patient) for unit in missing]
                 with closing(run_works(works, workers, progress)) as results:
                     for index, output in results:
                         outputs[missing[index].name] = output
                 missing = [unit for unit in missing if outputs[unit.name] is None]
-        stages.ran.append(label)
     if array_slice is not None:
-        log.info("%s: %d of %s done", array_slice, len(units), number_of(len(everything), "part"))
+        done_of = (len(mine), number_of(len(units), "part"))
+        log.info("array index %d of %d: %d of %s done", array_slice.index, array_slice.size, *done_of)
     return {name: output for name, output in outputs.items() if output is not None}
+
+
+def _claim(stamps: Stamps, unit: Unit, patient: bool, report: Report) -> StageOutput | None:
+    """Do a unit's work, unless another process has finished it; None while another is at it, unless patient."""
+    lock = FileLock(stamps.lock_file(unit.name))
+    # not acquired by waiting in it: a worker, which is deaf to Ctrl-C, would hang there
+    while not _acquired(lock):
+        if not patient:
+            return None
+        report(0, 0)
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+    try:
+        output = stamps.find(unit.name, unit.fingerprint, unit.verify)
+        if output is None:
+            output = unit.work(report)
+            stamps.write(unit.name, unit.fingerprint, output)
+        return output
+    finally:
+        lock.release()
+
+
+def _acquired(lock: FileLock) -> bool:
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return False
+    return True

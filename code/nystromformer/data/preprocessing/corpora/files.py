@@ -161,10 +161,10 @@ class OpenFile:
                 yield offset, line.rstrip(b"\r\n")
             offset += len(line)
             if not compressed and offset - counted >= _REPORT_BYTES:
-                self._report(offset - counted)
+                self._report(offset - counted, 0)
                 counted = offset
         size = self.path.stat().st_size if compressed else offset
-        self._report(max(min(size, self.end or size) - counted, 0))
+        self._report(max(min(size, self.end or size) - counted, 0), 0)
 
     def _too_long(self, offset: int) -> UserError:
         return self.error(offset, f"a line longer than {MAX_LINE >> 20} MiB, which is no line of text")

@@ -6,32 +6,62 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
-from typing import Any
+from typing import Annotated, Any
 
-from nystromformer.bounded import json_problem
+import typer
+
+from nystromformer.bounded import half_character, json_problem
 from nystromformer.data.preprocessing.corpora.files import OpenFile
-from nystromformer.data.preprocessing.corpora.plain import HEAD_BYTES, other_format
-from nystromformer.data.preprocessing.corpora.text import Policy, Tally, cut_document, decode, documents_of
+from nystromformer.data.preprocessing.corpora.text import (
+    MAX_DOCUMENT,
+    MAX_SENTENCE,
+    Policy,
+    Tally,
+    cut_document,
+    decode,
+    documents_of,
+)
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How documents are made of a corpus' files.
+    """How documents are made of a corpus; its fields are flags (`with_flag_groups`).
 
-    min_words: documents with fewer are dropped.
-    lines_per_document: of a corpus without marks of documents, lines that are taken for one.
-    undecodable: what to do about a line that is not UTF-8 or holds a NUL byte, and a story that is no plain text.
-    text_field: of a JSON object, where its text is.
+    lines_per_document: None for a corpus that marks its documents.
     """
 
-    min_words: int = 0
-    lines_per_document: int | None = None
-    undecodable: Policy = "refuse"
-    text_field: str = "text"
+    min_words: Annotated[int, typer.Option("--min_words", min=0, help="Drop documents with fewer words.")] = 0
+    lines_per_document: Annotated[
+        int | None,
+        typer.Option(
+            "--lines_per_document",
+            min=1,
+            help="How many lines make a document, in a corpus that does not mark where one ends.",
+        ),
+    ] = None
+    undecodable: Annotated[
+        Policy,
+        typer.Option(
+            "--undecodable",
+            help="What to do about text that is not UTF-8, holds a NUL byte or is in another format: refuse (stop "
+            "and name the line) or skip (leave it out and count it).",
+        ),
+    ] = "refuse"
+    text_field: Annotated[
+        str, typer.Option("--text_field", help="Key or column that holds the text, in JSON lines and with --hub.")
+    ] = "text"
+    hub: Annotated[
+        str | None,
+        typer.Option("--hub", help="Read a data set of the Hugging Face hub instead of files: NAME or NAME:CONFIG."),
+    ] = None
+
+    def described(self) -> dict[str, Any]:
+        """What corpus.json says of them."""
+        return {**asdict(self), "max_document": MAX_DOCUMENT, "max_sentence": MAX_SENTENCE}
 
 
 def text_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
@@ -179,7 +209,7 @@ def read_stories(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Documen
     except _OtherFormat as error:
         # raised at the file's first text, before there is a document
         if rules.undecodable == "refuse":
-            raise UserError(f"{error}. {_SKIP_FILE}") from None
+            raise UserError(f"{error}. {_SKIP}") from None
         tally.dropped["file in another format"] += 1
 
 
@@ -208,29 +238,29 @@ class _OtherFormat(UserError):
     """A file's first text is not of the format."""
 
 
-_SKIP_FILE = (
-    "Where only some files are so, start anew with --undecodable skip --overwrite to leave them out and count them"
-)
-_SKIP_LINE = "Remove it, or start anew with --undecodable skip --overwrite to leave such lines out and count them"
+_SKIP = "Remove it, or start anew with --undecodable skip --overwrite to leave such text out and count it"
 
 
 def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iterator[tuple[int, str]]:
     lines = file.lines()
     if not file.begin:
         head = _head(lines)
-        if other_format(b"\n".join(line for _, line in head)):
+        if _is_other_format(b"\n".join(line for _, line in head)):
             offset, line = next((offset, line) for offset, line in head if line.strip())
             raise _OtherFormat(str(file.error(offset, f"expected {looks}, found {_shown(line)}")))
         lines = chain(head, lines)
     for offset, line in lines:
         if b"\0" in line:
             if rules.undecodable == "refuse":
-                raise file.error(offset, f"expected {looks}, found binary data (a NUL byte). {_SKIP_LINE}")
+                raise file.error(offset, f"expected {looks}, found binary data (a NUL byte). {_SKIP}")
             tally.dropped["line with a NUL byte"] += 1
             continue
         text = decode(file, offset, line, rules.undecodable, tally)
         if text is not None:
             yield offset, text
+
+
+_HEAD_BYTES = 1 << 14
 
 
 def _head(lines: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
@@ -241,9 +271,26 @@ def _head(lines: Iterator[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         head.append((offset, line))
         # what a blank line holds tells nothing, but takes memory
         size += len(line.strip()) or 1 / 16
-        if size >= HEAD_BYTES:
+        if size >= _HEAD_BYTES:
             break
     return head
+
+
+_MARKUP = re.compile(rb"\s*(<doc |<\?xml|<!doctype|<html|%PDF-|\{\\rtf)", re.IGNORECASE)
+_STRING = r'"(?:[^"\\\n]|\\.)*'
+# the first key of an object, the first strings of a list, or one that is longer than the head; [1] may open a text
+_JSON = re.compile(rf'\s*(?:\[\s*)*(?:\{{\s*{_STRING}"\s*:|(?<=[\[\s]){_STRING}(?:"\s*,\s*"|$))')
+
+
+def _is_other_format(head: bytes) -> bool:
+    """Whether a file that begins so is JSON, JSON lines, XML, HTML, PDF or RTF rather than plain text."""
+    text = head.decode(errors="replace")
+    if _MARKUP.match(head) or (text.lstrip().startswith(("[", "{")) and _JSON.match(text)):
+        return True
+    try:
+        return isinstance(json.loads(text), list | dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
@@ -253,29 +300,22 @@ def read_realnews(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docume
         if text is None:
             continue
         try:
-            article = _article_text(_json(text), rules.text_field)
+            article = _article_text(text, rules.text_field)
         except ValueError as error:
             raise file.error(offset, f'{error}. Expected one JSON object a line: {{"text": …}}') from None
-        if not _is_unicode(article):
+        if half_character(article) is not None:
             if rules.undecodable == "refuse":
-                raise file.error(
-                    offset, "holds half of a surrogate pair, which is no character: --undecodable skip --overwrite"
-                )
+                raise file.error(offset, f"holds half of a surrogate pair, which is no character. {_SKIP}")
             tally.dropped["undecodable line"] += 1
             continue
         yield from documents_of(f"{file.name}@{offset}", article.split("\n"), rules.min_words, tally)
 
 
-def _json(text: str) -> Any:
+def _article_text(line: str, key: str) -> str:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON ({error.msg} at column {error.colno}): the line may be cut off") from None
+        record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not an article: {json_problem(error)}") from None
-
-
-def _article_text(record: Any, key: str) -> str:
+        raise ValueError(f"not JSON ({json_problem(error)}): the line may be cut off") from None
     if not isinstance(record, dict):
         raise ValueError(f"found a JSON {type(record).__name__}, not an object")
     text = record.get(key)
@@ -285,21 +325,13 @@ def _article_text(record: Any, key: str) -> str:
     return text
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _shown(line: bytes) -> str:
     return repr(line[:60].decode(errors="replace"))
 
 
 FORMATS = {
-    made.name: made
-    for made in (
+    format.name: format
+    for format in (
         Format("wiki", "wiki_*", "files wiki_00, wiki_01, … of WikiExtractor", read_wiki, cut=True),
         Format(
             "bookcorpus",

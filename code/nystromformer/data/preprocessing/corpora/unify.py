@@ -12,15 +12,15 @@ from __future__ import annotations
 import fnmatch
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nystromformer.data.preprocessing.corpora.files import Chunk, OpenFile, divide, find_files
 from nystromformer.data.preprocessing.corpora.formats import Format, Rules
 from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
-from nystromformer.data.preprocessing.corpora.text import MAX_DOCUMENT, MAX_SENTENCE, Tally
+from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, write_documents
 from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, fingerprint_of
@@ -31,6 +31,7 @@ from nystromformer.data.preprocessing.unified import (
     log_corpus,
     read_corpus,
     shard_name,
+    sum_counts,
     write_corpus,
 )
 from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
@@ -42,31 +43,11 @@ log = logging.getLogger(__name__)
 _ROWS_PER_REPORT = 1000
 
 
-@dataclass(frozen=True)
-class UnifySettings:
-    """What decides the unified form of a corpus.
-
-    hub: name of a data set that is read in place of files.
-    """
-
-    format: Format
-    rules: Rules
-    hub: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.rules.undecodable not in ("refuse", "skip"):
-            raise UserError(f"--undecodable: expected refuse or skip, found {self.rules.undecodable!r}")
-
-    def described(self) -> dict[str, Any]:
-        """What corpus.json says of them."""
-        limits = {"max_document": MAX_DOCUMENT, "max_sentence": MAX_SENTENCE}
-        return {**asdict(self.rules), "hub": self.hub, **limits}
-
-
 def unify(
     source: Path,
     out: Path,
-    settings: UnifySettings,
+    format: Format,
+    rules: Rules,
     workers: int = 1,
     overwrite: bool = False,
     array_slice: ArraySlice | None = None,
@@ -79,43 +60,63 @@ def unify(
     Raises:
         UserError: the source is missing, empty or not in the corpus' format; the folder is another run's.
     """
-    begin = time.monotonic()
-    if not settings.hub and _reads_what_it_writes(source, out, settings.format):
+    if rules.hub:
+        units = _hub_units(rules.hub, out, format, rules)
+    elif source.resolve() == out.resolve() and fnmatch.fnmatch(shard_name(0), format.pattern):
         raise UserError(
             f"--out {out}: the corpus itself is there, and its files would be taken for text: choose another"
         )
-    units = _hub_units(out, settings) if settings.hub else _file_units(source, out, settings)
-    origin = settings.hub or str(source.resolve())
-    parameters = {
-        "format_version": FORMAT_VERSION,
-        "corpus": settings.format.name,
-        **settings.described(),
-        "source": origin,
-    }
+    else:
+        units = _file_units(source, out, format, rules)
+    origin = rules.hub or str(source.resolve())
+    return write_unified(out, format.name, rules.described(), origin, units, workers, overwrite, array_slice)
+
+
+def write_unified(
+    out: Path,
+    name: str,
+    settings: Mapping[str, Any],
+    origin: str | Sequence[str],
+    units: Sequence[Unit],
+    workers: int,
+    overwrite: bool,
+    array_slice: ArraySlice | None = None,
+) -> UnifiedCorpus | None:
+    """Make a unified folder of units that write its files.
+
+    Args:
+        settings: all that decides its content, for `corpus.json`, which has no `origin`: paths of this machine.
+        units: their results are those of `Tally.as_dict`.
+
+    Raises:
+        UserError: nothing is left, a unit failed, or the folder is another run's.
+    """
+    begin = time.monotonic()
+    parameters = {"format_version": FORMAT_VERSION, "corpus": name, **settings, "source": origin}
     reserved = (CORPUS_FILE, *(shard_name(number) for number in range(len(units))))
-    with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, shared=True, correctable=True) as stages:
-        stages.share()
-        outputs = run_units(stages, units, workers, settings.format.name, array_slice, "words")
+    with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, correctable=True) as stages:
+        outputs = run_units(stages, units, workers, name, array_slice, "words")
         if array_slice is not None:
             return None
         stages.alone()
         stale = sorted(set(stages.stamps.names()) - set(outputs))
-        corpus = _corpus(settings, outputs)
+        corpus = _corpus(name, settings, outputs.values())
         if not stale and (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:
-            log.info("%s: finished %s", out, "by another process" if stages.ran else "already, nothing to do")
+            log.info("%s: finished %s", out, "by another process" if stages.has_worked else "already, nothing to do")
             return corpus
         stages.unfinish()
-        for name in stale:
-            stages.stamps.remove(name)
+        for unit in stale:
+            stages.stamps.remove(unit)
         if not corpus.documents:
-            raise UserError(f"{source}: no document is left of it. Dropped: {counted(corpus.dropped)}")
+            raise UserError(
+                f"{name}: no document is left: add text, or lower --min_words. Dropped: {counted(corpus.dropped)}"
+            )
         write_corpus(out, corpus)
     log_corpus(corpus, time.monotonic() - begin)
     return corpus
 
 
-def _file_units(source: Path, out: Path, settings: UnifySettings) -> list[Unit]:
-    format = settings.format
+def _file_units(source: Path, out: Path, format: Format, rules: Rules) -> list[Unit]:
     names = find_files(source, format.pattern, (out, source / "unified"))
     if not names:
         others = find_files(source, "*", (out, source / "unified"))
@@ -125,70 +126,45 @@ def _file_units(source: Path, out: Path, settings: UnifySettings) -> list[Unit]:
         )
     units = []
     for number, chunk in enumerate(divide(source, names, format.cut)):
-        states = [(name, *_state(source / name)) for name in chunk.files]
-        fingerprint = fingerprint_of([settings.described(), states, chunk.begin, chunk.end])
-        work = UnifyFiles(source, out, settings, chunk, number)
+        states = [(name, (source / name).stat().st_size, (source / name).stat().st_mtime_ns) for name in chunk.files]
+        fingerprint = fingerprint_of([rules.described(), states, chunk.begin, chunk.end])
+        work = partial(
+            unify_files, source=source, out=out, format=format, rules=rules, chunk=chunk, shard=shard_name(number)
+        )
         units.append(Unit(f"{number:05d}", fingerprint, chunk.size, work))
     if not any(unit.size for unit in units):
         raise UserError(f"{source}: expected {format.looks}, found only empty files")
     return units
 
 
-def _reads_what_it_writes(source: Path, out: Path, format: Format) -> bool:
-    return source.resolve() == out.resolve() and fnmatch.fnmatch(shard_name(0), format.pattern)
-
-
-def _state(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def _hub_units(out: Path, settings: UnifySettings) -> list[Unit]:
-    assert settings.hub is not None
-    data_set = open_hub(settings.hub)
-    parts = int(data_set.rows.num_shards)
+def _hub_units(hub: str, out: Path, format: Format, rules: Rules) -> list[Unit]:
+    rows, state = open_hub(hub)
     units = []
-    for part in range(parts):
-        fingerprint = fingerprint_of([settings.described(), data_set.state, part, parts])
-        units.append(Unit(f"{part:05d}", fingerprint, 0, UnifyRows(out, settings, data_set.state, part, parts)))
+    for part in range(rows.num_shards):
+        fingerprint = fingerprint_of([rules.described(), state, part, rows.num_shards])
+        work = partial(_unify_rows, out=out, format=format, rules=rules, state=state, part=part, parts=rows.num_shards)
+        units.append(Unit(f"{part:05d}", fingerprint, 0, work))
     return units
 
 
-@dataclass(frozen=True)
-class UnifyFiles:
-    """The work at one chunk of files."""
-
-    source: Path
-    out: Path
-    settings: UnifySettings
-    chunk: Chunk
-    number: int
-
-    def __call__(self, report: Report) -> StageOutput:
-        format, tally = self.settings.format, Tally()
-        documents = (
-            document
-            for name in self.chunk.files
-            for document in format.read(OpenFile(self.source, name, self.chunk, report), self.settings.rules, tally)
-        )
-        return _write(self.out, self.number, documents, tally, report, format.few_groups)
+def unify_files(
+    report: Report, *, source: Path, out: Path, format: Format, rules: Rules, chunk: Chunk, shard: str
+) -> StageOutput:
+    """Write the documents of one chunk of files."""
+    tally = Tally()
+    files = (OpenFile(source, name, chunk, report) for name in chunk.files)
+    documents = (document for file in files for document in format.read(file, rules, tally))
+    return _write(out, shard, documents, tally, report, format.few_groups)
 
 
-@dataclass(frozen=True)
-class UnifyRows:
-    """The work at one part of a data set."""
-
-    out: Path
-    settings: UnifySettings
-    state: str
-    part: int
-    parts: int
-
-    def __call__(self, report: Report) -> StageOutput:
-        assert self.settings.hub is not None
-        format, rules, tally = self.settings.format, self.settings.rules, Tally()
-        rows = _reporting(hub_rows(self.settings.hub, self.state, self.part, self.parts, rules.text_field), report)
-        return _write(self.out, self.part, format.rows(rows, rules, tally), tally, report, format.few_groups)
+def _unify_rows(
+    report: Report, *, out: Path, format: Format, rules: Rules, state: str, part: int, parts: int
+) -> StageOutput:
+    """Write the documents of one part of a data set."""
+    assert rules.hub is not None
+    tally = Tally()
+    rows = _reporting(hub_rows(rules.hub, state, part, parts, rules.text_field), report)
+    return _write(out, shard_name(part), format.rows(rows, rules, tally), tally, report, format.few_groups)
 
 
 def _reporting(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, str]]:
@@ -196,14 +172,14 @@ def _reporting(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tupl
     for number, (name, text) in enumerate(rows, start=1):
         size += len(text)
         if number % _ROWS_PER_REPORT == 0:
-            report(size)
+            report(size, 0)
             size = 0
         yield name, text
-    report(size)
+    report(size, 0)
 
 
 def _write(
-    out: Path, number: int, documents: Iterable[Document], tally: Tally, report: Report, with_groups: bool
+    out: Path, shard: str, documents: Iterable[Document], tally: Tally, report: Report, with_groups: bool
 ) -> StageOutput:
     def tallied() -> Iterator[Document]:
         for document in documents:
@@ -212,29 +188,23 @@ def _write(
             report(0, tally.words - before)
             yield document
 
-    stamp = write_documents(out / shard_name(number), tallied())
-    return StageOutput({shard_name(number): stamp}, tally.as_dict(with_groups))
+    stamp = write_documents(out / shard, tallied())
+    return StageOutput({shard: stamp}, tally.as_dict(with_groups))
 
 
-def _corpus(settings: UnifySettings, outputs: dict[str, StageOutput]) -> UnifiedCorpus:
-    counts = {name: sum(output.result[name] for output in outputs.values()) for name in _COUNTED}
+def _corpus(name: str, settings: Mapping[str, Any], outputs: Iterable[StageOutput]) -> UnifiedCorpus:
+    results, shards = [], {}
+    for output in outputs:
+        results.append(output.result)
+        shards.update(output.files)
+    counts = {key: sum(result[key] for result in results) for key in ("documents", "sentences", "words", "characters")}
+    groups = [result["groups"] for result in results if "groups" in result]
     return UnifiedCorpus(
-        name=settings.format.name,
-        settings=settings.described(),
+        name=name,
+        settings=dict(settings),
         **counts,
-        dropped=_sums(output.result["dropped"] for output in outputs.values()),
-        cut=_sums(output.result["cut"] for output in outputs.values()),
-        groups=_sums(output.result["groups"] for output in outputs.values()) if settings.format.few_groups else None,
-        shards={name: stamp for output in outputs.values() for name, stamp in output.files.items()},
+        dropped=sum_counts(result["dropped"] for result in results),
+        cut=sum_counts(result["cut"] for result in results),
+        groups=sum_counts(groups) if groups else None,
+        shards=shards,
     )
-
-
-_COUNTED = ("documents", "sentences", "words", "characters")
-
-
-def _sums(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for part in parts:
-        for name, count in part.items():
-            sums[name] = sums.get(name, 0) + count
-    return dict(sorted(sums.items()))
