@@ -183,7 +183,7 @@ BAD_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no splits": (lambda at: (at / "validation.splits.bin").unlink(), r"validation\.splits\.bin: no such file"),
     "size": (
         lambda at: os.truncate(at / "train.tokens.bin", 64),
-        r"train\.tokens\.bin: 64 bytes, expected \d+ bytes as in the manifest",
+        r"train\.tokens\.bin: 64 bytes, expected \d+ bytes as in manifest",
     ),
     "no tokenizer": (lambda at: shutil.rmtree(at / "tokenizer"), r"tokenizer\.json: .*found no such file"),
     "tokenizer": (lambda at: flip_last_byte(at / "tokenizer" / "tokenizer.json"), r"another tokenizer.*expected SHA"),

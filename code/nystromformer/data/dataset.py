@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from nystromformer.data.manifest import SPLITS, Manifest, little_endian, read_manifest, splits_file, tokens_file
+from nystromformer.data.manifest import (
+    MANIFEST_FILE,
+    SPLITS,
+    Manifest,
+    check_size,
+    little_endian,
+    read_manifest,
+    splits_file,
+    tokens_file,
+)
 from nystromformer.data.tokenizer import TOKENIZER_FILE, SpecialTokens
 from nystromformer.data.verification import MAKE_ANEW, Verification
 from nystromformer.errors import UserError
@@ -131,12 +140,7 @@ def open_dataset(folder: Path, verify: bool = False) -> Dataset:
     manifest = read_manifest(folder)
     for split in SPLITS:
         for name, stamp in manifest.split(split).files.items():
-            size = (folder / name).stat().st_size if (folder / name).is_file() else None
-            if size != stamp.size:
-                found = "no such file" if size is None else f"{size} bytes"
-                raise UserError(
-                    f"{folder / name}: {found}, expected {stamp.size} bytes as in the manifest. {MAKE_ANEW}"
-                )
+            check_size(folder / name, stamp, MANIFEST_FILE, MAKE_ANEW)
     tokenizer = folder / TOKENIZER_FOLDER / TOKENIZER_FILE
     sha256 = sha256_of(tokenizer) if tokenizer.is_file() else "no such file"
     if sha256 != manifest.tokenizer_sha256:

@@ -166,6 +166,18 @@ def read_record(path: Path, kind: type[T], version: int, advice: str) -> T | Non
         raise UserError(f"{path}: {error}. {advice}") from None
 
 
+def check_size(path: Path, stamp: FileStamp, record: str, advice: str) -> None:
+    """Check that a file is there and of the size that a record of its folder says.
+
+    Raises:
+        UserError: it is not; ends in `advice`.
+    """
+    size = path.stat().st_size if path.is_file() else None
+    if size != stamp.size:
+        found = "no such file" if size is None else f"{size} bytes"
+        raise UserError(f"{path}: {found}, expected {stamp.size} bytes as in {record}. {advice}")
+
+
 _HOW_TO_MAKE = (
     "Make one with data-preprocessing/preprocess_data_512.py: of the paper's corpora, or of the text that every "
     "machine has (data-preprocessing/docstrings/README.md)."

@@ -158,9 +158,5 @@ def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
     Raises:
         UserError: as of `special_names`.
     """
-    ids: dict[str, int] = {}
-    for role, token in special_names(tokenizer).items():
-        index = tokenizer.token_to_id(token)
-        assert index is not None, token
-        ids[role] = index
-    return SpecialTokens(**ids)
+    vocabulary = tokenizer.get_vocab()
+    return SpecialTokens(**{role: vocabulary[token] for role, token in special_names(tokenizer).items()})

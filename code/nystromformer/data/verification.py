@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +43,14 @@ class Verification:
 
     def __init__(self, dataset: Dataset, splits: Sequence[str] = SPLITS, other: Path | None = None) -> None:
         self._folder = dataset.folder
-        self._manifest = dataset.manifest
-        self._files = [(split, name) for split in splits for name in dataset.manifest.split(split).files]
+        self._stamps = {name: stamp for split in splits for name, stamp in dataset.manifest.split(split).files.items()}
         self._memory = [folder / MEMORY_FILE for folder in (dataset.folder, other) if folder is not None]
         self._manifest_sha256 = sha256_of(dataset.folder / MANIFEST_FILE)
 
     @property
     def size(self) -> int:
         """Bytes of the files that have to be read."""
-        return sum(self._manifest.split(split).files[name].size for split, name in self._unverified())
+        return sum(self._stamps[name].size for name in self._unverified())
 
     def run(self, force: bool = False, stop: threading.Event | None = None) -> None:
         """Read the files that were not verified yet, and remember them.
@@ -64,21 +63,19 @@ class Verification:
             UserError: a file is not what the manifest says.
             VerificationStopped: `stop` was set.
         """
-        for split, name in self._files if force else self._unverified():
+        for name in self._stamps if force else self._unverified():
             before = self._entry(name)
-            self._verify(split, name, stop or threading.Event())
+            self._verify(name, stop or threading.Event())
             if self._entry(name) == before:
                 self._remember(before)
 
-    def _unverified(self) -> list[tuple[str, str]]:
+    def _unverified(self) -> list[str]:
         verified = [entry for path in self._memory for entry in _remembered(path)]
-        return [(split, name) for split, name in self._files if self._entry(name) not in verified]
+        return [name for name in self._stamps if self._entry(name) not in verified]
 
     def _entry(self, name: str) -> Entry:
-        try:
-            status = (self._folder / name).stat()
-        except OSError as error:
-            raise UserError(f"{self._folder / name}: cannot be read: {error.strerror or error}") from error
+        with _reading(self._folder / name) as path:
+            status = path.stat()
         return {
             "manifest": self._manifest_sha256,
             "file": name,
@@ -88,17 +85,13 @@ class Verification:
             "inode": status.st_ino,
         }
 
-    def _verify(self, split: str, name: str, stop: threading.Event) -> None:
-        path, digest = self._folder / name, hashlib.sha256()
-        try:
-            with path.open("rb") as file:
-                while block := file.read(_BLOCK_BYTES):
-                    if stop.is_set():
-                        raise VerificationStopped
-                    digest.update(block)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-        expected = self._manifest.split(split).files[name].sha256
+    def _verify(self, name: str, stop: threading.Event) -> None:
+        digest, expected = hashlib.sha256(), self._stamps[name].sha256
+        with _reading(self._folder / name) as path, path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                if stop.is_set():
+                    raise VerificationStopped
+                digest.update(block)
         if digest.hexdigest() != expected:
             raise UserError(
                 f"{path}: expected SHA-256 {expected} as in the manifest, found {digest.hexdigest()}: the file was "
@@ -117,6 +110,14 @@ class Verification:
             except OSError:
                 with suppress(OSError):
                     temporary.unlink()
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    try:
+        yield path
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _remembered(path: Path) -> list[Entry]:

@@ -26,7 +26,6 @@ from nystromformer.data.preprocessing.corpus import Document, read_documents
 from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
 from nystromformer.data.preprocessing.rows import encode_documents
 from nystromformer.data.preprocessing.unified import read_corpus
-from nystromformer.data.preprocessing.units import ArraySlice
 from nystromformer.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
 from nystromformer.errors import UserError
 
@@ -149,14 +148,14 @@ def test_the_number_of_workers_changes_nothing(corpora: Path, made: Path, tmp_pa
 @pytest.mark.parametrize("size", [2, 5])
 def test_slices_merged_are_one_process(corpora: Path, made: Path, tmp_path: Path, size: int) -> None:
     for index in reversed(range(size)):
-        assert build_dataset(corpora, tmp_path, settings_with(), array_slice=ArraySlice(index, size)) is None
+        assert build_dataset(corpora, tmp_path, settings_with(), part=slice(index, None, size)) is None
         assert not (tmp_path / "manifest.json").exists()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nystromformer.data.preprocessing.parts.encode_documents", None)  # every part is found finished
         manifest = build(corpora, tmp_path)
     assert manifest.fingerprint == open_dataset(made).fingerprint
     assert contents(tmp_path) == contents(made)
-    assert build_dataset(corpora, tmp_path, settings_with(), array_slice=ArraySlice(0, size)) == manifest
+    assert build_dataset(corpora, tmp_path, settings_with(), part=slice(0, None, size)) == manifest
 
 
 def test_commands_that_meet_at_the_end_both_succeed(
@@ -203,14 +202,12 @@ def test_a_tokenizer_of_the_corpus(corpora: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"length": 7}, r"--length: expected at least 8, found 7"),
         ({"validation": 0.0}, r"--validation: expected a share above 0"),
         ({"validation": 1.1}, r"--validation: expected a share above 0, at most 1"),
         (
             {"validation": 1.0, "tokenizer": "train"},
             r"--validation 1 leaves no text to train .* by --tokenizer FOLDER",
         ),
-        ({"mixture": ()}, r"--corpus: expected at least one"),
         ({"mixture": ("wiki=0",)}, r"--corpus wiki=0: .*positive weight"),
         ({"mixture": ("wiki=-1/3",)}, r"positive weight"),
         ({"mixture": ("wiki=1/0",)}, r"positive weight"),
@@ -250,7 +247,7 @@ def test_an_unfinished_corpus_is_refused(corpora: Path, tmp_path: Path) -> None:
     shutil.copytree(corpora / "wiki", tmp_path / "wiki")
     (tmp_path / "wiki" / "unified" / "corpus.json").unlink()
     tokenizer = str(corpora / "small-tokenizer")
-    with pytest.raises(UserError, match=r"unfinished\. Make it with: python .*\.py --out .*, which continues"):
+    with pytest.raises(UserError, match=r"unfinished\. Make it with: python .*\.py --out "):
         build(tmp_path, tmp_path / "out", mixture=("wiki",), tokenizer=tokenizer)
     shutil.rmtree(tmp_path / "wiki" / "unified")
     with pytest.raises(UserError, match=r"found no folder\. Make it with: python .*wiki/preprocess\.py"):
@@ -276,16 +273,11 @@ def test_an_overwritten_run_leaves_nothing_behind(
     assert open_dataset(copy, verify=True).length == 40
 
 
-def test_a_slice_that_is_none() -> None:
-    with pytest.raises(UserError, match=r"--array_index: expected 0 to 3 with --array_size 4, found 4"):
-        ArraySlice(4, 4)
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("name", ["parts/wiki-00001.train.tokens.bin", "train.splits.bin"])
 def test_a_full_disk(corpora: Path, made: Path, tmp_path: Path, name: str) -> None:
     # files of no run are refused, so the run begins first
-    build_dataset(corpora, tmp_path / "run", settings_with(), array_slice=ArraySlice(3, 100))
+    build_dataset(corpora, tmp_path / "run", settings_with(), part=slice(3, None, 100))
     (tmp_path / "run" / f"{name}.tmp").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"no space left on the device.*continues"):
         build(corpora, tmp_path / "run")

@@ -525,11 +525,11 @@ def test_a_line_of_a_unified_file_is_bounded(tmp_path: Path) -> None:
 
 def test_unified_folders_are_checked(tmp_path: Path) -> None:
     out = tmp_path / "books" / "unified"
-    with pytest.raises(UserError, match=r"unified: expected a corpus .*found no folder.*preprocess\.py"):
+    with pytest.raises(UserError, match=r"unified: expected a corpus .*found no folder\. Make it .*preprocess\.py"):
         read_corpus(out)
     make("bookcorpus", write_bookcorpus(tmp_path / "books"), out)
     (out / "00000.jsonl").write_bytes(b"cut")
-    with pytest.raises(UserError, match=r"00000\.jsonl: expected \d+ bytes as in corpus\.json, found 3 bytes"):
+    with pytest.raises(UserError, match=r"00000\.jsonl: 3 bytes, expected \d+ bytes as in corpus\.json"):
         read_corpus(out)
     record = read_kept(out / "corpus.json")
     write_kept(out / "corpus.json", record | {"words": "many"})
@@ -542,7 +542,9 @@ def test_unified_folders_are_checked(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"corpus\.json: not as it was written.*--overwrite"):
         read_corpus(out)
     (out / "corpus.json").unlink()
-    with pytest.raises(UserError, match=r"corpus\.json: no such file: the corpus is unfinished.*continues"):
+    with pytest.raises(
+        UserError, match=r"unified: expected a corpus .*found no corpus\.json: it is unfinished\. Make it with"
+    ):
         read_corpus(out)
 
 

@@ -3,13 +3,11 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nystromformer.data.preprocessing.packing import Packer, draw_head
 from nystromformer.data.tokenizer import SpecialTokens
-from nystromformer.errors import UserError
 
 SPECIAL = SpecialTokens(0, 1, 2, 3, 4)
 FIRST_ID = 10
@@ -127,8 +125,3 @@ def test_a_separator_that_would_open_a_row_is_dropped() -> None:
     assert packer._left_T.tolist() == [50, SPECIAL.eos, *range(51, 71)]
     rows, _, packer = pack(make_documents([[20], [20], [20]]), 43)
     assert packer._left_T.tolist() == list(range(50, 70))
-
-
-def test_a_length_without_room_is_refused() -> None:
-    with pytest.raises(UserError, match=r"--length: expected at least 8, found 7"):
-        Packer(7, SPECIAL)

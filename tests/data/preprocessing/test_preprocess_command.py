@@ -186,6 +186,11 @@ def test_it_is_interrupted_while_it_waits_for_other_machines(large_stories: Path
         ("stories/preprocess.py", ["--array_index", "1"], "--array_index and --array_size: expected both or none"),
         (
             "wiki/preprocess.py",
+            ["--array_index", "4", "--array_size", "4"],
+            "--array_index: expected 0 to 3 with --array_size 4, found 4",
+        ),
+        (
+            "wiki/preprocess.py",
             ["--array_index", "0", "--array_size", "2", "--overwrite"],
             "--overwrite: not with --array",
         ),

@@ -1,8 +1,7 @@
 """From unified corpora to a dataset of rows of one length, in parts that processes and machines share.
 
-Each file of a unified corpus gives one part, whoever makes it and whenever. A process holds a document (10^6 characters
-at the most) and what the tokenizer makes of 2^18 characters and a sentence: less than 256 MiB, whatever the size of the
-corpora. Only the training of a tokenizer holds more: all distinct words of its text.
+Each file of a unified corpus gives one part, whoever makes it and whenever. A process holds a document and what the
+tokenizer makes of 2^18 characters and a sentence; the training of a tokenizer holds all distinct words of its text.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from nystromformer import __version__
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
@@ -33,17 +30,16 @@ from nystromformer.data.manifest import (
     tokens_file,
     write_manifest,
 )
-from nystromformer.data.preprocessing.corpus import choose_validation_groups, read_documents, stable_hash
+from nystromformer.data.preprocessing.corpus import read_documents, stable_uniform
 from nystromformer.data.preprocessing.mixture import Choice, WeightedCorpus, parse_mixture
-from nystromformer.data.preprocessing.packing import MAX_LENGTH, MIN_LENGTH
 from nystromformer.data.preprocessing.parts import PARTS_FOLDER, make_part, merge_parts
 from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.pretrained_tokenizer import PretrainedTokenizer, find_tokenizer, read_tokenizer
+from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, fingerprint_of
 from nystromformer.data.preprocessing.unified import CORPUS_FILE, UnifiedCorpus, read_corpus, sum_counts
-from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
+from nystromformer.data.preprocessing.units import Unit, run_units
 from nystromformer.data.tokenizer import (
-    MOST_TOKENS,
     TOKENIZER_FILE,
     load_tokenizer,
     save_tokenizer,
@@ -57,7 +53,6 @@ from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
 
-TRAIN = "train"
 _TOKENIZER_STAGE = "tokenizer"
 _TRAINING_CHARACTERS = 10**9
 _RESERVED = (
@@ -68,98 +63,6 @@ _RESERVED = (
     *map(tokens_file, SPLITS),
     *map(splits_file, SPLITS),
 )
-
-
-@dataclass(frozen=True)
-class DatasetSettings:
-    """What decides a dataset's rows, besides the corpora; its fields are flags (`with_flag_groups`)."""
-
-    length: Annotated[
-        int,
-        typer.Option("--length", min=MIN_LENGTH, max=MAX_LENGTH, help="Tokens of a row, special tokens included."),
-    ]
-    mixture: Annotated[
-        list[str],
-        typer.Option(
-            "--corpus",
-            help="Corpus to use: NAME, or NAME=WEIGHT to take its text WEIGHT times, such as wiki=1/3. Repeat the "
-            "flag for several.",
-        ),
-    ]
-    tokenizer: Annotated[
-        str,
-        typer.Option(
-            "--tokenizer",
-            help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; or the name of one in "
-            "--corpora or on the Hugging Face hub; or train, to train one on the text.",
-        ),
-    ] = "roberta-base"
-    vocab_size: Annotated[
-        int,
-        typer.Option("--vocab_size", max=MOST_TOKENS, help="With --tokenizer train: how many tokens it shall have."),
-    ] = 50265
-    tokenizer_limit: Annotated[
-        int | None,
-        typer.Option(
-            "--tokenizer_limit", min=1, help="Longest row to allow, in place of what the tokenizer's files say."
-        ),
-    ] = None
-    validation: Annotated[
-        float,
-        typer.Option(
-            "--validation",
-            help="Share of the documents to keep for validation; 1: no training rows, to score a model with.",
-        ),
-    ] = 0.2
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", help="Decides which documents are for validation, and which are taken at a weight such as 1/3."
-        ),
-    ] = 0
-
-    def __post_init__(self) -> None:
-        if self.length < MIN_LENGTH:
-            raise UserError(f"--length: expected at least {MIN_LENGTH}, found {self.length}")
-        if not 0 < self.validation <= 1:
-            raise UserError(
-                f"--validation: expected a share above 0, at most 1 (no training rows), found {self.validation}"
-            )
-        if self.validation == 1 and self.tokenizer == TRAIN:
-            raise UserError(
-                "--validation 1 leaves no text to train a tokenizer on: name that of the model to score by --tokenizer "
-                "FOLDER (a run keeps it in <model>/model/tokenizer)"
-            )
-        if not self.mixture:
-            raise UserError("--corpus: expected at least one")
-        parse_mixture(self.mixture)
-
-    def choices(self, read: Mapping[str, UnifiedCorpus]) -> list[Choice]:
-        """How documents of each corpus are chosen.
-
-        Raises:
-            UserError: none of the corpora can be divided.
-        """
-        choices = [
-            Choice(corpus, self.validation, self.seed, self._validation_groups(read[corpus.name]))
-            for corpus in parse_mixture(self.mixture)
-        ]
-        undivided = [choice.corpus.name for choice in choices if choice.groups == frozenset()]
-        if len(undivided) == len(choices):
-            raise UserError(
-                f"--corpus {', '.join(undivided)}: the text is one group, of which nothing can be kept for validation: "
-                "add text or another corpus, or give --validation 1"
-            )
-        for name in undivided:
-            log.warning("%s: its text is one group, so all of it is for training", name)
-        return choices
-
-    def _validation_groups(self, corpus: UnifiedCorpus) -> frozenset[str] | None:
-        if corpus.groups is None:
-            return None
-        if len(corpus.groups) < 2 and self.validation < 1:
-            return frozenset()
-        return choose_validation_groups(corpus.groups, self.seed, self.validation)
 
 
 @dataclass(frozen=True)
@@ -181,13 +84,13 @@ def build_dataset(
     settings: DatasetSettings,
     workers: int = 1,
     overwrite: bool = False,
-    array_slice: ArraySlice | None = None,
+    part: slice | None = None,
 ) -> Manifest | None:
     """Make a dataset, or what an interrupted run left to do; nothing where it is finished.
 
     Args:
         corpora: holds `<name>/unified` of each corpus.
-        array_slice: do only these parts, and leave the rest and the merging to others.
+        part: of the list of all parts, that an array job does, which leaves the rest and the merging to others.
 
     Raises:
         UserError: a corpus or the tokenizer is missing, the folder is another run's, or the text is too little.
@@ -204,14 +107,14 @@ def build_dataset(
     with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite) as stages:
         if _is_finished(out):
             log.info("%s: finished already, nothing to do", out)
-            if array_slice is None and (out / PARTS_FOLDER).exists():
+            if part is None and (out / PARTS_FOLDER).exists():
                 stages.alone()
                 _remove_parts(stages)
             return open_dataset(out).manifest
         tokenizer = _make_tokenizer(stages, settings, sources, pretrained)
         units = {source.name: _units(out, settings.length, source, tokenizer) for source in sources}
-        outputs = run_units(stages, [unit for part in units.values() for unit in part], workers, "rows", array_slice)
-        if array_slice is not None:
+        outputs = run_units(stages, [unit for each in units.values() for unit in each], workers, "rows", part)
+        if part is not None:
             return None
         stages.alone()
         if _is_finished(out):
@@ -306,7 +209,7 @@ def _training_text(seed: int, sources: Sequence[_Source], report: Report) -> Ite
     for source in sources:
         for shard, stamp in source.unified.shards.items():
             for document in read_documents(source.folder / shard, lambda size: report(size, 0), stamp):
-                chance = int.from_bytes(stable_hash(seed, f"tokenizer\0{document.id}")[:8], "big") / 2**64
+                chance = stable_uniform(seed, f"tokenizer\0{document.id}")
                 split, times = source.choice(document)
                 if split == "train" and times and chance < sample:
                     yield from document.sentences

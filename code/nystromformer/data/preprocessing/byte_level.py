@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, pairwise
 
@@ -44,8 +45,8 @@ def check_byte_level(vocabulary: Mapping[str, int], merges: Sequence[Merge], add
     check_ids(vocabulary)
     alphabet = set(pre_tokenizers.ByteLevel.alphabet())
     _refuse(sorted(alphabet - set(vocabulary)), "the vocabulary lacks the bytes {}, which would vanish from the text")
-    made = _check_merges(vocabulary, merges, alphabet)
-    others = (token for token in vocabulary if token not in made and token not in added)
+    results = _check_merges(vocabulary, merges, alphabet)
+    others = (token for token in vocabulary if token not in results and token not in added)
     _refuse([token for token in others if not _NO_TEXT.fullmatch(token)], "no merge makes the tokens {}")
     _check_order(vocabulary, merges)
     _check_roberta(vocabulary, merges)
@@ -65,25 +66,15 @@ def check_ids(vocabulary: Mapping[str, int]) -> None:
 
 def _check_merges(vocabulary: Mapping[str, int], merges: Sequence[Merge], alphabet: Collection[str]) -> set[str]:
     """Check the merges one after the other; returns all that they make, with the bytes."""
-    made = set(alphabet)
+    results = set(alphabet)
     for number, (left, right) in enumerate(merges, start=1):
-        _refuse(
-            [part for part in (left, right) if part not in made],
-            f"merge {number}, {left!r} and {right!r}: no merge before it makes {{}}",
-        )
-        token = left + right
-        if token not in vocabulary:
-            _refuse([token], f"merge {number}, {left!r} and {right!r}: the vocabulary lacks its result {{}}")
-        made.add(token)
-    _refuse(_twice(merges), "the same merge comes twice: {}")
-    return made
-
-
-def _twice(merges: Sequence[Merge]) -> list[Merge]:
-    if len(set(merges)) == len(merges):
-        return []
-    seen: set[Merge] = set()
-    return [merge for merge in merges if merge in seen or seen.add(merge)]  # type: ignore[func-returns-value]
+        lacking = [part for part in (left, right) if part not in results]
+        _refuse(lacking, f"merge {number}, {left!r} and {right!r}: no merge before it makes {{}}")
+        if left + right not in vocabulary:
+            raise UserError(f"merge {number}, {left!r} and {right!r}: the vocabulary lacks its result")
+        results.add(left + right)
+    _refuse([merge for merge, count in Counter(merges).items() if count > 1], "the same merge comes twice: {}")
+    return results
 
 
 def _check_order(vocabulary: Mapping[str, int], merges: Sequence[Merge]) -> None:

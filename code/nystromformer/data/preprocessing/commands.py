@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
+from nystromformer.data.preprocessing.build import build_dataset
 from nystromformer.data.preprocessing.corpora.formats import Format, Rules
 from nystromformer.data.preprocessing.corpora.unify import unify
-from nystromformer.data.preprocessing.units import ArraySlice
+from nystromformer.data.preprocessing.settings import TRAIN, DatasetSettings
 from nystromformer.errors import UserError
 from nystromformer.flag_groups import Without, with_flag_groups
 from nystromformer.resources import PROCESSES_PER_CORE, most_processes, usable_cores
@@ -49,8 +49,8 @@ class WorkFlags:
     ] = False
 
     @property
-    def array_slice(self) -> ArraySlice | None:
-        """The part of the work that flags name; None: all of it.
+    def part(self) -> slice | None:
+        """The part of the work that flags name, of the list of all; None: all of it.
 
         Raises:
             UserError: one flag without the other, or jobs that would overwrite each other's work.
@@ -59,11 +59,14 @@ class WorkFlags:
             return None
         if self.array_index is None or self.array_size is None:
             raise UserError("--array_index and --array_size: expected both or none")
+        if not 0 <= self.array_index < self.array_size:
+            expected = f"0 to {self.array_size - 1} with --array_size {self.array_size}"
+            raise UserError(f"--array_index: expected {expected}, found {self.array_index}")
         if self.overwrite:
             raise UserError(
                 "--overwrite: not with --array_index, as jobs would remove each other's work. Remove the folder first"
             )
-        return ArraySlice(self.array_index, self.array_size)
+        return slice(self.array_index, None, self.array_size)
 
 
 ALL_WORK = WorkFlags()
@@ -90,7 +93,7 @@ def corpus_command(
         out: Documents = folder / "unified",
         work: WorkFlags = ALL_WORK,
     ) -> None:
-        unify(source, out, format, rules, work.workers, work.overwrite, work.array_slice)
+        unify(source, out, format, rules, work.workers, work.overwrite, work.part)
 
     preprocess.__doc__ = (
         f"Turn the corpus {format.name} into documents of sentences, which preprocess_data_512.py and "
@@ -129,7 +132,7 @@ def dataset_command(
     ) -> None:
         kind = "trained" if settings.tokenizer == TRAIN else "roberta"
         target = out or folder / f"{settings.length}-{kind}"
-        build_dataset(corpora, target, settings, work.workers, work.overwrite, work.array_slice)
+        build_dataset(corpora, target, settings, work.workers, work.overwrite, work.part)
 
     preprocess.__doc__ = f"Make a pretraining dataset of rows of {length} tokens from unified corpora."
     return preprocess

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from nystromformer.bounded import json_problem, read_lines
+from pydantic import TypeAdapter, ValidationError
+
+from nystromformer.bounded import read_lines
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile
 
@@ -31,6 +32,9 @@ class Document:
     def words(self) -> int:
         """Number of words, as separated by white space."""
         return sum(len(sentence.split()) for sentence in self.sentences)
+
+
+_DOCUMENT = TypeAdapter(Document)
 
 
 def in_batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
@@ -88,10 +92,13 @@ def read_documents(
         for number, line in enumerate(read_lines(file, path, MAX_LINE), start=1):
             digest.update(line)
             try:
-                document = _parse(line)
-            except ValueError as error:
+                document = _DOCUMENT.validate_json(line, strict=True)
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                where = "".join(f"{key}: " for key in first["loc"])
+                cut = "" if line.endswith(b"\n") else "; the line has no end, the file may be cut off"
                 raise UserError(
-                    f"{path}, line {number}: {error}. Expected one document a line: {_FIELDS}. "
+                    f"{path}, line {number}: {where}{first['msg']}{cut}. Expected one document a line: {_FIELDS}. "
                     "Make the file again with the corpus' preprocess.py."
                 ) from error
             progress(len(line))
@@ -101,46 +108,6 @@ def read_documents(
             f"{path}: changed since it was made: expected SHA-256 {stamp.sha256} as in corpus.json, found "
             f"{digest.hexdigest()}. Remove it and start the corpus' preprocess.py again, which makes that file anew."
         )
-
-
-def _parse(line: bytes) -> Document:
-    try:
-        record = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {error.start} of the line") from error
-    except json.JSONDecodeError as error:
-        cut = "" if line.endswith(b"\n") else "; the line has no end, the file may be cut off"
-        raise ValueError(f"not JSON ({error.msg} at column {error.colno}){cut}") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"found {json_problem(error)}") from error
-    if not isinstance(record, dict):
-        raise ValueError(f"found a JSON {type(record).__name__}, not an object")
-    document = Document(_text(record, "id"), _text(record, "group"), _sentences(record))
-    # a surrogate can enter only by an escape, and no tokenizer takes one
-    if b"\\ud" in line.lower():
-        _refuse_surrogates(document)
-    return document
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str):
-        raise ValueError(f'"{key}" is missing' if key not in record else f'"{key}" is {value!r:.60}, not a text')
-    return value
-
-
-def _sentences(record: Mapping[str, Any]) -> tuple[str, ...]:
-    value = record.get("sentences")
-    if not isinstance(value, list) or not all(isinstance(sentence, str) for sentence in value):
-        raise ValueError('"sentences" is missing or not a list of texts')
-    return tuple(value)
-
-
-def _refuse_surrogates(document: Document) -> None:
-    try:
-        "".join((document.id, document.group, *document.sentences)).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("holds half of a surrogate pair, which is no character") from error
 
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
@@ -185,18 +152,14 @@ def choose_validation_groups(sizes: Mapping[str, int], seed: int, share: float) 
     """Choose whole groups for validation: about a share of the text, always one, and never all unless the share is 1.
 
     Groups come in the order of a hash of (seed, name) and are taken until four fifths of the share are reached, but for
-    those that would pass six fifths of it. Where every group is larger than that, the smallest one is taken.
+    those that would pass six fifths of it. Where every group is larger than that, the smallest one is taken. A single
+    group, which nothing can be taken of, gives none.
 
     Args:
         sizes: amount of text of each group, in any unit.
-
-    Raises:
-        ValueError: fewer than two groups, so that one side would be empty.
     """
-    if share == 1:
-        return frozenset(sizes)
-    if len(sizes) < 2:
-        raise ValueError(f"expected at least two groups, found {sorted(sizes)}")
+    if share == 1 or len(sizes) < 2:
+        return frozenset(sizes if share == 1 else ())
     total = sum(sizes.values())
     chosen: set[str] = set()
     taken = 0
@@ -212,3 +175,8 @@ def choose_validation_groups(sizes: Mapping[str, int], seed: int, share: float) 
 def stable_hash(seed: int, text: str) -> bytes:
     """SHA-256 of a seed and a text: the same in every process, unlike `hash`."""
     return hashlib.sha256(f"{seed}\0{text}".encode()).digest()
+
+
+def stable_uniform(seed: int, text: str) -> float:
+    """A number in [0, 1) from `stable_hash`."""
+    return int.from_bytes(stable_hash(seed, text)[:8], "big") / 2**64

@@ -74,19 +74,15 @@ def find_sources(folders: Sequence[Path]) -> list[SourceFile]:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: expected a folder with Python packages, found none: correct --source")
-        for path in _python_files(folder):
-            parts = path.relative_to(folder).parts
-            name = "/".join(parts)
-            files.setdefault(name, SourceFile(path, name, parts[0].removesuffix(".py")))
+        for parent, below, names in os.walk(folder):
+            below[:] = [name for name in below if name not in _SKIPPED_FOLDERS]
+            for name in names:
+                if name.endswith(".py") and not name.startswith("test_") and name != "conftest.py":
+                    path = Path(parent, name)
+                    parts = path.relative_to(folder).parts
+                    file = SourceFile(path, "/".join(parts), parts[0].removesuffix(".py"))
+                    files.setdefault(file.id, file)
     return [files[name] for name in sorted(files)]
-
-
-def _python_files(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
-        for name in names:
-            if name.endswith(".py") and not name.startswith("test_") and name != "conftest.py":
-                yield Path(parent, name)
 
 
 def read_modules(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from nystromformer.data.preprocessing.corpus import Document, stable_hash
+from nystromformer.data.preprocessing.corpus import Document, stable_uniform
 from nystromformer.errors import UserError
 
 _MOST = 1000
@@ -70,18 +70,11 @@ class Choice:
 
     def __call__(self, document: Document) -> tuple[str, int]:
         """The split, and how many passes over the corpus take the document: the first ones."""
-        weight = self.corpus.weight
+        weight, name = self.corpus.weight, self.corpus.name
         whole = int(weight)
-        extra = int(weight != whole and self._uniform("weight", document.id) < weight - whole)
-        if self._is_for_validation(document.group):
-            return "validation", min(1, whole + extra)
-        return "train", whole + extra
-
-    def _is_for_validation(self, group: str) -> bool:
-        if self.groups is not None:
-            return group in self.groups
-        return self._uniform("validation", group) < self.validation
-
-    def _uniform(self, purpose: str, name: str) -> float:
-        digest = stable_hash(self.seed, f"{purpose}\0{self.corpus.name}\0{name}")
-        return int.from_bytes(digest[:8], "big") / 2**64
+        extra = int(weight != whole and stable_uniform(self.seed, f"weight\0{name}\0{document.id}") < weight - whole)
+        if self.groups is None:
+            held_out = stable_uniform(self.seed, f"validation\0{name}\0{document.group}") < self.validation
+        else:
+            held_out = document.group in self.groups
+        return ("validation", min(1, whole + extra)) if held_out else ("train", whole + extra)

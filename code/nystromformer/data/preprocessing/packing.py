@@ -3,16 +3,15 @@
     <s> A </s> B </s>   whole sentences of one document; `split` is the index of B's first token
     <s> content </s>    any other row; `split` is 0: it has no sentence-order label
 
-Rows of the first kind are padded behind their last sentence, so that no token tells where a row was cut: one that ended
-within a sentence would, swapped, end with a sentence's end and have the torn one in its middle. Three more choices keep
-the order from what is not the text:
+Three choices keep the order of A and B from what is not the text (measured in data-preprocessing/README.md, "Rows"):
 
+- Rows of the first kind are padded behind their last sentence, so that no token tells where a row was cut.
 - B's first sentence is drawn among those near the middle with a chance in proportion to its length, because a row's
-  first sentence is long as well: it is the one that did not fit into the row before. (Of the boundary nearest the
-  middle, the lengths of the four sentences at the edges tell the order of 60 % of Wikipedia's rows.)
+  first sentence is long as well: it is the one that did not fit into the row before.
 - What is left of a document besides its rows is taken from both of its ends, by a random share each, because a
   document's first sentence tells the order of 8 of 10 rows that it opens.
-- Left pieces are packed across documents into rows of the second kind, which are full and may tear sentences.
+
+Left pieces are packed across documents into rows of the second kind, which are full and may tear sentences.
 
 Shapes: R rows, N tokens of a row, T tokens of a document, S sentences.
 """
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 
 from nystromformer.data.counter import random_uniform
 from nystromformer.data.tokenizer import SpecialTokens
-from nystromformer.errors import UserError
 
 MIN_LENGTH, MAX_LENGTH = 8, 10**7
 """Tokens of a row."""
@@ -35,14 +33,10 @@ class Packer:
     """Cuts documents into rows, one document at a time; holds less than a row between documents.
 
     How a row is cut depends on the documents and their order alone.
-
-    Raises:
-        UserError: the length has no room for two sentences.
     """
 
     def __init__(self, length: int, special: SpecialTokens) -> None:
-        if length < MIN_LENGTH:
-            raise UserError(f"--length: expected at least {MIN_LENGTH}, found {length}")
+        assert length >= MIN_LENGTH, "room for two sentences"
         self.length = length
         self.documents = 0
         self.tokens = 0

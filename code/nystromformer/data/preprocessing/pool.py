@@ -6,10 +6,9 @@ import ctypes
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.context import SpawnContext
 from typing import Any, TypeVar
@@ -53,8 +52,12 @@ def run_works(
     board = _Board(context, workers)
     pool = ProcessPoolExecutor(workers, context, _begin_worker, (board,))
     try:
-        with _sigint_blocked():
+        # Ctrl-C goes to the whole group of processes: workers, which begin here, do not hear it, and are told to stop
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             futures = [pool.submit(_run, work) for work in works]
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for index, future in enumerate(futures):
             while not future.done():
                 wait([future], _SECONDS_BETWEEN_LOOKS)
@@ -69,18 +72,6 @@ def run_works(
     finally:
         board.stopped.value = True
         pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Ctrl-C goes to the whole group of processes: workers that begin within the block do not hear it, and stop when
-    they are told to.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Board:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from nystromformer.bounded import JSON_BYTES, json_problem, read_bytes, read_json
-from nystromformer.data.preprocessing.byte_level import Merge, check_byte_level, check_ids
+from nystromformer.bounded import JSON_BYTES, read_bytes, read_json
+from nystromformer.data.hub import reason_of
+from nystromformer.data.preprocessing.byte_level import check_byte_level, check_ids
 from nystromformer.data.tokenizer import TOKENIZER_FILE, added_tokens, row_form, special_tokens
 from nystromformer.errors import UserError
+from nystromformer.kept import checked
 
 _CONFIG_FILE = "tokenizer_config.json"
 _VOCAB_FILE, _MERGES_FILE = "vocab.json", "merges.txt"
-_HOW_TO_GET = "Get the tokenizer's files anew, all from one place"
 _NO_LIMIT = 1_000_000
 """Libraries write such a length, or a much larger one, for a tokenizer without a limit."""
 
@@ -51,10 +50,9 @@ def find_tokenizer(name: str, beside: Path) -> Path:
         files = [TOKENIZER_FILE, _VOCAB_FILE, _MERGES_FILE, _CONFIG_FILE]
         return Path(download(name, allow_patterns=files))
     except Exception as error:  # whatever the network's layers raise
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UserError(
             f"--tokenizer {name}: no such folder here or in {beside}, and it cannot be had from the Hugging Face hub: "
-            f"{reason}. Give a folder with RoBERTa's {_VOCAB_FILE} and {_MERGES_FILE}, or train"
+            f"{reason_of(error)}. Give a folder with RoBERTa's {_VOCAB_FILE} and {_MERGES_FILE}, or train"
         ) from error
 
 
@@ -69,35 +67,34 @@ def read_tokenizer(folder: Path, name: str) -> PretrainedTokenizer:
         UserError: files are missing, damaged, or of another kind of tokenizer.
     """
     here = [file for file in (TOKENIZER_FILE, _VOCAB_FILE, _MERGES_FILE) if (folder / file).is_file()]
-    if here[:1] != [TOKENIZER_FILE] and len(here) < 2:
+    files = here[:1] if here[:1] == [TOKENIZER_FILE] else here
+    if files in ([], [_VOCAB_FILE], [_MERGES_FILE]):
         raise UserError(
             f"{folder}: expected a tokenizer: {_VOCAB_FILE} and {_MERGES_FILE}, or {TOKENIZER_FILE}; found "
             f"{' and '.join(here) or 'none of them'}"
         )
-    files = here[:1] if here[0] == TOKENIZER_FILE else here
     try:
-        tokenizer = _read_json(folder) if here[0] == TOKENIZER_FILE else _read_vocabulary(folder)
-    except UserError:
-        raise
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"{folder}: the tokenizer's {' and '.join(files)} cannot be read: {error}") from error
-    try:
+        tokenizer = _read_vocabulary(folder) if len(files) == 2 else _read_json(folder / TOKENIZER_FILE)
         special_tokens(tokenizer)
-    except UserError as error:
-        raise UserError(f"{folder}: {error}") from None
+        limit = _limit(folder / _CONFIG_FILE)
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(
+            f"{folder}: the tokenizer's {' and '.join(files)} cannot be used: {error}. Get the tokenizer's files anew, "
+            "all from one place"
+        ) from error
     tokenizer.post_processor = row_form(tokenizer)
-    return PretrainedTokenizer(tokenizer, Path(name).name, _limit(folder / _CONFIG_FILE))
+    return PretrainedTokenizer(tokenizer, Path(name).name, limit)
 
 
 def _read_vocabulary(folder: Path) -> Tokenizer:
-    vocabulary = _vocabulary(read_json(folder / _VOCAB_FILE, _HOW_TO_GET), folder / _VOCAB_FILE)
-    merges = _read_merges(folder / _MERGES_FILE)
-    special = [token.content for token in added_tokens()]
+    vocabulary = checked(dict[str, int], read_json(folder / _VOCAB_FILE))
+    lines = read_bytes(folder / _MERGES_FILE, JSON_BYTES, "merges").decode().replace("\r", "").split("\n")
+    merges = [_pair(line) for line in lines if line and not line.startswith("#version")]
     # ids that the vocabulary has are kept; a token that it lacks would get one that no checkpoint knows
-    missing = [token for token in special if token not in vocabulary]
+    missing = [token.content for token in added_tokens() if token.content not in vocabulary]
     if missing:
-        raise UserError(f"{folder / _VOCAB_FILE}: expected RoBERTa's special tokens, found no {', '.join(missing)}")
-    _check(f"{folder}: {_VOCAB_FILE} and {_MERGES_FILE}", vocabulary, merges, special)
+        raise UserError(f"expected RoBERTa's special tokens, found no {', '.join(missing)}")
+    check_byte_level(vocabulary, merges, {token.content for token in added_tokens()})
     tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
@@ -105,92 +102,35 @@ def _read_vocabulary(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def _read_json(folder: Path) -> Tokenizer:
-    path = folder / TOKENIZER_FILE
-    state = read_json(path, _HOW_TO_GET)
-    splitter = state.get("pre_tokenizer") if isinstance(state, dict) else None
-    kind = splitter.get("type") if isinstance(splitter, dict) else None
-    if not isinstance(splitter, dict) or kind not in ("ByteLevel", "BertPreTokenizer"):
-        raise UserError(
-            f"{path}: expected a byte-level tokenizer as RoBERTa's, or WordPiece as BERT's, found one whose "
-            f"pre-tokenizer is {kind or 'missing'}"
-        )
-    if kind == "ByteLevel":
-        _check_state(path, state)
-        splitter["add_prefix_space"] = True
+def _read_json(path: Path) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(read_bytes(path, JSON_BYTES, "a tokenizer").decode())
+    # what the library has made of the file, whose types are right
+    state = json.loads(tokenizer.to_str())
+    model, vocabulary = state["model"], tokenizer.get_vocab()
+    kind = model["type"], (state["pre_tokenizer"] or {}).get("type")
+    if kind == ("BPE", "ByteLevel"):
+        if model["dropout"]:
+            raise UserError("expected a model without dropout, which makes of a text now these tokens, now those")
+        merges = [_pair(merge) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
+        check_byte_level(vocabulary, merges, {token["content"] for token in state["added_tokens"]})
+        state["pre_tokenizer"]["add_prefix_space"] = True
+    elif kind == ("WordPiece", "BertPreTokenizer"):
+        check_ids(vocabulary)
+        if model["unk_token"] not in vocabulary:
+            raise UserError(f"its token for unknown words, {model['unk_token']!r}, is not in the vocabulary")
     else:
-        _check_word_pieces(path, state)
+        raise UserError(
+            f"expected byte-level BPE as RoBERTa's, or WordPiece as BERT's, found {kind[0]} with the pre-tokenizer "
+            f"{kind[1] or 'none'}"
+        )
     state["truncation"] = state["padding"] = None
     return Tokenizer.from_str(json.dumps(state))
 
 
-def _check_state(path: Path, state: dict[str, Any]) -> None:
-    model, added = state.get("model"), state.get("added_tokens") or []
-    kind = model.get("type") if isinstance(model, dict) else None
-    if not isinstance(model, dict) or kind != "BPE":
-        raise UserError(f"{path}: expected a model of the type BPE as RoBERTa's, found {kind or 'none'}")
-    if model.get("dropout"):
-        raise UserError(f"{path}: expected a model without dropout, which makes of a text now these tokens, now those")
-    tokens = {token["content"]: token["id"] for token in added}
-    merges = [_merge(path, number, each) for number, each in enumerate(model.get("merges") or [], start=1)]
-    vocabulary = _vocabulary(model.get("vocab"), path)
-    for token, number in tokens.items():
-        if vocabulary.setdefault(token, number) != number:
-            raise UserError(f"{path}: the added token {token!r} has the id {number}, and {vocabulary[token]} in vocab")
-    _check(str(path), vocabulary, merges, tokens.keys())
-
-
-def _check_word_pieces(path: Path, state: dict[str, Any]) -> None:
-    model, added = state.get("model"), state.get("added_tokens") or []
-    if not isinstance(model, dict) or model.get("type") != "WordPiece":
-        found = model.get("type") if isinstance(model, dict) else None
-        raise UserError(f"{path}: expected a model of the type WordPiece as BERT's, found {found or 'none'}")
-    vocabulary = _vocabulary(model.get("vocab"), path)
-    for token in added:
-        if vocabulary.setdefault(token["content"], token["id"]) != token["id"]:
-            other = vocabulary[token["content"]]
-            raise UserError(
-                f"{path}: the added token {token['content']!r} has the id {token['id']}, and {other} in vocab"
-            )
-    try:
-        check_ids(vocabulary)
-    except UserError as error:
-        raise UserError(f"{path}: damaged: {error}. {_HOW_TO_GET}") from None
-    if (unknown := model.get("unk_token")) not in vocabulary:
-        raise UserError(f"{path}: its token for unknown words, {unknown!r}, is not in the vocabulary. {_HOW_TO_GET}")
-
-
-def _check(place: str, vocabulary: dict[str, int], merges: list[Merge], added: Collection[str]) -> None:
-    try:
-        check_byte_level(vocabulary, merges, added)
-    except UserError as error:
-        raise UserError(f"{place} do not belong together, or are damaged: {error}. {_HOW_TO_GET}") from None
-
-
-def _vocabulary(value: Any, path: Path) -> dict[str, int]:
-    if not isinstance(value, dict) or not all(type(number) is int for number in value.values()):
-        raise UserError(f"{path}: expected a vocabulary, tokens with their ids as integers. {_HOW_TO_GET}")
-    return dict(value)
-
-
-def _read_merges(path: Path) -> list[Merge]:
-    content = read_bytes(path, JSON_BYTES, "merges", _HOW_TO_GET)
-    try:
-        lines = content.decode().split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected merges, found {json_problem(error)}. {_HOW_TO_GET}") from None
-    return [
-        _merge(path, number, line.removesuffix("\r"))
-        for number, line in enumerate(lines, start=1)
-        if line.strip("\r") and not line.startswith("#version")
-    ]
-
-
-def _merge(path: Path, number: int, value: Any) -> Merge:
-    parts = value.split(" ") if isinstance(value, str) else value
-    if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
-        what = "line" if path.name == _MERGES_FILE else "merge"
-        raise UserError(f"{path}, {what} {number}: expected two tokens to merge, found {value!r:.60}. {_HOW_TO_GET}")
+def _pair(line: str) -> tuple[str, str]:
+    parts = line.split(" ")
+    if len(parts) != 2 or not all(parts):
+        raise UserError(f"expected two tokens to merge, found {line!r:.60}")
     return parts[0], parts[1]
 
 
@@ -198,5 +138,5 @@ def _limit(path: Path) -> int | None:
     if not path.is_file():
         return None
     config = read_json(path)
-    limit = config.get("model_max_length", config.get("max_len")) if isinstance(config, dict) else None
+    limit = config.get("model_max_length", config.get("max_len"))
     return int(limit) if isinstance(limit, int | float) and 0 < limit < _NO_LIMIT else None

@@ -48,11 +48,7 @@ class Stamps:
         self.folder = folder
 
     def find(self, name: str, fingerprint: str, verify: bool = False) -> StageOutput | None:
-        """A stage's output, while its parameters and inputs are the same and its files have the sizes stamped.
-
-        Args:
-            verify: whether the files' content has to be the stamped one, too.
-        """
+        """A stage's output, while its fingerprint is the same and its files have the sizes (content) stamped."""
         stamp = self._read(name)
         if stamp is None or stamp.fingerprint != fingerprint:
             return None
@@ -101,26 +97,22 @@ class Stamps:
 class Stages:
     """The stages of one run in one folder; a context manager.
 
-    `<folder>/stages/run.json` holds the run's parameters and is written first; `<folder>/stages/<name>.json` is a
-    stage's stamp, written when its files have their final names.
-
-    Processes of the same run share the folder: they claim its stages one by one (`units.run_units`), and one of them
-    ends the run in `alone`. A process with other parameters replaces a run of which nothing is finished, since what
-    failed shall not stand in the way of the corrected command. One that has finished a stage is replaced with
-    `overwrite` only, for that stage may have taken hours.
+    `<folder>/stages/run.json`, the run's parameters, is written first. Processes of the same run share the folder: they
+    claim its stages one by one (`units.run_units`), and one of them ends the run in `alone`. A process with other
+    parameters replaces a run of which nothing is finished; one that has finished a stage, which may have taken hours,
+    it replaces with `overwrite` only.
 
     Args:
         folder: the run's folder, made if missing.
         parameters: everything that decides the output; what does not (numbers of workers) stays out.
         final: name of the file that marks the folder as complete; it is removed before any stage runs.
         reserved: names in the folder that the run will use.
-        overwrite: whether to remove an earlier run's files and begin anew.
         correctable: whether a run that ended by an error of its first start may be replaced by one with other
             parameters, whatever it had finished: these may be the answer to the error.
 
     Raises:
-        UserError: on entry, if the folder holds a run with other parameters that has finished a stage, or files of the
-            reserved names that no run made, or if a process with which it cannot be shared is at work in it.
+        UserError: on entry, if the folder holds another run that is not replaced, or files of the reserved names that
+            no run made, or if a process with which it cannot be shared is at work in it.
     """
 
     def __init__(
@@ -134,8 +126,6 @@ class Stages:
     ) -> None:
         self.folder = folder
         self.stamps = Stamps(folder)
-        self.has_worked = False
-        """Whether this process has done a stage."""
         self._parameters = json.loads(json.dumps(parameters))
         self._run_file = folder / RUN_FILE
         self._failed_file = folder / _FOLDER / "failed"
@@ -146,7 +136,12 @@ class Stages:
         self._before: tuple[bytes, dict[str, int]] | None = None
 
     def __enter__(self) -> Stages:
-        self._refuse_foreign_files()
+        foreign = [name for name in self._reserved if (self.folder / name).exists()]
+        if foreign and not self._run_file.exists():
+            raise UserError(
+                f"{self.folder}: {', '.join(foreign)} exist there, but no {RUN_FILE} that says what made them. "
+                "Nothing was changed: choose another --out, or remove them."
+            )
         path = self.folder / _FOLDER / "lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +164,7 @@ class Stages:
             if not alone:
                 raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it")
             self._replace_run()
-        self._identity = self._read_identity()
+        self._identity = self._run_file.stat()
         self._is_first_start = alone and not self.stamps.finished()
         if alone:
             self._failed_file.unlink(missing_ok=True)
@@ -202,14 +197,6 @@ class Stages:
         if self._final.is_file():
             self._before = self._final.read_bytes(), self.stamps.finished()
         self._final.unlink(missing_ok=True)
-
-    def _refuse_foreign_files(self) -> None:
-        foreign = [name for name in self._reserved if (self.folder / name).exists()]
-        if foreign and not self._run_file.exists():
-            raise UserError(
-                f"{self.folder}: {', '.join(foreign)} exist there, but no {RUN_FILE} that says what made them. "
-                "Nothing was changed: choose another --out, or remove them."
-            )
 
     def _is_this_run(self) -> bool:
         """Whether the folder holds this run, and not one that may be replaced.
@@ -269,15 +256,11 @@ class Stages:
         # Replaced, not removed first: without the file, what is left in the folder would be taken for foreign.
         write_kept(self._run_file, self._parameters)
 
-    def _read_identity(self) -> tuple[int, int]:
-        """What tells this run from one that replaced it."""
-        run_file = self._run_file.stat()
-        return run_file.st_ino, run_file.st_mtime_ns
-
     def _take(self, kind: int, whom: str) -> None:
         """Change the lock, between whose two kinds another process may get it."""
         self._wait_for(kind, whom)
-        if self._read_identity() != self._identity:
+        now, before = self._run_file.stat(), self._identity
+        if (now.st_ino, now.st_mtime_ns) != (before.st_ino, before.st_mtime_ns):
             raise UserError(f"{self.folder}: another process has replaced the run: start the command again")
 
     def _wait_for(self, kind: int, whom: str) -> None:

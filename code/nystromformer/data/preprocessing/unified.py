@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from nystromformer.data.manifest import read_record
+from nystromformer.data.manifest import check_size, read_record
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp
 from nystromformer.kept import write_kept
@@ -63,18 +63,13 @@ def read_corpus(folder: Path) -> UnifiedCorpus:
     Raises:
         UserError: the folder is missing, unfinished or of another version, or a shard has another size.
     """
-    path = folder / CORPUS_FILE
     how = f"Make it with: python data-preprocessing/{folder.parent.name}/preprocess.py --out {folder}"
-    if not folder.is_dir():
-        raise UserError(f"{folder}: expected a corpus in the unified format, found no folder. {how}")
-    corpus = read_record(path, UnifiedCorpus, FORMAT_VERSION, f"{how} --overwrite")
+    corpus = read_record(folder / CORPUS_FILE, UnifiedCorpus, FORMAT_VERSION, f"{how} --overwrite")
     if corpus is None:
-        raise UserError(f"{path}: no such file: the corpus is unfinished. {how}, which continues where it stopped")
+        found = f"no {CORPUS_FILE}: it is unfinished" if folder.is_dir() else "no folder"
+        raise UserError(f"{folder}: expected a corpus in the unified format, found {found}. {how}")
     for name, stamp in corpus.shards.items():
-        size = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if size != stamp.size:
-            state = "no such file" if size is None else f"{size} bytes"
-            raise UserError(f"{folder / name}: expected {stamp.size} bytes as in {CORPUS_FILE}, found {state}. {how}")
+        check_size(folder / name, stamp, CORPUS_FILE, how)
     return corpus
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,6 @@ from filelock import FileLock, Timeout
 from nystromformer.data.preprocessing.pool import Report, Work, run_works
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.stages import StageOutput, Stages, Stamps
-from nystromformer.errors import UserError
 from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
@@ -39,32 +38,18 @@ class Unit:
     verify: bool = False
 
 
-@dataclass(frozen=True)
-class ArraySlice:
-    """What one job of an array job does of a run: units index, index + size, … of all."""
-
-    index: int
-    size: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.index < self.size:
-            raise UserError(
-                f"--array_index: expected 0 to {self.size - 1} with --array_size {self.size}, found {self.index}"
-            )
-
-
 def run_units(
     stages: Stages,
     units: Sequence[Unit],
     workers: int,
     label: str,
-    array_slice: ArraySlice | None = None,
+    part: slice | None = None,
     counted: str = "tokens",
 ) -> dict[str, StageOutput]:
     """Do the units that are not finished yet, or a slice of them.
 
     Args:
-        array_slice: do these only.
+        part: of the list of units, that an array job does; None: all.
         counted: what they report besides bytes.
 
     Returns:
@@ -73,12 +58,11 @@ def run_units(
     Raises:
         UserError: what a unit raises, or a worker process was killed.
     """
-    mine = units if array_slice is None else units[array_slice.index :: array_slice.size]
+    mine = units[part or slice(None)]
     outputs = {unit.name: stages.stamps.find(unit.name, unit.fingerprint, unit.verify) for unit in mine}
     missing = [unit for unit in mine if outputs[unit.name] is None]
     if missing:
         stages.unfinish()
-        stages.has_worked = True
         total = sum(unit.size for unit in mine)
         done = total - sum(unit.size for unit in missing)
         if len(missing) < len(mine):
@@ -90,9 +74,9 @@ def run_units(
                     for index, output in results:
                         outputs[missing[index].name] = output
                 missing = [unit for unit in missing if outputs[unit.name] is None]
-    if array_slice is not None:
+    if part is not None:
         done_of = (len(mine), number_of(len(units), "part"))
-        log.info("array index %d of %d: %d of %s done", array_slice.index, array_slice.size, *done_of)
+        log.info("array index %d of %d: %d of %s done", part.start, part.step, *done_of)
     return {name: output for name, output in outputs.items() if output is not None}
 
 
@@ -100,7 +84,10 @@ def _claim(stamps: Stamps, unit: Unit, patient: bool, report: Report) -> StageOu
     """Do a unit's work, unless another process has finished it; None while another is at it, unless patient."""
     lock = FileLock(stamps.lock_file(unit.name))
     # not acquired by waiting in it: a worker, which is deaf to Ctrl-C, would hang there
-    while not _acquired(lock):
+    while True:
+        with suppress(Timeout):
+            lock.acquire(blocking=False)
+            break
         if not patient:
             return None
         report(0, 0)
@@ -113,11 +100,3 @@ def _claim(stamps: Stamps, unit: Unit, patient: bool, report: Report) -> StageOu
         return output
     finally:
         lock.release()
-
-
-def _acquired(lock: FileLock) -> bool:
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return False
-    return True

@@ -1,10 +1,7 @@
 """From a corpus as people have it to its unified folder: numbered files of documents, and `corpus.json` about them.
 
-Each chunk of the source gives one file, made by one process, which reads the chunk as a stream. So the memory of a
-process is bounded by 256 MiB whatever the size of the corpus: a line (16 MiB at the most) and a document (10^6
-characters, cut beyond), or of books a group of them (2^23 characters). The first process also holds the names of the
-source's files, about 200 bytes each. Of a data set, a process holds what the datasets library does, such as a row group
-of a parquet file, which has no such bound.
+Each chunk of the source gives one file, made by one process, which reads the chunk as a stream: it holds a line and a
+document, or of books a group of them. data-preprocessing/README.md tells how much memory that takes.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from nystromformer.data.preprocessing.unified import (
     sum_counts,
     write_corpus,
 )
-from nystromformer.data.preprocessing.units import ArraySlice, Unit, run_units
+from nystromformer.data.preprocessing.units import Unit, run_units
 from nystromformer.errors import UserError
 from nystromformer.wording import counted
 
@@ -50,12 +47,12 @@ def unify(
     rules: Rules,
     workers: int = 1,
     overwrite: bool = False,
-    array_slice: ArraySlice | None = None,
+    part: slice | None = None,
 ) -> UnifiedCorpus | None:
     """Make a corpus' unified folder, or what an interrupted run left to do; nothing where it is finished.
 
     Args:
-        array_slice: do only these chunks, and leave the rest and `corpus.json` to others.
+        part: of the list of chunks, that an array job does, which leaves the rest and `corpus.json` to others.
 
     Raises:
         UserError: the source is missing, empty or not in the corpus' format; the folder is another run's.
@@ -69,7 +66,7 @@ def unify(
     else:
         units = _file_units(source, out, format, rules)
     origin = rules.hub or str(source.resolve())
-    return write_unified(out, format.name, rules.described(), origin, units, workers, overwrite, array_slice)
+    return write_unified(out, format.name, rules.described(), origin, units, workers, overwrite, part)
 
 
 def write_unified(
@@ -80,7 +77,7 @@ def write_unified(
     units: Sequence[Unit],
     workers: int,
     overwrite: bool,
-    array_slice: ArraySlice | None = None,
+    part: slice | None = None,
 ) -> UnifiedCorpus | None:
     """Make a unified folder of units that write its files.
 
@@ -95,14 +92,14 @@ def write_unified(
     parameters = {"format_version": FORMAT_VERSION, "corpus": name, **settings, "source": origin}
     reserved = (CORPUS_FILE, *(shard_name(number) for number in range(len(units))))
     with Stages(out, parameters, CORPUS_FILE, reserved, overwrite, correctable=True) as stages:
-        outputs = run_units(stages, units, workers, name, array_slice, "words")
-        if array_slice is not None:
+        outputs = run_units(stages, units, workers, name, part, "words")
+        if part is not None:
             return None
         stages.alone()
         stale = sorted(set(stages.stamps.names()) - set(outputs))
         corpus = _corpus(name, settings, outputs.values())
         if not stale and (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:
-            log.info("%s: finished %s", out, "by another process" if stages.has_worked else "already, nothing to do")
+            log.info("%s: finished already, nothing to do", out)
             return corpus
         stages.unfinish()
         for unit in stale:

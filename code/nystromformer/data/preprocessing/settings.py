@@ -1,0 +1,102 @@
+"""What decides the rows of a dataset."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from nystromformer.data.preprocessing.corpus import choose_validation_groups
+from nystromformer.data.preprocessing.mixture import Choice, parse_mixture
+from nystromformer.data.preprocessing.packing import MAX_LENGTH, MIN_LENGTH
+from nystromformer.data.preprocessing.unified import UnifiedCorpus
+from nystromformer.data.tokenizer import MOST_TOKENS
+from nystromformer.errors import UserError
+
+log = logging.getLogger(__name__)
+
+TRAIN = "train"
+"""The tokenizer that is trained on the text."""
+
+
+@dataclass(frozen=True)
+class DatasetSettings:
+    """What decides a dataset's rows, besides the corpora; its fields are flags (`with_flag_groups`)."""
+
+    length: Annotated[
+        int,
+        typer.Option("--length", min=MIN_LENGTH, max=MAX_LENGTH, help="Tokens of a row, special tokens included."),
+    ]
+    mixture: Annotated[
+        list[str],
+        typer.Option(
+            "--corpus",
+            help="Corpus to use: NAME, or NAME=WEIGHT to take its text WEIGHT times, such as wiki=1/3. Repeat the "
+            "flag for several.",
+        ),
+    ]
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            "--tokenizer",
+            help="Folder with RoBERTa's vocab.json and merges.txt, or with a tokenizer.json; or the name of one in "
+            "--corpora or on the Hugging Face hub; or train, to train one on the text.",
+        ),
+    ] = "roberta-base"
+    vocab_size: Annotated[
+        int,
+        typer.Option("--vocab_size", max=MOST_TOKENS, help="With --tokenizer train: how many tokens it shall have."),
+    ] = 50265
+    tokenizer_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--tokenizer_limit", min=1, help="Longest row to allow, in place of what the tokenizer's files say."
+        ),
+    ] = None
+    validation: Annotated[
+        float,
+        typer.Option(
+            "--validation",
+            help="Share of the documents to keep for validation; 1: no training rows, to score a model with.",
+        ),
+    ] = 0.2
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", help="Decides which documents are for validation, and which are taken at a weight such as 1/3."
+        ),
+    ] = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.validation <= 1:
+            raise UserError(
+                f"--validation: expected a share above 0, at most 1 (no training rows), found {self.validation}"
+            )
+        if self.validation == 1 and self.tokenizer == TRAIN:
+            raise UserError(
+                "--validation 1 leaves no text to train a tokenizer on: name that of the model to score by --tokenizer "
+                "FOLDER (a run keeps it in <model>/model/tokenizer)"
+            )
+        parse_mixture(self.mixture)
+
+    def choices(self, read: Mapping[str, UnifiedCorpus]) -> list[Choice]:
+        """How documents of each corpus are chosen.
+
+        Raises:
+            UserError: none of the corpora can be divided.
+        """
+        choices = []
+        for corpus in parse_mixture(self.mixture):
+            sizes = read[corpus.name].groups
+            groups = None if sizes is None else choose_validation_groups(sizes, self.seed, self.validation)
+            choices.append(Choice(corpus, self.validation, self.seed, groups))
+        undivided = [choice.corpus.name for choice in choices if choice.groups == frozenset()]
+        if len(undivided) == len(choices):
+            raise UserError(
+                f"--corpus {', '.join(undivided)}: the text is one group, of which nothing can be kept for validation: "
+                "add text or another corpus, or give --validation 1"
+            )
+        for name in undivided:
+            log.warning("%s: its text is one group, so all of it is for training", name)
+        return choices
