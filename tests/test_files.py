@@ -8,7 +8,7 @@ import pytest
 from small import ROOT
 
 from nystromformer.errors import UserError
-from nystromformer.files import write_figure, write_json, write_text
+from nystromformer.files import NewFile, write_figure, write_json, write_text
 from nystromformer.training.log import RunLog
 
 FULL = Path("/dev/full")
@@ -35,6 +35,18 @@ def test_the_error_names_the_file(write: object, tmp_path: Path) -> None:
         write(path, "now")  # type: ignore[operator]
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_exception_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    file = NewFile(path)
+    file.__enter__().write(b"new")
+    file.__exit__(RuntimeError, RuntimeError("stopped"), None)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(UserError, match="cannot be written"), NewFile(path / "below"):
+        pass
 
 
 def test_pictures_are_of_the_kind_that_their_names_say(tmp_path: Path) -> None:

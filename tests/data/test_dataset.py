@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import read_row, write_unified
+from corpora import write_unified
 
 from nystromformer import __version__
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
@@ -64,6 +63,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read(made: Path) -> None:
+    assert not list(made.rglob("*.tmp"))
     dataset = open_dataset(made, verify=True)
     assert (dataset.length, dataset.vocab_size) == (32, dataset.manifest.vocab_size)
     assert dataset.special.mask == 4
@@ -82,10 +82,6 @@ def test_what_is_written_is_read(made: Path) -> None:
         around = 2 * len(rows) + len(split_rows) + (rows.tokens == dataset.special.pad).sum()
         assert dataset.manifest.fill(split) == pytest.approx(1 - around / rows.tokens.size)
         assert dataset.manifest.fill(split) > 0.8
-
-
-def test_nothing_temporary_is_left(made: Path) -> None:
-    assert not list(made.rglob("*.tmp"))
 
 
 def test_the_manifest_tells_how_it_was_made_without_paths(corpora: Path, made: Path) -> None:
@@ -133,14 +129,6 @@ def test_a_pickle_maps_the_files_again(made: Path) -> None:
     assert isinstance(again.train.tokens, np.memmap)
     assert int(again.train.tokens.sum()) == total
     assert again.fingerprint == dataset.fingerprint
-
-
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_other_processes_read_the_same(made: Path, method: str) -> None:
-    rows = open_dataset(made).train
-    here = read_row(rows, 1)
-    with multiprocessing.get_context(method).Pool(1) as pool:
-        assert pool.apply(read_row, (rows, 1)) == here
 
 
 def replace(name: str, before: bytes, after: bytes) -> Callable[[Path], None]:
@@ -233,20 +221,17 @@ def test_a_stopped_build_continues(
 
 
 @pytest.mark.parametrize("name", ["train.splits.bin", "tokenizer/tokenizer.json"])
-def test_a_lost_file_is_made_again(corpora: Path, made: Path, folder: Path, name: str) -> None:
+def test_a_lost_file_is_made_again(
+    corpora: Path, made: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     (folder / name).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "merge_parts", stop)
+        with pytest.raises(KeyboardInterrupt):
+            build(corpora, folder)
+    assert not (folder / "manifest.json").exists()
     build(corpora, folder)
     assert contents(folder) == contents(made)
-
-
-def test_a_folder_that_is_being_mended_has_no_manifest(
-    corpora: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "validation.splits.bin").unlink()
-    monkeypatch.setattr(building, "merge_parts", stop)
-    with pytest.raises(KeyboardInterrupt):
-        build(corpora, folder)
-    assert not (folder / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(

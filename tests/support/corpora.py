@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.data.dataset import Rows
 from nystromformer.data.preprocessing.corpora.text import Tally
 from nystromformer.data.preprocessing.corpus import Document, write_documents
 from nystromformer.data.preprocessing.stages import Stages
@@ -115,11 +114,6 @@ def write_unified(corpora: Path, name: str, documents: Sequence[Document], with_
     shards = {shard_name(0): write_documents(folder / shard_name(0), documents)}
     write_corpus(folder, UnifiedCorpus(name=name, settings={}, shards=shards, **tally.as_dict(with_groups)))
     return folder
-
-
-def read_row(rows: Rows, index: int) -> list[int]:
-    """A row and its split; here, because a process that is spawned imports the module of what it calls."""
-    return [*rows.tokens[index].tolist(), int(rows.splits[index])]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

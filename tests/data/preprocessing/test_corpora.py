@@ -6,11 +6,10 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from corpora import WRITE, contents, meet_at_the_end, paragraph, sentence, write_bookcorpus, write_stories, write_wiki
+from corpora import WRITE, contents, paragraph, sentence, write_bookcorpus, write_stories, write_wiki
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +25,7 @@ from nystromformer.data.preprocessing.corpora.unify import unify, unify_files
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
-from nystromformer.kept import read_kept, write_kept
+from nystromformer.kept import write_kept
 
 RULES = {
     "wiki": Rules(min_words=128),
@@ -86,6 +85,7 @@ def test_bookcorpus(tmp_path: Path) -> None:
     assert [s for d in kept for s in d.sentences] == [line for line in lines if line]
     assert [len(d.sentences) for d in kept] == [40] * 7 + [20]
     assert {d.group for d in kept} == {"books_large_p1.txt@0"}, "too few for a second group"
+    assert "/" not in (tmp_path / "out" / "corpus.json").read_text()
 
 
 def numbered_books(folder: Path, lines: int) -> Path:
@@ -249,24 +249,14 @@ def test_links_are_followed_and_the_projects_own_files_left_out(tmp_path: Path) 
     assert make("stories", tmp_path / "stories", out) == kept, "its own result is no source"
 
 
-def test_a_pipe_among_a_corpus_files_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    write_stories(tmp_path / "stories")
-    (tmp_path / "stories" / "story0.txt").unlink()
-    os.mkfifo(tmp_path / "stories" / "story0.txt")
-    with pytest.raises(UserError, match=r"story0\.txt: expected a file, found a FIFO"):
-        make("stories", tmp_path / "stories", tmp_path / "out")
-
-
-@pytest.mark.parametrize("name", list(WRITE))
+@pytest.mark.parametrize("name", ["wiki", "realnews"])
 def test_the_number_of_workers_changes_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = WRITE[name](tmp_path / "source")
     monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 3000))
-    made = []
-    for workers in (1, 2) if name == "wiki" else (1, 3) if name == "realnews" else (1,):
-        make(name, source, tmp_path / str(workers), workers=workers)
-        made.append(contents(tmp_path / str(workers)))
-    assert all(other == made[0] for other in made)
-    assert len(made[0]) > 2
+    make(name, source, tmp_path / "1")
+    make(name, source, tmp_path / "2", workers=2)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert len(contents(tmp_path / "1")) > 2
 
 
 ARTICLE = '<doc id="1" url="u" title="T">\nT\n\nSome text.\n</doc>\n'
@@ -294,7 +284,7 @@ BAD = {
         b"\n" + ARTICLE.encode(),
         r"b\.txt, line 2: expected one sentence a line, found '<doc",
     ),
-    "books: binary": ("bookcorpus", "b.txt", b"One.\nTwo\0.\n", r"b\.txt, line 2: expected one .*binary"),
+    "books: binary": ("bookcorpus", "b.txt", b"One.\nTwo\0.\n", r"b\.txt, line 2: .*NUL byte.*--undecodable skip"),
     "books: bytes": (
         "bookcorpus",
         "b.txt",
@@ -303,6 +293,7 @@ BAD = {
     ),
     "stories: json": ("stories", "s", b'{"text": "x"}\n', r"s, line 1: expected plain text"),
     "stories: utf-16": ("stories", "s", "One.".encode("utf-16"), r"s, line 1: "),
+    "stories: pipe": ("stories", "s", None, r"s: expected a file, found a FIFO"),
     "stories: empty": ("stories", "s", b"", "only empty files"),
     "news: cut": ("realnews", "r.jsonl", b'{"text": "a"}\n{"text": "b', r"r\.jsonl, line 2: not JSON .*cut off"),
     "news: list": ("realnews", "r.jsonl", b"[]\n", r"line 1: found a JSON list, not an object"),
@@ -318,7 +309,10 @@ BAD = {
 def test_what_cannot_be_read_is_named(case: str, tmp_path: Path) -> None:
     name, file, content, message = BAD[case]
     (tmp_path / "source").mkdir()
-    (tmp_path / "source" / file).write_bytes(content)
+    if content is None:
+        os.mkfifo(tmp_path / "source" / file)
+    else:
+        (tmp_path / "source" / file).write_bytes(content)
     with pytest.raises(UserError, match=message):
         make(name, tmp_path / "source", tmp_path / "out", Rules())
     assert contents(tmp_path / "out") == {}
@@ -333,37 +327,21 @@ def test_folders_that_are_missing_or_empty(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_corpus_of_which_nothing_is_left(tmp_path: Path) -> None:
-    WRITE["realnews"](tmp_path / "news")
-    with pytest.raises(UserError, match=r"no document is left: .*Dropped: 12 x document under 5000 words"):
-        make("realnews", tmp_path / "news", tmp_path / "out", Rules(min_words=5000))
-    assert not (tmp_path / "out" / "corpus.json").exists()
+SKIPPED = {
+    "wiki": ("wiki_00", b'<doc id="1" title="T">\nOne.\nT\xffwo.\n</doc>\n', {"undecodable line": 1}),
+    "bookcorpus": ("b.txt", b"One.\nT\xffwo.\nT\0wo.\n", {"undecodable line": 1, "line with a NUL byte": 1}),
+    "stories": ("s", b"T\0wo.\nOne.\nT\xffwo.\n", {"undecodable line": 1, "line with a NUL byte": 1}),
+    "realnews": ("n.jsonl", b'{"text": "One."}\n{"text": "T\xffwo."}\n{"text": "\\ud800"}\n', {"undecodable line": 2}),
+}
 
 
-@pytest.mark.parametrize("name", ["wiki", "bookcorpus", "stories", "realnews"])
+@pytest.mark.parametrize("name", SKIPPED)
 def test_undecodable_lines_are_skipped_and_counted(name: str, tmp_path: Path) -> None:
-    file, good, bad = {
-        "wiki": ("wiki_00", '<doc id="1" title="T">\nOne.\n%s</doc>\n', b"T\xffwo.\n"),
-        "bookcorpus": ("b.txt", "One.\n%s", b"T\xffwo.\n"),
-        "stories": ("s", "One.\n%s", b"T\xffwo.\n"),
-        "realnews": ("n.jsonl", '{"text": "One."}\n%s', b'{"text": "T\xffwo."}\n{"text": "\\ud800"}\n'),
-    }[name]
-    before, after = good.split("%s")
-    (tmp_path / file).write_bytes(before.encode() + bad + after.encode())
+    file, content, dropped = SKIPPED[name]
+    (tmp_path / file).write_bytes(content)
     kept = make(name, tmp_path, tmp_path / "out", Rules(undecodable="skip"))
     assert [d.sentences for d in kept] == [("One.",)]
-    assert read_corpus(tmp_path / "out").dropped == {"undecodable line": 1 + (name == "realnews")}
-
-
-@pytest.mark.parametrize("name", ["bookcorpus", "stories"])
-def test_lines_with_a_nul_byte_are_skipped_and_counted(name: str, tmp_path: Path) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "a.txt").write_bytes(b"One.\nTw\0o.\nThree.\n")
-    with pytest.raises(UserError, match=r"a\.txt, line 2: .*NUL byte.*--undecodable skip"):
-        make(name, tmp_path / "source", tmp_path / "out", Rules())
-    kept = make(name, tmp_path / "source", tmp_path / "skipped", Rules(lines_per_document=9, undecodable="skip"))
-    assert [d.sentences for d in kept] == [("One.", "Three.")]
-    assert read_corpus(tmp_path / "skipped").dropped == {"line with a NUL byte": 1}
+    assert read_corpus(tmp_path / "out").dropped == dropped
 
 
 def test_stories_in_another_format_are_skipped_and_counted(tmp_path: Path) -> None:
@@ -378,25 +356,6 @@ def test_stories_in_another_format_are_skipped_and_counted(tmp_path: Path) -> No
     [story] = make("stories", tmp_path / "source", tmp_path / "out", Rules(undecodable="skip"))
     assert story.sentences == ("A story.",)
     assert read_corpus(tmp_path / "out").dropped == {"file in another format": 2}
-
-
-def test_the_first_bad_line_is_named_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write_wiki(tmp_path / "wiki", files=6)
-    for name in ("A1/wiki_01", "A2/wiki_00"):
-        with (source / "text" / name).open("a") as file:
-            file.write("stray\n")
-    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 3000))
-    with pytest.raises(UserError, match=r"A1/wiki_01, line \d+: expected WikiExtractor's"):
-        make("wiki", source, tmp_path / "out", workers=3)
-
-
-def test_commands_that_meet_at_the_end_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write_wiki(tmp_path / "wiki")
-    monkeypatch.setattr(unify_module, "divide", lambda *given: divide(*given, 3000))
-    meet_at_the_end(monkeypatch, 2)
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: make("wiki", source, tmp_path / "out"), range(2))
-    assert first == second
 
 
 def test_bytes_and_words_are_reported(tmp_path: Path) -> None:
@@ -455,7 +414,7 @@ def test_a_failed_command_does_not_hinder_the_corrected_one(tmp_path: Path, faul
         rules = Rules(lines_per_document=7, min_words=10_000)
     else:
         (source / "bad.txt").write_bytes(b"\xff\n")
-    with pytest.raises(UserError, match=r"one sentence a line, found '\{'|no document is left|bad\.txt, line 1"):
+    with pytest.raises(UserError, match=r"one sentence a line, found '\{'|left: .*Dropped: 43 x |bad\.txt, line 1"):
         make("bookcorpus", wrong, out, rules)
     assert not (out / "corpus.json").exists()
     right = Rules(lines_per_document=40, undecodable="skip")
@@ -531,15 +490,8 @@ def test_unified_folders_are_checked(tmp_path: Path) -> None:
     (out / "00000.jsonl").write_bytes(b"cut")
     with pytest.raises(UserError, match=r"00000\.jsonl: 3 bytes, expected \d+ bytes as in corpus\.json"):
         read_corpus(out)
-    record = read_kept(out / "corpus.json")
-    write_kept(out / "corpus.json", record | {"words": "many"})
-    with pytest.raises(UserError, match=r"corpus\.json: words: expected .*integer.*--overwrite"):
-        read_corpus(out)
-    write_kept(out / "corpus.json", record | {"format_version": 2})
+    write_kept(out / "corpus.json", {"format_version": 2})
     with pytest.raises(UserError, match=r"corpus\.json: expected format_version 3, found 2.*--overwrite"):
-        read_corpus(out)
-    (out / "corpus.json").write_text((out / "corpus.json").read_text().replace('"documents": 8', '"documents": 9'))
-    with pytest.raises(UserError, match=r"corpus\.json: not as it was written.*--overwrite"):
         read_corpus(out)
     (out / "corpus.json").unlink()
     with pytest.raises(
@@ -572,11 +524,6 @@ def test_a_source_that_broke_takes_nothing_from_a_finished_corpus(
         path.write_bytes(text)
     make("wiki", source, out)
     assert contents(out) == finished
-
-
-def test_corpus_json_has_no_paths(tmp_path: Path) -> None:
-    make("bookcorpus", write_bookcorpus(tmp_path / "books"), tmp_path / "out")
-    assert "/" not in (tmp_path / "out" / "corpus.json").read_text()
 
 
 def test_chunks_are_of_like_size(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from corpora import WRITE, contents, write_bookcorpus, write_wiki
+from corpora import WRITE, contents, write_bookcorpus, write_packages, write_wiki
 from processes import command_line, processes_of, wait_for
 from small import command, run_command, run_here
 
@@ -195,6 +195,8 @@ def test_it_is_interrupted_while_it_waits_for_other_machines(large_stories: Path
             "--overwrite: not with --array",
         ),
         ("wiki/preprocess.py", ["--array_idx", "0"], "Possible options: --array_index, --array_size"),
+        ("docstrings/preprocess.py", ["--limit_mb", "0"], "--limit_mb: expected more than 0, found 0"),
+        ("docstrings/preprocess.py", ["--min_words", "0"], "--min_words: expected at least 1, found 0"),
         ("preprocess_data_512.py", ["--task", "0", "--num_tasks", "2"], "No such option: --task"),
         ("preprocess_data_512.py", ["--corpus", "wiki=0"], "positive weight"),
         (
@@ -229,11 +231,11 @@ def test_a_mistake_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert line.startswith("error: ")
 
 
-@pytest.mark.parametrize("name", WRITE)
+@pytest.mark.parametrize("name", [*WRITE, "docstrings"])
 def test_every_corpus_has_its_script(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = WRITE[name](tmp_path / name)
+    source = WRITE[name](tmp_path / name) if name in WRITE else write_packages(tmp_path / name, 40)
     flags = ("--source", source, "--out", source / "unified", "--min_words", 1, "--workers", 1)
     caplog.set_level("INFO")
     assert run_here(monkeypatch, f"data-preprocessing/{name}/preprocess.py", *flags) == 0
