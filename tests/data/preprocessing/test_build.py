@@ -193,12 +193,6 @@ def test_repeats_are_apart_and_validation_is_no_training(corpora: Path, tmp_path
     assert train.find(first, train.find(first) + 1) - train.find(first) > 1000
 
 
-def test_a_tokenizer_of_the_corpus(corpora: Path, tmp_path: Path) -> None:
-    manifest = build(corpora, tmp_path, tokenizer="train", vocab_size=280, mixture=("wiki",))
-    assert (manifest.vocab_size, manifest.parameters["tokenizer"]) == (280, "train")
-    assert (tmp_path / "tokenizer" / "tokenizer.json").is_file()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -209,11 +203,8 @@ def test_a_tokenizer_of_the_corpus(corpora: Path, tmp_path: Path) -> None:
             r"--validation 1 leaves no text to train .* by --tokenizer FOLDER",
         ),
         ({"mixture": ("wiki=0",)}, r"--corpus wiki=0: .*positive weight"),
-        ({"mixture": ("wiki=-1/3",)}, r"positive weight"),
         ({"mixture": ("wiki=1/0",)}, r"positive weight"),
         ({"mixture": ("wiki=nan",)}, r"positive weight"),
-        ({"mixture": ("wiki=inf",)}, r"positive weight"),
-        ({"mixture": ("wiki=",)}, r"positive weight"),
         ({"mixture": ("=2",)}, r"expected NAME"),
         ({"mixture": ("../wiki",)}, r"expected NAME"),
         ({"mixture": ("wiki", "wiki=2")}, r"--corpus: wiki given more than once"),
@@ -319,12 +310,8 @@ def test_large_groups_are_divided_by_their_size(corpora: Path, tmp_path: Path) -
     ]
     write_unified(tmp_path, "packages", texts)
     tokenizer = str(corpora / "small-tokenizer")
-    dataset = (
-        open_dataset(tmp_path / "out")
-        if build(tmp_path, tmp_path / "out", mixture=("packages",), tokenizer=tokenizer, validation=0.2)
-        else None
-    )
-    assert dataset is not None
+    build(tmp_path, tmp_path / "out", mixture=("packages",), tokenizer=tokenizer, validation=0.2)
+    dataset = open_dataset(tmp_path / "out")
     assert "middle" in text_of(dataset, "validation")
     assert "large" not in text_of(dataset, "validation")
     assert "middle" not in text_of(dataset, "train")

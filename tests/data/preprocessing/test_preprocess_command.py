@@ -15,14 +15,11 @@ from processes import command_line, processes_of, wait_for
 from small import command, run_command, run_here
 
 from nystromformer.data.dataset import open_dataset
+from nystromformer.data.preprocessing.corpora import unify as unify_module
+from nystromformer.data.preprocessing.corpora.files import divide
+from nystromformer.data.preprocessing.corpora.formats import FORMATS, Rules
 
 BOTH = ("--corpus", "wiki", "--corpus", "bookcorpus=1/2")
-
-
-def preprocess(name: str, source: Path, *flags: object) -> subprocess.CompletedProcess[str]:
-    return run_command(
-        f"data-preprocessing/{name}/preprocess.py", "--source", source, "--out", source / "unified", *flags
-    )
 
 
 def rows_flags(corpora: Path, out: Path, *flags: object) -> list[object]:
@@ -36,28 +33,11 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpora")
     write_wiki(folder / "wiki", files=6, articles=60)
     write_bookcorpus(folder / "bookcorpus", lines=6000)
-    for name in ("wiki", "bookcorpus"):
-        done = preprocess(name, folder / name, "--workers", 1)
-        assert done.returncode == 0, done.stderr
-        split_shards(folder / name / "unified")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unify_module, "divide", lambda *given: divide(*given, 60_000))
+        for name, rules in {"wiki": Rules(min_words=128), "bookcorpus": Rules(lines_per_document=100)}.items():
+            unify_module.unify(folder / name, folder / name / "unified", FORMATS[name], rules)
     return folder
-
-
-def split_shards(unified: Path, size: int = 60_000) -> None:
-    """Divide a unified folder's only shard, as a corpus hundreds of times as large would be."""
-    from nystromformer.data.preprocessing.corpus import read_documents, write_documents
-    from nystromformer.data.preprocessing.unified import read_corpus, write_corpus
-
-    corpus = read_corpus(unified)
-    [shard] = corpus.shards
-    documents = list(read_documents(unified / shard))
-    (unified / shard).unlink()
-    step = max(1, len(documents) * size // corpus.size)
-    stamps = {}
-    for number, begin in enumerate(range(0, len(documents), step)):
-        name = f"{number:05d}.jsonl"
-        stamps[name] = write_documents(unified / name, documents[begin : begin + step])
-    write_corpus(unified, corpus.model_copy(update={"shards": stamps}))
 
 
 @pytest.fixture(scope="module")
@@ -222,13 +202,6 @@ def test_mistakes_exit_with_status_2(
     assert message in said
     assert "Traceback" not in said
     assert not out.exists()
-
-
-def test_a_mistake_in_a_process_of_its_own(tmp_path: Path) -> None:
-    refused = preprocess("wiki", tmp_path / "nowhere")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    [line] = refused.stderr.splitlines()
-    assert line.startswith("error: ")
 
 
 @pytest.mark.parametrize("name", [*WRITE, "docstrings"])
