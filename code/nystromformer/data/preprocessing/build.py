@@ -226,7 +226,6 @@ def _units(out: Path, length: int, source: _Source, tokenizer: FileStamp) -> lis
             name=name,
             documents=source.folder / shard,
             stamp=stamp,
-            tokenizer_folder=out / TOKENIZER_FOLDER,
             tokenizer_sha256=tokenizer.sha256,
             length=length,
             choice=source.choice,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from nystromformer.data.dataset import TOKENIZER_FOLDER
 from nystromformer.data.manifest import SPLITS, splits_file, tokens_file
 from nystromformer.data.preprocessing.corpus import Document, read_documents
 from nystromformer.data.preprocessing.mixture import Choice
@@ -32,7 +33,6 @@ def make_part(
     name: str,
     documents: Path,
     stamp: FileStamp,
-    tokenizer_folder: Path,
     tokenizer_sha256: str,
     length: int,
     choice: Choice,
@@ -41,7 +41,7 @@ def make_part(
 
     The text is read once for each time that a document may come, so that repeats are apart.
     """
-    tokenizer = _load_once(tokenizer_folder, tokenizer_sha256)
+    tokenizer = _load_once(folder / TOKENIZER_FOLDER, tokenizer_sha256)
     special, vocab_size = special_tokens(tokenizer), tokenizer.get_vocab_size()
     splits: deque[str] = deque()
 

@@ -37,8 +37,6 @@ from nystromformer.wording import counted
 
 log = logging.getLogger(__name__)
 
-_ROWS_PER_REPORT = 1000
-
 
 def unify(
     source: Path,
@@ -165,14 +163,9 @@ def _unify_rows(
 
 
 def _reporting(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, str]]:
-    size = 0
-    for number, (name, text) in enumerate(rows, start=1):
-        size += len(text)
-        if number % _ROWS_PER_REPORT == 0:
-            report(size, 0)
-            size = 0
+    for name, text in rows:
+        report(len(text), 0)
         yield name, text
-    report(size, 0)
 
 
 def _write(
