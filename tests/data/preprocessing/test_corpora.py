@@ -21,8 +21,9 @@ from nystromformer.data.preprocessing.corpora.files import Chunk, OpenFile, divi
 from nystromformer.data.preprocessing.corpora.formats import DOCUMENTS_PER_GROUP, FORMATS, Rules
 from nystromformer.data.preprocessing.corpora.hub import hub_rows, open_hub
 from nystromformer.data.preprocessing.corpora.text import MAX_SENTENCE, Policy, Tally, cut_document
-from nystromformer.data.preprocessing.corpora.unify import unify, unify_files
+from nystromformer.data.preprocessing.corpora.unify import unify
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
+from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
 from nystromformer.kept import write_kept
@@ -358,25 +359,13 @@ def test_stories_in_another_format_are_skipped_and_counted(tmp_path: Path) -> No
     assert read_corpus(tmp_path / "out").dropped == {"file in another format": 2}
 
 
-def test_bytes_and_words_are_reported(tmp_path: Path) -> None:
-    source = write_wiki(tmp_path / "wiki")
-    names = find_files(source, "wiki_*")
-    [chunk] = divide(source, names, True)
+def test_bytes_and_words_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reported = Counter[str]()
-
-    def report(size: int, tokens: int) -> None:
-        reported.update(size=size, words=tokens)
-
-    output = unify_files(
-        report,
-        source=source,
-        out=tmp_path / "out",
-        format=FORMATS["wiki"],
-        rules=RULES["wiki"],
-        chunk=chunk,
-        shard="00000.jsonl",
-    )
-    assert reported == {"size": chunk.size, "words": output.result["words"]}
+    monkeypatch.setattr(ReadingProgress, "__call__", lambda _, size, tokens: reported.update(size=size, words=tokens))
+    source = write_wiki(tmp_path / "wiki")
+    make("wiki", source, tmp_path / "out")
+    size = sum(path.stat().st_size for path in source.rglob("wiki_*"))
+    assert reported == {"size": size, "words": read_corpus(tmp_path / "out").words}
 
 
 def test_a_changed_source_is_read_again(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def _file_units(source: Path, out: Path, format: Format, rules: Rules) -> list[U
         states = [(name, (source / name).stat().st_size, (source / name).stat().st_mtime_ns) for name in chunk.files]
         fingerprint = fingerprint_of([rules.described(), states, chunk.begin, chunk.end])
         work = partial(
-            unify_files, source=source, out=out, format=format, rules=rules, chunk=chunk, shard=shard_name(number)
+            _unify_files, source=source, out=out, format=format, rules=rules, chunk=chunk, shard=shard_name(number)
         )
         units.append(Unit(f"{number:05d}", fingerprint, chunk.size, work))
     if not any(unit.size for unit in units):
@@ -142,7 +142,7 @@ def _hub_units(hub: str, out: Path, format: Format, rules: Rules) -> list[Unit]:
     return units
 
 
-def unify_files(
+def _unify_files(
     report: Report, *, source: Path, out: Path, format: Format, rules: Rules, chunk: Chunk, shard: str
 ) -> StageOutput:
     """Write the documents of one chunk of files."""
