@@ -12,10 +12,10 @@ from fake_engine import FakeEngine, Launcher, Refusal, connected
 from small import write_experiment
 
 from nystromformer.container import control
-from nystromformer.container.compose import Place
 from nystromformer.container.experiments import experiment_spec
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING
+from nystromformer.container.mounts import Place
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.scripts import SCRIPTS
 from nystromformer.errors import UserError
@@ -48,7 +48,7 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
         (["--gpus", ""], "'--gpus': expected a value that is not empty"),
         (["--gpus"], "--gpus"),
         (["--restart", "sometimes"], "--restart sometimes: expected no, or on-failure:N with N from 1 on"),
-        (["--restart", "always"], "--restart always: would start a finished run again, for ever. --restart on-failure"),
+        (["--restart", "always"], "--restart always: expected no, or on-failure:N with N from 1 on"),
         (["--shm_size", "much"], "--shm_size much: expected a number with b, k, m or g"),
         (["--mount", "here"], "--mount here: expected FOLDER:/IN/CONTAINER"),
         (["--env", "HOME"], "--env HOME: expected NAME=VALUE"),
@@ -98,7 +98,7 @@ def test_a_required_flag_is_missing(refused: Refused, home: Path) -> None:
     assert "Missing argument" in refused("pretrain", "--gpus", "none")
 
 
-def test_the_folder_of_out_is_made_for_a_container_only(
+def test_the_folder_of_out_is_made_for_a_container_and_is_all_that_is_mounted(
     fake: FakeEngine, launch: Launcher, refused: Refused, tmp_path: Path
 ) -> None:
     out = tmp_path / "new" / "rows"
@@ -107,33 +107,20 @@ def test_the_folder_of_out_is_made_for_a_container_only(
     assert said[0] == f"mkdir -p {out}"
     assert said[1].startswith("docker run ")
     assert "rows: engines take" in refused(*words[:-1], "/rows")
-    for step in ("/start", "/containers/create"):
-        fake.refuse("POST", step, 500, "no")
-        launch.refused(*words)
-        assert not (tmp_path / "new").exists()
-        assert fake.names == []
-
-
-def test_the_folder_of_out_is_what_is_mounted(fake: FakeEngine, launch: Launcher, tmp_path: Path) -> None:
-    out = tmp_path / "new" / "rows"
-    launch("preprocess", "512", "--out", out, "--name", "rows")
+    assert "no image mine" in refused(*words, "--image", "mine")
+    assert not (tmp_path / "new").exists()
+    launch(*words)
     assert out.is_dir()
     assert [each["Source"] for each in fake.created["HostConfig"]["Mounts"] if not each["ReadOnly"]][1:] == [str(out)]
 
 
 def test_the_folder_of_out_cannot_be_made(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = Path.mkdir
-
     def refuse(path: Path, *given: Any, **more: Any) -> None:
-        if path.name == "rows":
-            raise PermissionError(13, "Permission denied")
-        make(path, *given, **more)
+        raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     out = tmp_path / "new" / "rows"
-    said = refused("preprocess", "512", "--out", out)
-    assert f"{out}: this folder cannot be made (Permission denied)" in said
-    assert not out.parent.exists()
+    assert f"error: {out}: Permission denied" in refused("preprocess", "512", "--out", out)
 
 
 def test_preprocessing(refused: Refused) -> None:
@@ -451,12 +438,6 @@ def test_resume_of_what_another_one_does(fake: FakeEngine, refused: Refused, hom
     fake.add("first", home, status="exited", exit_code=137)
     fake.add("second", home, command=BY_HAND)
     assert "first: the container second does its work already" in refused("resume", "first")
-
-
-def test_resume_with_a_config_that_is_wrong_now(fake: FakeEngine, refused: Refused, home: Path) -> None:
-    fake.add("run", home, status="exited", exit_code=1)
-    (home / "config.json").write_text("{")
-    assert "config.json" in refused("resume", "run")
 
 
 def test_logs(fake: FakeEngine, refused: Refused, home: Path) -> None:

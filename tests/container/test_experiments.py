@@ -11,12 +11,12 @@ from finetuning import write_sst2
 from small import small_data
 
 from nystromformer.container import per_gpu
-from nystromformer.container.compose import Place
 from nystromformer.container.experiments import experiment_spec, find_experiment
 from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.mounts import Place
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.scripts import CODE_FOLDER, SCRIPTS
-from nystromformer.container.spec import Gpus, Mount, RunSpec
+from nystromformer.container.spec import Mount, RunSpec
 from nystromformer.errors import UserError
 from nystromformer.paths import EXPERIMENTS, PROJECT
 
@@ -160,7 +160,9 @@ def test_data_in_the_experiment_folder(tmp_path: Path, dataset_folder: Path) -> 
     (folder / "data").unlink()
     (folder / "kept").symlink_to(dataset_folder)
     (folder / "data").symlink_to("kept")
-    assert others(spec("pretrain", folder)) == [Mount(str(dataset_folder), "/model/kept", True)]
+    assert others(spec("pretrain", folder)) == [Mount(str(dataset_folder), str(dataset_folder), True)], (
+        "from link to link"
+    )
 
 
 def test_a_flag_goes_before_the_config(tmp_path: Path, dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,6 +267,7 @@ def test_checkpoints_on_another_disk(tmp_path: Path, name: str, link: str, targe
     place = folder / name.removeprefix("/model/")
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(link.format(tmp_path=tmp_path))
+    place.resolve().mkdir(exist_ok=True)
     made = spec("glue", folder, "--glue", "hub")
     assert others(made) == [Mount(str(place.resolve()), target.format(tmp_path=tmp_path))], "and writable"
 
@@ -305,7 +308,7 @@ def test_a_process_for_each_gpu(folder: Path, command: str, gpus: str, program: 
     made = spec(command, folder, options=LaunchOptions(gpus=gpus), place=ELSEWHERE)
     on_gpus = () if gpus == "none" else ("--device", "cuda")
     assert made.argv == (*program, f"/code/{SCRIPTS[command].file}", *on_gpus)
-    assert made.gpus == Gpus.parse(gpus)
+    assert made.gpus == gpus
     assert made.labels["nystromformer.gpus"] == gpus
 
 
@@ -313,10 +316,10 @@ def test_a_device_that_is_given_is_taken(folder: Path) -> None:
     made = spec("pretrain", folder, "--device", "cpu", options=LaunchOptions(), place=ELSEWHERE)
     assert made.argv[-2:] == ("--device", "cpu")
     assert made.argv.count("--device") == 1
-    assert made.gpus == Gpus(), "of which none is used"
+    assert made.gpus == "none", "of which none is used"
     two = spec("pretrain", folder, "--device", "cpu", options=LaunchOptions(gpus="0,1"), place=ELSEWHERE)
     assert two.argv[: len(per_gpu.torchrun(2))] == per_gpu.torchrun(2)
-    assert two.gpus == Gpus(("0", "1"))
+    assert two.gpus == "0,1"
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ def test_the_engine_restarts_what_failed(engine: Engine, launch: Launcher, datas
     folder = experiment(tmp_path / "again", epochs=400)
     launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", "--restart", "on-failure:2")
     wait_until(lambda: last_step(folder) > 62, "a checkpoint")
-    (job,) = find_jobs(Connection(engine.client, engine.url))
+    (job,) = find_jobs(Connection({"DOCKER_HOST": engine.url}))
     # Not `kill` of the engine, upon which it does not restart anything: the process dies by itself.
     # Detached: the restart may be quicker than a question for the exit status.
     kill = ["/bin/bash", "-c", "kill -9 $(pgrep -f run_pretrain)"]

@@ -52,29 +52,25 @@ def test_a_log_of_trainings_own(tmp_path: Path) -> None:
     log.validation(20, 0, {"loss": 9.0})
     progress = progress_at(tmp_path, before, time.time())
     assert (progress.step, progress.steps, progress.loss, progress.tokens_per_second) == (20, 40, 2.0, 500.0)
-    assert progress.stopped_by is None
-    assert progress.log == str(tmp_path / LOG)
     log.event("stop", 20, signal="SIGTERM")
     log.close()
-    stopped = progress_at(tmp_path, before, time.time())
-    assert stopped.stopped_by == "SIGTERM"
-    assert stopped.step == 20
+    assert progress_at(tmp_path, before, time.time()) == progress
 
     again = RunLog(tmp_path, step=20, num_steps=60)
     again.event("start", 20, num_steps=60)
     again.close()
     resumed = progress_at(tmp_path, before, time.time())
-    assert (resumed.step, resumed.steps, resumed.loss, resumed.stopped_by) == (20, 60, None, None)
+    assert (resumed.step, resumed.steps, resumed.loss) == (20, 60, None)
 
 
 def test_time_left_is_that_of_the_last_reports() -> None:
     # A second a step at first, then two; the pause before this start does not count.
     slow = [report(10 + i, NOW - 40 + 2 * i) for i in range(1, 21)]
-    progress = progress_of([start(0, NOW - 100), report(5, NOW - 95), report(10, NOW - 90), *slow], "log", NOW)
+    progress = progress_of([start(0, NOW - 100), report(5, NOW - 95), report(10, NOW - 90), *slow], NOW)
     assert progress.seconds_left == pytest.approx((100 - 30) * 2)
-    later = progress_of([start(0, NOW - 100), *slow], "log", NOW + 30)
+    later = progress_of([start(0, NOW - 100), *slow], NOW + 30)
     assert later.seconds_left == pytest.approx((100 - 30) * 2 - 30), "from now on"
-    assert progress_of([start(0, NOW - 100), *slow], "log", NOW + 1000).seconds_left == 0
+    assert progress_of([start(0, NOW - 100), *slow], NOW + 1000).seconds_left == 0
 
 
 @pytest.mark.parametrize(
@@ -90,67 +86,30 @@ def test_time_left_is_that_of_the_last_reports() -> None:
     ids=["no report", "one report", "number of steps unknown", "no start", "no step between", "no time between"],
 )
 def test_time_left_is_unknown(records: list[dict[str, Any]]) -> None:
-    progress = progress_of(records, "log", NOW)
+    progress = progress_of(records, NOW)
     assert progress.seconds_left is None
     assert progress.step == records[-1]["step"]
 
 
-def test_a_stop_counts_as_the_last_event_only() -> None:
-    stop = {"type": "stop", "step": 3, "signal": "SIGINT", "time": NOW}
-    assert progress_of([start(0, NOW), report(3, NOW), stop], "log", NOW).stopped_by == "SIGINT"
-    assert progress_of([start(0, NOW), stop, report(4, NOW)], "log", NOW).stopped_by is None
-
-
-@pytest.mark.parametrize("end", ['{"type": "train", "step": 9', '{"type": "start", "step": 9, "num_st', "{"])
-def test_a_half_written_line_is_left_out(tmp_path: Path, end: str) -> None:
-    write(tmp_path, [start(0, NOW), report(3, NOW)], end)
-    progress = progress_at(tmp_path, NOW, NOW)
-    assert progress.step == 3
-
-
-@pytest.mark.parametrize("damage", ["\0\0\0\n", "{]\n", "[1]\n", "3\n", '{"step": 9}\n', "\n"])
-def test_what_a_crash_of_the_machine_left_is_left_out(tmp_path: Path, damage: str) -> None:
-    path = write(tmp_path, [start(0, NOW), report(3, NOW)], damage)
-    with path.open("a") as file:
-        file.write(json.dumps(report(4, NOW)) + "\n")
-    progress = progress_at(tmp_path, 0, NOW)
-    assert (progress.step, progress.loss) == (4, 2.5)
-
-
 BAD_LINES = [
-    b"\xff\xfe{}\n",
-    b"[" * 50_000 + b"\n",
+    *(b"\0\0\0\n", b"{]\n", b"[1]\n", b"3\n", b'{"step": 9}\n', b"\n", b"\xff\xfe{}\n", b"[" * 50_000 + b"\n"),
     b'{"type": "train", "step": "9", "time": 2e9}\n',
-    b'{"type": "train", "step": true, "time": 2e9}\n',
-    b'{"type": "train", "step": -1, "time": 2e9}\n',
     b'{"type": "train", "step": NaN, "time": 2e9}\n',
     b'{"type": "train", "step": 9, "time": "now"}\n',
     b'{"type": "train", "step": 9, "time": null}\n',
-    b'{"type": ["train"], "step": 9, "time": 2e9}\n',
+    b'{"type": "train", "step": 9, "time": 2e9, "loss": "much"}\n',
+    b'{"type": "train", "step": 9, "time": 2e9, "tokens_per_second": NaN}\n',
     b'{"type": "start", "step": 0, "num_\n',
 ]
 
 
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:60].decode(errors="replace"))
-def test_a_bad_line_is_passed_over(tmp_path: Path, line: bytes) -> None:
+def test_a_bad_line_is_passed_over_and_so_is_a_half_written_one(tmp_path: Path, line: bytes) -> None:
     good = [json.dumps(each).encode() + b"\n" for each in (start(0, NOW), report(3, NOW), report(4, NOW + 2))]
     for at in range(len(good) + 1):
-        (tmp_path / LOG).write_bytes(b"".join([*good[:at], line, *good[at:]]))
-        progress = read_progress(tmp_path, 0, NOW + 2)
-        assert progress is not None
-        assert (progress.step, progress.loss, progress.tokens_per_second) == (4, 2.5, 1000)
-        assert progress.steps == 100
-
-
-@pytest.mark.parametrize("value", ["much", [], True, -5, 1e300, float("nan")], ids=repr)
-def test_a_bad_value_is_none(tmp_path: Path, value: Any) -> None:
-    bad = {"num_steps": value, "loss": value, "tokens_per_second": value}
-    write(tmp_path, [start(0, NOW) | bad, report(3, NOW) | bad, report(4, NOW + 2) | bad])
-    progress = progress_at(tmp_path, 0, NOW + 3)
-    assert progress.step == 4
-    assert progress.steps is None
-    assert progress.seconds_left is None
-    assert progress.loss == (-5 if value == -5 else None)
+        (tmp_path / LOG).write_bytes(b"".join([*good[:at], line, *good[at:], b'{"type": "train", "step": 9']))
+        progress = progress_at(tmp_path, 0, NOW + 2)
+        assert (progress.step, progress.steps, progress.loss, progress.tokens_per_second) == (4, 100, 2.5, 1000)
 
 
 @given(damage=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=30), cut=st.integers(0, 9999))
@@ -199,7 +158,7 @@ def test_work_without_steps(tmp_path: Path) -> None:
     progress = progress_at(log, NOW - 60, NOW + 5)
     assert (progress.work, progress.tokens_per_second) == ("wiki: 200.0/400.0 MB", 60_000)
     assert progress.seconds_left == pytest.approx(4 * 60 - 10 - 5), "from now on"
-    assert (progress.step, progress.steps, progress.loss, progress.stopped_by) == (0, None, None, None)
+    assert (progress.step, progress.steps, progress.loss) == (0, None, None)
     assert LoggedProgress.from_json(progress.to_json()) == progress
 
 
@@ -269,8 +228,7 @@ def test_of_several_runs_the_one_that_wrote_last(tmp_path: Path) -> None:
     for number, name in enumerate(("SST-2/a", "SST-2/b", "MRPC/c")):
         path = write(tmp_path / name, [start(0, NOW - 10), report(number, NOW - 5)])
         os.utime(path, (NOW - number, NOW - number))
-    progress = progress_at(tmp_path, NOW - 20, NOW)
-    assert (progress.step, progress.log) == (0, str(tmp_path / "SST-2" / "a" / LOG))
+    assert progress_at(tmp_path, NOW - 20, NOW).step == 0
 
 
 def test_as_a_program(tmp_path: Path) -> None:
@@ -283,6 +241,5 @@ def test_as_a_program(tmp_path: Path) -> None:
         environment = {"PYTHONPATH": str(code), "PATH": os.environ["PATH"]}
         return subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout
 
-    progress = progress_at(tmp_path, 0, NOW)
-    assert LoggedProgress.from_json(asked(0)).step == progress.step == 3
+    assert LoggedProgress.from_json(asked(0)) == progress_at(tmp_path, 0, NOW)
     assert asked(NOW + 1) == "null"

@@ -30,7 +30,7 @@ def experiments(folder: Path, *names: str, epochs: int = 6) -> list[Path]:
 
 
 def jobs(engine: Engine) -> dict[str, Job]:
-    return {job.name: job for job in find_jobs(Connection(engine.client, engine.url))}
+    return {job.name: job for job in find_jobs(Connection({"DOCKER_HOST": engine.url}))}
 
 
 def test_a_queue_outlives_its_launcher(engine: Engine, dataset: Path, tmp_path: Path) -> None:

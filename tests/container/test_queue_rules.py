@@ -1,6 +1,5 @@
 """The queue's rules, with launchers that die or meet at every request they make."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,10 +14,10 @@ from nystromformer.container.engine import Engine
 from nystromformer.container.jobs import QUEUE_LABEL, find_jobs
 from nystromformer.container.queue import all_gpus, drive, enqueue, make_slots, queue_length
 from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL
-from nystromformer.container.spec import Gpus, Mount, RunSpec
+from nystromformer.container.spec import Mount, RunSpec
 from nystromformer.errors import UserError
 
-ONE, TWO = make_slots(Gpus(("0",)), 1), make_slots(Gpus(("0", "1")), 1)
+ONE, TWO = ["0"], ["0", "1"]
 # Of the requests at which something happens, because each takes a queue of its own.
 EVERY = pytest.mark.parametrize(
     "every", [pytest.param(7, id="each 7th"), pytest.param(1, id="each", marks=pytest.mark.slow)]
@@ -35,7 +34,7 @@ def fake() -> Iterator[FakeEngine]:
         yield engine
 
 
-def spec(name: str, gpus: Gpus = ONE[0]) -> RunSpec:
+def spec(name: str, gpus: str = "0") -> RunSpec:
     return RunSpec(
         name=f"{name}-pretrain",
         image="nystromformer",
@@ -43,11 +42,11 @@ def spec(name: str, gpus: Gpus = ONE[0]) -> RunSpec:
         output="/model/pretrain.txt",
         mounts=(Mount(f"/x/{name}", "/model"),),
         gpus=gpus,
-        labels={COMMAND_LABEL: "pretrain", EXPERIMENT_LABEL: f"/x/{name}", GPUS_LABEL: str(gpus)},
+        labels={COMMAND_LABEL: "pretrain", EXPERIMENT_LABEL: f"/x/{name}", GPUS_LABEL: gpus},
     )
 
 
-def put(fake: FakeEngine, names: str, slots: Sequence[Gpus] = ONE) -> None:
+def put(fake: FakeEngine, names: str, slots: Sequence[str] = ONE) -> None:
     """Experiments into the queue."""
     enqueue(connected(fake), [spec(name, slots[0]) for name in names], slots)
 
@@ -88,13 +87,13 @@ def watch(fake: FakeEngine) -> list[str]:
     ],
 )
 def test_slots(gpus: str, each: int, slots: list[str]) -> None:
-    assert [str(slot) for slot in make_slots(Gpus.parse(gpus), each)] == slots
+    assert make_slots(gpus, each) == slots
 
 
 @pytest.mark.parametrize(("gpus", "each"), [("0,1,2", 2), ("0", 2), ("all", 1)])
 def test_gpus_that_cannot_be_divided(gpus: str, each: int) -> None:
     with pytest.raises(UserError, match=f"--gpus {gpus} --gpus_each {each}: expected"):
-        make_slots(Gpus.parse(gpus), each)
+        make_slots(gpus, each)
 
 
 def test_what_waits_is_in_the_engine(fake: FakeEngine) -> None:
@@ -126,8 +125,7 @@ def test_one_after_another_on_each_gpu(fake: FakeEngine) -> None:
 
 
 def test_what_an_experiment_gets(fake: FakeEngine) -> None:
-    slots = make_slots(Gpus(("0", "1", "2", "3")), 2)
-    put(fake, "ab", slots)
+    put(fake, "ab", ["0,1", "2,3"])
     run(fake)
     for name, ids in (("a-pretrain", ["0", "1"]), ("b-pretrain", ["2", "3"])):
         (request,) = fake.container(name)["HostConfig"]["DeviceRequests"]
@@ -139,7 +137,7 @@ def test_what_an_experiment_gets(fake: FakeEngine) -> None:
 
 def test_without_gpus_one_at_a_time(fake: FakeEngine) -> None:
     complaints = watch(fake)
-    put(fake, "ab", make_slots(Gpus(), 1))
+    put(fake, "ab", ["none"])
     assert run(fake) == ["a-pretrain: running", "a-pretrain: done", "b-pretrain: running", "b-pretrain: done"]
     assert not complaints
 
@@ -285,7 +283,7 @@ def test_another_launcher_runs_the_same_experiment_again(fake: FakeEngine) -> No
     ended = drive(connected(fake), say, seconds_between_looks=0)
     assert [job.exit_code for job in ended] == [0]
     assert said[:2] == ["a-pretrain: running on GPU 0", "a-pretrain: running on GPU 0"]
-    assert "a-pretrain: ended; another launcher has queued it again" in said
+    assert said[-1] == "a-pretrain: done"
 
 
 def test_somebody_removes_a_running_one(fake: FakeEngine) -> None:
@@ -300,7 +298,7 @@ def test_somebody_removes_a_running_one(fake: FakeEngine) -> None:
     said: list[str] = []
     ended = drive(connected(fake), said.append, seconds_between_looks=0)
     assert said == ["a-pretrain: running on GPU 0", "a-pretrain: somebody removed it"]
-    assert ended[0].state == "failed (1)"
+    assert ended == []
 
 
 def test_taken_out_while_another_runs(fake: FakeEngine) -> None:
@@ -489,7 +487,7 @@ def test_what_another_launcher_started_meanwhile_is_not_started_again(fake: Fake
 
 def test_all_gpus_are_those_that_a_container_sees(fake: FakeEngine) -> None:
     fake.own_logs[""] = b"null\nnvidia10\nnvidia0\nnvidia2\nnvidiactl\nnvidia-uvm\nnvidia-caps\n"
-    assert all_gpus(connected(fake), "nystromformer") == Gpus(("0", "2", "10"))
+    assert all_gpus(connected(fake), "nystromformer") == "0,2,10"
     assert fake.created["HostConfig"]["DeviceRequests"][0]["Count"] == -1
     assert fake.names == []
 
@@ -532,7 +530,6 @@ def test_the_command(fake: FakeEngine, launch: Launcher, dataset_folder: Path, t
     assert [line.split()[0] for line in shown[7:]] == ["a-pretrain", "b-pretrain"]
     config = fake.container("a-pretrain")["Config"]
     assert "/code/run_pretrain.py --workers 1 --device cuda" in config["Cmd"][2]
-    assert json.loads(config["Labels"]["nystromformer.slots"]) == ["0,1"]
     assert launch("queue").out == "the queue is empty\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 from docker.transport.unixconn import UnixHTTPConnection
 from fake_engine import FakeEngine, Launcher, connected, fake_engine
 
-from nystromformer.container.engine import NoEngine, clear_errors, connect, engine_address, is_local_address
+from nystromformer.container.engine import Engine, NoEngine, clear_errors, engine_address
 from nystromformer.errors import UserError
 
 DEFAULT = "unix:///var/run/docker.sock"
@@ -63,36 +63,37 @@ def test_where_docker_would_look(contexts: Contexts) -> None:
     ],
 )
 def test_whose_folders_it_sees(address: str, is_local: bool) -> None:
-    assert is_local_address({"DOCKER_HOST": address}) == is_local
+    assert Engine({"DOCKER_HOST": address}).is_local == is_local
 
 
 def test_a_context_that_works(contexts: Contexts, fake: FakeEngine) -> None:
     contexts.add("mine", fake.url)
     contexts.use("mine")
-    engine = connect({})
+    engine = Engine({})
     assert engine.address == fake.url
     assert engine.is_local
+    assert engine.client
     assert fake.sent("GET", "/_ping")
 
 
 def test_a_context_that_does_not_exist(contexts: Contexts) -> None:
     with pytest.raises(NoEngine, match=r"there is no docker context far: `docker context ls` lists them"):
-        connect({"DOCKER_CONTEXT": "far"})
+        _ = Engine({"DOCKER_CONTEXT": "far"}).client
     contexts.use("gone")
     with pytest.raises(NoEngine, match="there is no docker context of the name that is set as the current one"):
-        connect({})
+        _ = Engine({}).client
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"Name": "far", "Endpoints": 3}', '{"Endpoints": {}}'])
 def test_a_damaged_context(contexts: Contexts, content: str) -> None:
     contexts.add("far", "ssh://user@machine").write_text(content)
     with pytest.raises(NoEngine, match=r"the docker context far cannot be read: |there is no docker context far"):
-        connect({"DOCKER_CONTEXT": "far"})
+        _ = Engine({"DOCKER_CONTEXT": "far"}).client
 
 
 def test_no_socket(tmp_path: Path) -> None:
     with pytest.raises(NoEngine) as info:
-        connect({"DOCKER_HOST": f"unix://{tmp_path}/no"})
+        _ = Engine({"DOCKER_HOST": f"unix://{tmp_path}/no"}).client
     assert str(info.value).startswith(
         f"no container engine answers at unix://{tmp_path}/no (No such file or directory)"
     )
@@ -105,7 +106,7 @@ def test_a_socket_that_nobody_listens_on(fake: FakeEngine) -> None:
     with socket.socket(socket.AF_UNIX) as left_over:
         left_over.bind(str(path))
     with pytest.raises(NoEngine, match="Connection refused"):
-        connect({"DOCKER_HOST": f"unix://{path}"})
+        _ = Engine({"DOCKER_HOST": f"unix://{path}"}).client
 
 
 def test_a_port_that_nobody_listens_at() -> None:
@@ -113,7 +114,7 @@ def test_a_port_that_nobody_listens_at() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(NoEngine, match=f"no container engine answers at tcp://127.0.0.1:{port} .*Connection refused"):
-        connect({"DOCKER_HOST": f"tcp://127.0.0.1:{port}"})
+        _ = Engine({"DOCKER_HOST": f"tcp://127.0.0.1:{port}"}).client
 
 
 def test_no_permission(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,19 +123,19 @@ def test_no_permission(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(UnixHTTPConnection, "connect", refuse)
     with pytest.raises(NoEngine, match=r"no permission to use this container engine\. .*usermod -aG docker"):
-        connect({"DOCKER_HOST": fake.url})
+        _ = Engine({"DOCKER_HOST": fake.url}).client
 
 
 @pytest.mark.parametrize("address", ["tcp://", "nonsense", "ftp://x", "unix:/x?y", "tcp://x:notaport"])
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(NoEngine, match="no container engine answers at"):
-        connect({"DOCKER_HOST": address})
+        _ = Engine({"DOCKER_HOST": address}).client
 
 
 def test_something_else_that_answers(fake: FakeEngine) -> None:
     fake.refuse("GET", "/version", 404, "not found")
     with pytest.raises(NoEngine, match=r"\(404 Client Error"):
-        connect({"DOCKER_HOST": fake.url})
+        _ = Engine({"DOCKER_HOST": fake.url}).client
 
 
 def test_every_command_says_so(

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nystromformer.container.spec import Gpus, Mount, RunSpec
+from nystromformer.container.spec import Mount, RunSpec, check_gpus
 from nystromformer.errors import UserError
 
 PLAIN = RunSpec(
@@ -33,10 +32,8 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 )
 NAME = TEXT.filter(lambda text: "=" not in text)
 PATH = TEXT.map("/".__add__)
-GPUS = st.one_of(
-    st.just(Gpus()),
-    st.just(Gpus(every=True)),
-    st.lists(st.integers(0, 9).map(str), min_size=1, max_size=3, unique=True).map(lambda ids: Gpus(tuple(ids))),
+GPUS = st.sampled_from(["none", "all"]) | st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True).map(
+    lambda ids: ",".join(map(str, ids))
 )
 SPECS = st.builds(
     RunSpec,
@@ -172,37 +169,27 @@ def test_the_script_takes_the_place_of_bash_and_errors_go_to_the_log(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("text", "gpus", "asked"),
+    ("gpus", "asked"),
     [
-        ("all", Gpus(every=True), {"Count": -1, "DeviceIDs": []}),
-        ("0", Gpus(("0",)), {"Count": 0, "DeviceIDs": ["0"]}),
-        ("0, 10", Gpus(("0", "10")), {"Count": 0, "DeviceIDs": ["0", "10"]}),
-        (
-            "GPU-3a23c669-1f69,MIG-9",
-            Gpus(("GPU-3a23c669-1f69", "MIG-9")),
-            {"DeviceIDs": ["GPU-3a23c669-1f69", "MIG-9"]},
-        ),
+        ("all", [{"Count": -1, "DeviceIDs": []}]),
+        ("0", [{"Count": 0, "DeviceIDs": ["0"]}]),
+        ("0,10", [{"Count": 0, "DeviceIDs": ["0", "10"]}]),
+        ("GPU-3a23c669-1f69,MIG-9", [{"Count": 0, "DeviceIDs": ["GPU-3a23c669-1f69", "MIG-9"]}]),
+        ("none", []),
     ],
-    ids=["all", "one", "two", "UUIDs"],
 )
-def test_gpus(text: str, gpus: Gpus, asked: dict[str, Any]) -> None:
-    assert Gpus.parse(text) == gpus
-    (sent,) = Sent(replace(PLAIN, gpus=gpus)).host["DeviceRequests"]
-    assert sent["Capabilities"] == [["gpu"]]
-    assert sent.items() >= asked.items()
-    assert Gpus.parse(str(gpus)) == gpus
+def test_gpus(gpus: str, asked: list[dict[str, Any]]) -> None:
+    check_gpus(gpus)
+    sent = Sent(replace(PLAIN, gpus=gpus)).host.get("DeviceRequests") or []
+    assert sent == [{"Driver": "", "Capabilities": [["gpu"]], "Options": {}, **each} for each in asked]
 
 
-def test_no_gpus() -> None:
-    assert Gpus.parse("none") == Gpus()
-    assert str(Gpus()) == "none"
-    assert "DeviceRequests" not in Sent(PLAIN).host
-
-
-@pytest.mark.parametrize("text", ["", "a,b", "0,0", "0,", ",", "-1", "all,0", "0;1", "1.5", "ALL", "gpu0", "0\n1"])
+@pytest.mark.parametrize(
+    "text", ["", "a,b", "0,0", "0,", ",", "-1", "all,0", "0;1", "0, 1", "1.5", "ALL", "gpu0", "0\n1"]
+)
 def test_gpus_that_are_none(text: str) -> None:
     with pytest.raises(UserError, match="expected all, none"):
-        Gpus.parse(text)
+        check_gpus(text)
 
 
 @pytest.mark.parametrize(
@@ -217,43 +204,18 @@ def test_gpus_that_are_none(text: str) -> None:
                 "on-failure:",
                 "on-failure:-1",
                 "on-failure:0",
-                "on-failure:00",
                 f"on-failure:{10**20}",
                 "always:3",
             )
         ),
         # The engine would start a finished run again and again.
-        *(
-            ({"restart": policy}, "--restart on-failure:3 starts one that failed")
-            for policy in ("always", "unless-stopped")
-        ),
+        *(({"restart": policy}, "again for ever") for policy in ("always", "unless-stopped")),
         *(({"shm_size": size}, "--shm_size") for size in ("", "0", "8 g", "-8g", "1.5g", "g", "8gb", "8t", "lots")),
     ],
     ids=lambda value: repr(value) if isinstance(value, dict) else "",
 )
 def test_what_engines_refuse_is_refused_here(changes: dict[str, Any], flag: str) -> None:
     with pytest.raises(UserError, match=flag):
-        replace(PLAIN, **changes)
-
-
-NOT_UTF8 = os.fsdecode(b"/data/\xff")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"mounts": (Mount(NOT_UTF8, "/model"),)},
-        {"mounts": (Mount("/data", NOT_UTF8),)},
-        {"argv": ("python3", NOT_UTF8)},
-        {"environment": {"A": NOT_UTF8}},
-        {"labels": {"nystromformer.experiment": NOT_UTF8}},
-        {"working_dir": NOT_UTF8},
-        {"working_dir": "/a\0"},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_names_that_engines_would_read_as_others(changes: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"^'/(data/\\udcff|a\\x00)': not UTF-8 text"):
         replace(PLAIN, **changes)
 
 

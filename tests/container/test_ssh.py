@@ -7,7 +7,7 @@ import pytest
 from fake_engine import FakeEngine, Launcher
 from ssh_program import on_path, write_ssh
 
-from nystromformer.container.engine import NoEngine, connect
+from nystromformer.container.engine import Engine, NoEngine
 from nystromformer.container.jobs import find_jobs
 from nystromformer.container.output import follow_output, read_output
 
@@ -39,7 +39,7 @@ def test_a_run_from_start_to_end(
 
 def test_logs_are_whole(write: Write, fake: FakeEngine) -> None:
     write()
-    engine = connect({"DOCKER_HOST": ADDRESS})
+    engine = Engine({"DOCKER_HOST": ADDRESS})
     fake.add("run", "/x/run", command="python3 /code/run_pretrain.py >> /model/run.txt 2>&1")
     log = b"".join(b"line %d\n" % number for number in range(20_000))
     fake.answers["tail -n +1 -F /model/run.txt"] = log
@@ -56,10 +56,10 @@ def test_logs_are_whole(write: Write, fake: FakeEngine) -> None:
 def test_nothing_answers_there(write: Write, before: str) -> None:
     write(before)
     with pytest.raises(NoEngine, match=f"no container engine answers at {ADDRESS} .*`ssh HOST docker version`"):
-        connect({"DOCKER_HOST": ADDRESS})
+        _ = Engine({"DOCKER_HOST": ADDRESS}).client
 
 
 def test_no_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoEngine, match="No such file or directory"):
-        connect({"DOCKER_HOST": ADDRESS})
+        _ = Engine({"DOCKER_HOST": ADDRESS}).client

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import BaseServer, TCPServer, ThreadingMixIn, UnixStreamServer
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from typer.main import get_command
 
 from launch import launcher
 from nystromformer.container import control
-from nystromformer.container.engine import Engine, connect
+from nystromformer.container.engine import Engine
 from nystromformer.container.jobs import find_job
 
 NEVER = "0001-01-01T00:00:00Z"
@@ -76,7 +76,6 @@ class FakeEngine:
         own_logs: what it kept of a container's stdout and stderr, by name; "" for those that have no entry.
         started: the names of containers, in the order of their starts.
         steps: of a build.
-        listed_mounts: whether a listing has them as objects (Docker), as strings (Podman), or not at all.
         patience: after how many listings it refuses more, for tests of what looks again and again.
         cut_streams: whether a build's output ends before it is whole.
     """
@@ -93,7 +92,6 @@ class FakeEngine:
     own_logs: dict[str, bytes] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     steps: list[dict[str, str]] = field(default_factory=list)
-    listed_mounts: Literal["objects", "strings", "none"] = "objects"
     patience: int = 1000
     cut_streams: bool = False
 
@@ -301,17 +299,11 @@ def _list(engine: FakeEngine, request: Request) -> Answer:
             engine._looks_left[identity] = looks - 1
             if looks <= 1:
                 engine.end(identity, engine.plans[engine._name(identity)][1])
-    listed: dict[str, Callable[[list[dict[str, Any]]], list[Any] | None]] = {
-        "objects": lambda mounts: mounts,
-        "strings": lambda mounts: [mount["Destination"] for mount in mounts],
-        "none": lambda mounts: None,
-    }
     entries = [
         {
             "Id": each["Id"],
             "Names": [each["Name"]],
             "Labels": each["Config"].get("Labels"),
-            "Mounts": listed[engine.listed_mounts](each["Mounts"]),
             "State": each["State"]["Status"],
         }
         for each in engine.containers.values()
@@ -519,7 +511,7 @@ def fake_engine(tcp: bool = False) -> Iterator[FakeEngine]:
 
 def connected(engine: FakeEngine) -> Engine:
     """The launcher's own connection to it."""
-    return connect({"DOCKER_HOST": engine.url})
+    return Engine({"DOCKER_HOST": engine.url})
 
 
 @dataclass(frozen=True)

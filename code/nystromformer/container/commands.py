@@ -13,27 +13,20 @@ import typer
 
 from nystromformer.container import control, queue
 from nystromformer.container.build import build_image, build_line
-from nystromformer.container.compose import Place
-from nystromformer.container.engine import Engine, NoEngine, connect, is_local_address
+from nystromformer.container.engine import Engine, NoEngine
 from nystromformer.container.experiments import experiment_spec, find_experiment
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.jobs import Job, find_jobs, select_jobs
+from nystromformer.container.mounts import Place
 from nystromformer.container.options import BuildOptions, LaunchOptions
-from nystromformer.container.output import (
-    follow_output,
-    last_words,
-    local_output,
-    output_size,
-    read_output,
-)
+from nystromformer.container.output import follow_output, last_words, output_size, read_output
 from nystromformer.container.preprocessing import find_script, folder_to_make, preprocess_spec
 from nystromformer.container.scripts import SCRIPTS, Script
-from nystromformer.container.spec import Gpus, RunSpec
-from nystromformer.container.status import progress_of_job, state, table
+from nystromformer.container.spec import RunSpec
+from nystromformer.container.status import progress_of_job, table
 from nystromformer.errors import UserError
 from nystromformer.flag_groups import with_flag_groups
 from nystromformer.paths import PROJECT
-from nystromformer.tasks.experiment.folder import open_experiment
 
 DryRun = Annotated[bool, typer.Option("--dry_run", help="Only print the docker command that does the same.")]
 Follow = Annotated[
@@ -51,9 +44,8 @@ def start_experiment(
     script: Script, experiment: str, flags: ScriptFlags, options: LaunchOptions, follow_log: bool, dry_run: bool
 ) -> None:
     """Start the container of a script on an experiment folder, or print the docker command."""
-    folder = find_experiment(experiment)
-    engine = _engine(dry_run)
-    spec = experiment_spec(script, folder, flags, options, _place(engine, options))
+    folder, engine = find_experiment(experiment), Engine()
+    spec = experiment_spec(script, folder, flags, options, _place(engine, options, dry_run))
     _start(engine, spec, follow_log, dry_run)
 
 
@@ -62,8 +54,8 @@ def start_preprocessing(
 ) -> None:
     """Start the container of a script of data-preprocessing, or print the docker command."""
     find_script(script)  # whatever the engine says
-    engine = _engine(dry_run)
-    place = _place(engine, options)
+    engine = Engine()
+    place = _place(engine, options, dry_run)
     spec = preprocess_spec(script, flags, options, place)
     _start(engine, spec, follow_log, dry_run, folder_to_make(flags, place))
 
@@ -76,20 +68,15 @@ def run_queue(
         raise UserError(f"--command {command}: expected one of {', '.join(SCRIPTS)}")
     if dry_run and not experiments:
         raise UserError("queue --dry_run: expected experiments")
-    folders = [find_experiment(name) for name in experiments]
-    engine = _engine(dry_run)
-    specs: list[RunSpec] = []
-    slots: tuple[Gpus, ...] = ()
+    folders, engine = [find_experiment(name) for name in experiments], Engine()
     if folders:
-        gpus = queue.all_gpus(connect(), options.image) if options.devices.every else options.devices
+        gpus = queue.all_gpus(engine, options.image) if options.gpus == "all" else options.gpus
         slots = queue.make_slots(gpus, gpus_each)
-        each, place = replace(options, gpus=str(slots[0])), _place(engine, options)
+        each, place = replace(options, gpus=slots[0]), _place(engine, options, dry_run)
         specs = [experiment_spec(SCRIPTS[command], folder, flags, each, place) for folder in folders]
-    if dry_run:
-        typer.echo("\n".join(spec.docker_run() for spec in specs))
-        return
-    assert engine is not None, "without one there was an error"
-    if specs:
+        if dry_run:
+            typer.echo("\n".join(spec.docker_run() for spec in specs))
+            return
         queue.enqueue(engine, specs, slots)
         typer.echo(f"queued: {', '.join(spec.name for spec in specs)}")
     _drive(engine)
@@ -99,7 +86,7 @@ def ps(
     ended: Annotated[bool, typer.Option("--all", "-a", help="List those that are done, too.")] = False,
 ) -> None:
     """List this project's containers, and how far each run is."""
-    engine = connect()
+    engine = Engine()
     jobs = find_jobs(engine)
     shown = [job for job in jobs if ended or job.state != "done"]
     done = len(jobs) - len(shown)
@@ -133,7 +120,7 @@ def logs(
     ] = None,
 ) -> None:
     """Print the log of a container."""
-    engine = connect()
+    engine = Engine()
     named = select_jobs(find_jobs(engine), name)
     active = [job for job in named if job.is_active] or named
     if len(active) > 1:
@@ -159,7 +146,7 @@ def stop(
     ] = None,
 ) -> None:
     """End runs after their step, with a checkpoint. Those that wait in the queue are taken out of it."""
-    engine = connect()
+    engine = Engine()
     for job in _chosen(engine, names, everything, lambda job: job.is_active or job.is_waiting, "stop"):
         if job.is_waiting:
             control.remove(engine, job)
@@ -170,17 +157,15 @@ def stop(
 
 def kill(names: Names = None, everything: All = False) -> None:
     """End runs at once. What they did since their last checkpoint is lost."""
-    engine = connect()
+    engine = Engine()
     for job in _chosen(engine, names, everything, lambda job: job.is_active, "kill"):
         _say_end(engine, job, control.kill(engine, job))
 
 
 def resume(names: Names = None, everything: All = False) -> None:
     """Start stopped, killed or failed containers again. They go on from their last checkpoint."""
-    engine, refused = connect(), []
+    engine, refused = Engine(), []
     for job in _chosen(engine, names, everything, lambda job: job.has_ended and job.state != "done", "resume"):
-        if engine.is_local and job.home_target == "/model" and job.folder.is_dir():
-            open_experiment(job.folder)  # what is wrong with it now is said here
         # Those whose GPUs are the queue's are named in one error at the end.
         try:
             queue.refuse_promised(job, find_jobs(engine))
@@ -195,7 +180,7 @@ def resume(names: Names = None, everything: All = False) -> None:
 
 def remove(names: Names = None, everything: All = False) -> None:
     """Remove containers that have ended. Checkpoints and logs stay in the experiment folders."""
-    engine = connect()
+    engine = Engine()
     for job in _chosen(engine, names, everything, lambda job: not job.is_active and not job.is_waiting, "remove"):
         control.remove(engine, job)
         typer.echo(f"{job.name}: removed; its files stay in {job.home}")
@@ -207,36 +192,29 @@ def build(options: BuildOptions, dry_run: DryRun = False) -> None:
     if dry_run:
         typer.echo(build_line(PROJECT, options))
         return
-    build_image(connect(), PROJECT, options, lambda text: typer.echo(text, nl=False))
+    build_image(Engine(), PROJECT, options, lambda text: typer.echo(text, nl=False))
     typer.echo(f"built: {options.tag}")
 
 
-def _engine(dry_run: bool) -> Engine | None:
-    """The engine; None for printing a command where there is none."""
+def _place(engine: Engine, options: LaunchOptions, dry_run: bool) -> Place:
+    """What the engine's machine sees; files that a container writes shall belong to who calls."""
+    # Not every system knows such ids.
+    user = f"{os.getuid()}:{os.getgid()}" if hasattr(os, "getuid") else None
     try:
-        return connect()
+        # A rootless engine calls the caller root.
+        user = "0:0" if engine.is_rootless else user
     except NoEngine:
         if not dry_run:
             raise
-        return None
+    return Place(engine.is_local and options.remote_root is None, options.remote_root, user)
 
 
-def _place(engine: Engine | None, options: LaunchOptions) -> Place:
-    """What the engine's machine sees; files that a container writes shall belong to who calls."""
-    is_local = is_local_address() if engine is None else engine.is_local
-    # A rootless engine calls the caller root; not every system knows such ids.
-    user = f"{os.getuid()}:{os.getgid()}" if hasattr(os, "getuid") else None
-    user = "0:0" if engine is not None and engine.is_rootless else user
-    return Place(is_local and options.remote_root is None, options.remote_root, user)
-
-
-def _start(engine: Engine | None, spec: RunSpec, follow_log: bool, dry_run: bool, to_make: Path | None = None) -> None:
+def _start(engine: Engine, spec: RunSpec, follow_log: bool, dry_run: bool, to_make: Path | None = None) -> None:
     if dry_run:
         if to_make is not None:
             typer.echo(shlex.join(["mkdir", "-p", str(to_make)]))
         typer.echo(spec.docker_run())
         return
-    assert engine is not None, "without one there was an error"
     before = output_size(engine, spec.output_path)
     job = control.start(engine, spec, to_make)
     if follow_log:
@@ -254,13 +232,7 @@ def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
     """
     typer.echo(f"{job.name}: starting" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
     with _runs_on_if_interrupted(job):
-        job = control.settle(
-            engine,
-            job,
-            lambda now: progress_of_job(engine, now) is not None,
-            # Where only the engine sees the log nobody waits for a word, of which he would not hear.
-            lambda now: local_output(engine, now) is None or output_size(engine, now.output_path) > before,
-        )
+        job = control.settle(engine, job, lambda now: progress_of_job(engine, now) is not None)
     if job.has_ended and job.exit_code:
         said = last_words(engine, job, before)
         if is_new and job.state != "stopped":
@@ -281,7 +253,7 @@ def _follow(engine: Engine, job: Job, lines: int | None = None, begin: int = 0) 
         ended = follow_output(engine, job, _write, lines, begin)
     if ended is None:
         return
-    typer.echo(f"{job.name}: {state(ended, progress_of_job(engine, ended))}", err=True)
+    typer.echo(f"{job.name}: {ended.state}", err=True)
     raise typer.Exit(ended.exit_code)
 
 
@@ -328,7 +300,7 @@ def _say_end(engine: Engine, before: Job, after: Job | None) -> None:
     """Say how a run ended and what it goes on from."""
     job = before if after is None else after
     progress = progress_of_job(engine, job)
-    how = "ended" if after is None else state(job, progress)
+    how = "ended" if after is None else job.state
     if progress is not None and progress.work:
         how += f" after {progress.work}"
     elif progress is not None:

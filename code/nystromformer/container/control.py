@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from docker.errors import APIError, NotFound
@@ -15,10 +15,8 @@ from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL
 from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 
-_SILENT_SECONDS = 60.0
-"""In which a run says its first word: on a busy machine, or from a cold disk, importing torch alone takes long."""
-_SETTLING_SECONDS = 10.0
-"""From its first word on, in which a run that cannot start has ended."""
+_SETTLING_SECONDS = 60.0
+"""In which a run is at work, or says why it cannot be: from a cold disk, importing torch alone takes long."""
 _CONFLICT = 409
 _STARTING_SECONDS = 10.0
 """In which a container that another launcher has made is started, too; one that lies there for longer was left over."""
@@ -33,43 +31,22 @@ def start(engine: Engine, spec: RunSpec, to_make: Path | None = None) -> Job:
         to_make: a folder that it mounts and that is not there yet.
 
     Raises:
-        UserError: the same work is under way, the image or a GPU driver is missing, … Nothing is left behind then.
+        UserError: the same work is under way, the image or a GPU driver is missing, … No container is left behind then.
     """
     refuse_mounts(engine, spec)
     with clear_errors(f"starting {spec.name}", spec.image):
         engine.api.inspect_image(spec.image)
-        with _folder(to_make):
-            container = _make(engine, spec)
-            try:
-                engine.api.start(container)
-            except BaseException:
-                # KeyboardInterrupt, too: no container shall be left that neither runs nor has run.
-                with suppress(NotFound):
-                    engine.api.remove_container(container, force=True)
-                raise
-    return _present(find_job(engine, container), spec.name)
-
-
-@contextmanager
-def _folder(path: Path | None) -> Iterator[None]:
-    """Make a folder and those above it that are missing; after an error within, they are taken away, if empty.
-
-    Raises:
-        UserError: it cannot be made.
-    """
-    missing = [each for each in (path, *path.parents) if not each.exists()] if path is not None else []
-    try:
+        if to_make is not None:
+            to_make.mkdir(parents=True, exist_ok=True)
+        container = _make(engine, spec)
         try:
-            if path is not None:
-                path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{path}: this folder cannot be made ({error.strerror})") from None
-        yield
-    except BaseException:
-        for each in missing:
-            with suppress(OSError):
-                each.rmdir()
-        raise
+            engine.api.start(container)
+        except BaseException:
+            # KeyboardInterrupt, too: no container shall be left that neither runs nor has run.
+            with suppress(NotFound):
+                engine.api.remove_container(container, force=True)
+            raise
+    return _present(find_job(engine, container), spec.name)
 
 
 def _make(engine: Engine, spec: RunSpec) -> str:
@@ -176,21 +153,13 @@ def remove_ended(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
                 engine.api.remove_container(job.id)
 
 
-def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool], has_written: Callable[[Job], bool]) -> Job:
-    """Wait a while, in which a run that cannot start ends; returns how the job is then.
-
-    Args:
-        has_begun: whether its work is under way, so that there is nothing to wait for.
-        has_written: whether it wrote anything, so that it ends soon if it cannot start.
-    """
-    deadline = time.monotonic() + _SILENT_SECONDS
-    now, silent = job, True
-    while now.is_active and not has_begun(now) and time.monotonic() < deadline:
-        if silent and has_written(now):
-            silent, deadline = False, min(deadline, time.monotonic() + _SETTLING_SECONDS)
-        time.sleep(0.2)
-        now = _present(find_job(engine, job.id), job.name)
-    return now
+def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool]) -> Job:
+    """Wait until a job's work is under way or it has ended, a minute at most; returns how the job is then."""
+    deadline = time.monotonic() + _SETTLING_SECONDS
+    while job.is_active and not has_begun(job) and time.monotonic() < deadline:
+        time.sleep(0.5)
+        job = _present(find_job(engine, job.id), job.name)
+    return job
 
 
 def stop(engine: Engine, job: Job, seconds: int | None = None) -> Job | None:
@@ -224,15 +193,8 @@ def resume(engine: Engine, job: Job) -> Job:
     """Start a container again that has ended: the run goes on from its last checkpoint.
 
     Raises:
-        UserError: it runs, waits in the queue, or is done; another one does its work; the engine refuses.
+        UserError: another one does its work; the engine refuses.
     """
-    if job.is_active or job.is_waiting:
-        raise UserError(f"{job.name}: {job.state} already; `launch.py ps` shows what can be resumed")
-    if job.state == "done":
-        raise UserError(
-            f"{job.name}: done, there is nothing to resume. To run it with other settings, start it anew: `launch.py "
-            f"{job.command} {job.folder}`"
-        )
     for other in find_jobs(engine):
         if other.is_active and other.does_work_of(job.home, job.command, job.output):
             raise UserError(f"{job.name}: the container {other.name} does its work already")
@@ -246,10 +208,8 @@ def remove(engine: Engine, job: Job) -> None:
     folder, and stay.
 
     Raises:
-        UserError: it runs.
+        UserError: the engine refuses, as of one that runs.
     """
-    if job.is_active:
-        raise UserError(f"{job.name}: is running; stop it first: `launch.py stop {job.name}`")
     with clear_errors(f"removing {job.name}"), suppress(NotFound):
         engine.api.remove_container(job.id)
 

@@ -17,7 +17,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from nystromformer.container.spec import IMAGE
 from nystromformer.errors import UserError
 
-DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 _SSH = "ssh://"
 _SECONDS = 60
 """For an answer of the engine; stopping a container has its own time."""
@@ -28,16 +28,33 @@ class NoEngine(UserError):
 
 
 class Engine:
-    """A connection to an engine.
+    """The engine that `docker` would talk to: DOCKER_HOST's, DOCKER_CONTEXT's, the current context's, or the local one.
+    It is connected to when it is first used.
 
     Args:
-        client: of docker-py.
-        address: what it is connected to, such as unix:///var/run/docker.sock.
+        environment: where its address is looked for.
+
+    Raises:
+        NoEngine: see `engine_address`.
     """
 
-    def __init__(self, client: docker.DockerClient, address: str) -> None:
-        self.client = client
-        self.address = address
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._environment = dict(environment)
+        self.address = engine_address(environment)
+
+    @cached_property
+    def client(self) -> docker.DockerClient:
+        """docker-py's.
+
+        Raises:
+            NoEngine: nothing answers there, or this user may not ask.
+        """
+        try:
+            client = docker.from_env(timeout=_SECONDS, environment=self._environment, use_ssh_client=True)
+            client.ping()
+        except (DockerException, requests.RequestException, OSError, ValueError) as error:
+            raise NoEngine(_unreachable(self.address, error)) from error
+        return client
 
     @property
     def api(self) -> Any:
@@ -48,7 +65,7 @@ class Engine:
     def is_local(self) -> bool:
         """Whether the engine sees this machine's folders: a socket file is of this machine, a network address is not
         taken to be."""
-        return _is_socket_file(self.address)
+        return self.address.startswith(("unix://", "npipe://"))
 
     @cached_property
     def is_rootless(self) -> bool:
@@ -65,38 +82,7 @@ class Engine:
         return any("podman" in str(part.get("Name")).lower() for part in parts)
 
 
-def is_local_address(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the engine that is asked for is of this machine, be it there or not.
-
-    Raises:
-        NoEngine: see `engine_address`.
-    """
-    return _is_socket_file(engine_address(environment))
-
-
-def _is_socket_file(address: str) -> bool:
-    return address.startswith(("unix://", "npipe://"))
-
-
-def connect(environment: Mapping[str, str] = os.environ) -> Engine:
-    """The engine that `docker` would talk to: DOCKER_HOST's, DOCKER_CONTEXT's, the current context's, or the local one.
-
-    Raises:
-        NoEngine: nothing answers there, or this user may not ask.
-    """
-    address = engine_address(environment)
-    try:
-        if address.startswith(_SSH):
-            client = docker.DockerClient(base_url=address, timeout=_SECONDS, use_ssh_client=True)
-        else:
-            client = docker.from_env(timeout=_SECONDS, environment=dict(environment))
-        client.ping()
-    except (DockerException, requests.RequestException, OSError, ValueError) as error:
-        raise NoEngine(_unreachable(address, error)) from error
-    return Engine(client, address)
-
-
-def engine_address(environment: Mapping[str, str] = os.environ) -> str:
+def engine_address(environment: Mapping[str, str]) -> str:
     """Where the engine is, as `docker` would find it.
 
     Raises:
@@ -115,7 +101,7 @@ def engine_address(environment: Mapping[str, str] = os.environ) -> str:
             f"there is no docker context {name or 'of the name that is set as the current one'}: `docker context ls` "
             "lists them, and DOCKER_HOST names an engine without one"
         )
-    return str(context.Host or DEFAULT_ADDRESS)
+    return str(context.Host or _DEFAULT_ADDRESS)
 
 
 @contextmanager
@@ -155,7 +141,7 @@ def _refusal(error: APIError, image: str | None) -> str:
         return _missing_image(image)
     if "unknown device" in lowered:
         return f"--gpus names a GPU that the engine's machine does not have ({said}); `nvidia-smi -L` there lists them"
-    if _NO_GPU_DRIVER in lowered or "nvidia-container" in lowered or "nvidia.com/gpu" in lowered:
+    if "could not select device driver" in lowered or "nvidia-container" in lowered or "nvidia.com/gpu" in lowered:
         return (
             f"the engine cannot give GPUs to containers ({said}). Install the NVIDIA Container Toolkit on its machine "
             "and restart the engine, or run on CPUs with --gpus none"
@@ -165,17 +151,13 @@ def _refusal(error: APIError, image: str | None) -> str:
     return f"the engine refused: {said}"
 
 
-_NO_GPU_DRIVER = "could not select device driver"
-
-
 def _unreachable(address: str, error: Exception) -> str:
     if address.startswith(_SSH):
         return (
             f"no container engine answers at {address} ({_reason(error)}). Needed: `ssh HOST docker version` answers, "
             "without a question where no terminal is"
         )
-    causes = list(_chain(error))
-    if any(isinstance(cause, PermissionError) for cause in causes):
+    if "PermissionError" in str(error):
         return (
             f"{address}: no permission to use this container engine. Become a member of the group that owns the socket "
             "(`sudo usermod -aG docker $USER`, then log in again), or use a rootless engine (DOCKER_HOST)"
@@ -189,18 +171,6 @@ def _unreachable(address: str, error: Exception) -> str:
 
 def _reason(error: BaseException) -> str:
     """The innermost cause, which names the trouble where the outer ones name the library."""
-    *_, last = _chain(error)
-    return str(getattr(last, "strerror", None) or last).strip() or type(last).__name__
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what led to it; requests and urllib3 keep causes in their arguments."""
-    seen: set[int] = set()
-    pending: list[Any] = [error]
-    while pending:
-        current = pending.pop()
-        if not isinstance(current, BaseException) or id(current) in seen:
-            continue
-        seen.add(id(current))
-        yield current
-        pending += [current.__context__, current.__cause__, getattr(current, "reason", None), *current.args]
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return str(getattr(error, "strerror", None) or error).strip() or type(error).__name__

@@ -10,12 +10,13 @@ from pathlib import Path, PurePosixPath
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.container import per_gpu
-from nystromformer.container.compose import Mounts, Place, compose, engine_name
+from nystromformer.container.compose import compose, engine_name
 from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.mounts import Mounts, Place
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.preprocessing import how_to_make
 from nystromformer.container.scripts import PRETRAINING, Script
-from nystromformer.container.spec import Gpus, RunSpec
+from nystromformer.container.spec import RunSpec, gpu_ids
 from nystromformer.errors import UserError
 from nystromformer.paths import PROJECT, experiment_folder, shipped_experiments
 from nystromformer.tasks.declaration import Data
@@ -53,21 +54,28 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
         raise UserError(f"--model: the launcher takes the experiment folder itself: launch.py {script.command} FOLDER")
     experiment = open_experiment(folder, flags.values("--set"))
     on_cpu = flags.last("--device") == "cpu"
-    gpus = Gpus() if on_cpu and options.devices.every else options.devices
+    gpus = "none" if on_cpu and options.gpus == "all" else options.gpus
     mounts = Mounts(place)
-    mounts.add(folder, str(CONTAINER_MODEL))
+    mounts.add(folder, str(CONTAINER_MODEL), read_only=False)
     if place.is_here and not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"{folder}: cannot be written by this user; checkpoints and the log go there")
-    _check_checkpoints(experiment)
-    _add_linked(mounts, experiment, experiment.checkpoints)
+    checkpoints = experiment.config.model_checkpoints
+    if not _in_container(checkpoints).is_relative_to(CONTAINER_MODEL):
+        raise UserError(
+            f"{folder / 'config.json'}: model_checkpoints: {checkpoints} is not below /model, which is all that "
+            "outlives a container. Expected a folder below it, such as /model/model"
+        )
+    mounts.follow(experiment.checkpoints, read_only=False)
     mounts.add_code(options.code)
     flags = _add_data(mounts, script, experiment, flags)
     flags = _add_tokenizer(mounts, flags)
-    if script.command == "pretrain":
-        _add_from_cp(mounts, experiment)
-    if gpus != Gpus() and not flags.values("--device"):
+    from_cp = experiment.config.from_cp
+    # Where it is missing the run says so, if it is needed at all: a run that goes on reads its own checkpoints.
+    if script.command == "pretrain" and from_cp is not None and experiment.path(from_cp).is_file():
+        _add_named(mounts, experiment, from_cp)
+    if gpus != "none" and not flags.values("--device"):
         # A GPU that the engine does not hand over is an error then, not a run on the CPU.
-        flags = flags.with_flag("--device", "cuda")
+        flags = flags.with_value("--device", "cuda")
     return compose(
         options,
         mounts,
@@ -80,32 +88,27 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     )
 
 
-def _program(script: Script, gpus: Gpus, on_cpu: bool) -> tuple[str, ...]:
-    if script.shares_gpus and gpus.every:
+def _program(script: Script, gpus: str, on_cpu: bool) -> tuple[str, ...]:
+    if script.shares_gpus and gpus == "all":
         return per_gpu.PROGRAM
-    if script.shares_gpus and len(gpus.ids) > 1:
-        return per_gpu.torchrun(len(gpus.ids)) if on_cpu else per_gpu.expecting(len(gpus.ids))
+    count = len(gpu_ids(gpus))
+    if script.shares_gpus and count > 1:
+        return per_gpu.torchrun(count) if on_cpu else per_gpu.expecting(count)
     return ("python3",)
 
 
-def _check_checkpoints(experiment: Experiment) -> None:
-    key = experiment.config.model_checkpoints
-    target = PurePosixPath(posixpath.normpath(str(PurePosixPath(CONTAINER_MODEL) / key)))
-    if not target.is_relative_to(CONTAINER_MODEL):
-        raise UserError(
-            f"{experiment.folder / 'config.json'}: model_checkpoints: {key} is not below /model, which is all that "
-            "outlives a container. Expected a folder below it, such as /model/model"
-        )
+def _in_container(name: str) -> PurePosixPath:
+    """What a path of config.json is in a container: relative ones are in the experiment folder."""
+    return PurePosixPath(posixpath.normpath(CONTAINER_MODEL / name))
 
 
-def _add_linked(mounts: Mounts, experiment: Experiment, path: Path, read_only: bool = False) -> None:
-    """What a link in the experiment folder puts on another disk is where the link says in the container, too; and so is
-    what an absolute link puts into the folder itself, which goes by another name there."""
-    if not path.is_symlink():
-        return
-    if path.readlink().is_absolute() or not path.resolve().is_relative_to(experiment.folder):
-        inside = CONTAINER_MODEL / path.relative_to(experiment.folder).parent / path.readlink()
-        mounts.add(path.resolve(), posixpath.normpath(str(inside)), read_only)
+def _add_named(mounts: Mounts, experiment: Experiment, name: str) -> None:
+    """Mount what a path of config.json names where that path leads in the container."""
+    target = _in_container(name)
+    if target.is_relative_to(CONTAINER_MODEL):
+        mounts.follow(experiment.path(name))
+    else:
+        mounts.add(experiment.path(name), str(target))
 
 
 def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: ScriptFlags) -> ScriptFlags:
@@ -117,26 +120,21 @@ def _add_data(mounts: Mounts, script: Script, experiment: Experiment, flags: Scr
     if data.files and not given:
         return _add_files(mounts, data, experiment, flags)
     flags = flags.without(data.flag)
-    target = _in_container(getattr(experiment.config, data.key))
-    if given:
-        source = Path(given)
-    elif PurePosixPath(target).is_relative_to(CONTAINER_MODEL):
-        # Mounted with the experiment.
-        inside = experiment.path(getattr(experiment.config, data.key))
-        if mounts.place.is_here:
-            _check_data(data, inside, experiment)
-        _add_linked(mounts, experiment, inside, read_only=True)
-        return flags
-    elif target == ExperimentConfig.model_fields[data.key].default:
-        source = PROJECT / data.folder.format(length=experiment.config.model.max_seq_len)
-    else:
-        source = experiment.path(getattr(experiment.config, data.key))
+    name = getattr(experiment.config, data.key)
+    target = str(_in_container(name))
+    is_default = target == ExperimentConfig.model_fields[data.key].default
+    source = PROJECT / data.folder.format(length=experiment.config.model.max_seq_len)
+    if given or not is_default:
+        source = Path(given) if given else experiment.path(name)
     if mounts.place.is_here:
         _check_data(data, source, experiment)
         if source.is_file():
             target = f"{target}/{source.name}"
-            flags = flags.with_flag(data.flag, target)
-    mounts.add(source, target, read_only=True)
+            flags = flags.with_value(data.flag, target)
+    if given or is_default:
+        mounts.add(source, target)
+    else:
+        _add_named(mounts, experiment, name)
     return flags
 
 
@@ -153,18 +151,16 @@ def _add_files(mounts: Mounts, data: Data, experiment: Experiment, flags: Script
             raise UserError(f"{flag} {name}: no such file, here or in {PROJECT / data.folder}")
         source = there[0] if mounts.place.is_here else Path(name)
         target = f"{_FILES}/{flag.strip('-')}/{source.name}"
-        mounts.add(source, target, read_only=True)
-        flags = flags.without(flag).with_flag(flag, target)
+        mounts.add(source, target)
+        flags = flags.with_value(flag, target)
     return flags
 
 
 def _check_data(data: Data, source: Path, experiment: Experiment) -> None:
     if not source.exists():
-        advice = (
-            f"Make it (`{how_to_make(experiment.config.model.max_seq_len)}`, after the corpora)"
-            if data is PRETRAINING
-            else f"{data.folder}/README.md says which files go there"
-        )
+        advice = f"{data.folder}/README.md says which files go there"
+        if data is PRETRAINING:
+            advice = f"Make it (`{how_to_make(experiment.config.model.max_seq_len)}`, after the corpora)"
         raise UserError(f"{source}: no such folder. {advice}, or name another with {data.flag}")
     if data is PRETRAINING:
         experiment.dataset(source)
@@ -179,26 +175,7 @@ def _add_tokenizer(mounts: Mounts, flags: ScriptFlags) -> ScriptFlags:
     given = flags.last("--tokenizer")
     if given is None:
         return flags
-    source = Path(given)
-    if mounts.place.is_here and not source.is_dir():
-        raise UserError(f"--tokenizer {source}: no such folder")
-    mounts.add(source, "/tokenizer", read_only=True)
-    return flags.without("--tokenizer").with_flag("--tokenizer", "/tokenizer")
-
-
-def _add_from_cp(mounts: Mounts, experiment: Experiment) -> None:
-    """A checkpoint outside the experiment folder gets the path in the container that config.json's leads to."""
-    name = experiment.config.from_cp
-    if name is None:
-        return
-    target, source = _in_container(name), experiment.path(name)
-    if PurePosixPath(target).is_relative_to(CONTAINER_MODEL):
-        _add_linked(mounts, experiment, source, read_only=True)
-    # Where it is missing the run says so, if it is needed at all: a run that goes on reads its own checkpoints.
-    elif source.is_file():
-        mounts.add(source.resolve(), target, read_only=True)
-
-
-def _in_container(name: str) -> str:
-    """What a path of config.json is in a container: relative ones are in the experiment folder."""
-    return posixpath.normpath(str(PurePosixPath(CONTAINER_MODEL) / name))
+    if mounts.place.is_here and not Path(given).is_dir():
+        raise UserError(f"--tokenizer {given}: no such folder")
+    mounts.add(Path(given), "/tokenizer")
+    return flags.with_value("--tokenizer", "/tokenizer")

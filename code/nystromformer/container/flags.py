@@ -27,23 +27,16 @@ class ScriptFlags:
             del words[begin:end]
         return ScriptFlags(tuple(words))
 
-    def with_flag(self, name: str, value: str) -> ScriptFlags:
-        return ScriptFlags((*self.words, name, value))
-
     def with_value(self, name: str, value: str) -> ScriptFlags:
-        """The same with another value wherever a flag has one."""
-        words = list(self.words)
-        for begin, end, _ in self._places(name):
-            words[begin:end] = [name, value] if end - begin == 2 else [f"{name}={value}"]
-        return ScriptFlags(tuple(words))
+        """The same with one value of a flag in place of all that it has, if any."""
+        return ScriptFlags((*self.without(name).words, name, value))
 
     def _places(self, name: str) -> Iterator[tuple[int, int, str]]:
         """Where the words of a flag begin and end, and its value."""
-        end = self.words.index("--") if "--" in self.words else len(self.words)
-        for index, word in enumerate(self.words[:end]):
+        for index, word in enumerate(self.words):
             if word.startswith(f"{name}="):
                 yield index, index + 1, word.removeprefix(f"{name}=")
-            elif word == name and index + 1 < end:
+            elif word == name and index + 1 < len(self.words):
                 yield index, index + 2, self.words[index + 1]
 
 

@@ -37,12 +37,10 @@ class Job:
         home_target: what that folder is in the container.
         output: file in the container that stdout and stderr go to; None where they go to the engine.
         status: the engine's word: created, running, exited, …
-        exit_code: of one that has ended.
         created, started: seconds since 1970; None where it never started.
         health: of the image's check: healthy, unhealthy, starting, or nothing.
-        gpus: all, none or ids.
+        gpus: all, none or ids; of one that waits, groups of ids with "or" between them.
         stop_seconds: from a stop to a kill.
-        labels: all of them.
         restarts: how often the engine started it again by its restart policy.
         fault: why the engine could not start it, in its own words.
     """
@@ -123,8 +121,7 @@ def find_jobs(engine: Engine) -> list[Job]:
     """
     with clear_errors("listing containers"):
         listed = engine.api.containers(all=True)
-    ids = [e["Id"] for e in listed if COMMAND_LABEL in (e.get("Labels") or {}) or _has_our_folders(e)]
-    jobs = [job for job in (find_job(engine, each) for each in ids) if job is not None]
+    jobs = [job for job in (find_job(engine, each["Id"]) for each in listed) if job is not None]
     return sorted(jobs, key=lambda job: (job.created, job.id))
 
 
@@ -192,12 +189,6 @@ def select_jobs(jobs: Sequence[Job], name: str) -> list[Job]:
         there = "There are: " + ", ".join(job.name for job in jobs) if jobs else "There are none of this project"
         raise UserError(f"{name}: no container or experiment of that name. {there}")
     return named
-
-
-def _has_our_folders(entry: dict[str, Any]) -> bool:
-    # Docker lists mounts with their destination, podman destinations alone.
-    mounts = [mount.get("Destination") if isinstance(mount, dict) else mount for mount in entry.get("Mounts") or []]
-    return not mounts or any(folder in mounts for folder in _FOLDERS)
 
 
 def _requested(requests: Sequence[dict[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nystromformer.container.spec import IMAGE, Gpus, Mount
+from nystromformer.container.spec import IMAGE, Mount, check_gpus
 from nystromformer.errors import UserError
 
 
@@ -57,13 +57,9 @@ class LaunchOptions:
     ] = None
 
     def __post_init__(self) -> None:
+        check_gpus(self.gpus)
         # Made again where they are needed; here for their errors, before there is any other.
-        _ = self.devices, self.more_mounts, self.variables
-
-    @property
-    def devices(self) -> Gpus:
-        """The GPUs."""
-        return Gpus.parse(self.gpus)
+        _ = self.more_mounts, self.variables
 
     @property
     def more_mounts(self) -> tuple[Mount, ...]:

@@ -10,9 +10,9 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from nystromformer.container.compose import Mounts, Place, compose, engine_name
+from nystromformer.container.compose import compose, engine_name
 from nystromformer.container.flags import ScriptFlags
-from nystromformer.container.links import LinkedMounts, Located, refuse_own
+from nystromformer.container.mounts import Mounts, Place, refuse_own
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
@@ -36,18 +36,18 @@ def preprocess_spec(name: str, flags: ScriptFlags, options: LaunchOptions, place
     script = find_script(name)
     what = _what_it_makes(script)
     mounts = Mounts(place)
-    mounts.add(_HOME, str(_INSIDE))
+    mounts.add(_HOME, str(_INSIDE), read_only=False)
     mounts.add_code(options.code)
-    flags = (
-        _Folders(mounts, flags).of_corpus(script.parent)
-        if script.parent != _HOME
-        else _Folders(mounts, flags).of_rows()
-    )
+    folders = _Folders(mounts, flags)
+    if script.parent == _HOME:
+        folders.add_rows()
+    else:
+        folders.add_corpus(script.parent)
     container = options.name or f"preprocess-{engine_name(what)}"
     return compose(
         options,
         mounts,
-        ("python3", str(_INSIDE / script.relative_to(_HOME).as_posix()), *flags.words),
+        ("python3", str(_INSIDE / script.relative_to(_HOME).as_posix()), *folders.flags.words),
         name=container,
         output=_INSIDE / f"{container}.txt",
         command=f"preprocess {what}",
@@ -60,95 +60,73 @@ class _Folders:
     """Mounts the folders that a script reads and writes, and gives its flags their names in the container."""
 
     def __init__(self, mounts: Mounts, flags: ScriptFlags) -> None:
+        self.flags = flags
         self._mounts = mounts
-        self._flags = flags
-        self._links = LinkedMounts(mounts)
-        self._is_here = mounts.place.is_here
 
-    def of_corpus(self, folder: Path) -> ScriptFlags:
-        """Of stage one. `folder` is the script's, where the corpus is if no flag says otherwise."""
-        source = self._read("--source")
-        if self._is_here:
-            home = self._links.follow(_there(folder), _there(_HOME), read_only=False)
-            self._links.follow(home / _UNIFIED, home, read_only=False)
-            self._links.follow_below(source or home, but=(_UNIFIED,))
-        self._write("--out")
-        return self._flags
+    def add_corpus(self, home: Path) -> None:
+        """Of stage one. `home` is the script's folder, where the corpus is if no flag says otherwise."""
+        source = self._add_read("--source")
+        for folder in (home, home / _UNIFIED):
+            self._mounts.follow(folder, read_only=False)
+        self._mounts.follow_below(source or home)
+        self._add_written("--out")
 
-    def of_rows(self) -> ScriptFlags:
+    def add_rows(self) -> None:
         """Of stage two."""
-        corpora = self._read("--corpora") or _there(_HOME)
-        if self._is_here:
-            for entry in sorted(corpora.path.iterdir()):
-                # Those of data-preprocessing may be where a dataset goes.
-                corpus = self._links.follow(corpora / entry.name, corpora, read_only=corpora.path != _HOME)
-                if (entry / _UNIFIED).is_dir():
-                    self._links.follow_below(self._links.follow(corpus / _UNIFIED, corpus, read_only=True))
-        self._tokenizer(corpora)
-        self._write("--out")
-        return self._flags
+        corpora = self._add_read("--corpora") or _HOME
+        for corpus in sorted(corpora.iterdir()) if self._mounts.place.is_here else ():
+            # Those of data-preprocessing may be where a dataset goes.
+            self._mounts.follow(corpus, read_only=corpora != _HOME)
+            self._mounts.follow_below(corpus / _UNIFIED)
+        self._add_tokenizer(corpora)
+        self._add_written("--out")
 
-    def _read(self, flag: str) -> Located | None:
+    def _add_read(self, flag: str) -> Path | None:
         """Mount the folder that a flag names; None without the flag."""
         path = self._named(flag)
-        if path is None:
-            return None
-        if self._is_here:
-            if not path.is_dir():
-                what = "a file, where a folder was expected" if path.exists() else "no such folder"
-                raise UserError(f"{flag} {path}: {what}")
-            path = path.resolve()
-        return self._mount(flag, path, read_only=True)
+        if path is not None:
+            if self._mounts.place.is_here and not (path := path.resolve()).is_dir():
+                raise UserError(f"{flag} {path}: no such folder")
+            self._mount(flag, path)
+        return path
 
-    def _write(self, flag: str) -> None:
+    def _add_written(self, flag: str) -> None:
         """Mount the folder that a flag names, which is to be made where there is none: see `folder_to_make`."""
         path = self._named(flag)
-        if path is None:
-            return
-        if self._is_here:
-            path = path.resolve()
-            above = next(each for each in (path, *path.parents) if each.exists())
-            if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-                why = "cannot be written by this user" if above.is_dir() else "is a file, where a folder was expected"
-                raise UserError(f"{flag} {path}: {above} {why}")
-        self._mount(flag, path, read_only=False)
+        if path is not None:
+            self._mount(flag, path.resolve() if self._mounts.place.is_here else path, read_only=False)
 
-    def _tokenizer(self, corpora: Located) -> None:
+    def _add_tokenizer(self, corpora: Path) -> None:
         """As the script: a folder of that name, or one beside the corpora, or a name that is none of a folder."""
-        flag = "--tokenizer"
-        name = self._flags.last(flag)
-        is_path = name is not None and (name.startswith((".", "/", "~")) or name.count("/") > 1)
-        path = self._named(flag) or _HOME / "roberta-base"
-        beside = corpora / (name or path.name)
-        if not self._is_here:
-            if is_path:
-                self._mount(flag, path, read_only=True)
-        elif name is not None and path.is_dir():
+        name, path = self.flags.last("--tokenizer"), self._named("--tokenizer")
+        is_here = self._mounts.place.is_here
+        # What looks like a path is one, and "me/mine" a name of the hub.
+        is_path = name is not None and (name.startswith((".", "/")) or name.count("/") > 1)
+        if path is not None and (path.is_dir() if is_here else is_path):
             # Not resolved: the dataset's manifest keeps the folder's name.
-            self._links.follow_below(self._mount(flag, path, read_only=True))
-        elif beside.path.is_dir():
-            self._links.follow_below(self._links.follow(beside, corpora, read_only=True))
-        elif is_path:
-            raise UserError(f"{flag} {name}: no such folder")
+            self._mount("--tokenizer", path)
+            self._mounts.follow_below(path)
+        elif is_here:
+            self._mounts.follow_below(corpora / (name or "roberta-base"))
 
     def _named(self, flag: str) -> Path | None:
         """The folder that a flag names, seen from where the launcher was called."""
-        name = self._flags.last(flag)
+        name = self.flags.last(flag)
         if name == "":
             raise UserError(f"{flag}: expected a folder, found nothing")
         return None if name is None else Path(os.path.abspath(name))
 
-    def _mount(self, flag: str, path: Path, read_only: bool) -> Located:
-        """Mount a folder, and give the flag its name in the container."""
-        if path.is_relative_to(_HOME) and not (self._is_here and _leads_out(path)):
-            folder = _there(path)
-            self._flags = self._flags.with_value(flag, folder.inside)
-            return self._links.follow(folder, _there(_HOME), read_only) if self._is_here else folder
-        folder = Located(path, self._mounts.place.path(path))
-        refuse_own(folder.inside, f"{flag} {path}")
-        self._mounts.add(path, folder.inside, read_only)
-        self._flags = self._flags.with_value(flag, folder.inside)
-        return folder
+    def _mount(self, flag: str, path: Path, read_only: bool = True) -> None:
+        """Mount a folder where it is on the engine's machine, if no mount shows it yet, and give the flag its name in
+        the container."""
+        views, place = self._mounts.views(path), self._mounts.place
+        if views and read_only >= views[0].read_only:
+            inside = views[0].target
+        else:
+            inside = str(path) if place.is_here else place.path(path)
+            refuse_own(inside, f"{flag} {path}")
+            self._mounts.add(path, inside, read_only)
+        self.flags = self.flags.with_value(flag, inside)
 
 
 def folder_to_make(flags: ScriptFlags, place: Place) -> Path | None:
@@ -159,15 +137,6 @@ def folder_to_make(flags: ScriptFlags, place: Place) -> Path | None:
         return None
     path = Path(os.path.abspath(name)).resolve()
     return None if path.exists() or path.is_relative_to(_HOME.resolve()) else path
-
-
-def _leads_out(path: Path) -> bool:
-    return not path.resolve().is_relative_to(_HOME.resolve())
-
-
-def _there(path: Path) -> Located:
-    """A folder of data-preprocessing."""
-    return Located(path, str(_INSIDE / path.relative_to(_HOME).as_posix()))
 
 
 def how_to_make(length: int) -> str:
@@ -184,19 +153,13 @@ def find_script(name: str) -> Path:
     Raises:
         UserError: there is none; names those that are there.
     """
-    inside = Path(name)
-    if inside.is_absolute() and inside.is_relative_to(_HOME):
-        inside = inside.relative_to(_HOME)
-    elif inside.parts[:1] == (_HOME.name,):
-        inside = inside.relative_to(_HOME.name)
     scripts = _scripts()
-    for script in (_HOME / inside, _HOME / name / "preprocess.py", _HOME / f"preprocess_data_{name}.py"):
+    for place in (name, f"{name}/preprocess.py", f"preprocess_data_{name}.py", Path("..", name)):
+        script = Path(os.path.normpath(_HOME / place))
         if script in scripts:
             return script
     names = ", ".join(map(_what_it_makes, scripts))
-    advice = (
-        f". Rows of {name} tokens: `{how_to_make(int(name))}`" if re.fullmatch(r"[1-9]\d{0,8}", name, re.ASCII) else ""
-    )
+    advice = f". Rows of {name} tokens: `{how_to_make(int(name))}`" if re.fullmatch(r"[1-9][0-9]{0,8}", name) else ""
     raise UserError(f"preprocess {name}: expected one of {names} (scripts of {_HOME}){advice}")
 
 

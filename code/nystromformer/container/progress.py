@@ -9,6 +9,7 @@ What a log holds is for people, and anything may have happened to it: a line tha
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -38,8 +39,6 @@ class LoggedProgress:
         loss: of the last report.
         tokens_per_second: of the last report.
         seconds_left: at the speed of the last reports, counted from now.
-        stopped_by: the signal that ended it, after its last step.
-        log: the file.
         work: of a command without steps, what it has done: `wiki: 345.2/1200.0 MB`.
     """
 
@@ -48,8 +47,6 @@ class LoggedProgress:
     loss: float | None = None
     tokens_per_second: float | None = None
     seconds_left: float | None = None
-    stopped_by: str | None = None
-    log: str = ""
     work: str = ""
 
     def to_json(self) -> str:
@@ -60,12 +57,9 @@ class LoggedProgress:
         """Of `to_json`'s text.
 
         Raises:
-            ValueError: of any other.
+            ValueError, TypeError: of any other.
         """
-        try:
-            return cls(**json.loads(text))
-        except (TypeError, RecursionError):
-            raise ValueError("not a progress") from None
+        return cls(**json.loads(text))
 
 
 def read_progress(place: Path, since: float, now: float) -> LoggedProgress | None:
@@ -84,23 +78,20 @@ def read_progress(place: Path, since: float, now: float) -> LoggedProgress | Non
         records = [record for record in _last_attempt(log.read_bytes()) if record["time"] >= since]
     except OSError:
         return None
-    return progress_of(records, str(log), now) if records else None
+    return progress_of(records, now) if records else None
 
 
-def progress_of(records: Sequence[dict[str, Any]], log: str, now: float) -> LoggedProgress:
+def progress_of(records: Sequence[dict[str, Any]], now: float) -> LoggedProgress:
     """The progress that records of one start of a run tell; at least one."""
     reports = [record for record in records if record["type"] == "train"]
     steps = next((record["num_steps"] for record in reversed(records) if record.get("num_steps")), None)
-    last = records[-1]
     report = reports[-1] if reports else {}
     return LoggedProgress(
-        step=int(last["step"]),
+        step=records[-1]["step"],
         steps=steps,
         loss=report.get("loss"),
         tokens_per_second=report.get("tokens_per_second"),
         seconds_left=_time_left(reports[-_RECENT:], steps, now),
-        stopped_by=last.get("signal") if last["type"] == "stop" else None,
-        log=log,
     )
 
 
@@ -135,32 +126,15 @@ def _last_attempt(content: bytes) -> list[dict[str, Any]]:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """What is used of a line, each value as it must be; None for what a crash of the machine left, or anybody wrote."""
+    """What is used of a line; None for what a crash of the machine left, or anybody wrote."""
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError):
+        numbers = {key: record.get(key) for key in ("time", "step", "num_steps", "loss", "tokens_per_second")}
+        are_finite = all(math.isfinite(value) for value in numbers.values() if value is not None)
+        known = {"type": record["type"], "step": int(record["step"]), "time": float(record["time"])}
+        return numbers | known if are_finite else None
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
-    if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-        return None
-    step, moment = _number(record.get("step")), _number(record.get("time", 0))
-    if step is None or step < 0 or moment is None:
-        return None
-    steps, signal = _number(record.get("num_steps")), record.get("signal")
-    return {
-        "type": record["type"],
-        "step": int(step),
-        "time": moment,
-        "num_steps": None if steps is None or steps < 1 else int(steps),
-        "loss": _number(record.get("loss")),
-        "tokens_per_second": _number(record.get("tokens_per_second")),
-        "signal": signal if isinstance(signal, str) else None,
-    }
-
-
-def _number(value: Any) -> float | None:
-    """A finite number that JSON has; None for anything else."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and abs(value) < 1 << 63 else None
 
 
 def _read_work(log: Path, since: float, now: float) -> LoggedProgress | None:
@@ -178,7 +152,6 @@ def _read_work(log: Path, since: float, now: float) -> LoggedProgress | None:
     return LoggedProgress(
         tokens_per_second=work.rate if work.counted == "tokens" else None,
         seconds_left=None if work.seconds_left is None else max(0.0, work.seconds_left - (now - moment)),
-        log=str(log),
         work=work.short,
     )
 

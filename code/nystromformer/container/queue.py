@@ -9,7 +9,6 @@ way.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -17,21 +16,24 @@ from contextlib import suppress
 from dataclasses import replace
 
 from docker.errors import APIError, NotFound
+from docker.types import DeviceRequest
 
 from nystromformer.container.control import is_rival, name_taken, refuse_active, refuse_mounts, remove, remove_ended
 from nystromformer.container.engine import Engine, clear_errors
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, describe, find_job, find_jobs
 from nystromformer.container.scripts import GPUS_LABEL, LABEL
-from nystromformer.container.spec import Gpus, RunSpec
+from nystromformer.container.spec import RunSpec, gpu_ids
 from nystromformer.errors import UserError
 
-_SPEC, _SLOTS, _PLACE = LABEL + "spec", LABEL + "slots", LABEL + "place"
+_SPEC, _PLACE = LABEL + "spec", LABEL + "place"
 _TAKEN = "taken"
+_OR = " or "
+"""Between the GPUs, of which one that waits gets one group."""
 _GPU = re.compile(r"nvidia\d+")
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
-def all_gpus(engine: Engine, image: str) -> Gpus:
+def all_gpus(engine: Engine, image: str) -> str:
     """The GPUs of the engine's machine, as a container sees them that gets them all.
 
     Raises:
@@ -44,7 +46,7 @@ def all_gpus(engine: Engine, image: str) -> Gpus:
             image,
             ["/bin/bash", "-c", "ls /dev"],
             network_mode="host",
-            device_requests=[Gpus(every=True).request],
+            device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])],
         )
         try:
             container.start()
@@ -55,25 +57,26 @@ def all_gpus(engine: Engine, image: str) -> Gpus:
     ids = sorted((name.removeprefix("nvidia") for name in listed.decode().split() if _GPU.fullmatch(name)), key=int)
     if not ids:
         raise UserError("--gpus all: the engine gives containers no GPU; name them (--gpus 0,1), or use --gpus none")
-    return Gpus(tuple(ids))
+    return ",".join(ids)
 
 
-def make_slots(gpus: Gpus, each: int) -> tuple[Gpus, ...]:
+def make_slots(gpus: str, each: int) -> list[str]:
     """What one experiment at a time gets: `each` GPUs; without GPUs, one slot.
 
     Raises:
         UserError: the GPUs cannot be divided so.
     """
-    if gpus == Gpus():
-        return (gpus,)
-    if gpus.every or len(gpus.ids) % each:
+    if gpus == "none":
+        return [gpus]
+    ids = gpu_ids(gpus)
+    if not ids or len(ids) % each:
         raise UserError(
             f"--gpus {gpus} --gpus_each {each}: expected the numbers of GPUs that can be divided into groups of {each}"
         )
-    return tuple(Gpus(gpus.ids[i : i + each]) for i in range(0, len(gpus.ids), each))
+    return [",".join(ids[i : i + each]) for i in range(0, len(ids), each)]
 
 
-def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[Gpus]) -> None:
+def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[str]) -> None:
     """Put containers at the queue's end, all or none.
 
     Args:
@@ -95,13 +98,13 @@ def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[Gpus]) -> 
     try:
         for index, spec in enumerate(specs):
             labels = {
+                **spec.labels,
                 QUEUE_LABEL: WAITING,
                 _SPEC: spec.to_json(),
-                _SLOTS: json.dumps([str(slot) for slot in slots]),
                 _PLACE: f"{now:020d}-{index:04d}",
-                GPUS_LABEL: " or ".join(map(str, slots)),
+                GPUS_LABEL: _OR.join(slots),
             }
-            waiting = replace(spec.labelled(**labels), name=f"{spec.name}.{WAITING}", restart="no")
+            waiting = replace(spec, labels=labels, name=f"{spec.name}.{WAITING}")
             with clear_errors(f"queueing {spec.name}", spec.image):
                 try:
                     created.append(waiting.create(engine.api))
@@ -123,24 +126,39 @@ def drive(
     Raises:
         UserError: a container cannot be started; it keeps its place.
     """
-    seen: dict[str, Job] = {}
+    running: dict[str, Job] = {}
+    ended: list[Job] = []
+
+    def say_running(job: Job) -> None:
+        # Its end is expected from now on, which may come before it is looked at again.
+        say(f"{job.name}: running" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
+        running[job.id] = job
+
     while True:
         jobs = find_jobs(engine)
-        _report(seen, jobs, say)
         waiting, taken, active = _divide(jobs)
+        for job in active:
+            if job.id not in running:
+                say_running(job)
+        now = {job.id: job for job in jobs}
+        for job in [now.get(identity, job) for identity, job in running.items()]:
+            if job.id not in now or job.has_ended:
+                say(f"{job.name}: {job.state if job.id in now else 'somebody removed it'}")
+                ended += [job] if job.id in now else []
+                del running[job.id]
         if not waiting and not taken and not active:
-            return [job for job in seen.values() if job.has_ended]
+            return ended
         for job in taken:
             # Made by a launcher that died before it started it, or is just about to. Should both start it, no harm is
             # done: a run that is over finds nothing left to do.
             if _begin(engine, job, waiting):
-                _say_running(seen, job, say)
+                say_running(job)
         if taken:
             jobs = find_jobs(engine)
         for job in sorted(waiting, key=lambda each: each.labels.get(_PLACE, "")):
             started = _give_turn(engine, job, jobs)
             if started is not None:
-                _say_running(seen, started, say)
+                say_running(started)
                 jobs = find_jobs(engine)
         time.sleep(seconds_between_looks)
 
@@ -153,7 +171,7 @@ def refuse_promised(job: Job, jobs: Iterable[Job]) -> None:
     """
     others = [other for other in jobs if other.id != job.id and QUEUE_LABEL in other.labels]
     for other in others if job.gpus != "none" else ():
-        if other.is_waiting and any(_shares(job.gpus, str(slot)) for slot in _read_place(other)[1]):
+        if other.is_waiting and any(_shares(job.gpus, slot) for slot in other.gpus.split(_OR)):
             raise UserError(
                 f"{job.name}: GPU {job.gpus} is promised to {other.name}, which waits in the queue. `launch.py queue` "
                 f"runs that first, `launch.py stop {other.name}` takes it out of the queue"
@@ -178,38 +196,9 @@ def _divide(jobs: Iterable[Job]) -> tuple[list[Job], list[Job], list[Job]]:
     return waiting, [job for job in queued if _is_taken(job)], [job for job in queued if job.is_active]
 
 
-def _report(seen: dict[str, Job], jobs: Sequence[Job], say: Callable[[str], None]) -> None:
-    present = {job.id: job for job in jobs if QUEUE_LABEL in job.labels and not job.is_waiting}
-    for key, job in present.items():
-        before = seen.get(key)
-        if job.is_active and before is None:
-            _say_running(seen, job, say)
-        if before is not None and before.is_active and job.has_ended:
-            say(f"{job.name}: {job.state}")
-        if before is not None and (job.is_active or job.has_ended):
-            seen[key] = job
-    names = {job.name.removesuffix(f".{WAITING}") for job in jobs if QUEUE_LABEL in job.labels}
-    for key, job in list(seen.items()):
-        if key in present or not job.is_active:
-            continue
-        if job.name in names:
-            # Its container made room for the next one of the same experiment, which is the one to follow now.
-            say(f"{job.name}: ended; another launcher has queued it again")
-            del seen[key]
-        else:
-            say(f"{job.name}: somebody removed it")
-            seen[key] = replace(job, status="exited", exit_code=1)
-
-
-def _say_running(seen: dict[str, Job], job: Job, say: Callable[[str], None]) -> None:
-    """Say that a job was started, and expect its end, which may come before it is looked at again."""
-    say(f"{job.name}: running" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
-    seen[job.id] = replace(job, status="running")
-
-
 def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
     """Make and start the container of a job that waits, if there is a slot for it; returns it if this launcher did."""
-    spec, slots, place = _read_place(job)
+    spec, place = _read_place(job)
     own = [other for other in jobs if other.name == spec.name and other.labels.get(_PLACE) == place]
     if own:
         # Another launcher, or one that died before it got here, gave it its turn.
@@ -218,11 +207,10 @@ def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
         return None
     if any(other.is_active and (other.name == spec.name or is_rival(other, spec)) for other in jobs):
         return None  # started by hand in the meantime: its turn comes when that has ended
-    slot = _free_slot(slots, jobs)
+    slot = _free_slot(job.gpus.split(_OR), jobs)
     if slot is None:
         return None
-    queued = {key: value for key, value in job.labels.items() if key in (_SPEC, _SLOTS, _PLACE)}
-    spec = replace(spec.labelled(**queued, **{QUEUE_LABEL: _TAKEN, GPUS_LABEL: str(slot)}), gpus=slot)
+    spec = replace(spec, labels={**spec.labels, QUEUE_LABEL: _TAKEN, _PLACE: place, GPUS_LABEL: slot}, gpus=slot)
     with clear_errors(f"starting {spec.name}", spec.image):
         try:
             remove_ended(engine, spec, jobs)
@@ -244,16 +232,15 @@ def _is_strangers(engine: Engine, name: str) -> bool:
         return False
 
 
-def _read_place(job: Job) -> tuple[RunSpec, list[Gpus], str]:
-    """What a container that waits is to run, the GPUs of which it gets one group, and its place.
+def _read_place(job: Job) -> tuple[RunSpec, str]:
+    """What a container that waits is to run, and its place.
 
     Raises:
         UserError: its labels are not what `enqueue` wrote.
     """
     try:
-        slots = [Gpus.parse(text) for text in json.loads(job.labels[_SLOTS])]
-        return RunSpec.from_json(job.labels[_SPEC]), slots, job.labels[_PLACE]
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UserError):
+        return RunSpec.from_json(job.labels[_SPEC]), job.labels[_PLACE]
+    except (KeyError, ValueError, UserError):
         raise UserError(
             f"{job.name}: waits in the queue, and its labels do not say what to run. Take it out with `launch.py stop "
             f"{job.name}`, and queue the experiment again"
@@ -269,7 +256,7 @@ def _begin(engine: Engine, job: Job, waiting: Collection[Job]) -> bool:
     rivals = [other for other in jobs if other.id != job.id]
     earlier = [other for other in rivals if other.is_active or (_is_taken(other) and _order(other) < _order(job))]
     with clear_errors(f"starting {job.name}"):
-        if _overlaps(Gpus.parse(job.gpus), earlier):
+        if _overlaps(job.gpus, earlier):
             with suppress(NotFound):
                 engine.api.remove_container(job.id)
             return False
@@ -296,17 +283,17 @@ def _is_taken(job: Job) -> bool:
     return job.status == "created" and job.labels.get(QUEUE_LABEL) == _TAKEN
 
 
-def _free_slot(slots: Sequence[Gpus], jobs: Sequence[Job]) -> Gpus | None:
+def _free_slot(slots: Sequence[str], jobs: Sequence[Job]) -> str | None:
     # One that somebody made and did not start, such as a docker line that failed, may lie there for ever.
     busy = [job for job in jobs if job.is_active or _is_taken(job)]
     return next((slot for slot in slots if not _overlaps(slot, busy)), None)
 
 
-def _overlaps(slot: Gpus, busy: Sequence[Job]) -> bool:
+def _overlaps(slot: str, busy: Sequence[Job]) -> bool:
     """Whether one of the jobs has a GPU of the slot; without GPUs, whether one of the queue's runs without any."""
-    if slot == Gpus():
+    if slot == "none":
         return any(job.gpus == "none" and QUEUE_LABEL in job.labels for job in busy)
-    return any(_shares(str(slot), job.gpus) for job in busy)
+    return any(_shares(slot, job.gpus) for job in busy)
 
 
 def _shares(one: str, other: str) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import textwrap
 import time
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from nystromformer.config import ExperimentConfig, load_config
 from nystromformer.container.engine import Engine
@@ -22,20 +24,19 @@ _COLUMNS = (
 )
 _WHY = Column("ENDED BY", is_text=True)
 """Only where something has ended in another way than by being done."""
-_SIGNALLED = 128
-"""From here on an exit status tells the signal that ended a program."""
 _MEANINGS: dict[int, str] = {
+    0: "",
     1: "an error, which its log names",
     UserError.exit_status: "a mistake in config, data or flags, which its log names",
     125: "the engine, which could not start it",
     126: "its program, which could not be run",
     127: "its program, which is not in the image",
+    130: "SIGINT (130); goes on with `launch.py resume`",
+    135: "SIGBUS (135); its shared memory may be too small (--shm_size)",
+    137: "SIGKILL (137): killed, or out of the machine's memory; goes on with `launch.py resume`",
+    143: "SIGTERM (143); goes on with `launch.py resume`",
 }
-_SIGNALS: dict[int, str] = {
-    signal.SIGBUS: "; its shared memory may be too small (--shm_size)",
-    signal.SIGKILL: ": killed, or out of the machine's memory; goes on with `launch.py resume`",
-}
-_LONGEST_FAULT = 100
+"""What ended a container, by its exit status; above 128 it tells the signal that ended a program."""
 
 
 def progress_of_job(engine: Engine, job: Job) -> LoggedProgress | None:
@@ -45,7 +46,7 @@ def progress_of_job(engine: Engine, job: Job) -> LoggedProgress | None:
     place = _log_place(job)
     if job.started is None or place is None:
         return None
-    if engine.is_local and _is_here(job.folder):
+    if engine.is_local and os.path.isdir(job.folder):
         return read_progress(job.folder / place.relative_to(job.home_target), job.started, time.time())
     if job.status != "running":
         return None
@@ -55,35 +56,24 @@ def progress_of_job(engine: Engine, job: Job) -> LoggedProgress | None:
         # As a stream: docker-py's closing of what it read whole fails through ssh, whose process ends with the answer.
         answer = b"".join(engine.api.exec_start(execution["Id"], stream=True)).decode()
         return LoggedProgress.from_json(answer) if answer.startswith("{") else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return None  # it ended while it was asked, or its image has another version of the program
 
 
-def ended_by_stop(job: Job, progress: LoggedProgress | None) -> bool:
-    """Whether a stop ended the job. PyTorch's own torchrun has status 1 then, as after a failure, but the log tells."""
-    return job.has_ended and (job.exit_code in (130, 143) or (progress is not None and bool(progress.stopped_by)))
-
-
-def state(job: Job, progress: LoggedProgress | None) -> str:
-    """How a job is, in a word or two."""
-    return "stopped" if ended_by_stop(job, progress) else job.state
-
-
-def ended_by(job: Job, progress: LoggedProgress | None) -> str:
+def ended_by(job: Job) -> str:
     """What ended a job, in words; empty where it is done, or has not ended."""
     if job.fault and not job.is_active:
-        text = printable(" ".join(job.fault.split()))
-        return text if len(text) <= _LONGEST_FAULT else text[: _LONGEST_FAULT - 1] + "…"
+        return textwrap.shorten(printable(" ".join(job.fault.split())), 100, placeholder="…")
     if not job.has_ended and job.status != "restarting":
         return ""
     if job.out_of_memory:
         return f"the kernel ({job.exit_code}): out of the container's memory"
-    if ended_by_stop(job, progress):
-        logged = None if progress is None else progress.stopped_by
-        return f"{logged or _signal_name(job.exit_code)} ({job.exit_code}); goes on with `launch.py resume`"
-    if name := _signal_name(job.exit_code):
-        return f"{name} ({job.exit_code})" + _SIGNALS.get(job.exit_code - _SIGNALLED, ", which its log may explain")
-    return _MEANINGS.get(job.exit_code, f"exit status {job.exit_code}") if job.exit_code else ""
+    if job.exit_code in _MEANINGS:
+        return _MEANINGS[job.exit_code]
+    number = job.exit_code - 128
+    if number in {each.value for each in signal.Signals}:
+        return f"{signal.Signals(number).name} ({job.exit_code}), which its log may explain"
+    return f"exit status {job.exit_code}"
 
 
 def table(rows: Sequence[tuple[Job, LoggedProgress | None]], now: float | None = None) -> str:
@@ -101,8 +91,8 @@ def table(rows: Sequence[tuple[Job, LoggedProgress | None]], now: float | None =
 
 def _row(job: Job, progress: LoggedProgress | None, now: float) -> tuple[str, ...]:
     age = _age(now - job.created)
-    head = (job.name, job.experiment, job.command, state(job, progress), job.gpus, age, str(job.restarts))
-    return (*head, *_progress_texts(job, progress), ended_by(job, progress))
+    head = (job.name, job.experiment, job.command, job.state, job.gpus, age, str(job.restarts))
+    return (*head, *_progress_texts(job, progress), ended_by(job))
 
 
 def _progress_texts(job: Job, progress: LoggedProgress | None) -> tuple[str, str, str, str]:
@@ -134,35 +124,18 @@ def _age(seconds: float) -> str:
     return f"{max(0, seconds):.0f}s"
 
 
-def _signal_name(exit_code: int) -> str:
-    try:
-        return signal.Signals(exit_code - _SIGNALLED).name
-    except ValueError:
-        return ""
-
-
-def _is_here(folder: Path) -> bool:
-    try:
-        return folder.is_dir()
-    except OSError:
-        return False
-
-
 def _log_place(job: Job) -> PurePosixPath | None:
     """The folder in the container that the job's run writes its log into, or a pattern of the folders above it, or the
     log of a command without steps; None for one that has neither."""
     if job.command == "validate" or job.home_target != "/model":
-        output = None if job.output is None else PurePosixPath(job.output)
-        return output if output is not None and output.is_relative_to(job.home_target) else None
-    below = next((task.folder for task in declared_tasks() if task.command == job.command), "")
-    return PurePosixPath("/model") / _checkpoints(job) / (below or ("" if job.command == "pretrain" else job.command))
-
-
-def _checkpoints(job: Job) -> str:
-    """Where the job's checkpoints and logs are, in the experiment folder."""
+        return None if job.output_path is None else PurePosixPath(job.output or "")
+    default = ExperimentConfig.model_fields["model_checkpoints"].default
     try:
         name = load_config(job.folder / "config.json").model_checkpoints
     except (UserError, OSError):
-        name = ExperimentConfig.model_fields["model_checkpoints"].default
-    path = PurePosixPath("/model") / name
-    return str(path.relative_to("/model")) if path.is_relative_to("/model") else "model"
+        name = default
+    checkpoints = PurePosixPath("/model", name)
+    if not checkpoints.is_relative_to("/model"):
+        checkpoints = PurePosixPath(default)
+    below = next((task.folder for task in declared_tasks() if task.command == job.command), "")
+    return checkpoints / (below or ("" if job.command == "pretrain" else job.command))

@@ -1,0 +1,137 @@
+"""The folders of a container: which of the engine's machine it sees, and under which names."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from nystromformer.container.scripts import CODE_FOLDER
+from nystromformer.container.spec import Mount
+from nystromformer.errors import UserError
+from nystromformer.paths import PROJECT
+
+_CONTAINERS_OWN = (
+    *("/bin", "/code", "/data-preprocessing", "/dev", "/etc", "/home/nystrom", "/lib", "/opt/venv", "/proc", "/run"),
+    *("/sbin", "/sys", "/usr/bin", "/usr/lib", "/usr/local", "/var/lib"),
+)
+_NOTHING_BELOW = ("/code", "/data-preprocessing", "/dev", "/proc", "/sys")
+
+
+def refuse_own(target: str, what: str) -> None:
+    """Refuse to mount anything over what a container needs.
+
+    Args:
+        target: in the container.
+        what: leads there, for the message.
+
+    Raises:
+        UserError: `target` is, or holds, such a folder.
+    """
+    path = PurePosixPath(target)
+    hides = any(PurePosixPath(own).is_relative_to(path) for own in _CONTAINERS_OWN)
+    if hides or any(path.is_relative_to(own) for own in _NOTHING_BELOW):
+        raise UserError(f"{what}: leads to {target}, which in a container is the container's own. Name another folder")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The engine's machine: which folders it sees, what they are called there, and who writes into them.
+
+    Args:
+        is_here: whether it sees this machine's folders, so that they can be checked.
+        remote_root: where this project lies there, if elsewhere than here.
+        user: "uid:gid" of the files that are written.
+    """
+
+    is_here: bool
+    remote_root: str | None = None
+    user: str | None = None
+
+    def path(self, local: Path) -> str:
+        """What a path of this machine is there."""
+        if self.is_here:
+            # As this machine follows it: engines take `..` from what is written, links or not.
+            return str(local.resolve())
+        absolute = Path(os.path.abspath(local))
+        if self.remote_root is not None and absolute.is_relative_to(PROJECT):
+            return str(PurePosixPath(self.remote_root) / absolute.relative_to(PROJECT).as_posix())
+        return str(absolute)
+
+
+class Mounts:
+    """The mounts of a container, as they are found out one by one."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._is_read_only: dict[tuple[str, str], bool] = {}
+        self._walked: set[Path] = set()
+
+    @property
+    def entries(self) -> tuple[Mount, ...]:
+        return tuple(Mount(source, target, ro) for (source, target), ro in self._is_read_only.items())
+
+    def add(self, source: Path, target: str, read_only: bool = True) -> None:
+        key = self.place.path(source), target
+        self._is_read_only[key] = read_only and self._is_read_only.get(key, True)
+
+    def add_code(self, given: str | None) -> None:
+        """The code that runs: a folder, this project's where none is given, or for "image" what the image holds.
+
+        Raises:
+            UserError: the folder has no code of this project.
+        """
+        if given == "image":
+            return
+        code = Path(given or CODE_FOLDER)
+        if self.place.is_here and not (code / "nystromformer").is_dir():
+            raise UserError(
+                f"--code {code}: no code folder of this project, which has nystromformer and run_*.py in it"
+            )
+        self.add(code, "/code")
+
+    def views(self, path: Path) -> list[Mount]:
+        """Where a container sees one path of this machine, which may be a link: each place as the mount that would show
+        it alone, the one of the innermost folder first."""
+        parent, name = (path.parent, path.name) if path.is_symlink() else (path, "")
+        source = Path(self.place.path(parent), name)
+        above = [mount for mount in self.entries if source.is_relative_to(mount.source)]
+        return [
+            Mount(str(source), str(PurePosixPath(mount.target, source.relative_to(mount.source))), mount.read_only)
+            for mount in sorted(above, key=lambda each: -len(each.source))
+        ]
+
+    def follow(self, path: Path, read_only: bool = True) -> Path:
+        """Mount what a path in a mounted folder names, at the place that it names, if it is a link that would lead
+        nowhere in the container, or elsewhere.
+
+        Returns:
+            What the path names.
+
+        Raises:
+            UserError: it cannot be mounted there.
+        """
+        while self.place.is_here and path.is_symlink() and path.exists() and (views := self.views(path)):
+            named = posixpath.normpath(posixpath.join(posixpath.dirname(views[0].target), path.readlink()))
+            link, path = path, path.parent / path.readlink()
+            if not any(view.target == named and read_only >= view.read_only for view in self.views(path)):
+                refuse_own(named, f"the link {link}")
+                self.add(path, named, read_only)
+                return path.resolve()
+        return path
+
+    def follow_below(self, folder: Path) -> None:
+        """Mount, read-only, what a folder names if it is a link, and what all links below it name, and below those.
+
+        Raises:
+            UserError: something cannot be mounted where a link leads.
+        """
+        folder = self.follow(folder)
+        if not self.place.is_here or folder.resolve() in self._walked:
+            return
+        self._walked.add(folder.resolve())
+        for home, folders, files in os.walk(folder):
+            for entry in (Path(home, name) for name in sorted([*folders, *files])):
+                if entry.is_symlink() and (content := self.follow(entry)).is_dir():
+                    self.follow_below(content)
