@@ -54,7 +54,7 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
         (["--env", "HOME"], "--env HOME: expected NAME=VALUE"),
         (["--name", "a b"], "--name a b: engines take"),
         (["--code", "/nowhere"], "--code /nowhere: no code folder"),
-        (["--model", "/model"], "--model: the launcher takes the experiment folder itself"),
+        (["--model", "/model"], "No such option: --model"),
         (["--learning_rate", "1"], "No such option: --learning_rate"),
         (["--workers", "two"], "--workers"),
         (["--set", "model.num_layers=0"], "model.num_layers"),
@@ -268,8 +268,8 @@ def test_a_name_of_somebody_elses(fake: FakeEngine, launch: Launcher, words: Wor
         message = 'creating container storage: the container name "mine" is already in use by 12'
         fake.refuse("POST", "/containers/create", 500, message)
     said = launch.refused(*words, "--name", "mine")
-    assert "mine: the engine has a container of that name, which is not one of this project's" in said
-    assert "--name" in said
+    assert "starting mine: the engine refused: " in said
+    assert "is already in use by" in said
     assert fake.names == ["mine"]
     assert fake.state("mine") == "running"
 

@@ -63,11 +63,8 @@ def test_pretraining(folder: Path, dataset_folder: Path) -> None:
         output="/model/pretrain.txt",
         mounts=(Mount(str(folder), "/model"), CODE, Mount(str(dataset_folder), "/dataset", True)),
         user="1000:1000",
-        labels={
-            "nystromformer.command": "pretrain",
-            "nystromformer.experiment": str(folder),
-            "nystromformer.gpus": "none",
-        },
+        command="pretrain",
+        home=str(folder),
     )
 
 
@@ -309,7 +306,6 @@ def test_a_process_for_each_gpu(folder: Path, command: str, gpus: str, program: 
     on_gpus = () if gpus == "none" else ("--device", "cuda")
     assert made.argv == (*program, f"/code/{SCRIPTS[command].file}", *on_gpus)
     assert made.gpus == gpus
-    assert made.labels["nystromformer.gpus"] == gpus
 
 
 def test_a_device_that_is_given_is_taken(folder: Path) -> None:
@@ -340,7 +336,7 @@ def test_names_of_folders(tmp_path: Path, name: str, container: str) -> None:
     made = spec("pretrain", folder, place=ELSEWHERE)
     assert made.name == container
     assert made.mounts[0].source == str(folder)
-    assert made.labels["nystromformer.experiment"] == str(folder)
+    assert made.home == str(folder)
 
 
 def test_a_name_of_its_own(folder: Path) -> None:
@@ -358,7 +354,7 @@ def test_on_another_machine(tmp_path: Path) -> None:
         Mount(str(Path("elsewhere/code").absolute()).replace(str(PROJECT), "/srv/nystromformer"), "/code", True),
         Mount("/srv/nystromformer/data-preprocessing/512-roberta", "/dataset", True),
     )
-    assert made.labels["nystromformer.experiment"] == "/srv/nystromformer/nystrom-512"
+    assert made.home == "/srv/nystromformer/nystrom-512"
     made = spec(
         "pretrain", PROJECT / "nystrom-512", "--dataset", str(PROJECT / "../rows"), options=options, place=place
     )

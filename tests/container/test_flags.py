@@ -1,9 +1,9 @@
 """Whose flags are whose: the launcher's, the script's, and what reaches the script's argv."""
 
+import ast
 from collections.abc import Callable
 from typing import Any
 
-import click
 import pytest
 import typer
 from hypothesis import given, settings
@@ -14,66 +14,7 @@ import run_glue
 import run_pretrain
 from nystromformer import cli
 from nystromformer.container.command_line import PassingAll, passing_flags_to
-from nystromformer.container.flags import ScriptFlags, split_flags
-
-OWN = [
-    click.Option(["--gpus"]),
-    click.Option(["--name"]),
-    click.Option(["--mount"], multiple=True),
-    click.Option(["-f", "--follow"], is_flag=True),
-    click.Option(["--both"]),
-]
-SCRIPT = [
-    click.Option(["--lr"]),
-    click.Option(["--set"], multiple=True),
-    click.Option(["--verify"], is_flag=True),
-    click.Option(["--both"]),
-]
-# Whatever a shell may hand over, flags among them.
-WORDS = st.one_of(
-    st.text(max_size=8), st.sampled_from(["--lr", "--gpus", "--verify", "-f", "-1", "a=b", '{"a": [1, 2]}'])
-)
-OWN_PIECES = st.one_of(
-    st.tuples(st.sampled_from(["--gpus", "--name", "--mount", "--both"]), WORDS).map(list),
-    st.tuples(st.sampled_from(["--gpus", "--mount"]), WORDS).map(lambda pair: ["=".join(pair)]),
-    st.sampled_from(["-f", "--follow"]).map(lambda switch: [switch]),
-)
-SCRIPT_PIECES = st.one_of(
-    st.tuples(st.sampled_from(["--lr", "--set"]), WORDS).map(lambda pair: (list(pair), pair)),
-    st.tuples(st.sampled_from(["--lr", "--set"]), WORDS).map(lambda pair: (["=".join(pair)], pair)),
-    st.just((["--verify"], ("--verify", None))),
-)
-
-
-@given(
-    pieces=st.lists(
-        st.one_of(OWN_PIECES.map(lambda words: (words, None)), SCRIPT_PIECES, st.just((["experiment"], None))),
-        max_size=8,
-    )
-)
-def test_any_interleaving_is_split(pieces: list[tuple[list[str], tuple[str, str | None] | None]]) -> None:
-    own, flags = split_flags([word for words, _ in pieces for word in words], OWN, SCRIPT)
-    assert own == [word for words, pair in pieces if pair is None for word in words]
-    passed = [pair for _, pair in pieces if pair is not None]
-    assert flags.words == tuple(part for pair in passed for part in pair if part is not None), "in the order given"
-
-
-def test_a_flag_that_both_know_is_the_launchers_and_so_is_one_that_neither_knows() -> None:
-    own, flags = split_flags(["--both", "1", "--learning-rate", "3", "--lr", "3"], OWN, SCRIPT)
-    assert own == ["--both", "1", "--learning-rate", "3"]
-    assert flags.words == ("--lr", "3")
-
-
-def test_behind_two_dashes_nothing_is_a_flag() -> None:
-    own, flags = split_flags(["--lr", "1", "--", "--lr", "2"], OWN, SCRIPT)
-    assert own == ["--", "--lr", "2"]
-    assert flags.words == ("--lr", "1")
-
-
-@pytest.mark.parametrize("args", [["--lr"], ["--gpus"]])
-def test_a_missing_value_is_left_to_the_parsers(args: list[str]) -> None:
-    own, flags = split_flags(args, OWN, SCRIPT)
-    assert [*own, *flags.words] == args
+from nystromformer.container.flags import ScriptFlags
 
 
 def test_values_and_changes() -> None:
@@ -91,8 +32,10 @@ def command() -> typer.Typer:
     app = cli.application()
     scripts: dict[str, Callable[..., Any]] = {"pretrain": run_pretrain.pretrain, "glue": run_glue.glue}
 
-    def start(context: typer.Context, experiment: str, gpus: str = "all", command: str = "pretrain") -> None:
-        typer.echo(repr((experiment, gpus, command, context.obj.words)))
+    def start(
+        context: typer.Context, experiment: str, gpus: str = "all", seed: str = "-", command: str = "pretrain"
+    ) -> None:
+        typer.echo(repr((experiment, gpus, seed, command, context.obj.words)))
 
     app.command(cls=passing_flags_to(scripts, "pretrain"))(start)
     return app
@@ -111,11 +54,43 @@ def refusal(app: typer.Typer, *args: str) -> str:
     return result.output
 
 
-def test_what_was_given_reaches_the_script() -> None:
-    value = 'model.attn_type={"name": "nystrom", "segments": "padded"}'
-    args = ["--workers=2", "folder", "--set", value, "--gpus", "0", "--verify", "--set", "model.num_landmarks=16"]
-    passed = ("--workers", "2", "--set", value, "--verify", "--set", "model.num_landmarks=16")
-    assert output(command(), *args) == repr(("folder", "0", "pretrain", passed))
+# Whatever a shell may hand over, flags among them.
+WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=8) | (
+    st.sampled_from(["--set", "--gpus", "--verify", "-1", "a=b", '{"a": [1, 2]}'])
+)
+
+
+@given(
+    pieces=st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(["--gpus", "--set"]), WORDS, st.booleans()),
+            st.just(("--verify", None, False)),
+        ),
+        max_size=6,
+    ),
+    at=st.integers(0, 6),
+)
+@settings(max_examples=50, deadline=None)
+def test_any_interleaving_is_split(pieces: list[tuple[str, str | None, bool]], at: int) -> None:
+    words = [
+        [flag] if value is None else [f"{flag}={value}"] if is_one else [flag, value] for flag, value, is_one in pieces
+    ]
+    said = output(command(), *(word for piece in [*words[:at], ["folder"], *words[at:]] for word in piece))
+    gpus = [value for flag, value, _ in pieces if flag == "--gpus"]
+    passed = [word for flag, value, _ in pieces if flag == "--set" for word in (flag, value)]
+    verify = ["--verify"] * any(flag == "--verify" for flag, _, _ in pieces)
+    folder, *others, flags = ast.literal_eval(said)
+    assert (folder, others) == ("folder", [gpus[-1] if gpus else "all", "-", "pretrain"])
+    assert list(flags) in (passed + verify, verify + passed)
+
+
+def test_a_flag_that_both_know_is_the_commands_own() -> None:
+    said = output(command(), "--seed", "1", "folder", "--command", "glue", "--task", "RTE")
+    assert said == repr(("folder", "all", "1", "glue", ("--task", "RTE")))
+
+
+def test_behind_two_dashes_nothing_is_a_flag() -> None:
+    assert output(command(), "--gpus", "0", "--", "--set") == repr(("--set", "0", "-", "pretrain", ()))
 
 
 @pytest.mark.parametrize(
@@ -142,11 +117,11 @@ def test_what_the_script_would_refuse_is_refused_now(args: list[str], words: lis
 )
 def test_the_script_that_an_option_names_parses(args: list[str]) -> None:
     said = output(command(), "folder", *args, "--task", "MRPC")
-    assert said == repr(("folder", "all", "glue", ("--task", "MRPC")))
+    assert said == repr(("folder", "all", "-", "glue", ("--task", "MRPC")))
 
 
 def test_a_command_that_is_unknown_is_the_commands_own_error() -> None:
-    assert output(command(), "folder", "--command", "train") == repr(("folder", "all", "train", ()))
+    assert output(command(), "folder", "--command", "train") == repr(("folder", "all", "-", "train", ()))
 
 
 def passing_all() -> typer.Typer:

@@ -1,5 +1,6 @@
 """Which containers are ours, and what `docker inspect` says of them, by Docker and by Podman."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,13 +220,12 @@ def test_state(state: dict[str, Any], words: str) -> None:
 
 
 def test_the_same_work() -> None:
-    home, log = "/home/x/nystrom-512", "/model/pretrain.txt"
-    assert job().does_work_of(home, "pretrain", "/model/another.txt"), "one run of pretraining in a folder"
-    assert job(command=PRETRAIN.replace("pretrain.py", "glue.py")).does_work_of(home, "pretrain", log), "one log"
-    assert not job().does_work_of(home, "glue", "/model/glue.txt")
-    assert not job().does_work_of("/home/x/another", "pretrain", log)
-    without_log = job(command="python3 /code/run_glue.py")
-    assert not without_log.does_work_of(home, "imdb", None)
+    glue, log = job(command="python3 /code/run_glue.py >> /model/glue.txt"), "/model/pretrain.txt"
+    assert job().does_work_of(replace(job(), output="/model/another.txt")), "one run of pretraining in a folder"
+    assert replace(glue, output=log).does_work_of(job()), "one log"
+    assert not job().does_work_of(glue)
+    assert not job().does_work_of(replace(job(), home="/home/x/another"))
+    assert not job(command="python3 /code/run_glue.py").does_work_of(job(command="python3 /code/run_imdb.py"))
 
 
 def test_finding_ours_among_others(fake: FakeEngine, tmp_path: Path) -> None:

@@ -41,11 +41,8 @@ def test_preprocessing(name: str, script: str, label: str) -> None:
         output=f"/data-preprocessing/{label}.txt",
         mounts=(Mount(str(home), "/data-preprocessing"), Mount(str(CODE_FOLDER), "/code", True)),
         user="1000:1000",
-        labels={
-            "nystromformer.command": f"preprocess {label.removeprefix('preprocess-')}",
-            "nystromformer.experiment": str(home),
-            "nystromformer.gpus": "none",
-        },
+        command=f"preprocess {label.removeprefix('preprocess-')}",
+        home=str(home),
         working_dir="/data-preprocessing",
     )
 
@@ -126,7 +123,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made(name: str, *words: object) -> tuple[RunSpec, list[str]]:
     """The container, and the words after the script's name."""
     spec = preprocess_spec(name, ScriptFlags(tuple(map(str, words))), LaunchOptions(), HERE)
-    assert spec.labels["nystromformer.experiment"] == spec.mounts[0].source
+    assert spec.home == spec.mounts[0].source
     return spec, list(spec.argv[2:])
 
 

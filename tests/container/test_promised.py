@@ -18,8 +18,8 @@ def ended(fake: FakeEngine, name: str, gpus: str) -> str:
 def queued(fake: FakeEngine, name: str, *slots: str, status: str = "created", gpus: str = "", **labels: str) -> str:
     """A job of the queue: one that waits for a slot, or has GPUs."""
     told = {GPUS_LABEL: gpus or " or ".join(slots), QUEUE_LABEL: "taken" if gpus else WAITING, PLACE: "1"}
-    spec = {"restart": "no", "mounts": [], "argv": []}
-    spec |= {"name": name, "image": "x", "output": "/model/x.txt", "labels": {}}
+    spec = {"command": "pretrain", "home": f"/x/{name}", "mounts": [], "argv": []}
+    spec |= {"name": name, "image": "x", "output": "/model/x.txt"}
     told |= {SPEC: json.dumps(spec)} | labels
     return fake.add(name, f"/x/{name}", status=status, exit_code=143 if status == "exited" else 0, labels=told)
 

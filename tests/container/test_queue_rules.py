@@ -13,7 +13,7 @@ from small import write_experiment
 from nystromformer.container.engine import Engine
 from nystromformer.container.jobs import QUEUE_LABEL, find_jobs
 from nystromformer.container.queue import all_gpus, drive, enqueue, make_slots, queue_length
-from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL
+from nystromformer.container.scripts import COMMAND_LABEL, GPUS_LABEL
 from nystromformer.container.spec import Mount, RunSpec
 from nystromformer.errors import UserError
 
@@ -42,7 +42,8 @@ def spec(name: str, gpus: str = "0") -> RunSpec:
         output="/model/pretrain.txt",
         mounts=(Mount(f"/x/{name}", "/model"),),
         gpus=gpus,
-        labels={COMMAND_LABEL: "pretrain", EXPERIMENT_LABEL: f"/x/{name}", GPUS_LABEL: gpus},
+        command="pretrain",
+        home=f"/x/{name}",
     )
 
 
@@ -192,7 +193,7 @@ def test_a_start_that_misses_something_is_no_endless_loop(fake: FakeEngine) -> N
 def test_a_name_of_somebody_elses(fake: FakeEngine) -> None:
     put(fake, "a")
     fake.add("a-pretrain", "/srv", target="/srv", command="nginx")
-    with pytest.raises(UserError, match="a-pretrain: the engine has a container of that name, which is not one of"):
+    with pytest.raises(UserError, match=r"starting a-pretrain: the engine refused: .*is already in use by"):
         run(fake)
     assert fake.names == ["a-pretrain.waiting", "a-pretrain"]
 

@@ -23,6 +23,8 @@ PLAIN = RunSpec(
     argv=("python3", "/code/run_pretrain.py"),
     output="/model/pretrain.txt",
     mounts=(Mount("/home/x/nystrom-512", "/model"), Mount("/home/x/code", "/code", True)),
+    command="pretrain",
+    home="/home/x/nystrom-512",
     user="1000:1000",
 )
 
@@ -42,6 +44,8 @@ SPECS = st.builds(
     argv=st.lists(TEXT | st.just(""), min_size=1, max_size=4).map(tuple),
     output=PATH,
     mounts=st.lists(st.builds(Mount, PATH, PATH, st.booleans()), max_size=3).map(tuple),
+    command=TEXT,
+    home=PATH,
     gpus=GPUS,
     user=st.none() | st.just("1000:100"),
     shm_size=st.none() | st.sampled_from(["8g", "512m", "1024k", "67108864", "100b", "8G"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,13 +11,16 @@ from typer.core import TyperCommand
 
 from nystromformer import cli
 from nystromformer.checked_command import CheckedCommand
-from nystromformer.container.flags import ScriptFlags, split_flags
+from nystromformer.container.flags import ScriptFlags
 
 _NOT_PASSED_ON = ("--model", "--help")
+_SCRIPT = f"{__name__}.script"
+"""Of a parser's context: which script's flags it takes."""
 
 
 def passing_flags_to(scripts: Mapping[str, Callable[..., Any]], default: str) -> type[TyperCommand]:
-    """The class of a command that gives a script's flags as `context.obj`, checked by the script's own parser.
+    """The class of a command that has a script's flags, too, and gives those that are set as `context.obj`. A flag of
+    both is the command's own.
 
     Args:
         scripts: the function that each script runs, by the launcher's name of it.
@@ -25,29 +28,44 @@ def passing_flags_to(scripts: Mapping[str, Callable[..., Any]], default: str) ->
     """
 
     @cache
-    def parser_of(name: str) -> Any:
-        """Made when it is needed: most commands need none or one of them."""
-        return typer.main.get_command(cli.application(scripts[name if name in scripts else default]))
+    def flags_of(name: str) -> list[Any]:
+        """Made when they are needed: most commands need none or those of one script."""
+        parser = typer.main.get_command(cli.application(scripts[name if name in scripts else default]))
+        return [each for each in parser.params if not set(each.opts) & set(_NOT_PASSED_ON)]
 
     class Command(CheckedCommand):
+        def get_params(self, ctx: Any) -> list[Any]:
+            own = super().get_params(ctx)
+            return [*own, *self._passed_on(own, ctx.meta.get(_SCRIPT, default))]
+
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             own_parser = self.make_parser(ctx)
             own_parser.ignore_unknown_options = True
-            parser = parser_of(own_parser.parse_args(args=list(args))[0].get("command") or default)
-            own, flags = split_flags(args, self.get_params(ctx), parser.params)
-            rest = super().parse_args(ctx, own)
-            # What the script's parser would refuse is refused now, and not in a container.
-            parser.make_context(ctx.command_path, list(flags.words))
-            ctx.obj = flags
+            ctx.meta[_SCRIPT] = own_parser.parse_args(args=list(args))[0].get("command") or default
+            typed = self.make_parser(ctx).parse_args(args=list(args))[0]
+            rest = super().parse_args(ctx, args)
+            words: list[str] = []
+            for flag in self._passed_on(super().get_params(ctx), ctx.meta[_SCRIPT]):
+                del ctx.params[flag.name]
+                value = typed.get(flag.name)
+                if isinstance(value, bool):
+                    words.append((flag.opts if value else flag.secondary_opts)[0])
+                elif value is not None:
+                    words += [word for each in (value if flag.multiple else [value]) for word in (flag.opts[0], each)]
+            ctx.obj = ScriptFlags(tuple(words))
             return rest
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
+            passed = self._passed_on(super().get_params(ctx), default)
+            ctx.meta[_SCRIPT] = None
             super().format_options(ctx, formatter)
-            parser = parser_of(default)
-            passed = [each for each in parser.params if not set(each.opts) & set(_NOT_PASSED_ON)]
-            records = [record for record in (each.get_help_record(ctx) for each in passed) if record is not None]
             with formatter.section(f"Options passed on to {default}"):
-                formatter.write_dl(records)
+                formatter.write_dl([record for each in passed if (record := each.get_help_record(ctx)) is not None])
+
+        def _passed_on(self, own: Sequence[Any], script: str | None) -> list[Any]:
+            """The flags of a script, if any, that are none of the command's own."""
+            names = {name for each in own for name in (*each.opts, *each.secondary_opts)}
+            return [flag for flag in (flags_of(script) if script else ()) if names.isdisjoint(flag.opts)]
 
     return Command
 

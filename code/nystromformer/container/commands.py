@@ -4,19 +4,20 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from docker.errors import NotFound
 
 from nystromformer.container import control, queue
 from nystromformer.container.build import build_image, build_line
-from nystromformer.container.engine import Engine, NoEngine
+from nystromformer.container.engine import Engine, NoEngine, clear_errors
 from nystromformer.container.experiments import experiment_spec, find_experiment
 from nystromformer.container.flags import ScriptFlags
-from nystromformer.container.jobs import Job, find_jobs, select_jobs
+from nystromformer.container.jobs import Job, find_job, find_jobs, select_jobs
 from nystromformer.container.mounts import Place
 from nystromformer.container.options import BuildOptions, LaunchOptions
 from nystromformer.container.output import follow_output, last_words, output_size, read_output
@@ -152,28 +153,36 @@ def stop(
             control.remove(engine, job)
             typer.echo(f"{job.experiment}: taken out of the queue")
         else:
-            _say_end(engine, job, control.stop(engine, job, timeout))
+            with clear_errors(f"stopping {job.name}"):
+                engine.api.stop(job.id, timeout=job.stop_seconds if timeout is None else timeout)
+            _say_end(engine, job)
 
 
 def kill(names: Names = None, everything: All = False) -> None:
     """End runs at once. What they did since their last checkpoint is lost."""
     engine = Engine()
     for job in _chosen(engine, names, everything, lambda job: job.is_active, "kill"):
-        _say_end(engine, job, control.kill(engine, job))
+        with clear_errors(f"killing {job.name}"):
+            engine.api.kill(job.id)
+            with suppress(NotFound):
+                engine.api.wait(job.id)
+        _say_end(engine, job)
 
 
 def resume(names: Names = None, everything: All = False) -> None:
     """Start stopped, killed or failed containers again. They go on from their last checkpoint."""
     engine, refused = Engine(), []
     for job in _chosen(engine, names, everything, lambda job: job.has_ended and job.state != "done", "resume"):
-        # Those whose GPUs are the queue's are named in one error at the end.
+        # Those whose GPUs are the queue's, or whose work another one does, are named in one error at the end.
         try:
-            queue.refuse_promised(job, find_jobs(engine))
+            queue.refuse_resuming(job, find_jobs(engine))
         except UserError as error:
             refused.append(str(error))
             continue
         before = output_size(engine, job.output_path)
-        _say_start(engine, control.resume(engine, job), before, is_new=False)
+        with clear_errors(f"resuming {job.name}"):
+            engine.api.start(job.id)
+        _say_start(engine, control.find_present(engine, job.id, job.name), before, is_new=False)
     if refused:
         raise UserError("\n".join(refused))
 
@@ -296,18 +305,19 @@ def _chosen(
     return chosen
 
 
-def _say_end(engine: Engine, before: Job, after: Job | None) -> None:
+def _say_end(engine: Engine, job: Job) -> None:
     """Say how a run ended and what it goes on from."""
-    job = before if after is None else after
-    progress = progress_of_job(engine, job)
-    how = "ended" if after is None else job.state
+    # None where the engine removed it (`docker run --rm`).
+    after = find_job(engine, job.id)
+    progress = progress_of_job(engine, after or job)
+    how = "ended" if after is None else after.state
     if progress is not None and progress.work:
         how += f" after {progress.work}"
     elif progress is not None:
         how += f" after step {progress.step}" + ("" if progress.steps is None else f" of {progress.steps}")
-    checkpoint = control.newest_checkpoint(job) if engine.is_local else None
-    if checkpoint is not None:
-        how += f"; its last checkpoint is {checkpoint}"
+    checkpoints = [path for path in job.folder.rglob("cp-*.cp") if path.is_file()] if engine.is_local else []
+    if checkpoints:
+        how += f"; its last checkpoint is {max(checkpoints, key=lambda path: path.stat().st_mtime)}"
     typer.echo(f"{job.name}: {how}")
 
 

@@ -1,4 +1,4 @@
-"""What all containers of the launcher have in common: the launcher's flags, and the labels that they are found by."""
+"""What all containers of the launcher have in common: the launcher's flags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path, PurePosixPath
 
 from nystromformer.container.mounts import Mounts
 from nystromformer.container.options import LaunchOptions
-from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL
 from nystromformer.container.spec import RunSpec
 
 
@@ -28,7 +27,7 @@ def compose(
     Args:
         options: of which the name and the GPUs do not count.
         mounts: those that the program needs.
-        command, home: for the labels: what runs, and the folder that it writes into.
+        command, home: what runs, and the folder that it writes into.
     """
     return RunSpec(
         name=name,
@@ -42,7 +41,8 @@ def compose(
         network=options.network,
         environment=options.variables,
         restart=options.restart,
-        labels={COMMAND_LABEL: command, EXPERIMENT_LABEL: mounts.place.path(home), GPUS_LABEL: gpus},
+        command=command,
+        home=mounts.place.path(home),
         working_dir=working_dir,
     )
 

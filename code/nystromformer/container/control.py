@@ -1,4 +1,4 @@
-"""Starting, stopping and going on: what the launcher does to containers."""
+"""Starting containers, whatever other launchers do at the same time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from docker.errors import APIError, NotFound
 
 from nystromformer.container.engine import Engine, clear_errors
 from nystromformer.container.jobs import Job, find_job, find_jobs
-from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL
 from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 
@@ -46,7 +45,7 @@ def start(engine: Engine, spec: RunSpec, to_make: Path | None = None) -> Job:
             with suppress(NotFound):
                 engine.api.remove_container(container, force=True)
             raise
-    return _present(find_job(engine, container), spec.name)
+    return find_present(engine, container, spec.name)
 
 
 def _make(engine: Engine, spec: RunSpec) -> str:
@@ -64,9 +63,8 @@ def _make(engine: Engine, spec: RunSpec) -> str:
             remove_ended(engine, spec, jobs)
             return spec.create(engine.api)
         except APIError as error:
-            taken = name_taken(spec, error)
-            if taken is None or not tries_left:
-                raise taken or error from None
+            if not is_conflict(error) or not tries_left:
+                raise
         time.sleep(_SECONDS_BETWEEN_TRIES)
     raise AssertionError("the last try returns or raises")
 
@@ -84,11 +82,7 @@ def _past_starting(engine: Engine, spec: RunSpec) -> list[Job]:
 
 def refuse_mounts(engine: Engine, spec: RunSpec) -> None:
     """Refuse folders of whose names Podman would make something else: it reads a mount as words between commas, and
-    would mount `a` in place of `a,ro`.
-
-    Raises:
-        UserError: names the folder.
-    """
+    would mount `a` in place of `a,ro`."""
     odd = [path for mount in spec.mounts for path in (mount.source, mount.target) if set(path) & set(_NOT_FOR_PODMAN)]
     if odd and engine.is_podman:
         raise UserError(
@@ -98,21 +92,15 @@ def refuse_mounts(engine: Engine, spec: RunSpec) -> None:
 
 
 def refuse_active(spec: RunSpec, jobs: Sequence[Job]) -> None:
-    """Refuse a container whose name or work another one has.
-
-    Raises:
-        UserError: names that container, and what to do with it.
-    """
+    """Refuse a container whose name another experiment has, or whose work another container does."""
     refuse_name(spec, jobs)
     for job in jobs:
-        if not is_rival(job, spec):
-            continue
-        if job.is_waiting:
+        if job.is_waiting and job.does_work_of(spec):
             raise UserError(
                 f"{job.folder.name}: waits in the queue already, as {job.name}. Take it out with `launch.py stop "
                 f"{job.name}`, or let `launch.py queue` run it"
             )
-        if job.is_active:
+        if job.is_active and job.does_work_of(spec):
             raise UserError(
                 f"{job.folder}: {job.command} is running already, in the container {job.name}. `launch.py logs -f "
                 f"{job.name}` follows it, `launch.py stop {job.name}` ends it with a checkpoint"
@@ -120,13 +108,9 @@ def refuse_active(spec: RunSpec, jobs: Sequence[Job]) -> None:
 
 
 def refuse_name(spec: RunSpec, jobs: Sequence[Job]) -> None:
-    """Refuse a name that another experiment's container has.
-
-    Raises:
-        UserError: says which.
-    """
+    """Refuse a name that another experiment's container has."""
     for job in jobs:
-        if job.name == spec.name and job.home != spec.labels[EXPERIMENT_LABEL]:
+        if job.name == spec.name and job.home != spec.home:
             verb, command = ("end", "stop") if job.is_active else ("remove", "remove")
             raise UserError(
                 f"{spec.name}: the engine has a container of that name, of {job.home}. Name this one with --name, or "
@@ -134,18 +118,8 @@ def refuse_name(spec: RunSpec, jobs: Sequence[Job]) -> None:
             )
 
 
-def is_rival(job: Job, spec: RunSpec) -> bool:
-    """Whether a container of `spec` would do a job's work."""
-    return job.does_work_of(spec.labels[EXPERIMENT_LABEL], spec.labels[COMMAND_LABEL], spec.output)
-
-
 def remove_ended(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
-    """Remove the container of an earlier start, whose files all lie in the experiment folder.
-
-    Raises:
-        UserError: the name belongs to another experiment's container.
-        APIError: it has changed since it was looked at.
-    """
+    """Remove the container of an earlier start, whose files all lie in the experiment folder."""
     refuse_name(spec, jobs)
     for job in jobs:
         if job.name == spec.name and not job.is_active:
@@ -153,54 +127,18 @@ def remove_ended(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
                 engine.api.remove_container(job.id)
 
 
+def is_conflict(error: APIError) -> bool:
+    """Whether the engine refuses because another container has the name, or is about to be removed."""
+    return error.status_code == _CONFLICT or "already in use" in str(error.explanation).lower()
+
+
 def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool]) -> Job:
     """Wait until a job's work is under way or it has ended, a minute at most; returns how the job is then."""
     deadline = time.monotonic() + _SETTLING_SECONDS
     while job.is_active and not has_begun(job) and time.monotonic() < deadline:
         time.sleep(0.5)
-        job = _present(find_job(engine, job.id), job.name)
+        job = find_present(engine, job.id, job.name)
     return job
-
-
-def stop(engine: Engine, job: Job, seconds: int | None = None) -> Job | None:
-    """SIGTERM, upon which a run writes a checkpoint, and a kill after `seconds`; returns how the job ended.
-
-    None where the engine removed it (`docker run --rm`).
-
-    Raises:
-        UserError: the engine refuses.
-    """
-    with clear_errors(f"stopping {job.name}"):
-        engine.api.stop(job.id, timeout=job.stop_seconds if seconds is None else seconds)
-    return find_job(engine, job.id)
-
-
-def kill(engine: Engine, job: Job) -> Job | None:
-    """SIGKILL: the run loses what it did since its last checkpoint. Returns how the job ended, or
-    None where the engine removed it (`docker run --rm`).
-
-    Raises:
-        UserError: the engine refuses.
-    """
-    with clear_errors(f"killing {job.name}"):
-        engine.api.kill(job.id)
-        with suppress(NotFound):
-            engine.api.wait(job.id)
-    return find_job(engine, job.id)
-
-
-def resume(engine: Engine, job: Job) -> Job:
-    """Start a container again that has ended: the run goes on from its last checkpoint.
-
-    Raises:
-        UserError: another one does its work; the engine refuses.
-    """
-    for other in find_jobs(engine):
-        if other.is_active and other.does_work_of(job.home, job.command, job.output):
-            raise UserError(f"{job.name}: the container {other.name} does its work already")
-    with clear_errors(f"resuming {job.name}"):
-        engine.api.start(job.id)
-    return _present(find_job(engine, job.id), job.name)
 
 
 def remove(engine: Engine, job: Job) -> None:
@@ -214,25 +152,13 @@ def remove(engine: Engine, job: Job) -> None:
         engine.api.remove_container(job.id)
 
 
-def newest_checkpoint(job: Job) -> Path | None:
-    """The checkpoint written last below the experiment folder, where this machine sees it."""
-    checkpoints = [path for path in job.folder.rglob("cp-*.cp") if path.is_file()]
-    return max(checkpoints, key=lambda path: path.stat().st_mtime, default=None)
+def find_present(engine: Engine, container: str, name: str) -> Job:
+    """The job of a container.
 
-
-def _present(job: Job | None, name: str) -> Job:
+    Raises:
+        UserError: it is gone.
+    """
+    job = find_job(engine, container)
     if job is None:
         raise UserError(f"{name}: somebody else removed the container")
     return job
-
-
-def name_taken(spec: RunSpec, error: APIError) -> UserError | None:
-    """What to say of an error whose reason is that another container has the name, if it is none of ours; None of
-    others."""
-    said = str(error.explanation or "").lower()
-    if error.status_code == _CONFLICT or "already in use" in said:
-        return UserError(
-            f"{spec.name}: the engine has a container of that name, which is not one of this project's experiments. "
-            "Name this one with --name"
-        )
-    return None

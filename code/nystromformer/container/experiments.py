@@ -50,8 +50,6 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     Raises:
         UserError: the config, a folder, or a flag is wrong.
     """
-    if flags.values("--model"):
-        raise UserError(f"--model: the launcher takes the experiment folder itself: launch.py {script.command} FOLDER")
     experiment = open_experiment(folder, flags.values("--set"))
     on_cpu = flags.last("--device") == "cpu"
     gpus = "none" if on_cpu and options.gpus == "all" else options.gpus

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -38,34 +37,3 @@ class ScriptFlags:
                 yield index, index + 1, word.removeprefix(f"{name}=")
             elif word == name and index + 1 < len(self.words):
                 yield index, index + 2, self.words[index + 1]
-
-
-def split_flags(args: Sequence[str], own: Sequence[Any], script: Sequence[Any]) -> tuple[list[str], ScriptFlags]:
-    """The launcher's arguments, and the script's flags.
-
-    Args:
-        args: the command line.
-        own, script: options that each declares (with `opts` and `is_flag`). A flag that both know is the launcher's,
-            and so is one that neither knows, for an error that lists what there is.
-    """
-    launchers = {name: option for option in own for name in (*option.opts, *option.secondary_opts)}
-    scripts = {name: option for option in script for name in option.opts}
-    mine: list[str] = []
-    theirs: list[str] = []
-    rest = list(args)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        if word == "--":
-            mine += [word, *rest]
-            break
-        is_own = name in launchers or name not in scripts
-        option = launchers.get(name) if is_own else scripts[name]
-        is_switch = option is None or getattr(option, "is_flag", False)
-        # A switch with a value stays whole: the parser says that it takes none.
-        words = [word] if is_own or is_switch or not equals else [name, value]
-        # A value, too, which may be the name of another flag; where it is missing the parser says so.
-        if not is_switch and not equals and rest:
-            words.append(rest.pop(0))
-        (mine if is_own else theirs).extend(words)
-    return mine, ScriptFlags(tuple(theirs))

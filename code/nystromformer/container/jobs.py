@@ -13,6 +13,7 @@ from docker.errors import APIError, NotFound
 
 from nystromformer.container.engine import Engine, clear_errors
 from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL, LABEL, SCRIPTS
+from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 
 QUEUE_LABEL, WAITING = LABEL + "queue", "waiting"
@@ -92,10 +93,10 @@ class Job:
         inside = PurePosixPath(self.output)
         return self.folder / inside.relative_to(self.home_target) if inside.is_relative_to(self.home_target) else None
 
-    def does_work_of(self, home: str, command: str, output: str | None) -> bool:
-        """Whether it writes what such a container would: the same log, or an experiment's checkpoints."""
-        same_log = output is not None and self.output == output
-        return self.home == home and (same_log or self.command == command == "pretrain")
+    def does_work_of(self, other: Job | RunSpec) -> bool:
+        """Whether it writes what the other one does: the same log, or an experiment's checkpoints."""
+        same_log = self.output is not None and self.output == other.output
+        return self.home == other.home and (same_log or self.command == other.command == "pretrain")
 
     @property
     def state(self) -> str:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from docker.errors import APIError, NotFound
 from docker.types import DeviceRequest
 
-from nystromformer.container.control import is_rival, name_taken, refuse_active, refuse_mounts, remove, remove_ended
+from nystromformer.container.control import is_conflict, refuse_active, refuse_mounts, remove, remove_ended
 from nystromformer.container.engine import Engine, clear_errors
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, describe, find_job, find_jobs
 from nystromformer.container.scripts import GPUS_LABEL, LABEL
@@ -98,7 +98,6 @@ def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[str]) -> N
     try:
         for index, spec in enumerate(specs):
             labels = {
-                **spec.labels,
                 QUEUE_LABEL: WAITING,
                 _SPEC: spec.to_json(),
                 _PLACE: f"{now:020d}-{index:04d}",
@@ -163,14 +162,14 @@ def drive(
         time.sleep(seconds_between_looks)
 
 
-def refuse_promised(job: Job, jobs: Iterable[Job]) -> None:
-    """Refuse to start a job by hand on a GPU that the queue has given to another, or may give to one that waits.
-
-    Raises:
-        UserError: names that one, and what to do with it.
-    """
-    others = [other for other in jobs if other.id != job.id and QUEUE_LABEL in other.labels]
-    for other in others if job.gpus != "none" else ():
+def refuse_resuming(job: Job, jobs: Iterable[Job]) -> None:
+    """Refuse to start a job again by hand whose work another one does, or on a GPU that the queue has given to another,
+    or may give to one that waits."""
+    for other in jobs:
+        if other.id != job.id and other.is_active and other.does_work_of(job):
+            raise UserError(f"{job.name}: the container {other.name} does its work already")
+        if other.id == job.id or QUEUE_LABEL not in other.labels:
+            continue
         if other.is_waiting and any(_shares(job.gpus, slot) for slot in other.gpus.split(_OR)):
             raise UserError(
                 f"{job.name}: GPU {job.gpus} is promised to {other.name}, which waits in the queue. `launch.py queue` "
@@ -205,21 +204,20 @@ def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
         if own[0].status != "created":
             remove(engine, job)
         return None
-    if any(other.is_active and (other.name == spec.name or is_rival(other, spec)) for other in jobs):
+    if any(other.is_active and (other.name == spec.name or other.does_work_of(spec)) for other in jobs):
         return None  # started by hand in the meantime: its turn comes when that has ended
     slot = _free_slot(job.gpus.split(_OR), jobs)
     if slot is None:
         return None
-    spec = replace(spec, labels={**spec.labels, QUEUE_LABEL: _TAKEN, _PLACE: place, GPUS_LABEL: slot}, gpus=slot)
+    spec = replace(spec, labels={QUEUE_LABEL: _TAKEN, _PLACE: place}, gpus=slot)
     with clear_errors(f"starting {spec.name}", spec.image):
         try:
             remove_ended(engine, spec, jobs)
             created = spec.create(engine.api)
         except APIError as error:
-            conflict = name_taken(spec, error)
-            if conflict is not None and not _is_strangers(engine, spec.name):
+            if is_conflict(error) and not _is_strangers(engine, spec.name):
                 return None  # another launcher was faster; it may have given way since
-            raise conflict or error from None
+            raise
     taken = find_job(engine, created)
     return taken if taken is not None and _begin(engine, taken, [job]) else None
 

@@ -16,6 +16,7 @@ from docker.types import DeviceRequest
 from docker.types import Mount as DockerMount
 from pydantic import TypeAdapter
 
+from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL
 from nystromformer.errors import UserError
 
 IMAGE = "nystromformer"
@@ -70,7 +71,9 @@ class RunSpec:
         user: "uid:gid" that the script runs as.
         shm_size: of the container's own shared memory, such as 8g; None: the machine's (`--ipc host`).
         restart: the engine's restart policy.
-        labels: names and values that the engine keeps.
+        command, home: what runs, and the folder that it writes into on the engine's machine; the engine keeps both, and
+            the GPUs, as labels, by which it is found again.
+        labels: more of them.
         stop_seconds: from a stop to a kill.
 
     Raises:
@@ -82,6 +85,8 @@ class RunSpec:
     argv: tuple[str, ...]
     output: str
     mounts: tuple[Mount, ...]
+    command: str
+    home: str
     gpus: str = "none"
     user: str | None = None
     shm_size: str | None = None
@@ -112,6 +117,10 @@ class RunSpec:
         return Path(self.mounts[0].source) / PurePosixPath(self.output).relative_to(self.mounts[0].target)
 
     @property
+    def _all_labels(self) -> dict[str, str]:
+        return {COMMAND_LABEL: self.command, EXPERIMENT_LABEL: self.home, GPUS_LABEL: self.gpus, **self.labels}
+
+    @property
     def shell(self) -> str:
         """The command for bash; without `exec` bash would keep the SIGTERM of `docker stop` from the script."""
         return f"exec {shlex.join(self.argv)} >> {shlex.quote(self.output)} 2>&1"
@@ -137,7 +146,7 @@ class RunSpec:
             name=self.name,
             user=self.user,
             environment=dict(self.environment),
-            labels=dict(self.labels),
+            labels=self._all_labels,
             working_dir=self.working_dir,
             host_config=host,
             stop_timeout=self.stop_seconds,
@@ -154,7 +163,7 @@ class RunSpec:
             flags.append(["--gpus", "all" if self.gpus == "all" else f'"device={self.gpus}"'])
         flags += [["--mount", _mount_flag(mount)] for mount in self.mounts]
         flags += [["--env", f"{name}={value}"] for name, value in self.environment.items()]
-        flags += [["--label", f"{name}={value}"] for name, value in self.labels.items()]
+        flags += [["--label", f"{name}={value}"] for name, value in self._all_labels.items()]
         flags += [["--workdir", self.working_dir]] if self.working_dir is not None else []
         flags += [["--restart", self.restart]] if self.restart != "no" else []
         lines = ["docker run --detach", *(shlex.join(flag) for flag in flags)]
