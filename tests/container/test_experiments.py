@@ -14,9 +14,9 @@ from nystromformer.container import per_gpu
 from nystromformer.container.experiments import experiment_spec, find_experiment
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.mounts import Place
-from nystromformer.container.options import LaunchOptions
+from nystromformer.container.options import LaunchOptions, Mount
 from nystromformer.container.scripts import CODE_FOLDER, SCRIPTS
-from nystromformer.container.spec import Mount, RunSpec
+from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 from nystromformer.paths import EXPERIMENTS, PROJECT
 
@@ -58,7 +58,7 @@ def test_pretraining(folder: Path, dataset_folder: Path) -> None:
     made = spec("pretrain", folder, "--dataset", str(dataset_folder), "--workers", "2", "--set", "model.dropout_prob=0")
     assert made == RunSpec(
         name="experiment-pretrain",
-        image="nystromformer",
+        options=CPU,
         argv=("python3", "/code/run_pretrain.py", "--workers", "2", "--set", "model.dropout_prob=0"),
         output="/model/pretrain.txt",
         mounts=(Mount(str(folder), "/model"), CODE, Mount(str(dataset_folder), "/dataset", True)),

@@ -19,7 +19,7 @@ def queued(fake: FakeEngine, name: str, *slots: str, status: str = "created", gp
     """A job of the queue: one that waits for a slot, or has GPUs."""
     told = {GPUS_LABEL: gpus or " or ".join(slots), QUEUE_LABEL: "taken" if gpus else WAITING, PLACE: "1"}
     spec = {"command": "pretrain", "home": f"/x/{name}", "mounts": [], "argv": []}
-    spec |= {"name": name, "image": "x", "output": "/model/x.txt"}
+    spec |= {"name": name, "options": {}, "output": "/model/x.txt"}
     told |= {SPEC: json.dumps(spec)} | labels
     return fake.add(name, f"/x/{name}", status=status, exit_code=143 if status == "exited" else 0, labels=told)
 

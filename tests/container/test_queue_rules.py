@@ -12,9 +12,10 @@ from small import write_experiment
 
 from nystromformer.container.engine import Engine
 from nystromformer.container.jobs import QUEUE_LABEL, find_jobs
+from nystromformer.container.options import LaunchOptions, Mount
 from nystromformer.container.queue import all_gpus, drive, enqueue, make_slots, queue_length
 from nystromformer.container.scripts import COMMAND_LABEL, GPUS_LABEL
-from nystromformer.container.spec import Mount, RunSpec
+from nystromformer.container.spec import RunSpec
 from nystromformer.errors import UserError
 
 ONE, TWO = ["0"], ["0", "1"]
@@ -37,7 +38,7 @@ def fake() -> Iterator[FakeEngine]:
 def spec(name: str, gpus: str = "0") -> RunSpec:
     return RunSpec(
         name=f"{name}-pretrain",
-        image="nystromformer",
+        options=LaunchOptions(),
         argv=("python3", "/code/run_pretrain.py"),
         output="/model/pretrain.txt",
         mounts=(Mount(f"/x/{name}", "/model"),),

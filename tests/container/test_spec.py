@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nystromformer.container.spec import Mount, RunSpec, check_gpus
+from nystromformer.container.options import LaunchOptions, Mount
+from nystromformer.container.spec import STOP_SECONDS, RunSpec
 from nystromformer.errors import UserError
 
 PLAIN = RunSpec(
     name="nystrom-512-pretrain",
-    image="nystromformer",
+    options=LaunchOptions(),
     argv=("python3", "/code/run_pretrain.py"),
     output="/model/pretrain.txt",
     mounts=(Mount("/home/x/nystrom-512", "/model"), Mount("/home/x/code", "/code", True)),
@@ -40,7 +41,14 @@ GPUS = st.sampled_from(["none", "all"]) | st.lists(st.integers(0, 9), min_size=1
 SPECS = st.builds(
     RunSpec,
     name=st.sampled_from(["ab", "nystrom-512-pretrain", "x.y_z"]),
-    image=st.just("nystromformer") | TEXT.map("x".__add__),
+    options=st.builds(
+        LaunchOptions,
+        image=st.just("nystromformer") | TEXT.map("x".__add__),
+        shm_size=st.none() | st.sampled_from(["8g", "512m", "1024k", "67108864", "100b", "8G"]),
+        network=st.sampled_from(["host", "none", "my net"]),
+        env=st.none() | st.lists(st.tuples(NAME, TEXT).map("=".join), max_size=3),
+        restart=st.sampled_from(["no", "on-failure", "on-failure:3"]),
+    ),
     argv=st.lists(TEXT | st.just(""), min_size=1, max_size=4).map(tuple),
     output=PATH,
     mounts=st.lists(st.builds(Mount, PATH, PATH, st.booleans()), max_size=3).map(tuple),
@@ -48,13 +56,8 @@ SPECS = st.builds(
     home=PATH,
     gpus=GPUS,
     user=st.none() | st.just("1000:100"),
-    shm_size=st.none() | st.sampled_from(["8g", "512m", "1024k", "67108864", "100b", "8G"]),
-    network=st.sampled_from(["host", "none", "my net"]),
-    environment=st.dictionaries(NAME, TEXT | st.just(""), max_size=3),
-    restart=st.sampled_from(["no", "on-failure", "on-failure:3"]),
     labels=st.dictionaries(NAME, TEXT, max_size=3),
     working_dir=st.none() | PATH,
-    stop_seconds=st.integers(1, 999),
 )
 
 
@@ -131,7 +134,7 @@ def test_the_docker_line_is_what_the_engine_is_sent(spec: RunSpec) -> None:
     assert [*rest] == [sent.config["Image"], *sent.config["Cmd"]]
     assert flags.pop("--detach") == flags.pop("--init") == [""]
     assert sent.host["Init"] is True
-    assert one(flags.pop("--stop-timeout")) == str(sent.config["StopTimeout"])
+    assert one(flags.pop("--stop-timeout")) == str(sent.config["StopTimeout"]) == str(STOP_SECONDS)
     assert one(flags.pop("--user", None)) == sent.config["User"]
     assert one(flags.pop("--workdir", None)) == sent.config["WorkingDir"]
     assert one(flags.pop("--network")) == sent.host["NetworkMode"]
@@ -183,50 +186,18 @@ def test_the_script_takes_the_place_of_bash_and_errors_go_to_the_log(tmp_path: P
     ],
 )
 def test_gpus(gpus: str, asked: list[dict[str, Any]]) -> None:
-    check_gpus(gpus)
+    assert LaunchOptions(gpus=gpus).gpus == gpus
     sent = Sent(replace(PLAIN, gpus=gpus)).host.get("DeviceRequests") or []
     assert sent == [{"Driver": "", "Capabilities": [["gpu"]], "Options": {}, **each} for each in asked]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a,b", "0,0", "0,", ",", "-1", "all,0", "0;1", "0, 1", "1.5", "ALL", "gpu0", "0\n1"]
-)
-def test_gpus_that_are_none(text: str) -> None:
-    with pytest.raises(UserError, match="expected all, none"):
-        check_gpus(text)
-
-
-@pytest.mark.parametrize(
-    ("changes", "flag"),
-    [
-        *(({"name": name}, "--name") for name in ("x", "", "a b", "-ab", ".ab", "ä-pretrain", "a/b", "ab\n", "a'b")),
-        *(
-            ({"restart": policy}, "--restart")
-            for policy in (
-                "yes",
-                "",
-                "on-failure:",
-                "on-failure:-1",
-                "on-failure:0",
-                f"on-failure:{10**20}",
-                "always:3",
-            )
-        ),
-        # The engine would start a finished run again and again.
-        *(({"restart": policy}, "again for ever") for policy in ("always", "unless-stopped")),
-        *(({"shm_size": size}, "--shm_size") for size in ("", "0", "8 g", "-8g", "1.5g", "g", "8gb", "8t", "lots")),
-    ],
-    ids=lambda value: repr(value) if isinstance(value, dict) else "",
-)
-def test_what_engines_refuse_is_refused_here(changes: dict[str, Any], flag: str) -> None:
-    with pytest.raises(UserError, match=flag):
-        replace(PLAIN, **changes)
-
-
-@pytest.mark.parametrize(
-    ("size", "count"), [("8g", 8 << 30), ("8G", 8 << 30), ("64M", 64 << 20), ("5k", 5120), ("7", 7)]
-)
-def test_shared_memory_of_its_own(size: str, count: int) -> None:
-    host = Sent(replace(PLAIN, shm_size=size)).host
-    assert host["ShmSize"] == count
+def test_shared_memory_of_its_own() -> None:
+    host = Sent(replace(PLAIN, options=LaunchOptions(shm_size="64M"))).host
+    assert host["ShmSize"] == 64 << 20
     assert "IpcMode" not in host
+
+
+@pytest.mark.parametrize("name", ["x", "", "a b", "-ab", ".ab", "ä-pretrain", "a/b", "ab\n", "a'b"])
+def test_names_that_engines_refuse(name: str) -> None:
+    with pytest.raises(UserError, match=r"^--name"):
+        replace(PLAIN, name=name)

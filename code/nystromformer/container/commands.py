@@ -1,12 +1,10 @@
 """The launcher's commands. Those that start something get their scripts' flags from `code/launch.py`."""
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,7 +19,7 @@ from nystromformer.container.jobs import Job, find_job, find_jobs, select_jobs
 from nystromformer.container.mounts import Place
 from nystromformer.container.options import BuildOptions, LaunchOptions
 from nystromformer.container.output import follow_output, last_words, output_size, read_output
-from nystromformer.container.preprocessing import find_script, folder_to_make, preprocess_spec
+from nystromformer.container.preprocessing import find_script, preprocess_spec
 from nystromformer.container.scripts import SCRIPTS, Script
 from nystromformer.container.spec import RunSpec
 from nystromformer.container.status import progress_of_job, table
@@ -56,9 +54,8 @@ def start_preprocessing(
     """Start the container of a script of data-preprocessing, or print the docker command."""
     find_script(script)  # whatever the engine says
     engine = Engine()
-    place = _place(engine, options, dry_run)
-    spec = preprocess_spec(script, flags, options, place)
-    _start(engine, spec, follow_log, dry_run, folder_to_make(flags, place))
+    spec = preprocess_spec(script, flags, options, _place(engine, options, dry_run))
+    _start(engine, spec, follow_log, dry_run)
 
 
 def run_queue(
@@ -218,14 +215,12 @@ def _place(engine: Engine, options: LaunchOptions, dry_run: bool) -> Place:
     return Place(engine.is_local and options.remote_root is None, options.remote_root, user)
 
 
-def _start(engine: Engine, spec: RunSpec, follow_log: bool, dry_run: bool, to_make: Path | None = None) -> None:
+def _start(engine: Engine, spec: RunSpec, follow_log: bool, dry_run: bool) -> None:
     if dry_run:
-        if to_make is not None:
-            typer.echo(shlex.join(["mkdir", "-p", str(to_make)]))
         typer.echo(spec.docker_run())
         return
     before = output_size(engine, spec.output_path)
-    job = control.start(engine, spec, to_make)
+    job = control.start(engine, spec)
     if follow_log:
         _follow(engine, job, begin=before)
     else:

@@ -23,20 +23,17 @@ _NOT_FOR_PODMAN = ',"\n'
 _TRIES, _SECONDS_BETWEEN_TRIES = 5, 0.1
 
 
-def start(engine: Engine, spec: RunSpec, to_make: Path | None = None) -> Job:
+def start(engine: Engine, spec: RunSpec) -> Job:
     """Make and start a container; one of that name that has ended is replaced.
-
-    Args:
-        to_make: a folder that it mounts and that is not there yet.
 
     Raises:
         UserError: the same work is under way, the image or a GPU driver is missing, … No container is left behind then.
     """
     refuse_mounts(engine, spec)
-    with clear_errors(f"starting {spec.name}", spec.image):
-        engine.api.inspect_image(spec.image)
-        if to_make is not None:
-            to_make.mkdir(parents=True, exist_ok=True)
+    with clear_errors(f"starting {spec.name}", spec.options.image):
+        engine.api.inspect_image(spec.options.image)
+        if spec.to_make is not None:
+            Path(spec.to_make).mkdir(parents=True, exist_ok=True)
         container = _make(engine, spec)
         try:
             engine.api.start(container)

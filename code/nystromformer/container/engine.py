@@ -14,7 +14,7 @@ import urllib3
 from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
-from nystromformer.container.spec import IMAGE
+from nystromformer.container.options import IMAGE
 from nystromformer.errors import UserError
 
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"

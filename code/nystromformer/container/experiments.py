@@ -10,13 +10,12 @@ from pathlib import Path, PurePosixPath
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.container import per_gpu
-from nystromformer.container.compose import compose, engine_name
 from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.mounts import Mounts, Place
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.preprocessing import how_to_make
 from nystromformer.container.scripts import PRETRAINING, Script
-from nystromformer.container.spec import RunSpec, gpu_ids
+from nystromformer.container.spec import RunSpec, container_name, gpu_ids
 from nystromformer.errors import UserError
 from nystromformer.paths import PROJECT, experiment_folder, shipped_experiments
 from nystromformer.tasks.declaration import Data
@@ -74,15 +73,16 @@ def experiment_spec(script: Script, folder: Path, flags: ScriptFlags, options: L
     if gpus != "none" and not flags.values("--device"):
         # A GPU that the engine does not hand over is an error then, not a run on the CPU.
         flags = flags.with_value("--device", "cuda")
-    return compose(
-        options,
-        mounts,
-        (*_program(script, gpus, on_cpu), f"/code/{script.file}", *flags.words),
-        name=options.name or f"{engine_name(folder.name)}-{script.command}",
-        output=PurePosixPath(CONTAINER_MODEL) / f"{options.name or script.command}.txt",
+    return RunSpec(
+        name=options.name or f"{container_name(folder.name)}-{script.command}",
+        options=options,
+        argv=(*_program(script, gpus, on_cpu), f"/code/{script.file}", *flags.words),
+        output=str(CONTAINER_MODEL / f"{options.name or script.command}.txt"),
+        mounts=(*mounts.entries, *options.more_mounts),
         command=script.command,
-        home=folder,
+        home=place.path(folder),
         gpus=gpus,
+        user=place.user,
     )
 
 

@@ -7,32 +7,10 @@ import posixpath
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from nystromformer.container.options import Mount
 from nystromformer.container.scripts import CODE_FOLDER
-from nystromformer.container.spec import Mount
 from nystromformer.errors import UserError
 from nystromformer.paths import PROJECT
-
-_CONTAINERS_OWN = (
-    *("/bin", "/code", "/data-preprocessing", "/dev", "/etc", "/home/nystrom", "/lib", "/opt/venv", "/proc", "/run"),
-    *("/sbin", "/sys", "/usr/bin", "/usr/lib", "/usr/local", "/var/lib"),
-)
-_NOTHING_BELOW = ("/code", "/data-preprocessing", "/dev", "/proc", "/sys")
-
-
-def refuse_own(target: str, what: str) -> None:
-    """Refuse to mount anything over what a container needs.
-
-    Args:
-        target: in the container.
-        what: leads there, for the message.
-
-    Raises:
-        UserError: `target` is, or holds, such a folder.
-    """
-    path = PurePosixPath(target)
-    hides = any(PurePosixPath(own).is_relative_to(path) for own in _CONTAINERS_OWN)
-    if hides or any(path.is_relative_to(own) for own in _NOTHING_BELOW):
-        raise UserError(f"{what}: leads to {target}, which in a container is the container's own. Name another folder")
 
 
 @dataclass(frozen=True)
@@ -108,25 +86,17 @@ class Mounts:
 
         Returns:
             What the path names.
-
-        Raises:
-            UserError: it cannot be mounted there.
         """
         while self.place.is_here and path.is_symlink() and path.exists() and (views := self.views(path)):
             named = posixpath.normpath(posixpath.join(posixpath.dirname(views[0].target), path.readlink()))
-            link, path = path, path.parent / path.readlink()
+            path = path.parent / path.readlink()
             if not any(view.target == named and read_only >= view.read_only for view in self.views(path)):
-                refuse_own(named, f"the link {link}")
                 self.add(path, named, read_only)
                 return path.resolve()
         return path
 
     def follow_below(self, folder: Path) -> None:
-        """Mount, read-only, what a folder names if it is a link, and what all links below it name, and below those.
-
-        Raises:
-            UserError: something cannot be mounted where a link leads.
-        """
+        """Mount, read-only, what a folder names if it is a link, and what all links below it name, and below those."""
         folder = self.follow(folder)
         if not self.place.is_here or folder.resolve() in self._walked:
             return

@@ -1,5 +1,6 @@
 """The launcher's own flags: what is said of a container, and of the image, as one value each."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,16 +8,29 @@ from typing import Annotated
 
 import typer
 
-from nystromformer.container.spec import IMAGE, Mount, check_gpus
 from nystromformer.errors import UserError
+
+IMAGE = "nystromformer"
+"""What `launch.py build` calls the image, if no flag says otherwise."""
+_GPU = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
+_RESTART = re.compile(r"no|on-failure(:[1-9]\d{0,8})?")
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder or file of the engine's machine in the container."""
+
+    source: str
+    target: str
+    read_only: bool = False
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """As they are typed. Each is checked when the value is made, or else by `RunSpec`.
+    """As they are typed.
 
     Raises:
-        UserError: a flag's value.
+        UserError: a value that engines refuse, or that would do harm.
     """
 
     gpus: Annotated[
@@ -57,19 +71,26 @@ class LaunchOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        check_gpus(self.gpus)
+        ids = self.gpus.split(",")
+        if self.gpus not in ("all", "none") and not (all(map(_GPU.fullmatch, ids)) and len(set(ids)) == len(ids)):
+            raise UserError(
+                f"--gpus {self.gpus}: expected all, none, or the numbers (or UUIDs) of different GPUs with commas "
+                "between them, such as 0,1"
+            )
+        if not _RESTART.fullmatch(self.restart):
+            raise UserError(
+                f"--restart {self.restart}: expected no, or on-failure:N with N from 1 on, such as on-failure:3. Other "
+                "policies would start a finished run, or one with a mistake, again for ever"
+            )
+        if self.shm_size is not None and not re.fullmatch(r"[1-9]\d*[bkmgBKMG]?", self.shm_size):
+            raise UserError(f"--shm_size {self.shm_size}: expected a number with b, k, m or g, such as 8g")
         # Made again where they are needed; here for their errors, before there is any other.
-        _ = self.more_mounts, self.variables
+        _ = self.more_mounts, _assignments("--env", self.env or ())
 
     @property
     def more_mounts(self) -> tuple[Mount, ...]:
         """Mounts beside those that a script needs."""
         return tuple(_mount(text) for text in self.mount or ())
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """Environment variables by name."""
-        return _assignments("--env", self.env or ())
 
 
 @dataclass(frozen=True)

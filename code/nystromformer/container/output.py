@@ -116,10 +116,8 @@ def _through_the_engine(engine: Engine, job: Job) -> bytes:
             return bytes(engine.api.logs(job.id))
         stream, _ = engine.api.get_archive(job.id, job.output)
         with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
-            for member in archive:
-                file = archive.extractfile(member)
-                if file is not None:
-                    return file.read()
+            if (file := archive.extractfile(archive.getmembers()[0])) is not None:
+                return file.read()
     raise UserError(f"{job.name}: {job.output} is not a file")
 
 

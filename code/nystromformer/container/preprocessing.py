@@ -10,11 +10,10 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from nystromformer.container.compose import compose, engine_name
 from nystromformer.container.flags import ScriptFlags
-from nystromformer.container.mounts import Mounts, Place, refuse_own
+from nystromformer.container.mounts import Mounts, Place
 from nystromformer.container.options import LaunchOptions
-from nystromformer.container.spec import RunSpec
+from nystromformer.container.spec import RunSpec, container_name
 from nystromformer.errors import UserError
 from nystromformer.paths import PROJECT
 
@@ -28,7 +27,7 @@ def preprocess_spec(name: str, flags: ScriptFlags, options: LaunchOptions, place
 
     Args:
         name: a corpus (wiki), a length (512), or the script's path.
-        flags: of the script; `folder_to_make` says what has to be made for them.
+        flags: of the script.
 
     Raises:
         UserError: there is no such script, or a flag is wrong.
@@ -43,16 +42,18 @@ def preprocess_spec(name: str, flags: ScriptFlags, options: LaunchOptions, place
         folders.add_rows()
     else:
         folders.add_corpus(script.parent)
-    container = options.name or f"preprocess-{engine_name(what)}"
-    return compose(
-        options,
-        mounts,
-        ("python3", str(_INSIDE / script.relative_to(_HOME).as_posix()), *folders.flags.words),
-        name=container,
-        output=_INSIDE / f"{container}.txt",
+    name = options.name or f"preprocess-{container_name(what)}"
+    return RunSpec(
+        name=name,
+        options=options,
+        argv=("python3", str(_INSIDE / script.relative_to(_HOME).as_posix()), *folders.flags.words),
+        output=str(_INSIDE / f"{name}.txt"),
+        mounts=(*mounts.entries, *options.more_mounts),
         command=f"preprocess {what}",
-        home=_HOME,
+        home=place.path(_HOME),
+        user=place.user,
         working_dir=str(_INSIDE),
+        to_make=folders.to_make,
     )
 
 
@@ -61,6 +62,7 @@ class _Folders:
 
     def __init__(self, mounts: Mounts, flags: ScriptFlags) -> None:
         self.flags = flags
+        self.to_make: str | None = None
         self._mounts = mounts
 
     def add_corpus(self, home: Path) -> None:
@@ -91,10 +93,13 @@ class _Folders:
         return path
 
     def _add_written(self, flag: str) -> None:
-        """Mount the folder that a flag names, which is to be made where there is none: see `folder_to_make`."""
+        """Mount the folder that a flag names, which is to be made where there is none. To mount the next one above it
+        instead would give a script all that is there, such as a home."""
         path = self._named(flag)
         if path is not None:
-            self._mount(flag, path.resolve() if self._mounts.place.is_here else path, read_only=False)
+            path = path.resolve() if self._mounts.place.is_here else path
+            is_new = self._mount(flag, path, read_only=False)
+            self.to_make = str(path) if is_new and self._mounts.place.is_here and not path.exists() else None
 
     def _add_tokenizer(self, corpora: Path) -> None:
         """As the script: a folder of that name, or one beside the corpora, or a name that is none of a folder."""
@@ -116,27 +121,16 @@ class _Folders:
             raise UserError(f"{flag}: expected a folder, found nothing")
         return None if name is None else Path(os.path.abspath(name))
 
-    def _mount(self, flag: str, path: Path, read_only: bool = True) -> None:
+    def _mount(self, flag: str, path: Path, read_only: bool = True) -> bool:
         """Mount a folder where it is on the engine's machine, if no mount shows it yet, and give the flag its name in
-        the container."""
+        the container; returns whether it was mounted."""
         views, place = self._mounts.views(path), self._mounts.place
-        if views and read_only >= views[0].read_only:
-            inside = views[0].target
-        else:
-            inside = str(path) if place.is_here else place.path(path)
-            refuse_own(inside, f"{flag} {path}")
+        is_new = not views or views[0].read_only > read_only
+        inside = (str(path) if place.is_here else place.path(path)) if is_new else views[0].target
+        if is_new:
             self._mounts.add(path, inside, read_only)
         self.flags = self.flags.with_value(flag, inside)
-
-
-def folder_to_make(flags: ScriptFlags, place: Place) -> Path | None:
-    """The folder of --out, where it is a mount of its own that is not there yet: what a container mounts has to be. To
-    mount the next one above it instead would give a script all that is there, such as a home."""
-    name = flags.last("--out")
-    if not name or not place.is_here:
-        return None
-    path = Path(os.path.abspath(name)).resolve()
-    return None if path.exists() or path.is_relative_to(_HOME.resolve()) else path
+        return is_new
 
 
 def how_to_make(length: int) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -92,8 +92,8 @@ def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[str]) -> N
         refuse_active(spec, jobs)
         if any(spec.name == other.name for other in specs[:index]):
             raise UserError(f"{spec.name}: named twice; an experiment can be in the queue once for each command")
-    with clear_errors("queueing", specs[0].image):
-        engine.api.inspect_image(specs[0].image)
+    with clear_errors("queueing", specs[0].options.image):
+        engine.api.inspect_image(specs[0].options.image)
     now, created = time.time_ns(), []
     try:
         for index, spec in enumerate(specs):
@@ -104,7 +104,7 @@ def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[str]) -> N
                 GPUS_LABEL: _OR.join(slots),
             }
             waiting = replace(spec, labels=labels, name=f"{spec.name}.{WAITING}")
-            with clear_errors(f"queueing {spec.name}", spec.image):
+            with clear_errors(f"queueing {spec.name}", spec.options.image):
                 try:
                     created.append(waiting.create(engine.api))
                 except APIError:
@@ -150,7 +150,7 @@ def drive(
         for job in taken:
             # Made by a launcher that died before it started it, or is just about to. Should both start it, no harm is
             # done: a run that is over finds nothing left to do.
-            if _begin(engine, job, waiting):
+            if _begin(engine, job):
                 say_running(job)
         if taken:
             jobs = find_jobs(engine)
@@ -210,7 +210,7 @@ def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
     if slot is None:
         return None
     spec = replace(spec, labels={QUEUE_LABEL: _TAKEN, _PLACE: place}, gpus=slot)
-    with clear_errors(f"starting {spec.name}", spec.image):
+    with clear_errors(f"starting {spec.name}", spec.options.image):
         try:
             remove_ended(engine, spec, jobs)
             created = spec.create(engine.api)
@@ -219,7 +219,7 @@ def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
                 return None  # another launcher was faster; it may have given way since
             raise
     taken = find_job(engine, created)
-    return taken if taken is not None and _begin(engine, taken, [job]) else None
+    return taken if taken is not None and _begin(engine, taken) else None
 
 
 def _is_strangers(engine: Engine, name: str) -> bool:
@@ -245,7 +245,7 @@ def _read_place(job: Job) -> tuple[RunSpec, str]:
         ) from None
 
 
-def _begin(engine: Engine, job: Job, waiting: Collection[Job]) -> bool:
+def _begin(engine: Engine, job: Job) -> bool:
     """Start a container that has its GPUs, unless an earlier one has them too, and take its placeholder away; returns
     whether it was started."""
     jobs = find_jobs(engine)
@@ -265,10 +265,9 @@ def _begin(engine: Engine, job: Job, waiting: Collection[Job]) -> bool:
                 return False  # another launcher took it away
             engine.api.remove_container(job.id, force=True)
             raise
-    place = job.labels.get(_PLACE)
-    for each in waiting:
-        if place is not None and each.labels.get(_PLACE) == place:
-            remove(engine, each)
+    for other in rivals:
+        if other.is_waiting and other.labels.get(_PLACE) == job.labels.get(_PLACE):
+            remove(engine, other)
     return True
 
 
