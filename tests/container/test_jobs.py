@@ -89,7 +89,6 @@ def test_a_documented_docker_line() -> None:
         labels={},
     )
     assert job().output_path == Path("/home/x/nystrom-512/pretrain.txt")
-    assert job().experiment == "nystrom-512"
 
 
 def test_the_same_by_podman() -> None:

@@ -19,7 +19,7 @@ from nystromformer.container.jobs import Job, find_job, find_jobs, select_jobs
 from nystromformer.container.mounts import Place
 from nystromformer.container.options import BuildOptions, LaunchOptions
 from nystromformer.container.output import follow_output, last_words, output_size, read_output
-from nystromformer.container.preprocessing import find_script, preprocess_spec
+from nystromformer.container.preprocessing import preprocess_spec
 from nystromformer.container.scripts import SCRIPTS, Script
 from nystromformer.container.spec import RunSpec
 from nystromformer.container.status import progress_of_job, table
@@ -34,7 +34,6 @@ Follow = Annotated[
 Names = Annotated[list[str] | None, typer.Argument(help="Containers, experiment folders, or names of such folders.")]
 All = Annotated[bool, typer.Option("--all", help="All containers of this project to which it applies.")]
 
-_TAIL = 20
 _FAILED = 1
 """Exit status where a run failed, which is not a mistake in how the launcher was called."""
 
@@ -52,7 +51,6 @@ def start_preprocessing(
     script: str, flags: ScriptFlags, options: LaunchOptions, follow_log: bool, dry_run: bool
 ) -> None:
     """Start the container of a script of data-preprocessing, or print the docker command."""
-    find_script(script)  # whatever the engine says
     engine = Engine()
     spec = preprocess_spec(script, flags, options, _place(engine, options, dry_run))
     _start(engine, spec, follow_log, dry_run)
@@ -96,11 +94,9 @@ def ps(
 
 def number_of_lines(text: str) -> int:
     """Of --tail, which may be all of them."""
-    if text == "all":
-        return sys.maxsize
-    if not text.isdecimal():
+    if text != "all" and not text.isdecimal():
         raise typer.BadParameter(f"expected a number of lines, or all, found {text}")
-    return min(int(text), sys.maxsize)
+    return sys.maxsize if text == "all" else min(int(text), sys.maxsize)
 
 
 def logs(
@@ -124,7 +120,7 @@ def logs(
     if len(active) > 1:
         raise UserError(f"{name}: has several containers; name one of {', '.join(job.name for job in active)}")
     if follow:
-        _follow(engine, active[0], lines=_TAIL if tail is None else tail)
+        _follow(engine, active[0], lines=20 if tail is None else tail)
     else:
         _write(read_output(engine, active[0], tail))
 
@@ -148,7 +144,7 @@ def stop(
     for job in _chosen(engine, names, everything, lambda job: job.is_active or job.is_waiting, "stop"):
         if job.is_waiting:
             control.remove(engine, job)
-            typer.echo(f"{job.experiment}: taken out of the queue")
+            typer.echo(f"{job.folder.name}: taken out of the queue")
         else:
             with clear_errors(f"stopping {job.name}"):
                 engine.api.stop(job.id, timeout=job.stop_seconds if timeout is None else timeout)
@@ -228,37 +224,32 @@ def _start(engine: Engine, spec: RunSpec, follow_log: bool, dry_run: bool) -> No
 
 
 def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
-    """Say that a job runs, or why it does not.
-
-    Args:
-        before: bytes of its log from earlier starts.
-        is_new: whether its container was made just now, and is of no use if it cannot run.
-    """
+    """Say that a job runs, or why it does not. `before`: bytes of its log from earlier starts; `is_new`: its container
+    was made just now, and is of no use if it cannot run."""
     typer.echo(f"{job.name}: starting" + (f" on GPU {job.gpus}" if job.gpus != "none" else ""))
     with _runs_on_if_interrupted(job):
         job = control.settle(engine, job, lambda now: progress_of_job(engine, now) is not None)
-    if job.has_ended and job.exit_code:
+    if job.has_ended and not job.exit_code:
+        typer.echo(f"{job.name}: done")
+    elif job.has_ended:
         said = last_words(engine, job, before)
         if is_new and job.state != "stopped":
             control.remove(engine, job)
         typer.echo(f"error: {job.name} {job.state}:\n{said or 'it wrote nothing'}", err=True)
         raise typer.Exit(UserError.exit_status if job.exit_code == UserError.exit_status else _FAILED)
-    if job.has_ended:
-        typer.echo(f"{job.name}: done")
-        return
-    log = job.output_path if engine.is_local and job.output_path is not None else "the container"
-    typer.echo(f"{job.name}: started; its log is {log}")
-    typer.echo(f"`launch.py logs -f {job.name}` follows it, `launch.py stop {job.name}` ends it")
+    else:
+        log = job.output_path if engine.is_local and job.output_path is not None else "the container"
+        typer.echo(f"{job.name}: started; its log is {log}")
+        typer.echo(f"`launch.py logs -f {job.name}` follows it, `launch.py stop {job.name}` ends it")
 
 
 def _follow(engine: Engine, job: Job, lines: int | None = None, begin: int = 0) -> None:
     """Show a log until the job ends, and end with its status."""
     with _runs_on_if_interrupted(job):
         ended = follow_output(engine, job, _write, lines, begin)
-    if ended is None:
-        return
-    typer.echo(f"{job.name}: {ended.state}", err=True)
-    raise typer.Exit(ended.exit_code)
+    if ended is not None:
+        typer.echo(f"{job.name}: {ended.state}", err=True)
+        raise typer.Exit(ended.exit_code)
 
 
 def _drive(engine: Engine) -> None:
@@ -279,11 +270,7 @@ def _drive(engine: Engine) -> None:
 def _chosen(
     engine: Engine, names: Sequence[str] | None, everything: bool, fits: Callable[[Job], bool], verb: str
 ) -> list[Job]:
-    """The jobs that users name and that something can be done to.
-
-    Raises:
-        UserError: there is none, or neither names nor --all are given.
-    """
+    """The jobs that users name and that something can be done to."""
     if bool(names) == everything:
         raise UserError(f"{verb}: expected containers, experiments, or --all")
     jobs = find_jobs(engine)

@@ -16,10 +16,8 @@ from nystromformer.errors import UserError
 
 _SETTLING_SECONDS = 60.0
 """In which a run is at work, or says why it cannot be: from a cold disk, importing torch alone takes long."""
-_CONFLICT = 409
 _STARTING_SECONDS = 10.0
 """In which a container that another launcher has made is started, too; one that lies there for longer was left over."""
-_NOT_FOR_PODMAN = ',"\n'
 _TRIES, _SECONDS_BETWEEN_TRIES = 5, 0.1
 
 
@@ -47,23 +45,19 @@ def start(engine: Engine, spec: RunSpec) -> Job:
 
 def _make(engine: Engine, spec: RunSpec) -> str:
     """Make a container; returns its id. Other launchers may make it at the same time: where the engine says that
-    something is not as it was looked at, it is looked at again.
-
-    Raises:
-        UserError: another one does the same work, or has the name.
-        APIError: anything else that the engine says.
-    """
-    for tries_left in reversed(range(_TRIES)):
+    something is not as it was looked at, it is looked at again."""
+    tries_left = _TRIES
+    while True:
         jobs = _past_starting(engine, spec)
         refuse_active(spec, jobs)
         try:
             remove_ended(engine, spec, jobs)
             return spec.create(engine.api)
         except APIError as error:
+            tries_left -= 1
             if not is_conflict(error) or not tries_left:
                 raise
         time.sleep(_SECONDS_BETWEEN_TRIES)
-    raise AssertionError("the last try returns or raises")
 
 
 def _past_starting(engine: Engine, spec: RunSpec) -> list[Job]:
@@ -80,7 +74,7 @@ def _past_starting(engine: Engine, spec: RunSpec) -> list[Job]:
 def refuse_mounts(engine: Engine, spec: RunSpec) -> None:
     """Refuse folders of whose names Podman would make something else: it reads a mount as words between commas, and
     would mount `a` in place of `a,ro`."""
-    odd = [path for mount in spec.mounts for path in (mount.source, mount.target) if set(path) & set(_NOT_FOR_PODMAN)]
+    odd = [path for mount in spec.mounts for path in (mount.source, mount.target) if set(path) & set(',"\n')]
     if odd and engine.is_podman:
         raise UserError(
             f"{odd[0]!r}: Podman cannot mount a folder that has a comma, a double quote or a line's end in its name or "
@@ -126,7 +120,7 @@ def remove_ended(engine: Engine, spec: RunSpec, jobs: Sequence[Job]) -> None:
 
 def is_conflict(error: APIError) -> bool:
     """Whether the engine refuses because another container has the name, or is about to be removed."""
-    return error.status_code == _CONFLICT or "already in use" in str(error.explanation).lower()
+    return error.status_code == 409 or "already in use" in str(error.explanation).lower()
 
 
 def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool]) -> Job:
@@ -140,21 +134,13 @@ def settle(engine: Engine, job: Job, has_begun: Callable[[Job], bool]) -> Job:
 
 def remove(engine: Engine, job: Job) -> None:
     """Remove a container that does not run, if nobody else just did. Checkpoints and logs lie in the experiment
-    folder, and stay.
-
-    Raises:
-        UserError: the engine refuses, as of one that runs.
-    """
+    folder, and stay."""
     with clear_errors(f"removing {job.name}"), suppress(NotFound):
         engine.api.remove_container(job.id)
 
 
 def find_present(engine: Engine, container: str, name: str) -> Job:
-    """The job of a container.
-
-    Raises:
-        UserError: it is gone.
-    """
+    """The job of a container, which nobody may have removed."""
     job = find_job(engine, container)
     if job is None:
         raise UserError(f"{name}: somebody else removed the container")

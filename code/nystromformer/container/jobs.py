@@ -82,15 +82,9 @@ class Job:
         return Path(self.home)
 
     @property
-    def experiment(self) -> str:
-        return self.folder.name
-
-    @property
     def output_path(self) -> Path | None:
         """The log on the engine's machine."""
-        if self.output is None:
-            return None
-        inside = PurePosixPath(self.output)
+        inside = PurePosixPath(self.output or "")
         return self.folder / inside.relative_to(self.home_target) if inside.is_relative_to(self.home_target) else None
 
     def does_work_of(self, other: Job | RunSpec) -> bool:
@@ -115,11 +109,7 @@ class Job:
 
 
 def find_jobs(engine: Engine) -> list[Job]:
-    """All containers of ours, the newest last.
-
-    Raises:
-        UserError: the engine does not answer.
-    """
+    """All containers of ours, the newest last."""
     with clear_errors("listing containers"):
         listed = engine.api.containers(all=True)
     jobs = [job for job in (find_job(engine, each["Id"]) for each in listed) if job is not None]
@@ -127,11 +117,7 @@ def find_jobs(engine: Engine) -> list[Job]:
 
 
 def find_job(engine: Engine, container: str) -> Job | None:
-    """The job of a container; None where it is gone, or not of ours.
-
-    Raises:
-        UserError: the engine does not answer.
-    """
+    """The job of a container; None where it is gone, or not of ours."""
     with clear_errors("looking at a container"):
         try:
             return describe(engine.api.inspect_container(container))
@@ -185,7 +171,7 @@ def select_jobs(jobs: Sequence[Job], name: str) -> list[Job]:
     """
     folder = str(Path(name).resolve())
     named = [job for job in jobs if job.name == name or (len(name) >= 12 and job.id.startswith(name))]
-    named = named or [job for job in jobs if folder == job.home or name == job.experiment]
+    named = named or [job for job in jobs if folder == job.home or name == job.folder.name]
     if not named:
         there = "There are: " + ", ".join(job.name for job in jobs) if jobs else "There are none of this project"
         raise UserError(f"{name}: no container or experiment of that name. {there}")

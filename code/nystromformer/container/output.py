@@ -37,11 +37,7 @@ def output_size(engine: Engine, path: Path | None) -> int:
 
 def last_words(engine: Engine, job: Job, begin: int) -> str:
     """What a job that has ended wrote from the byte `begin` of its log on; where not even the log could be opened, what
-    bash said of that to the engine.
-
-    Raises:
-        UserError: the engine does not answer.
-    """
+    bash said of that to the engine."""
     # Of a log that only the engine sees, nobody knows where earlier starts ended.
     lines = None if engine.is_local else _LAST_LINES
     try:
@@ -60,7 +56,6 @@ def follow_output(
     """Pass on the log, and what is added to it until the job ends; returns how it ended, or None where it is gone.
 
     Args:
-        write: takes each piece.
         lines: begin with so many of the last ones; None: all.
         begin: leave out so many bytes, which earlier starts wrote.
     """
@@ -122,6 +117,5 @@ def _through_the_engine(engine: Engine, job: Job) -> bytes:
 
 
 def _last_lines(content: bytes, lines: int | None) -> bytes:
-    if lines is None:
-        return content
-    return b"".join(content.splitlines(keepends=True)[-lines:] if lines else [])
+    every = content.splitlines(keepends=True)
+    return content if lines is None else b"".join(every[max(0, len(every) - lines) :])

@@ -29,7 +29,6 @@ _SPEC, _PLACE = LABEL + "spec", LABEL + "place"
 _TAKEN = "taken"
 _OR = " or "
 """Between the GPUs, of which one that waits gets one group."""
-_GPU = re.compile(r"nvidia\d+")
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -54,7 +53,7 @@ def all_gpus(engine: Engine, image: str) -> str:
             listed = container.logs(stderr=False)
         finally:
             container.remove(force=True)
-    ids = sorted((name.removeprefix("nvidia") for name in listed.decode().split() if _GPU.fullmatch(name)), key=int)
+    ids = sorted(re.findall(r"^nvidia(\d+)$", listed.decode(), re.MULTILINE), key=int)
     if not ids:
         raise UserError("--gpus all: the engine gives containers no GPU; name them (--gpus 0,1), or use --gpus none")
     return ",".join(ids)
@@ -77,11 +76,7 @@ def make_slots(gpus: str, each: int) -> list[str]:
 
 
 def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[str]) -> None:
-    """Put containers at the queue's end, all or none.
-
-    Args:
-        specs: what to run, each with GPUs as many as a slot has.
-        slots: the GPUs, of which each gets one group.
+    """Put containers at the queue's end, all or none. Each gets the GPUs of one slot.
 
     Raises:
         UserError: one of them runs or waits already, or the engine refuses.
@@ -189,10 +184,9 @@ def queue_length(engine: Engine) -> tuple[int, int]:
 
 
 def _divide(jobs: Iterable[Job]) -> tuple[list[Job], list[Job], list[Job]]:
-    """Those that wait, those that were made with GPUs and not started, those that run."""
-    queued = [job for job in jobs if QUEUE_LABEL in job.labels]
-    waiting = [job for job in queued if job.is_waiting]
-    return waiting, [job for job in queued if _is_taken(job)], [job for job in queued if job.is_active]
+    """Those that wait, those that were made with GPUs and not started, those of the queue that run."""
+    waiting, taken = [job for job in jobs if job.is_waiting], [job for job in jobs if _is_taken(job)]
+    return waiting, taken, [job for job in jobs if job.is_active and QUEUE_LABEL in job.labels]
 
 
 def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
@@ -206,7 +200,9 @@ def _give_turn(engine: Engine, job: Job, jobs: Sequence[Job]) -> Job | None:
         return None
     if any(other.is_active and (other.name == spec.name or other.does_work_of(spec)) for other in jobs):
         return None  # started by hand in the meantime: its turn comes when that has ended
-    slot = _free_slot(job.gpus.split(_OR), jobs)
+    # One that somebody made and did not start, such as a docker line that failed, may lie there for ever.
+    busy = [other for other in jobs if other.is_active or _is_taken(other)]
+    slot = next((each for each in job.gpus.split(_OR) if not _overlaps(each, busy)), None)
     if slot is None:
         return None
     spec = replace(spec, labels={QUEUE_LABEL: _TAKEN, _PLACE: place}, gpus=slot)
@@ -231,11 +227,7 @@ def _is_strangers(engine: Engine, name: str) -> bool:
 
 
 def _read_place(job: Job) -> tuple[RunSpec, str]:
-    """What a container that waits is to run, and its place.
-
-    Raises:
-        UserError: its labels are not what `enqueue` wrote.
-    """
+    """What a container that waits is to run, and its place."""
     try:
         return RunSpec.from_json(job.labels[_SPEC]), job.labels[_PLACE]
     except (KeyError, ValueError, UserError):
@@ -252,7 +244,8 @@ def _begin(engine: Engine, job: Job) -> bool:
     if not any(_is_taken(other) for other in jobs if other.id == job.id):
         return False  # another launcher started it, or took it away
     rivals = [other for other in jobs if other.id != job.id]
-    earlier = [other for other in rivals if other.is_active or (_is_taken(other) and _order(other) < _order(job))]
+    taken = [other for other in rivals if _is_taken(other) and (other.created, other.id) < (job.created, job.id)]
+    earlier = [other for other in rivals if other.is_active] + taken
     with clear_errors(f"starting {job.name}"):
         if _overlaps(job.gpus, earlier):
             with suppress(NotFound):
@@ -271,19 +264,9 @@ def _begin(engine: Engine, job: Job) -> bool:
     return True
 
 
-def _order(job: Job) -> tuple[float, str]:
-    return job.created, job.id
-
-
 def _is_taken(job: Job) -> bool:
     """Whether it was made with its GPUs and is about to start."""
     return job.status == "created" and job.labels.get(QUEUE_LABEL) == _TAKEN
-
-
-def _free_slot(slots: Sequence[str], jobs: Sequence[Job]) -> str | None:
-    # One that somebody made and did not start, such as a docker line that failed, may lie there for ever.
-    busy = [job for job in jobs if job.is_active or _is_taken(job)]
-    return next((slot for slot in slots if not _overlaps(slot, busy)), None)
 
 
 def _overlaps(slot: str, busy: Sequence[Job]) -> bool:
@@ -295,6 +278,6 @@ def _overlaps(slot: str, busy: Sequence[Job]) -> bool:
 
 def _shares(one: str, other: str) -> bool:
     """Whether two containers' GPUs, each "all", "none" or ids, have one in common."""
-    if "none" in (one, other):
-        return False
-    return "all" in (one, other) or not set(one.split(",")).isdisjoint(other.split(","))
+    if "all" in (one, other):
+        return "none" not in (one, other)
+    return not set(one.split(",")).isdisjoint(other.split(",")) and one != "none"

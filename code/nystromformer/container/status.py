@@ -91,7 +91,7 @@ def table(rows: Sequence[tuple[Job, LoggedProgress | None]], now: float | None =
 
 def _row(job: Job, progress: LoggedProgress | None, now: float) -> tuple[str, ...]:
     age = _age(now - job.created)
-    head = (job.name, job.experiment, job.command, job.state, job.gpus, age, str(job.restarts))
+    head = (job.name, job.folder.name, job.command, job.state, job.gpus, age, str(job.restarts))
     return (*head, *_progress_texts(job, progress), ended_by(job))
 
 
