@@ -1,11 +1,10 @@
 """launch.py's commands, and what each asks of the engine."""
 
-import math
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from typer.main import get_command
 from launch import FUNCTIONS
 from nystromformer import cli
 from nystromformer.container import control
-from nystromformer.container.jobs import QUEUE_LABEL, WAITING, Job, find_jobs
+from nystromformer.container.jobs import QUEUE_LABEL, WAITING, find_jobs
 from nystromformer.container.scripts import CODE_FOLDER, SCRIPTS
 from nystromformer.errors import UserError
 from nystromformer.paths import PROJECT
@@ -141,42 +140,34 @@ def writes_when_started(fake: FakeEngine, home: Path, text: str) -> None:
     fake.when("POST", "/start", write)
 
 
-@pytest.mark.parametrize("exit_code", [2, 1])
-def test_what_fails_at_once_says_why_and_is_gone(
-    fake: FakeEngine, launch: Launcher, words: Words, home: Path, exit_code: int
+@pytest.mark.parametrize(
+    ("exit_code", "to_log", "to_engine", "said"),
+    [
+        # Before the launcher hears that it has started, it may have ended.
+        (2, "error: no such thing\n", b"", "error: small-pretrain failed (2):\nerror: no such thing\n"),
+        (1, "", b"bash: Permission denied\n", "error: small-pretrain failed (1):\nbash: Permission denied\n"),
+        (137, "", b"", "error: small-pretrain killed:\nit wrote nothing\n"),
+        (143, "", b"", "error: small-pretrain stopped:\nit wrote nothing\n"),
+        (0, "", b"", ""),
+    ],
+)
+def test_what_ends_at_once_says_why_and_is_gone_if_it_cannot_be_resumed(
+    fake: FakeEngine,
+    launch: Launcher,
+    words: Words,
+    home: Path,
+    exit_code: int,
+    to_log: str,
+    to_engine: bytes,
+    said: str,
 ) -> None:
-    # Before the launcher hears that it has started, it may have ended.
-    writes_when_started(fake, home, "error: no such thing\n")
+    writes_when_started(fake, home, to_log)
+    fake.own_logs["small-pretrain"] = to_engine
     fake.plans["small-pretrain"] = (0, exit_code)
-    said = launch(*words, status=exit_code)
-    assert "started" not in said.out
-    assert said.err == f"error: small-pretrain failed ({exit_code}):\nerror: no such thing\n"
-    assert fake.names == []
-
-
-def test_what_cannot_open_its_log_says_so(fake: FakeEngine, launch: Launcher, words: Words) -> None:
-    fake.plans["small-pretrain"] = (0, 1)
-    fake.own_logs["small-pretrain"] = b"bash: line 1: /model/pretrain.txt: Permission denied\n"
-    said = launch(*words, status=1)
-    assert said.err == "error: small-pretrain failed (1):\nbash: line 1: /model/pretrain.txt: Permission denied\n"
-    assert fake.names == []
-
-
-def test_what_fails_without_a_word(fake: FakeEngine, launch: Launcher, words: Words) -> None:
-    fake.plans["small-pretrain"] = (0, 137)
-    assert launch(*words, status=1).err == "error: small-pretrain killed:\nit wrote nothing\n"
-
-
-def test_what_somebody_stops_at_once_can_be_resumed(fake: FakeEngine, launch: Launcher, words: Words) -> None:
-    fake.plans["small-pretrain"] = (0, 143)
-    assert launch(*words, status=1).err.startswith("error: small-pretrain stopped:\n")
-    assert fake.names == ["small-pretrain"]
-
-
-def test_what_is_done_at_once(fake: FakeEngine, launch: Launcher, words: Words) -> None:
-    fake.plans["small-pretrain"] = (0, 0)
-    assert launch(*words, "--gpus", "none").out == "small-pretrain: starting\nsmall-pretrain: done\n"
-    assert fake.names == ["small-pretrain"], "for `ps --all` and its log"
+    printed = launch(*words, "--gpus", "none", status=min(exit_code, 2) if exit_code < 100 else 1)
+    assert printed.out == "small-pretrain: starting\n" + "small-pretrain: done\n" * (exit_code == 0)
+    assert printed.err == said
+    assert fake.names == (["small-pretrain"] if exit_code in (0, 143) else [])
 
 
 def test_following(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
@@ -217,8 +208,6 @@ def test_logs(fake: FakeEngine, launch: Launcher, home: Path, monkeypatch: pytes
     assert "log.txt: no log yet" in launch.refused("logs", "run")
     (home / "log.txt").write_text("".join(f"line {number}\n" for number in range(30)))
     assert launch("logs", "small").out.count("\n") == 30
-    assert launch("logs", "run", "--tail", "2").out == "line 28\nline 29\n"
-    assert launch("logs", "run", "--tail", "0").out == ""
 
     def end() -> None:
         with (home / "log.txt").open("a") as file:
@@ -277,32 +266,18 @@ def test_stop(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> N
     assert said == f"small-pretrain: stopped; its last checkpoint is {home / 'model' / 'cp-0000.cp'}\n"
     (request,) = fake.sent("POST", "/containers/[^/]+/stop")
     assert request.query == {"t": "300"}, "what the container was made with"
-    launch("resume", "small")
-    launch("stop", "small", "--timeout", "7")
-    assert fake.sent("POST", "/containers/[^/]+/stop")[-1].query == {"t": "7"}
 
 
-@pytest.mark.parametrize("verb", ["stop", "kill"])
-def test_containers_that_remove_themselves(fake: FakeEngine, launch: Launcher, home: Path, verb: str) -> None:
-    fake.add("run", home, removes_itself=True)
-    assert launch(verb, "run").out == "run: ended\n"
-    assert fake.names == []
-
-
-def test_kill(fake: FakeEngine, launch: Launcher, words: Words) -> None:
-    launch(*words)
-    assert launch("kill", "small-pretrain").out.startswith("small-pretrain: killed")
-    assert fake.state("small-pretrain") == "exited"
-    assert len(fake.sent("POST", "/containers/[^/]+/wait")) == 1
-
-
-def test_resume(fake: FakeEngine, launch: Launcher, words: Words) -> None:
+@pytest.mark.parametrize(("verb", "said"), [("stop", "stopped"), ("kill", "killed")])
+def test_ends_and_resumes(fake: FakeEngine, launch: Launcher, words: Words, home: Path, verb: str, said: str) -> None:
     launch(*words, "--gpus", "0")
-    launch("stop", "small")
+    assert launch(verb, "small-pretrain").out == f"small-pretrain: {said}\n"
     fake.requests.clear()
     assert launch("resume", "small").out.startswith("small-pretrain: starting on GPU 0\n")
     assert fake.names == ["small-pretrain"]
     assert [change.rsplit("/", 1)[1] for change in fake.changes] == ["start"], "the same container"
+    fake.add("by-hand", home, removes_itself=True, script="/code/run_glue.py")
+    assert launch(verb, "by-hand").out == "by-hand: ended\n"
 
 
 def test_a_resume_that_fails_can_be_tried_again(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:
@@ -339,52 +314,60 @@ def test_all_of_them(fake: FakeEngine, launch: Launcher, tmp_path: Path) -> None
     assert fake.state("web") == "running"
 
 
-def test_remove(fake: FakeEngine, launch: Launcher, home: Path) -> None:
-    fake.add("run", home, status="exited")
-    assert launch("remove", "run").out == f"run: removed; its files stay in {home}\n"
-    assert fake.names == []
-    assert (home / "config.json").is_file()
-
-
-class Clock:
-    """Time that passes where somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.sleeps = 0
-        self.each: Callable[[], object] = lambda: None
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += 5 * seconds  # so that it is looked at less often
-        self.sleeps += 1
-        self.each()
-
-
 def test_waiting_for_a_run_to_settle(fake: FakeEngine, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, clock = connected(fake), Clock()
-    monkeypatch.setattr(control, "time", clock)
+    engine, clock = connected(fake), SimpleNamespace(now=0.0, each=lambda: None)
+
+    def sleep(seconds: float) -> None:
+        clock.now += 5 * seconds  # so that it is looked at less often
+        clock.each()
+
+    monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
     identity = fake.add("run", home)
     (job,) = find_jobs(engine)
-
-    def settle(begun: float = math.inf) -> Job:
-        begin = clock.now
-        return control.settle(engine, job, lambda now: clock.now - begin >= begun)
-
-    assert settle().is_active
+    assert control.settle(engine, job, lambda now: False).is_active
     assert clock.now == pytest.approx(60, abs=3), "silent: torch may take that long to be imported"
     clock.now = 0
-    assert settle(begun=20).is_active
+    assert control.settle(engine, job, lambda now: clock.now >= 20).is_active
     assert clock.now == pytest.approx(20, abs=3), "at work: nothing to wait for"
-    before = clock.sleeps
     clock.each = lambda: fake.end(identity, 2)
-    assert settle().exit_code == 2
-    assert clock.sleeps == before + 1, "ended: nothing to wait for"
+    assert control.settle(engine, job, lambda now: False).exit_code == 2
+    assert clock.now < 25, "ended: nothing to wait for"
     clock.each = lambda: fake.containers.pop(identity)
     with pytest.raises(UserError, match="run: somebody else removed the container"):
-        settle()
+        control.settle(engine, job, lambda now: False)
+
+
+def test_dockers_words(fake: FakeEngine, launch: Launcher, tmp_path: Path) -> None:
+    for name, status, exit_code in (("done", "exited", 0), ("killed", "exited", 137), ("going", "running", 0)):
+        fake.add(name, tmp_path / name, status=status, exit_code=exit_code)
+    for words, number in ((["ps", "-a"], 3), (["ls", "-a"], 3), (["ls"], 2), (["ps", "--all"], 3)):
+        listed = [line.split()[0] for line in launch(*words).out.splitlines()[1:]]
+        assert listed == ["done", "killed", "going"][-number:]
+    launch("rm", "done")
+    launch("start", "killed")
+    assert fake.names == ["killed", "going"]
+    assert fake.state("killed") == "running"
+    for option in ("-t", "--time", "--timeout"):
+        fake.start(fake.find("going") or "")
+        launch("stop", option, "5", "going")
+        assert fake.sent("POST", "/containers/[^/]+/stop")[-1].query == {"t": "5"}
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        *((["-n", "1"], "three\n"), (["-n2"], "two\nthree\n"), (["--tail", "0"], "")),
+        *((["--tail", many], "one\ntwo\nthree\n") for many in ("all", "9" * 30)),
+        *((["-n", wrong], None) for wrong in ("-1", "some", "1.5")),
+    ],
+)
+def test_the_last_lines(fake: FakeEngine, launch: Launcher, home: Path, words: list[str], shown: str | None) -> None:
+    fake.add("run", home)
+    (home / "run_pretrain.txt").write_text("one\ntwo\nthree\n")
+    if shown is None:
+        assert f"expected a number of lines, or all, found {words[-1]}" in launch.refused("logs", *words, "run")
+    else:
+        assert launch("logs", *words, "run").out == shown
 
 
 def test_help_says_what_is_passed_on(launch: Launcher) -> None:

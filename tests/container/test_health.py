@@ -56,15 +56,43 @@ def write(path: Path, age: float) -> Path:
     return path
 
 
-def test_an_old_log_of_a_long_run_is_unhealthy(proc: Path, log: Path) -> None:
-    add_process(proc, 7, write(log, age=47 * 60), log)
-    assert judge(30, proc) == (False, f"{log} was last written 47 minutes ago, more than 30")
-    assert judge(48, proc)[0]
+@pytest.mark.parametrize(
+    ("limit", "minutes", "healthy"),
+    [
+        *(("30", 47, False), ("48", 47, True), ("20.5", 29, False)),
+        *((default, minutes, minutes < 30) for default in (None, "") for minutes in (29, 31)),
+    ],
+)
+def test_a_log_may_be_half_an_hour_old_unless_it_is_set(
+    proc: Path, log: Path, limit: str | None, minutes: int, healthy: bool
+) -> None:
+    add_process(proc, 7, write(log, age=minutes * 60), log)
+    # Those that end, or are others', are passed over.
+    (proc / "8").mkdir()
+    add_process(proc, 9, proc / "gone")
+    is_healthy, message = judge_by({} if limit is None else {LIMIT_VARIABLE: limit}, proc)
+    assert is_healthy is healthy
+    assert message.startswith(f"{log} was last written {minutes} minutes ago")
+    assert message.endswith(f", more than {limit or 30}") is not healthy
 
 
-def test_a_young_log_is_healthy(proc: Path, log: Path) -> None:
-    add_process(proc, 7, write(log, age=60))
-    assert judge(30, proc)[0]
+@pytest.mark.parametrize("value", ["0", "-3", "nan", "inf", "half an hour"])
+def test_a_limit_that_is_no_positive_number_is_said(proc: Path, value: str) -> None:
+    said = f"{LIMIT_VARIABLE}: expected a positive number of minutes, found {value!r}"
+    assert judge_by({LIMIT_VARIABLE: value}, proc) == (False, said)
+
+
+@pytest.mark.parametrize("kind", ["none", "a pipe", "the check's own"])
+def test_without_a_log_there_is_nothing_to_judge_by(proc: Path, log: Path, tmp_path: Path, kind: str) -> None:
+    if kind == "a pipe":
+        os.mkfifo(tmp_path / "pipe")
+        os.utime(tmp_path / "pipe", (0, 0))
+        add_process(proc, 7, tmp_path / "pipe", Path("pipe:[4711]"))
+    elif kind == "the check's own":
+        add_process(proc, os.getpid(), write(log, age=9 * HOUR))
+    is_healthy, message = judge(30, proc)
+    assert is_healthy
+    assert "no log" in message
 
 
 def test_the_newest_of_all_logs_counts_whoever_writes_it(proc: Path, log: Path, tmp_path: Path) -> None:
@@ -85,51 +113,6 @@ def test_an_earlier_starts_log_says_nothing(proc: Path, log: Path, name: str) ->
     assert "has been running for only 29" in message
     set_running(proc, seconds=31 * 60, name=name)
     assert not judge(30, proc)[0]
-
-
-def test_without_a_log_there_is_nothing_to_judge_by(proc: Path) -> None:
-    is_healthy, message = judge(30, proc)
-    assert is_healthy
-    assert "no log" in message
-
-
-def test_pipes_and_devices_are_no_logs(proc: Path, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    os.utime(tmp_path / "pipe", (0, 0))
-    add_process(proc, 7, tmp_path / "pipe", Path("pipe:[4711]"))
-    assert "no log" in judge(30, proc)[1]
-
-
-def test_the_checks_own_output_is_no_log(proc: Path, log: Path) -> None:
-    add_process(proc, os.getpid(), write(log, age=0))
-    assert "no log" in judge(30, proc)[1]
-
-
-def test_processes_that_end_or_are_others_are_passed_over(proc: Path, log: Path) -> None:
-    (proc / "8").mkdir()
-    add_process(proc, 9, proc / "gone")
-    add_process(proc, 10, write(log, age=60))
-    assert str(log) in judge(30, proc)[1]
-
-
-@pytest.mark.parametrize("value", ["0", "-3", "nan", "inf", "half an hour"])
-def test_a_limit_that_is_no_positive_number_is_said(proc: Path, value: str) -> None:
-    assert judge_by({LIMIT_VARIABLE: value}, proc) == (
-        False,
-        f"{LIMIT_VARIABLE}: expected a positive number of minutes, found {value!r}",
-    )
-
-
-@pytest.mark.parametrize(
-    ("environment", "healthy"), [({}, True), ({LIMIT_VARIABLE: ""}, True), ({LIMIT_VARIABLE: "20.5"}, False)]
-)
-def test_the_limit_is_half_an_hour_unless_set(
-    proc: Path, log: Path, environment: dict[str, str], healthy: bool
-) -> None:
-    add_process(proc, 7, write(log, age=29 * 60))
-    assert judge_by(environment, proc)[0] is healthy
-    write(log, age=31 * 60)
-    assert not judge_by(environment, proc)[0]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

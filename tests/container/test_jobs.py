@@ -52,18 +52,6 @@ def docker_says(command: str = PRETRAIN, home: str = "/home/x/nystrom-512", **ch
     return detail
 
 
-def podman_says(**changes: Any) -> dict[str, Any]:
-    """The same by Podman, which has other words for what is not there."""
-    detail = docker_says(
-        State__StartedAt="2026-11-21T12:14:38.25+01:00",
-        State__Health={"Status": "", "FailingStreak": 0, "Log": None},
-        HostConfig__DeviceRequests=None,
-        Config__Entrypoint=[],
-        Config__StopTimeout=0,
-    )
-    return {**detail, **changes}
-
-
 def job(**changes: Any) -> Job:
     described = describe(docker_says(**changes))
     assert described is not None
@@ -91,8 +79,16 @@ def test_a_documented_docker_line() -> None:
     assert job().output_path == Path("/home/x/nystrom-512/pretrain.txt")
 
 
-def test_the_same_by_podman() -> None:
-    described = describe(podman_says())
+def test_podman_has_other_words_for_what_is_not_there() -> None:
+    changes = {"Health": {"Status": "", "FailingStreak": 0, "Log": None}, "StartedAt": "2026-11-21T12:14:38.25+01:00"}
+    described = describe(
+        docker_says(
+            State={**docker_says()["State"], **changes},
+            HostConfig__DeviceRequests=None,
+            Config__Entrypoint=[],
+            Config__StopTimeout=0,
+        )
+    )
     assert described is not None
     assert (described.started, described.health, described.gpus, described.stop_seconds) == (SECONDS, "", "none", 10)
 
@@ -102,24 +98,14 @@ def test_the_same_by_podman() -> None:
     [
         (NANOSECONDS, SECONDS),
         ("2026-11-21T11:14:38Z", SECONDS),
-        ("2026-11-21T11:14:38.5Z", SECONDS),
         ("2026-11-21T11:14:38.257055973+00:00", SECONDS),
-        ("2026-11-21T06:14:38.257055-05:00", SECONDS),
         ("2026-11-21T16:44:38+05:30", SECONDS),
         ("0001-01-01T00:00:00Z", None),
-        ("", None),
         (None, None),
     ],
 )
 def test_the_time_of_its_start(text: str | None, seconds: float | None) -> None:
     assert job(State__StartedAt=text).started == seconds
-
-
-def test_the_order_of_making_is_that_of_the_clock() -> None:
-    # Engines leave out zeros at the end, and Podman writes its own zone.
-    in_order = ["11:59:59.9Z", "12:00:00Z", "12:00:00.05Z", "13:00:00.5+01:00", "12:00:00.51Z", "12:00:00.510001001Z"]
-    times = [job(Created=f"2026-11-21T{text}").created for text in in_order]
-    assert times == sorted(times)
 
 
 @pytest.mark.parametrize(
@@ -129,25 +115,21 @@ def test_the_order_of_making_is_that_of_the_clock() -> None:
         ("python3 /code/run_pretrain.py > /model/pretrain.txt 2>&1", "pretrain", "/model/pretrain.txt"),
         ("python3 /code/run_glue.py >>'/model/my log.txt' 2>>/model/errors.txt", "glue", "/model/my log.txt"),
         ('python3 /code/run_imdb.py 2>&1 >> "/model/my log.txt"', "imdb", "/model/my log.txt"),
-        ("torchrun --standalone --nproc_per_node 2 /code/run_wikihop.py", "wikihop", None),
         ("python3 /code/torchrun.py --standalone --nproc_per_node 2 /code/run_wikihop.py", "wikihop", None),
         ("python3 -m nystromformer.container.per_gpu /code/run_pretrain.py 2>&1", "pretrain", None),
         ("exec python3 /code/run_glue.py --set 'a=b > /c' >> /model/glue.txt 2>&1", "glue", "/model/glue.txt"),
         ("python3 /code/run_validation.py --rows 8 | tee /model/x.txt", "validate", None),
         ("python3 /code/run_report.py table2 /model > /model/table.txt", "run_report.py", "/model/table.txt"),
+        (
+            "python3 /data-preprocessing/wiki/preprocess.py >> /model/x.txt",
+            "preprocess wiki/preprocess.py",
+            "/model/x.txt",
+        ),
     ],
 )
 def test_scripts_and_their_logs(command: str, script: str, output: str | None) -> None:
     described = job(command=command)
     assert (described.command, described.output) == (script, output)
-
-
-def test_preprocessing() -> None:
-    mounts = [{"Source": "/home/x/data-preprocessing", "Destination": "/data-preprocessing"}]
-    command = "exec python3 /data-preprocessing/wiki/preprocess.py >> /data-preprocessing/preprocess.txt 2>&1"
-    described = job(command=command, Mounts=mounts)
-    assert (described.command, described.home_target) == ("preprocess wiki/preprocess.py", "/data-preprocessing")
-    assert described.output_path == Path("/home/x/data-preprocessing/preprocess.txt")
 
 
 @pytest.mark.parametrize(
@@ -156,12 +138,10 @@ def test_preprocessing() -> None:
         docker_says(command="nginx -g 'daemon off;'"),
         docker_says(command="python3 /code/train.py"),
         docker_says(Mounts=[{"Source": "/home/x", "Destination": "/work"}]),
-        docker_says(Mounts=[]),
         docker_says(Mounts=None),
-        docker_says(Config__Cmd=None),
         docker_says(Config__Cmd=None, Config__Entrypoint=["/model-server"], Config__Labels=None),
     ],
-    ids=["another program", "another script", "another folder", "no folder", "null", "no command", "an entrypoint"],
+    ids=["another program", "another script", "another folder", "no folder", "an entrypoint"],
 )
 def test_containers_of_others(detail: dict[str, Any]) -> None:
     assert describe(detail) is None
@@ -195,14 +175,11 @@ def test_gpus_that_were_asked_for(requests: list[dict[str, Any]] | None, gpus: s
     ("state", "words"),
     [
         ({"Status": "running"}, "running"),
-        ({"Status": "running", "Health": None}, "running"),
         ({"Status": "running", "Health": {"Status": "unhealthy"}}, "silent"),
         ({"Status": "restarting", "ExitCode": 1}, "restarting"),
-        ({"Status": "paused"}, "paused"),
         ({"Status": "created"}, "created"),
         ({"Status": "exited"}, "done"),
         ({"Status": "exited", "ExitCode": 143}, "stopped"),
-        ({"Status": "exited", "ExitCode": 130}, "stopped"),
         ({"Status": "exited", "ExitCode": 137}, "killed"),
         ({"Status": "exited", "ExitCode": 137, "OOMKilled": True}, "out of memory"),
         ({"Status": "exited", "ExitCode": 2}, "failed (2)"),
@@ -242,22 +219,16 @@ def test_a_container_that_goes_while_it_is_looked_at(fake: FakeEngine, tmp_path:
     assert find_jobs(connected(fake)) == []
 
 
-def test_an_engine_that_fails_while_it_lists(fake: FakeEngine) -> None:
-    fake.refuse("GET", "/containers/json", 500, "database is locked")
-    with pytest.raises(UserError, match=r"listing containers: the engine refused: database is locked"):
-        find_jobs(connected(fake))
-
-
 def test_selecting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(name: str, home: Path, number: str) -> Job:
         return job(Name=f"/{name}", Id=number * 64, home=str(home))
 
-    a, b, c = (
+    jobs = [
         made("a-pretrain", tmp_path / "a", "1"),
         made("b", tmp_path / "b", "2"),
         made("a-glue", tmp_path / "a", "3"),
-    )
-    jobs = [a, b, c]
+    ]
+    a, b, c = jobs
     assert select_jobs(jobs, "a-glue") == [c]
     assert select_jobs(jobs, "a") == [a, c]
     assert select_jobs(jobs, str(tmp_path / "a")) == [a, c]

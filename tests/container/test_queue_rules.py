@@ -82,18 +82,15 @@ def watch(fake: FakeEngine) -> list[str]:
     ("gpus", "each", "slots"),
     [
         ("none", 1, ["none"]),
-        ("0", 1, ["0"]),
         ("0,1", 1, ["0", "1"]),
         ("3,1,2,0", 2, ["3,1", "2,0"]),
-        ("0,1,2", 3, ["0,1,2"]),
+        *(("0,1,2", 2, None), ("0", 2, None), ("all", 1, None)),
     ],
 )
-def test_slots(gpus: str, each: int, slots: list[str]) -> None:
-    assert make_slots(gpus, each) == slots
-
-
-@pytest.mark.parametrize(("gpus", "each"), [("0,1,2", 2), ("0", 2), ("all", 1)])
-def test_gpus_that_cannot_be_divided(gpus: str, each: int) -> None:
+def test_slots(gpus: str, each: int, slots: list[str] | None) -> None:
+    if slots is not None:
+        assert make_slots(gpus, each) == slots
+        return
     with pytest.raises(UserError, match=f"--gpus {gpus} --gpus_each {each}: expected"):
         make_slots(gpus, each)
 
@@ -126,10 +123,13 @@ def test_one_after_another_on_each_gpu(fake: FakeEngine) -> None:
     assert not complaints
 
 
-def test_what_an_experiment_gets(fake: FakeEngine) -> None:
-    put(fake, "ab", ["0,1", "2,3"])
+def test_what_is_put_in_first_comes_first_and_gets_the_gpus_of_its_slot(fake: FakeEngine) -> None:
+    slots = ["0,1", "2,3"]
+    put(fake, "b", slots)
+    put(fake, "a", slots)
     run(fake)
-    for name, ids in (("a-pretrain", ["0", "1"]), ("b-pretrain", ["2", "3"])):
+    assert fake.started == ["b-pretrain", "a-pretrain"]
+    for name, ids in (("b-pretrain", ["0", "1"]), ("a-pretrain", ["2", "3"])):
         (request,) = fake.container(name)["HostConfig"]["DeviceRequests"]
         assert request["DeviceIDs"] == ids
         sent = fake.container(name)["Config"]
@@ -137,33 +137,19 @@ def test_what_an_experiment_gets(fake: FakeEngine) -> None:
         assert sent["Labels"][COMMAND_LABEL] == "pretrain"
 
 
-def test_without_gpus_one_at_a_time(fake: FakeEngine) -> None:
+@pytest.mark.parametrize(("slot", "where"), [("0", " on GPU 0"), ("none", "")])
+@pytest.mark.parametrize("looks", [0, 3], ids=["before anybody looks again", "later"])
+def test_a_failure_does_not_keep_the_next_from_its_turn(fake: FakeEngine, slot: str, where: str, looks: int) -> None:
+    fake.plans["a-pretrain"] = (looks, 2)
     complaints = watch(fake)
-    put(fake, "ab", ["none"])
-    assert run(fake) == ["a-pretrain: running", "a-pretrain: done", "b-pretrain: running", "b-pretrain: done"]
-    assert not complaints
-
-
-def test_what_is_put_in_later_comes_later(fake: FakeEngine) -> None:
-    put(fake, "b")
-    put(fake, "a")
-    run(fake)
-    assert fake.started == ["b-pretrain", "a-pretrain"]
-
-
-def test_a_failure_does_not_keep_the_next_from_its_turn(fake: FakeEngine) -> None:
-    fake.plans["a-pretrain"] = (3, 2)
-    put(fake, "ab")
-    assert run(fake)[:3] == ["a-pretrain: running on GPU 0", "a-pretrain: failed (2)", "b-pretrain: running on GPU 0"]
-
-
-def test_a_failure_before_anybody_looks_again(fake: FakeEngine) -> None:
-    fake.plans["a-pretrain"] = (0, 2)
-    put(fake, "a")
+    put(fake, "ab", [slot])
     said: list[str] = []
     ended = drive(connected(fake), said.append, seconds_between_looks=0)
-    assert said == ["a-pretrain: running on GPU 0", "a-pretrain: failed (2)"]
-    assert [(job.name, job.exit_code) for job in ended] == [("a-pretrain", 2)]
+    begun = [f"{name}-pretrain: running{where}" for name in "ab"]
+    assert said == [begun[0], "a-pretrain: failed (2)", begun[1], "b-pretrain: done"] or not looks
+    assert sorted(said) == sorted([*begun, "a-pretrain: failed (2)", "b-pretrain: done"])
+    assert [(job.name, job.exit_code) for job in ended] == [("a-pretrain", 2), ("b-pretrain", 0)]
+    assert not complaints
 
 
 def test_all_are_put_in_or_none(fake: FakeEngine) -> None:
@@ -173,37 +159,38 @@ def test_all_are_put_in_or_none(fake: FakeEngine) -> None:
     assert fake.names == []
 
 
-def test_a_failing_start_leaves_it_in_its_place(fake: FakeEngine) -> None:
+@pytest.mark.parametrize(
+    ("status", "said", "words"),
+    [(500, NO_DRIVER, "NVIDIA Container Toolkit"), (404, "network mine not found", "the engine refused: network mine")],
+)
+def test_a_failing_start_leaves_it_in_its_place(fake: FakeEngine, status: int, said: str, words: str) -> None:
     put(fake, "ab")
-    fake.refuse("POST", "/start", 500, NO_DRIVER, times=1)
-    with pytest.raises(UserError, match=r"starting a-pretrain: .*NVIDIA Container Toolkit"):
+    fake.refuse("POST", "/start", status, said, times=1)
+    with pytest.raises(UserError, match=f"starting a-pretrain: .*{words}"):
         run(fake)
     assert fake.names == ["a-pretrain.waiting", "b-pretrain.waiting"]
     run(fake)
     assert fake.started == ["a-pretrain", "b-pretrain"]
 
 
-def test_a_start_that_misses_something_is_no_endless_loop(fake: FakeEngine) -> None:
+@pytest.mark.parametrize(
+    ("home", "more", "said"),
+    [
+        (
+            "/srv",
+            {"target": "/srv", "command": "nginx"},
+            "starting a-pretrain: the engine refused: .*already in use by",
+        ),
+        ("/elsewhere/a", {"status": "exited"}, r"of /elsewhere/a\. Name this one with --name, or remove that one"),
+    ],
+    ids=["somebody else's", "another experiment's"],
+)
+def test_a_name_that_another_has(fake: FakeEngine, home: str, more: dict[str, str], said: str) -> None:
     put(fake, "a")
-    fake.refuse("POST", "/start", 404, "network mine not found", times=3)
-    with pytest.raises(UserError, match="starting a-pretrain: the engine refused: network mine not found"):
-        run(fake)
-    assert fake.names == ["a-pretrain.waiting"]
-
-
-def test_a_name_of_somebody_elses(fake: FakeEngine) -> None:
-    put(fake, "a")
-    fake.add("a-pretrain", "/srv", target="/srv", command="nginx")
-    with pytest.raises(UserError, match=r"starting a-pretrain: the engine refused: .*is already in use by"):
+    fake.add("a-pretrain", home, **more)
+    with pytest.raises(UserError, match=said):
         run(fake)
     assert fake.names == ["a-pretrain.waiting", "a-pretrain"]
-
-
-def test_a_name_of_another_experiments(fake: FakeEngine) -> None:
-    put(fake, "a")
-    fake.add("a-pretrain", "/elsewhere/a", status="exited")
-    with pytest.raises(UserError, match=r"of /elsewhere/a\. Name this one with --name, or remove that one"):
-        run(fake)
 
 
 def test_an_ended_container_of_the_same_experiment_gives_way(fake: FakeEngine) -> None:
@@ -233,35 +220,23 @@ def test_started_by_hand_in_the_meantime(fake: FakeEngine, name: str) -> None:
     assert fake.started == [name, "b-pretrain", "a-pretrain"]
 
 
-@pytest.mark.parametrize("gpus", ["all", "0", "1,0"])
-def test_gpus_that_others_have_are_waited_for(fake: FakeEngine, gpus: str) -> None:
-    fake.plans["other"] = (20, 0)
-    fake.add("other", "/x/other", labels={GPUS_LABEL: gpus})
-    put(fake, "a")
-    fake.when("POST", "/start", lambda: states.append(fake.state("other")))
-    states: list[str] = []
-    run(fake)
-    assert states == ["exited"]
-
-
 @pytest.mark.parametrize(
-    "labels",
-    [{GPUS_LABEL: "1,2"}, {GPUS_LABEL: "none"}, {GPUS_LABEL: "1:0"}, {GPUS_LABEL: "GPU-1f,MIG-2"}],
-    ids=["others", "none", "a name we do not know", "UUIDs"],
+    ("gpus", "status", "is_waited_for"),
+    [
+        *(("all", "running", True), ("0", "running", True), ("1,0", "running", True)),
+        *((gpus, "running", False) for gpus in ("1,2", "none", "1:0", "GPU-1f,MIG-2")),
+        # As a docker line leaves it whose start failed.
+        ("all", "created", False),
+    ],
 )
-def test_gpus_that_others_do_not_have(fake: FakeEngine, labels: dict[str, str]) -> None:
-    fake.add("other", "/x/other", labels=labels)
+def test_gpus_that_others_have_are_waited_for(fake: FakeEngine, gpus: str, status: str, is_waited_for: bool) -> None:
+    fake.plans["other"] = (20, 0)
+    fake.add("other", "/x/other", labels={GPUS_LABEL: gpus}, status=status)
     put(fake, "a")
+    states: list[str] = []
+    fake.when("POST", "/start", lambda: states.append(fake.state("other")))
     run(fake)
-    assert fake.state("other") == "running"
-
-
-def test_what_was_made_and_never_started_has_no_gpu(fake: FakeEngine) -> None:
-    # As a docker line leaves it whose start failed.
-    fake.add("other", "/x/other", status="created", labels={GPUS_LABEL: "all"})
-    put(fake, "a")
-    run(fake)
-    assert fake.started == ["a-pretrain"]
+    assert states == ["exited" if is_waited_for else status]
 
 
 def test_another_launcher_runs_the_same_experiment_again(fake: FakeEngine) -> None:
@@ -424,16 +399,22 @@ def take(fake: FakeEngine, name: str, gpu: str = "0") -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "first"),
-    [(("POST", "/containers/create"), "b"), (("POST", "/start"), "a")],
-    ids=["the other one was faster", "this one was faster"],
+    ("moment", "taken", "started"),
+    [(("POST", "/containers/create"), "b", "ba"), (("POST", "/start"), "b", "ab"), (None, "ab", "ab")],
+    ids=["the other one was faster", "this one was faster", "both are left"],
 )
-def test_of_two_that_took_one_gpu_the_later_gives_way(fake: FakeEngine, moment: tuple[str, str], first: str) -> None:
+def test_of_two_that_took_one_gpu_the_later_gives_way(
+    fake: FakeEngine, moment: tuple[str, str] | None, taken: str, started: str
+) -> None:
     put(fake, "ab")
     complaints = watch(fake)
-    fake.when(*moment, lambda: take(fake, "b"))
+    if moment is None:
+        for name in taken:
+            take(fake, name)
+    else:
+        fake.when(*moment, lambda: take(fake, taken))
     run(fake)
-    assert fake.started == (["a-pretrain", "b-pretrain"] if first == "a" else ["b-pretrain", "a-pretrain"])
+    assert fake.started == [f"{name}-pretrain" for name in started]
     assert sorted(fake.names) == ["a-pretrain", "b-pretrain"]
     assert not complaints
 
@@ -448,14 +429,6 @@ def test_one_that_another_launcher_took_and_gave_back_gets_its_turn_later(fake: 
     fake.when("POST", "/containers/create", take_first)
     run(fake)
     assert fake.started == ["a-pretrain"]
-
-
-def test_of_two_that_were_taken_and_left_the_first_goes_first(fake: FakeEngine) -> None:
-    put(fake, "ab")
-    for name in "ab":
-        take(fake, name)
-    run(fake)
-    assert fake.started == ["a-pretrain", "b-pretrain"]
 
 
 def test_a_gpu_that_another_launcher_took_is_not_tried(fake: FakeEngine) -> None:
@@ -484,24 +457,27 @@ def test_what_another_launcher_started_meanwhile_is_not_started_again(fake: Fake
     assert fake.state("a-pretrain") == "exited"
 
 
-# Counting GPUs
-
-
-def test_all_gpus_are_those_that_a_container_sees(fake: FakeEngine) -> None:
-    fake.own_logs[""] = b"null\nnvidia10\nnvidia0\nnvidia2\nnvidiactl\nnvidia-uvm\nnvidia-caps\n"
-    assert all_gpus(connected(fake), "nystromformer") == "0,2,10"
-    assert fake.created["HostConfig"]["DeviceRequests"][0]["Count"] == -1
-    assert fake.names == []
-
-
-def test_no_gpus_to_count(fake: FakeEngine) -> None:
-    with pytest.raises(UserError, match="the engine gives containers no GPU"):
-        all_gpus(connected(fake), "nystromformer")
-    fake.refuse("POST", "/start", 500, NO_DRIVER)
-    with pytest.raises(UserError, match=r"asking for GPUs: .*NVIDIA Container Toolkit"):
-        all_gpus(connected(fake), "nystromformer")
-    with pytest.raises(UserError, match="asking for GPUs: the engine has no image mine"):
-        all_gpus(connected(fake), "mine")
+@pytest.mark.parametrize(
+    ("image", "listed", "refused", "said"),
+    [
+        ("nystromformer", b"nvidia10\nnvidia0\nnvidia2\nnvidiactl\nnvidia-uvm\n", False, "0,2,10"),
+        ("nystromformer", b"null\n", False, "the engine gives containers no GPU"),
+        ("nystromformer", b"", True, "asking for GPUs: .*NVIDIA Container Toolkit"),
+        ("mine", b"", False, "asking for GPUs: the engine has no image mine"),
+    ],
+)
+def test_all_gpus_are_those_that_a_container_sees(
+    fake: FakeEngine, image: str, listed: bytes, refused: bool, said: str
+) -> None:
+    fake.own_logs[""] = listed
+    if refused:
+        fake.refuse("POST", "/start", 500, NO_DRIVER)
+    if said == "0,2,10":
+        assert all_gpus(connected(fake), image) == said
+        assert fake.created["HostConfig"]["DeviceRequests"][0]["Count"] == -1
+    else:
+        with pytest.raises(UserError, match=said):
+            all_gpus(connected(fake), image)
     assert fake.names == []
 
 
