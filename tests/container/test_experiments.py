@@ -1,7 +1,6 @@
 """Which folders, program and flags each script gets in its container."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,16 +54,18 @@ def others(made: RunSpec) -> list[Mount]:
 
 
 def test_pretraining(folder: Path, dataset_folder: Path) -> None:
-    made = spec("pretrain", folder, "--dataset", str(dataset_folder), "--workers", "2", "--set", "model.dropout_prob=0")
+    options = LaunchOptions(gpus="none", name="mine")
+    words = ("--workers", "2", "--set", "model.dropout_prob=0")
+    made = spec("pretrain", folder, "--dataset", str(dataset_folder), *words, options=options)
     assert made == RunSpec(
-        name="experiment-pretrain",
-        options=CPU,
-        argv=("python3", "/code/run_pretrain.py", "--workers", "2", "--set", "model.dropout_prob=0"),
-        output="/model/pretrain.txt",
+        name="mine",
+        options=options,
+        argv=("python3", "/code/run_pretrain.py", *words),
+        output="/model/mine.txt",
         mounts=(Mount(str(folder), "/model"), CODE, Mount(str(dataset_folder), "/dataset", True)),
-        user="1000:1000",
         command="pretrain",
         home=str(folder),
+        user="1000:1000",
     )
 
 
@@ -87,6 +88,38 @@ def test_the_authors_folders_where_nothing_else_is_named(
     assert made.output == f"/model/{command}.txt"
     assert made.name == f"experiment-{command}"
     assert (PROJECT / "code" / file).is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "length"),
+    [
+        ("nystrom-4096", (), 4096),
+        ("experiments/nystrom-small-conv", (), 512),
+        ("nystrom-512", ("--set", "model.max_seq_len=1024"), 1024),  # of the run, not of the file
+    ],
+)
+def test_each_length_has_its_folder(name: str, change: tuple[str, ...], length: int) -> None:
+    made = spec("pretrain", PROJECT / name, *change, place=ELSEWHERE)
+    assert others(made) == [Mount(str(PROJECT / f"data-preprocessing/{length}-roberta"), "/dataset", True)]
+
+
+def test_data_from_elsewhere(folder: Path, tmp_path: Path) -> None:
+    """From the network, which only GLUE's are, and an archive; with a tokenizer."""
+    made = spec("glue", folder, "--task", "MRPC", "--glue", "hub")
+    assert (others(made), made.argv[2:]) == ([], ("--task", "MRPC", "--glue", "hub"))
+    archive = tmp_path / "aclImdb_v1.tar.gz"
+    archive.write_bytes(b"")
+    (tmp_path / "roberta-base").mkdir()
+    words = ("--imdb", str(archive), "--length", "512", "--tokenizer")
+    made = spec("imdb", folder, *words, str(tmp_path / "roberta-base"))
+    assert others(made) == [
+        Mount(str(archive), "/imdb/aclImdb_v1.tar.gz", True),
+        Mount(str(tmp_path / "roberta-base"), "/tokenizer", True),
+    ]
+    assert made.argv[2:] == ("--length", "512", "--imdb", "/imdb/aclImdb_v1.tar.gz", "--tokenizer", "/tokenizer")
+    for wrong in (("--imdb", "hub"), (*words, str(tmp_path / "nowhere"))):
+        with pytest.raises(UserError, match=f"{wrong[-1]}: no such folder"):
+            spec("imdb", folder, *wrong)
 
 
 def test_tables_are_mounted_one_by_one(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,14 +152,6 @@ def test_data_beside_the_config_come_with_it() -> None:
     assert others(made) == []
     assert made.argv == ("python3", "/code/run_lra.py", "--task", "listops")
     assert made.name == "listops-lra"
-
-
-def test_each_length_has_its_folder(tmp_path: Path) -> None:
-    for name, length in (("nystrom-512", 512), ("nystrom-4096", 4096), ("experiments/nystrom-small-conv", 512)):
-        made = spec("pretrain", PROJECT / name, place=ELSEWHERE)
-        assert others(made)[-1] == Mount(str(PROJECT / f"data-preprocessing/{length}-roberta"), "/dataset", True)
-    made = spec("pretrain", PROJECT / "nystrom-512", "--set", "model.max_seq_len=1024", place=ELSEWHERE)
-    assert others(made)[-1].source.endswith("/1024-roberta"), "of the run, not of the file"
 
 
 @pytest.mark.parametrize(
@@ -188,36 +213,6 @@ def test_links_and_parents_are_followed_as_this_machine_does(
     assert [mount.source for mount in others(made)] == [str(tmp_path / "deep" / name) for name in ("glue", "tokenizer")]
 
 
-def test_glue_from_the_network(folder: Path) -> None:
-    made = spec("glue", folder, "--task", "MRPC", "--glue", "hub")
-    assert others(made) == []
-    assert made.argv[2:] == ("--task", "MRPC", "--glue", "hub")
-
-
-def test_only_glue_has_a_hub(folder: Path) -> None:
-    with pytest.raises(UserError, match="hub: no such folder"):
-        spec("imdb", folder, "--imdb", "hub")
-
-
-def test_a_file_of_data(folder: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "aclImdb_v1.tar.gz"
-    archive.write_bytes(b"")
-    made = spec("imdb", folder, "--imdb", str(archive), "--length", "512")
-    assert others(made) == [Mount(str(archive), "/imdb/aclImdb_v1.tar.gz", True)]
-    assert made.argv[2:] == ("--length", "512", "--imdb", "/imdb/aclImdb_v1.tar.gz")
-
-
-def test_a_tokenizer(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "roberta-base").mkdir()
-    write_sst2(tmp_path / "glue")
-    words = ("--glue", str(tmp_path / "glue"), "--tokenizer", str(tmp_path / "roberta-base"))
-    made = spec("glue", folder, *words)
-    assert others(made)[-1] == Mount(str(tmp_path / "roberta-base"), "/tokenizer", True)
-    assert made.argv[2:] == ("--tokenizer", "/tokenizer")
-    with pytest.raises(UserError, match=r"--tokenizer .*nowhere: no such folder"):
-        spec("glue", folder, "--glue", str(tmp_path / "glue"), "--tokenizer", str(tmp_path / "nowhere"))
-
-
 @pytest.mark.parametrize(
     ("from_cp", "target"),
     [
@@ -239,15 +234,21 @@ def test_another_models_checkpoint(tmp_path: Path, dataset_folder: Path, from_cp
     assert made not in others(spec("validate", folder, *words)), "nobody reads it"
 
 
-def test_another_models_checkpoint_within_the_folder(tmp_path: Path, dataset_folder: Path) -> None:
+def test_links_within_the_folder(tmp_path: Path, dataset_folder: Path) -> None:
     folder = write_config(tmp_path / "experiment", from_cp="/model/cp-0001.model")
     words = ("--dataset", str(dataset_folder))
-    (folder / "cp-0001.model").touch()
-    assert len(others(spec("pretrain", folder, *words))) == 1
-    (folder / "cp-0001.model").rename(tmp_path / "elsewhere.model")
+    (tmp_path / "elsewhere.model").touch()
     (folder / "cp-0001.model").symlink_to("../elsewhere.model")
-    made = Mount(str(tmp_path / "elsewhere.model"), "/elsewhere.model", True)
-    assert made in others(spec("pretrain", folder, *words))
+    (folder / "kept").mkdir()
+    (folder / "model").symlink_to("kept")
+    dataset = Mount(str(dataset_folder), "/dataset", True)
+    checkpoint = Mount(str(tmp_path / "elsewhere.model"), "/elsewhere.model", True)
+    assert others(spec("pretrain", folder, *words)) == [dataset, checkpoint]
+    (folder / "model").unlink()
+    (folder / "model").symlink_to(folder / "kept")
+    kept = Mount(str(folder / "kept"), str(folder / "kept"))
+    made = others(spec("pretrain", folder, *words))
+    assert made == [kept, dataset, checkpoint], "the name that the link has in the container, too"
 
 
 @pytest.mark.parametrize(
@@ -269,19 +270,6 @@ def test_checkpoints_on_another_disk(tmp_path: Path, name: str, link: str, targe
     assert others(made) == [Mount(str(place.resolve()), target.format(tmp_path=tmp_path))], "and writable"
 
 
-def test_checkpoints_linked_within_the_folder(tmp_path: Path) -> None:
-    folder = write_config(tmp_path / "experiment")
-    (folder / "kept").mkdir()
-    (folder / "model").symlink_to("kept")
-    assert others(spec("glue", folder, "--glue", "hub")) == []
-    (folder / "model").unlink()
-    (folder / "model").symlink_to(folder / "kept")
-    made = others(spec("glue", folder, "--glue", "hub"))
-    assert made == [Mount(str(folder / "kept"), str(folder / "kept"))], (
-        "the name that the link has in the container, too"
-    )
-
-
 @pytest.mark.parametrize("name", ["/elsewhere", "../models", "/model/../x", "/modelx"])
 def test_checkpoints_that_would_be_lost(tmp_path: Path, name: str) -> None:
     folder = write_config(tmp_path / "experiment", model_checkpoints=name)
@@ -290,58 +278,40 @@ def test_checkpoints_that_would_be_lost(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "gpus", "program"),
+    ("command", "gpus", "device", "program"),
     [
-        ("pretrain", "none", ("python3",)),
-        ("pretrain", "0", ("python3",)),
-        ("pretrain", "0,1,3", per_gpu.expecting(3)),
-        ("pretrain", "all", ("python3", "-m", "nystromformer.container.per_gpu")),
-        ("glue", "0,1", per_gpu.expecting(2)),
-        ("validate", "0,1", ("python3",)),
-        ("validate", "all", ("python3",)),
+        ("pretrain", "none", "", ("python3",)),
+        ("pretrain", "0", "cuda", ("python3",)),
+        ("pretrain", "0,1,3", "cuda", per_gpu.expecting(3)),
+        ("pretrain", "0,1,3", "cpu", per_gpu.torchrun(3)),
+        ("pretrain", "all", "cuda", ("python3", "-m", "nystromformer.container.per_gpu")),
+        ("pretrain", "all", "cpu", ("python3",)),
+        ("validate", "0,1", "cuda", ("python3",)),
+        ("validate", "all", "cuda", ("python3",)),
     ],
 )
-def test_a_process_for_each_gpu(folder: Path, command: str, gpus: str, program: tuple[str, ...]) -> None:
-    made = spec(command, folder, options=LaunchOptions(gpus=gpus), place=ELSEWHERE)
-    on_gpus = () if gpus == "none" else ("--device", "cuda")
-    assert made.argv == (*program, f"/code/{SCRIPTS[command].file}", *on_gpus)
-    assert made.gpus == gpus
-
-
-def test_a_device_that_is_given_is_taken(folder: Path) -> None:
-    made = spec("pretrain", folder, "--device", "cpu", options=LaunchOptions(), place=ELSEWHERE)
-    assert made.argv[-2:] == ("--device", "cpu")
-    assert made.argv.count("--device") == 1
-    assert made.gpus == "none", "of which none is used"
-    two = spec("pretrain", folder, "--device", "cpu", options=LaunchOptions(gpus="0,1"), place=ELSEWHERE)
-    assert two.argv[: len(per_gpu.torchrun(2))] == per_gpu.torchrun(2)
-    assert two.gpus == "0,1"
+def test_a_process_for_each_gpu(folder: Path, command: str, gpus: str, device: str, program: tuple[str, ...]) -> None:
+    given = ("--device", "cpu") if device == "cpu" else ()
+    made = spec(command, folder, *given, options=LaunchOptions(gpus=gpus), place=ELSEWHERE)
+    assert made.argv == (*program, f"/code/{SCRIPTS[command].file}", *(("--device", device) if device else ()))
+    assert made.gpus == ("none" if (gpus, device) == ("all", "cpu") else gpus), "of which none is used"
 
 
 @pytest.mark.parametrize(
     ("name", "container"),
     [
-        ("nystrom-512", "nystrom-512-pretrain"),
-        ("my run (2)", "my-run--2--pretrain"),
-        ("größer", "gr--er-pretrain"),
-        ("_x", "x_x-pretrain"),
-        (".x", "x.x-pretrain"),
-        ("ñ", "x--pretrain"),
-        ("a'b\"$c", "a-b--c-pretrain"),
-        ("x", "x-pretrain"),
+        ("my run (2)", "my-run--2-"),
+        ("größer", "gr--er"),
+        ("_x", "x_x"),
+        (".x", "x.x"),
+        ("ñ", "x-"),
+        ("a'b\"$c", "a-b--c"),
     ],
 )
 def test_names_of_folders(tmp_path: Path, name: str, container: str) -> None:
-    folder = write_config(tmp_path / name)
-    made = spec("pretrain", folder, place=ELSEWHERE)
-    assert made.name == container
-    assert made.mounts[0].source == str(folder)
-    assert made.home == str(folder)
-
-
-def test_a_name_of_its_own(folder: Path) -> None:
-    made = spec("glue", folder, options=LaunchOptions(name="mrpc", gpus="none"), place=ELSEWHERE)
-    assert (made.name, made.output) == ("mrpc", "/model/mrpc.txt")
+    made = spec("pretrain", write_config(tmp_path / name), place=ELSEWHERE)
+    assert made.name == f"{container}-pretrain"
+    assert made.mounts[0].source == made.home == str(tmp_path / name)
 
 
 def test_on_another_machine(tmp_path: Path) -> None:
@@ -364,30 +334,20 @@ def test_on_another_machine(tmp_path: Path) -> None:
     assert [made.mounts[0].source, made.mounts[-1].source] == [str(outside), "/data/imdb"]
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda folder: None, ["no such folder", "launch.py preprocess 512 --length 32", "--dataset"]),
-        (lambda folder: folder.mkdir(), ["data"]),
-        (lambda folder: folder.touch(), ["data"]),
-    ],
-    ids=["missing", "empty", "a file"],
-)
-def test_a_dataset_that_is_none(folder: Path, tmp_path: Path, make: Callable[[Path], None], words: list[str]) -> None:
-    make(tmp_path / "data")
-    with pytest.raises(UserError) as info:
-        spec("pretrain", folder, "--dataset", str(tmp_path / "data"))
-    for word in words:
-        assert word in str(info.value)
-
-
-@pytest.mark.parametrize("change", ["model.vocab_size=299", "model.max_seq_len=16"])
-def test_a_dataset_that_does_not_fit(folder: Path, dataset_folder: Path, change: str) -> None:
-    with pytest.raises(UserError) as info:
-        spec("pretrain", folder, "--dataset", str(dataset_folder), "--set", change)
-    key, value = change.removeprefix("model.").split("=")
-    assert key in str(info.value)
-    assert value in str(info.value)
+def test_a_dataset_that_does_not_do(folder: Path, dataset_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for data, change, said in (
+        (
+            tmp_path / "nowhere",
+            "model.dropout_prob=0",
+            "no such folder. Make it .*preprocess 512 --length 32.*--dataset",
+        ),
+        (tmp_path / "file", "model.dropout_prob=0", "file"),
+        (dataset_folder, "model.vocab_size=299", "vocab_size.*299"),
+        (dataset_folder, "model.max_seq_len=16", "max_seq_len.*16"),
+    ):
+        with pytest.raises(UserError, match=said):
+            spec("pretrain", folder, "--dataset", str(data), "--set", change)
 
 
 @pytest.mark.parametrize("name", ["glue", "imdb", "wikihop"])

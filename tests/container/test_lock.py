@@ -39,27 +39,19 @@ def in_place(name: str, place: dict[str, str]) -> list[Version]:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place['python_version']}-{place['platform_machine']}")
-def test_what_is_pinned_is_locked(place: dict[str, str]) -> None:
+def test_what_is_pinned_is_locked_and_each_package_has_one_version(place: dict[str, str]) -> None:
     for requirement in requirements():
         (pin,) = requirement.specifier
         assert in_place(requirement.name, place) == [Version(pin.version)], f"{requirement}: {HOW}"
-
-
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place['python_version']}-{place['platform_machine']}")
-def test_each_package_has_one_version(place: dict[str, str]) -> None:
     assert [name for name in locked() if len(in_place(name, place)) > 1] == []
 
 
-def test_every_entry_has_the_hashes_of_its_files() -> None:
+def test_every_entry_has_the_hashes_of_its_files_and_names_no_index() -> None:
     entries = locked()
     assert len(entries) > len(requirements())
     bare = [name for name, versions in entries.items() for each in versions if not each.hashes]
     assert bare == []
-
-
-def test_it_names_no_index() -> None:
     assert "://" not in LOCK.read_text(encoding="utf-8")
-    assert locked(), "entries alone, no options: another line would be refused"
 
 
 def installed_needs() -> Iterator[tuple[str, Requirement]]:
@@ -183,14 +175,3 @@ def test_what_libraries_of_gpus_need_are_such_libraries() -> None:
             end = next((i for i, each in enumerate(rest) if not each.startswith(" ")), len(rest))
             by = re.findall(r"# +(?:via )?(\S+)$", "\n".join(rest[:end]), re.MULTILINE)
             assert not [name for name in by if of_gpus.match(name)], match[1]
-
-
-def test_torch_is_imported_before_the_image_is_done() -> None:
-    (run,) = (each.arguments for each in instructions() if "others.lock" in each.arguments and "pip" in each.arguments)
-    assert run.endswith("&& python -c 'import torch'"), "a library that is missing is seen at the build"
-
-
-def test_a_line_that_is_no_entry_is_told(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text("a==1 --hash=md5:00\n")
-    with pytest.raises(ValueError, match="a==1"):
-        locked(tmp_path / "lock")

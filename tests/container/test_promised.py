@@ -68,27 +68,18 @@ def test_a_gpu_that_the_queue_has_given_is_not_taken(fake: FakeEngine, launch: L
     assert fake.started.count("mine") == 1
 
 
-def test_a_gpu_that_somebody_uses_by_hand_may_be_shared(fake: FakeEngine, launch: Launcher) -> None:
-    ended(fake, "mine", "0")
-    fake.add("theirs", "/x/theirs", labels={GPUS_LABEL: "0"})
-    launch("resume", "mine")
-
-
 def test_of_several_the_others_are_resumed(fake: FakeEngine, launch: Launcher) -> None:
     for name, gpus in (("a", "0"), ("b", "1"), ("c", "0,2")):
         ended(fake, name, gpus)
+    for name in "de":
+        queued(fake, name, status="exited", gpus="3")
     queued(fake, "theirs.waiting", "0")
+    fake.add("by-hand", "/x/by-hand", labels={GPUS_LABEL: "1"})
     said = launch.refused("resume", "--all")
     assert "a: GPU 0 is promised" in said
     assert "c: GPU 0,2 is promised" in said
-    assert [fake.started.count(name) for name in "abc"] == [1, 2, 1]
-
-
-def test_of_two_that_were_on_one_gpu_of_the_queue_one_is_resumed(fake: FakeEngine, launch: Launcher) -> None:
-    for name in "ab":
-        queued(fake, name, status="exited", gpus="0")
-    said = launch.refused("resume", "--all")
-    assert "b: the queue has given GPU 0 to a" in said
+    assert "e: the queue has given GPU 3 to d" in said
+    assert [fake.started.count(name) for name in "abcde"] == [1, 2, 1, 2, 1]
 
 
 @pytest.mark.parametrize("spec", ["", "{", "null", '{"restart": 3}', '{"restart": "no"}', "[" * 5000])

@@ -78,18 +78,3 @@ def test_a_gpu_has_one_experiment_at_a_time(engine: Engine, dataset: Path, tmp_p
     assert "broken-pretrain: failed (2)" in output, "its loss is no number"
     assert driver.returncode == 1
     assert "queued-pretrain: failed (2)" in output, "a failure does not keep the next from its turn"
-
-
-def test_queue_without_gpus_and_nothing_to_do(engine: Engine, dataset: Path, tmp_path: Path) -> None:
-    launch = Launcher(engine)
-    assert launch("queue").stdout == "the queue is empty\n"
-    folders = experiments(tmp_path, "one", "two", epochs=1)
-    said = launch("queue", *folders, "--dataset", dataset, "--gpus", "none").stdout
-    assert [line for line in said.splitlines() if "running" in line or ": done" in line] == [
-        "one-pretrain: running",
-        "one-pretrain: done",
-        "two-pretrain: running",
-        "two-pretrain: done",
-    ]
-    refused = launch("queue", *folders, "--dataset", dataset, status=2)
-    assert "the engine gives containers no GPU" in refused.stderr
