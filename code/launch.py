@@ -11,8 +11,7 @@ import typer
 from nystromformer import cli
 from nystromformer.checked_command import CheckedCommand
 from nystromformer.container import commands
-from nystromformer.container.command_line import PassingAll, passing_flags_to
-from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.command_line import PassingAll, ScriptFlags, passing_flags_to
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.scripts import SCRIPTS, function_of
 from nystromformer.errors import UserError

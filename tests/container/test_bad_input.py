@@ -11,8 +11,8 @@ from fake_engine import FakeEngine, Launcher, Refusal, connected
 from small import write_experiment
 
 from nystromformer.container import control
+from nystromformer.container.command_line import ScriptFlags
 from nystromformer.container.experiments import experiment_spec
-from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING
 from nystromformer.container.mounts import Place
 from nystromformer.container.options import LaunchOptions

@@ -10,8 +10,8 @@ from finetuning import write_sst2
 from small import small_data
 
 from nystromformer.container import per_gpu
+from nystromformer.container.command_line import ScriptFlags
 from nystromformer.container.experiments import experiment_spec, find_experiment
-from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.mounts import Place
 from nystromformer.container.options import LaunchOptions, Mount
 from nystromformer.container.scripts import CODE_FOLDER, SCRIPTS

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 import run_glue
 import run_pretrain
 from nystromformer import cli
-from nystromformer.container.command_line import PassingAll, passing_flags_to
-from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.command_line import PassingAll, ScriptFlags, passing_flags_to
 
 
 def test_values_and_changes() -> None:

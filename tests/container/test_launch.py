@@ -136,7 +136,7 @@ def test_files_belong_to_the_caller(
     engine: Engine, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from nystromformer.container import commands
-    from nystromformer.container.flags import ScriptFlags
+    from nystromformer.container.command_line import ScriptFlags
     from nystromformer.container.options import LaunchOptions
     from nystromformer.container.scripts import SCRIPTS
 

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from nystromformer.container import preprocessing
-from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.command_line import ScriptFlags
 from nystromformer.container.mounts import Place
 from nystromformer.container.options import LaunchOptions, Mount
 from nystromformer.container.preprocessing import how_to_make, preprocess_spec

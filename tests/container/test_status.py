@@ -1,8 +1,9 @@
 """The table of `launch.py ps`."""
 
+import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -227,7 +228,7 @@ ASKED = "python3 -m nystromformer.container.progress /model/model "
 @pytest.mark.parametrize(
     ("answer", "step"),
     [
-        (PROGRESS.to_json().encode(), 1200),
+        (json.dumps(asdict(PROGRESS)).encode(), 1200),
         (b"null", None),
         (b"", None),
         (b"{", None),

@@ -12,9 +12,9 @@ from docker.errors import NotFound
 
 from nystromformer.container import control, queue
 from nystromformer.container.build import build_image, build_line
+from nystromformer.container.command_line import ScriptFlags
 from nystromformer.container.engine import Engine, NoEngine, clear_errors
 from nystromformer.container.experiments import experiment_spec, find_experiment
-from nystromformer.container.flags import ScriptFlags
 from nystromformer.container.jobs import Job, find_job, find_jobs, select_jobs
 from nystromformer.container.mounts import Place
 from nystromformer.container.options import BuildOptions, LaunchOptions
@@ -122,7 +122,7 @@ def logs(
     if follow:
         _follow(engine, active[0], lines=20 if tail is None else tail)
     else:
-        _write(read_output(engine, active[0], tail))
+        typer.echo(read_output(engine, active[0], tail), nl=False)
 
 
 def stop(
@@ -246,7 +246,7 @@ def _say_start(engine: Engine, job: Job, before: int, is_new: bool) -> None:
 def _follow(engine: Engine, job: Job, lines: int | None = None, begin: int = 0) -> None:
     """Show a log until the job ends, and end with its status."""
     with _runs_on_if_interrupted(job):
-        ended = follow_output(engine, job, _write, lines, begin)
+        ended = follow_output(engine, job, lambda piece: typer.echo(piece, nl=False), lines, begin)
     if ended is not None:
         typer.echo(f"{job.name}: {ended.state}", err=True)
         raise typer.Exit(ended.exit_code)
@@ -301,11 +301,6 @@ def _say_end(engine: Engine, job: Job) -> None:
     if checkpoints:
         how += f"; its last checkpoint is {max(checkpoints, key=lambda path: path.stat().st_mtime)}"
     typer.echo(f"{job.name}: {how}")
-
-
-def _write(piece: bytes) -> None:
-    sys.stdout.buffer.write(piece)
-    sys.stdout.buffer.flush()
 
 
 @contextmanager

@@ -29,14 +29,7 @@ class NoEngine(UserError):
 
 class Engine:
     """The engine that `docker` would talk to: DOCKER_HOST's, DOCKER_CONTEXT's, the current context's, or the local one.
-    It is connected to when it is first used.
-
-    Args:
-        environment: where its address is looked for.
-
-    Raises:
-        NoEngine: see `engine_address`.
-    """
+    It is connected to when it is first used; raises NoEngine where there is none."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._environment = dict(environment)
@@ -44,11 +37,7 @@ class Engine:
 
     @cached_property
     def client(self) -> docker.DockerClient:
-        """docker-py's.
-
-        Raises:
-            NoEngine: nothing answers there, or this user may not ask.
-        """
+        """docker-py's."""
         try:
             client = docker.from_env(timeout=_SECONDS, environment=self._environment, use_ssh_client=True)
             client.ping()
@@ -83,11 +72,7 @@ class Engine:
 
 
 def engine_address(environment: Mapping[str, str]) -> str:
-    """Where the engine is, as `docker` would find it.
-
-    Raises:
-        NoEngine: DOCKER_CONTEXT, or the current context, names none that exists.
-    """
+    """Where the engine is, as `docker` would find it."""
     if environment.get("DOCKER_HOST"):
         return environment["DOCKER_HOST"]
     name = environment.get("DOCKER_CONTEXT")
@@ -106,14 +91,11 @@ def engine_address(environment: Mapping[str, str]) -> str:
 
 @contextmanager
 def clear_errors(what: str, image: str | None = None) -> Iterator[None]:
-    """Engine errors within the block as mistakes that users can act on.
+    """Within the block, every error of docker-py and of the connection is a UserError, on which users can act.
 
     Args:
-        what: what is being done, for the message: "starting nystrom-512-pretrain".
+        what: is being done, for the message: "starting nystrom-512-pretrain".
         image: that it needs.
-
-    Raises:
-        UserError: in place of every error of docker-py and of the connection.
     """
     try:
         yield

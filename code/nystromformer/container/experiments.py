@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from nystromformer.config import ExperimentConfig
 from nystromformer.container import per_gpu
-from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.command_line import ScriptFlags
 from nystromformer.container.mounts import Mounts, Place
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.preprocessing import how_to_make
@@ -155,18 +155,15 @@ def _add_files(mounts: Mounts, data: Data, experiment: Experiment, flags: Script
 
 
 def _check_data(data: Data, source: Path, experiment: Experiment) -> None:
+    advice = f"{data.folder}/README.md says which files go there"
+    if data is PRETRAINING:
+        advice = f"Make it (`{how_to_make(experiment.config.model.max_seq_len)}`, after the corpora)"
     if not source.exists():
-        advice = f"{data.folder}/README.md says which files go there"
-        if data is PRETRAINING:
-            advice = f"Make it (`{how_to_make(experiment.config.model.max_seq_len)}`, after the corpora)"
         raise UserError(f"{source}: no such folder. {advice}, or name another with {data.flag}")
     if data is PRETRAINING:
         experiment.dataset(source)
     elif source.is_dir() and all(entry.name == "README.md" for entry in source.iterdir()):
-        raise UserError(
-            f"{source}: there are no data in it. {data.folder}/README.md says which files go there; another folder is "
-            f"named with {data.flag}"
-        )
+        raise UserError(f"{source}: there are no data in it. {advice}, or name another with {data.flag}")
 
 
 def _add_tokenizer(mounts: Mounts, flags: ScriptFlags) -> ScriptFlags:

@@ -55,11 +55,7 @@ class Mounts:
         self._is_read_only[key] = read_only and self._is_read_only.get(key, True)
 
     def add_code(self, given: str | None) -> None:
-        """The code that runs: a folder, this project's where none is given, or for "image" what the image holds.
-
-        Raises:
-            UserError: the folder has no code of this project.
-        """
+        """The code that runs: a folder, this project's where none is given, or for "image" what the image holds."""
         if given == "image":
             return
         code = Path(given or CODE_FOLDER)
@@ -82,11 +78,7 @@ class Mounts:
 
     def follow(self, path: Path, read_only: bool = True) -> Path:
         """Mount what a path in a mounted folder names, at the place that it names, if it is a link that would lead
-        nowhere in the container, or elsewhere.
-
-        Returns:
-            What the path names.
-        """
+        nowhere in the container, or elsewhere; returns what it names."""
         while self.place.is_here and path.is_symlink() and path.exists() and (views := self.views(path)):
             named = posixpath.normpath(posixpath.join(posixpath.dirname(views[0].target), path.readlink()))
             path = path.parent / path.readlink()

@@ -18,11 +18,7 @@ _LAST_LINES = 20
 
 
 def read_output(engine: Engine, job: Job, lines: int | None = None, begin: int = 0) -> bytes:
-    """What the job wrote so far, from the byte `begin` on, or the last `lines` of it.
-
-    Raises:
-        UserError: there is no log.
-    """
+    """What the job wrote so far, from the byte `begin` on, or the last `lines` of it."""
     path = local_output(engine, job)
     if path is not None and not path.exists():
         raise UserError(f"{path}: no log yet; `launch.py ps` tells how {job.name} is")

@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from nystromformer.container.flags import ScriptFlags
+from nystromformer.container.command_line import ScriptFlags
 from nystromformer.container.mounts import Mounts, Place
 from nystromformer.container.options import LaunchOptions
 from nystromformer.container.spec import RunSpec, container_name

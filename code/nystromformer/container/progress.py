@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from nystromformer.progress import WorkDone
 
@@ -48,18 +48,6 @@ class LoggedProgress:
     tokens_per_second: float | None = None
     seconds_left: float | None = None
     work: str = ""
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Of `to_json`'s text.
-
-        Raises:
-            ValueError, TypeError: of any other.
-        """
-        return cls(**json.loads(text))
 
 
 def read_progress(place: Path, since: float, now: float) -> LoggedProgress | None:
@@ -162,4 +150,4 @@ def _seconds_of_day(match: re.Match[str]) -> int:
 
 if __name__ == "__main__":
     progress = read_progress(Path(sys.argv[1]), float(sys.argv[2]), time.time())
-    sys.stdout.write(progress.to_json() if progress is not None else "null")
+    sys.stdout.write("null" if progress is None else json.dumps(asdict(progress)))

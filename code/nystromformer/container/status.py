@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import textwrap
@@ -55,7 +56,7 @@ def progress_of_job(engine: Engine, job: Job) -> LoggedProgress | None:
         execution = engine.api.exec_create(job.id, program, stderr=False)
         # As a stream: docker-py's closing of what it read whole fails through ssh, whose process ends with the answer.
         answer = b"".join(engine.api.exec_start(execution["Id"], stream=True)).decode()
-        return LoggedProgress.from_json(answer) if answer.startswith("{") else None
+        return None if answer == "null" else LoggedProgress(**json.loads(answer))
     except (OSError, ValueError, TypeError):
         return None  # it ended while it was asked, or its image has another version of the program
 
