@@ -13,6 +13,7 @@ import docker
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from nystromformer.container.options import LaunchOptions, Mount
 from nystromformer.container.spec import STOP_SECONDS, RunSpec
@@ -148,7 +149,8 @@ def test_the_docker_line_is_what_the_engine_is_sent(spec: RunSpec) -> None:
     policy, _, retries = (one(flags.pop("--restart", ["no"])) or "").partition(":")
     assert sent.host["RestartPolicy"] == {"Name": policy, "MaximumRetryCount": int(retries or 0)}
     assert not flags, "the line says more than the engine is sent"
-    assert RunSpec.from_json(spec.to_json()) == spec
+    specs = TypeAdapter(RunSpec)
+    assert specs.validate_json(specs.dump_json(spec)) == spec
 
 
 @given(argv=st.lists(TEXT, max_size=4), name=TEXT.filter(lambda text: "/" not in text and len(text.encode()) < 100))

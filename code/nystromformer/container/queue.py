@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from docker.errors import APIError, NotFound
 from docker.types import DeviceRequest
+from pydantic import TypeAdapter
 
 from nystromformer.container.control import is_conflict, refuse_active, refuse_mounts, remove, remove_ended
 from nystromformer.container.engine import Engine, clear_errors
@@ -27,6 +28,7 @@ from nystromformer.errors import UserError
 
 _SPEC, _PLACE = LABEL + "spec", LABEL + "place"
 _TAKEN = "taken"
+_SPECS = TypeAdapter(RunSpec)
 _OR = " or "
 """Between the GPUs, of which one that waits gets one group."""
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -94,7 +96,7 @@ def enqueue(engine: Engine, specs: Sequence[RunSpec], slots: Sequence[str]) -> N
         for index, spec in enumerate(specs):
             labels = {
                 QUEUE_LABEL: WAITING,
-                _SPEC: spec.to_json(),
+                _SPEC: _SPECS.dump_json(spec).decode(),
                 _PLACE: f"{now:020d}-{index:04d}",
                 GPUS_LABEL: _OR.join(slots),
             }
@@ -229,7 +231,7 @@ def _is_strangers(engine: Engine, name: str) -> bool:
 def _read_place(job: Job) -> tuple[RunSpec, str]:
     """What a container that waits is to run, and its place."""
     try:
-        return RunSpec.from_json(job.labels[_SPEC]), job.labels[_PLACE]
+        return _SPECS.validate_json(job.labels[_SPEC]), job.labels[_PLACE]
     except (KeyError, ValueError, UserError):
         raise UserError(
             f"{job.name}: waits in the queue, and its labels do not say what to run. Take it out with `launch.py stop "

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Self
+from typing import Any
 
 from docker.types import DeviceRequest
 from docker.types import Mount as DockerMount
-from pydantic import TypeAdapter
 
 from nystromformer.container.options import LaunchOptions, Mount
 from nystromformer.container.scripts import COMMAND_LABEL, EXPERIMENT_LABEL, GPUS_LABEL
@@ -138,19 +136,6 @@ class RunSpec:
         lines += [shlex.quote(options.image), shlex.join(["/bin/bash", "-c", self.shell])]
         first = [] if self.to_make is None else [shlex.join(["mkdir", "-p", self.to_make])]
         return "\n".join([*first, " \\\n  ".join(lines)])
-
-    def to_json(self) -> str:
-        """As text, for a label."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Of `to_json`'s text.
-
-        Raises:
-            ValueError, UserError: of any other.
-        """
-        return TypeAdapter(cls).validate_json(text)
 
 
 def _mount_flag(mount: Mount) -> str:
