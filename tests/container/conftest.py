@@ -17,6 +17,13 @@ def fake() -> Iterator[FakeEngine]:
 
 
 @pytest.fixture
+def remote() -> Iterator[FakeEngine]:
+    """One of another machine, whose folders nobody sees here."""
+    with fake_engine(tcp=True) as engine:
+        yield engine
+
+
+@pytest.fixture
 def launch(fake: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launcher:
     return Launcher(fake.url, monkeypatch, capsys)
 

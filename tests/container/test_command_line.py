@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine, Launcher, connected, fake_engine
-from finetuning import write_sst2
+from fake_engine import FakeEngine, Launcher, connected
 from small import command as script
 from small import write_experiment
 from typer.main import get_command
@@ -20,7 +19,6 @@ from nystromformer.container import control
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING, find_jobs
 from nystromformer.container.scripts import CODE_FOLDER, SCRIPTS
 from nystromformer.errors import UserError
-from nystromformer.paths import PROJECT
 
 Words = tuple[object, ...]
 
@@ -96,26 +94,6 @@ def test_a_rootless_engines_root_is_who_calls(fake: FakeEngine, launch: Launcher
     fake.security = ["name=seccomp,profile=default", "name=rootless"]
     launch(*words)
     assert fake.created["User"] == "0:0"
-
-
-def test_fine_tuning_and_preprocessing(fake: FakeEngine, launch: Launcher, home: Path, tmp_path: Path) -> None:
-    write_sst2(tmp_path / "glue")
-    launch("glue", "--task", "SST-2", "--glue", tmp_path / "glue", home, "--lr", "2e-5,3e-5", "--gpus", "0,1")
-    flags = "--task SST-2 --lr 2e-5,3e-5 --device cuda"
-    per_gpu = "python3 -m nystromformer.container.per_gpu --expect 2"
-    assert fake.created["Cmd"][2] == f"exec {per_gpu} /code/run_glue.py {flags} >> /model/glue.txt 2>&1"
-
-    fake.requests.clear()
-    launch("preprocess", "wiki", "--workers", "4", "--name", "words", "--", "-x")
-    sent = fake.created
-    program = "python3 /data-preprocessing/wiki/preprocess.py --workers 4 -x"
-    assert sent["Cmd"][2] == f"exec {program} >> /data-preprocessing/words.txt 2>&1"
-    assert sent["WorkingDir"] == "/data-preprocessing"
-    assert not sent["HostConfig"].get("DeviceRequests")
-    assert sent["HostConfig"]["Mounts"] == [
-        bind(PROJECT / "data-preprocessing", "/data-preprocessing"),
-        bind(CODE_FOLDER, "/code", True),
-    ]
 
 
 def test_an_earlier_container_gives_way(fake: FakeEngine, launch: Launcher, words: Words) -> None:
@@ -229,33 +207,26 @@ def test_logs_that_the_engine_has(fake: FakeEngine, launch: Launcher, home: Path
     assert launch("logs", "-f", "run", status=3).out == "one\ntwo\n"
 
 
-def test_logs_on_another_machine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with fake_engine(tcp=True) as remote:
-        launch = Launcher(remote.url, monkeypatch, capsys)
-        identity = remote.add("run", "/there/small", command="python3 /code/run_pretrain.py >> /model/log.txt 2>&1")
-        assert "Could not find the file" in launch.refused("logs", "run")
-        remote.archives["run", "/model/log.txt"] = b"one\ntwo\nthree\n"
-        assert launch("logs", "run", "--tail", "2").out == "two\nthree\n"
-        remote.answers["tail -n 20 -F /model/log.txt"] = b"three\nfour\n"
-        remote.when("POST", "/exec/", lambda: remote.end(identity, 0))
-        said = launch("logs", "-f", "run")
-        assert (said.out, said.err) == ("three\nfour\n", "run: done\n")
-        assert launch("logs", "-f", "run").out == "one\ntwo\nthree\n"
-
-
 def test_on_another_machine(
-    dataset_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    remote: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with fake_engine(tcp=True) as remote:
-        launch = Launcher(remote.url, monkeypatch, capsys)
-        launch("pretrain", "nystrom-512", "--remote_root", "/srv/clone", "--dataset", "/data/rows")
-        sources = {mount["Target"]: mount["Source"] for mount in remote.created["HostConfig"]["Mounts"]}
-        assert sources == {"/model": "/srv/clone/nystrom-512", "/code": "/srv/clone/code", "/dataset": "/data/rows"}
-        remote.plans["nystrom-512-glue"] = (0, 2)
-        log = "".join(f"line {number}\n" for number in range(100))
-        remote.archives["nystrom-512-glue", "/model/glue.txt"] = log.encode()
-        said = launch("glue", "nystrom-512", "--task", "MRPC", "--glue", "hub", status=2)
-        assert said.err.splitlines()[1:] == [f"line {number}" for number in range(80, 100)], "not of all earlier starts"
+    launch = Launcher(remote.url, monkeypatch, capsys)
+    launch("pretrain", "nystrom-512", "--remote_root", "/srv/clone", "--dataset", "/data/rows")
+    sources = {mount["Target"]: mount["Source"] for mount in remote.created["HostConfig"]["Mounts"]}
+    assert sources == {"/model": "/srv/clone/nystrom-512", "/code": "/srv/clone/code", "/dataset": "/data/rows"}
+    name, log = "nystrom-512-pretrain", "/model/pretrain.txt"
+    assert "Could not find the file" in launch.refused("logs", name)
+    remote.archives[name, log] = b"one\ntwo\nthree\n"
+    assert launch("logs", name, "--tail", "2").out == "two\nthree\n"
+    remote.answers[f"tail -n 20 -F {log}"] = b"three\nfour\n"
+    remote.when("POST", "/exec/", lambda: remote.end(remote.find(name) or "", 0))
+    said = launch("logs", "-f", name)
+    assert (said.out, said.err) == ("three\nfour\n", f"{name}: done\n")
+    assert launch("logs", "-f", name).out == "one\ntwo\nthree\n"
+    remote.plans["nystrom-512-glue"] = (0, 2)
+    remote.archives["nystrom-512-glue", "/model/glue.txt"] = b"".join(b"line %d\n" % number for number in range(100))
+    said = launch("glue", "nystrom-512", "--task", "MRPC", "--glue", "hub", status=2)
+    assert said.err.splitlines()[1:] == [f"line {number}" for number in range(80, 100)], "not of all earlier starts"
 
 
 def test_stop(fake: FakeEngine, launch: Launcher, words: Words, home: Path) -> None:

@@ -1,13 +1,12 @@
 """Whose flags are whose: the launcher's, the script's, and what reaches the script's argv."""
 
 import ast
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import typer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import run_glue
@@ -53,34 +52,22 @@ def refusal(app: typer.Typer, *args: str) -> str:
     return result.output
 
 
-# Whatever a shell may hand over, flags among them.
-WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=8) | (
-    st.sampled_from(["--set", "--gpus", "--verify", "-1", "a=b", '{"a": [1, 2]}'])
-)
+VALUE = 'model.attn_type={"name": "nystrom", "segments": "padded"}'
 
 
-@given(
-    pieces=st.lists(
-        st.one_of(
-            st.tuples(st.sampled_from(["--gpus", "--set"]), WORDS, st.booleans()),
-            st.just(("--verify", None, False)),
-        ),
-        max_size=6,
-    ),
-    at=st.integers(0, 6),
+@pytest.mark.parametrize(
+    ("words", "gpus", "passed"),
+    [
+        (["folder", "--gpus", "0", "--set", VALUE, "--verify"], "0", {("--set", VALUE), ("--verify",)}),
+        ([f"--set={VALUE}", "folder", "--gpus=1", "--set", "x", "--gpus", "2"], "2", {("--set", VALUE, "--set", "x")}),
+        (["--set", "--verify", "--gpus", "--set", "folder"], "--set", {("--set", "--verify")}),
+        (["--workers", "2", "--gpus", "0", "folder"], "0", {("--workers", "2")}),
+    ],
 )
-@settings(max_examples=50, deadline=None)
-def test_any_interleaving_is_split(pieces: list[tuple[str, str | None, bool]], at: int) -> None:
-    words = [
-        [flag] if value is None else [f"{flag}={value}"] if is_one else [flag, value] for flag, value, is_one in pieces
-    ]
-    said = output(command(), *(word for piece in [*words[:at], ["folder"], *words[at:]] for word in piece))
-    gpus = [value for flag, value, _ in pieces if flag == "--gpus"]
-    passed = [word for flag, value, _ in pieces if flag == "--set" for word in (flag, value)]
-    verify = ["--verify"] * any(flag == "--verify" for flag, _, _ in pieces)
-    folder, *others, flags = ast.literal_eval(said)
-    assert (folder, others) == ("folder", [gpus[-1] if gpus else "all", "-", "pretrain"])
-    assert list(flags) in (passed + verify, verify + passed)
+def test_any_interleaving_is_split(words: list[str], gpus: str, passed: set[tuple[str, ...]]) -> None:
+    folder, *others, flags = ast.literal_eval(output(command(), *words))
+    assert (folder, others) == ("folder", [gpus, "-", "pretrain"])
+    assert flags in {tuple(itertools.chain(*order)) for order in itertools.permutations(passed)}
 
 
 def test_a_flag_that_both_know_is_the_commands_own() -> None:
@@ -133,31 +120,18 @@ def passing_all() -> typer.Typer:
     return app
 
 
-@given(
-    st.lists(
-        st.one_of(
-            st.tuples(st.just("--name"), st.sampled_from(["a", "--x", "wiki"])).map(lambda words: (list(words), True)),
-            st.sampled_from([["--name=a"], ["--follow"]]).map(lambda words: (words, True)),
-            st.sampled_from([["--workers", "2"], ["--length=512"], ["text"], ["-1"], ["--no"]]).map(
-                lambda words: (words, False)
-            ),
-        ),
-        max_size=6,
-    )
+@pytest.mark.parametrize(
+    ("words", "name", "follow", "passed"),
+    [
+        (["wiki", "--workers", "2", "--name", "--x", "--length=512"], "--x", False, ("--workers", "2", "--length=512")),
+        (["wiki", "text", "--follow", "-1", "--no", "--name=a"], "a", True, ("text", "-1", "--no")),
+        (["--name", "a", "wiki", "--name", "b", "--", "-x"], "b", False, ("-x",)),
+    ],
 )
-@settings(max_examples=50)
-def test_every_flag_that_is_not_the_launchers_is_passed_on(pieces: list[tuple[list[str], bool]]) -> None:
-    said = output(passing_all(), "wiki", *(word for words, _ in pieces for word in words))
-    passed = tuple(word for words, own in pieces if not own for word in words)
-    given_names = [words[-1].removeprefix("--name=") for words, own in pieces if own and words[0] != "--follow"]
-    follows = any(words == ["--follow"] for words, _ in pieces)
-    assert said == repr(("wiki", given_names[-1] if given_names else "-", follows, passed))
-
-
-def test_the_launchers_flags_may_come_before_the_scripts_name() -> None:
-    assert output(passing_all(), "--name", "x", "wiki", "--workers", "2") == repr(
-        ("wiki", "x", False, ("--workers", "2"))
-    )
+def test_every_flag_that_is_not_the_launchers_is_passed_on(
+    words: list[str], name: str, follow: bool, passed: tuple[str, ...]
+) -> None:
+    assert output(passing_all(), *words) == repr(("wiki", name, follow, passed))
 
 
 def test_a_scripts_flag_before_its_name_is_refused() -> None:

@@ -1,11 +1,11 @@
 """One process for each GPU that a container sees."""
 
+import re
 from typing import Any
 
 import pytest
 
 from nystromformer.container import per_gpu
-from nystromformer.errors import UserError
 
 TORCHRUN = ("python3", "/code/torchrun.py", "--standalone")
 
@@ -15,7 +15,6 @@ TORCHRUN = ("python3", "/code/torchrun.py", "--standalone")
     [
         (1, ("python3", "run.py", "--lr", "1")),
         (2, (*TORCHRUN, "--nproc_per_node", "2", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
-        (8, (*TORCHRUN, "--nproc_per_node", "8", "--shutdown_timeout", "280", "run.py", "--lr", "1")),
     ],
 )
 def test_the_gpus_that_are_seen_count(gpus: int, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,17 +31,18 @@ def test_as_many_as_it_was_started_for(gpus: int) -> None:
     assert per_gpu.command(gpus, argv) == (*per_gpu.torchrun(2), "run.py", "--expect", "4")
 
 
-@pytest.mark.parametrize(("gpus", "seen"), [(0, "no GPU"), (1, "1 GPU")])
-def test_fewer_than_it_was_started_for(gpus: int, seen: str) -> None:
-    with pytest.raises(UserError, match=rf"^this container sees {seen}, though it was started to use 2: .*--gpus none"):
-        per_gpu.command(gpus, ["--expect", "2", "run.py"])
-
-
-def test_no_gpu_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    with pytest.raises(SystemExit) as info:
-        per_gpu.main(["run.py"])
-    assert info.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: this container sees no GPU")
-    assert "--gpus none" in said
+@pytest.mark.parametrize(
+    ("gpus", "argv", "seen"),
+    [
+        (0, ["run.py"], "no GPU.* all of them"),
+        (0, ["--expect", "2", "run.py"], "no GPU.* 2"),
+        (1, ["--expect", "2"], "1 GPU"),
+    ],
+)
+def test_fewer_than_it_was_started_for(
+    gpus: int, argv: list[str], seen: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    with pytest.raises(SystemExit, match="2"):
+        per_gpu.main(argv)
+    assert re.match(rf"error: this container sees {seen}.*--gpus none", capsys.readouterr().err)

@@ -2,14 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine, Launcher, connected, fake_engine
+from fake_engine import FakeEngine, Launcher, connected
 from small import write_experiment
 
 from nystromformer.container.engine import Engine
@@ -40,12 +39,6 @@ PROGRESS = LoggedProgress(1200, 500_000, 3.14159, 123_456.7, 93_784.4)
 
 
 WORK = LoggedProgress(0, None, None, 60_000.0, 75.0, "wiki: 3.0/9.0 MB")
-
-
-@pytest.fixture
-def remote() -> Iterator[FakeEngine]:
-    with fake_engine(tcp=True) as engine:
-        yield engine
 
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
