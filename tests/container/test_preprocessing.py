@@ -215,6 +215,8 @@ def test_results_on_another_disk(home: Path, tmp_path: Path) -> None:
     container = Container(made("wiki")[0])
     assert container.find("/data-preprocessing/wiki/unified") == tmp_path / "disk" / "unified"
     assert container.is_writable(str(tmp_path / "disk" / "unified"))
+    container = Container(made("wiki", "--source", tmp_path / "disk")[0])
+    assert container.is_writable(str(tmp_path / "disk" / "unified")), "though what is above it is only read"
     container = Container(made("512")[0])
     assert container.find("/data-preprocessing/512-roberta") == tmp_path / "disk" / "rows"
     assert container.is_writable(str(tmp_path / "disk" / "rows"))

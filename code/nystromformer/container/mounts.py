@@ -67,13 +67,13 @@ class Mounts:
 
     def views(self, path: Path) -> list[Mount]:
         """Where a container sees one path of this machine, which may be a link: each place as the mount that would show
-        it alone, the one of the innermost folder first."""
+        it alone."""
         parent, name = (path.parent, path.name) if path.is_symlink() else (path, "")
         source = Path(self.place.path(parent), name)
-        above = [mount for mount in self.entries if source.is_relative_to(mount.source)]
         return [
             Mount(str(source), str(PurePosixPath(mount.target, source.relative_to(mount.source))), mount.read_only)
-            for mount in sorted(above, key=lambda each: -len(each.source))
+            for mount in self.entries
+            if source.is_relative_to(mount.source)
         ]
 
     def follow(self, path: Path, read_only: bool = True) -> Path:
