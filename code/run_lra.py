@@ -14,8 +14,17 @@ from nystromformer.flag_groups import Without, with_flag_groups
 from nystromformer.paths import EXPERIMENTS
 from nystromformer.tasks.experiment.folder import CONTAINER_MODEL, open_experiment
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
-from nystromformer.tasks.lra.recipe import as_published_sweep, check_task, overrides_for, sweep_of
-from nystromformer.tasks.lra.tracks import CLASS_RATES, TOKEN_RATES, find_track
+from nystromformer.tasks.lra.recipe import (
+    CLASS_RATES,
+    TASKS,
+    TOKEN_RATES,
+    TRACKS,
+    add_as_published,
+    check_name,
+    overrides_for,
+    pad_as_published,
+    sweep_of,
+)
 
 
 @with_flag_groups
@@ -115,16 +124,20 @@ def lra(
 ) -> None:
     """Train an encoder with any attention on a task of the Long Range Arena; the best validation's weights are tested,
     once, on all of test."""
-    check_task(task)
-    chosen = find_track(track)
+    check_name("--task", task, TASKS)
+    check_name("--track", track, TRACKS)
+    chosen = TRACKS[track]
     if token_steps is not None and not chosen.pretrains:
         raise UserError(f"--token_steps {token_steps}: expected --track spt beside it, found {track}")
+    if as_published and track != "paper":
+        raise UserError(f"--as_published: expected --track paper beside it, found {track}")
     folder = model or (CONTAINER_MODEL if (CONTAINER_MODEL / "config.json").is_file() else EXPERIMENTS / "lra" / task)
     if not (folder / "config.json").exists():
         recipe = f"experiments/lra/{task}/config.json"
         text = f"no such file; create it (copy the project's {recipe}, say), or leave --model out"
         raise UserError(f"{folder / 'config.json'}: {text}")
-    overrides = overrides_for(folder / "config.json", attention, conv, chosen, shared.overrides or [])
+    given = shared.overrides or []
+    overrides = overrides_for(folder / "config.json", attention, conv, chosen, given)
     experiment = open_experiment(folder, overrides)
     rate = lr or (repr(CLASS_RATES[task]) if chosen.pretrains else None)
     sweep = sweep_of(
@@ -133,14 +146,14 @@ def lra(
     if steps == 0 and not sweep.baselines:
         raise UserError("--steps 0: expected --baselines beside it; nothing else is done without training")
     if as_published:
-        sweep = as_published_sweep(sweep, experiment.config.model.max_seq_len)
-        given = shared.overrides or []
-        overrides = overrides_for(folder / "config.json", attention, conv, chosen, given, sweep.pad_to)
+        sweep = pad_as_published(sweep, experiment.config.model.max_seq_len)
+        assert sweep.pad_to is not None
+        overrides = add_as_published(folder / "config.json", overrides, given, sweep.pad_to)
         experiment = open_experiment(folder, overrides)
 
     # After the flags were checked: importing torch takes seconds.
     from nystromformer.tasks.finetuning.command import run_baselines, run_sweeps
-    from nystromformer.tasks.lra.command import phases_of, run_phases
+    from nystromformer.tasks.lra.command import divide_steps, run_phases
     from nystromformer.tasks.lra.task import Arena, TokensOf
 
     source = data or experiment.path(experiment.config.data_folder)
@@ -150,9 +163,9 @@ def lra(
     if steps == 0:
         run_baselines(experiment, arena, sweep, shared.device, typer.echo)
     if chosen.pretrains:
-        first = sweep.half_of_steps if token_steps is None else token_steps
-        phases = phases_of(TokensOf(task, source, most, chosen), arena, sweep, first, TOKEN_RATES[task])
-        run_phases(experiment, phases, shared.device, typer.echo)
+        tokens = TokensOf(task, source, most, chosen)
+        sweeps = divide_steps(sweep, token_steps, TOKEN_RATES[task])
+        run_phases(experiment, tokens, arena, sweeps, shared.device, typer.echo)
     run_sweeps(experiment, [arena], sweep, shared.device, typer.echo)
 
 

@@ -11,6 +11,12 @@ import typer
 from nystromformer import cli
 from nystromformer.errors import UserError
 from nystromformer.flags import refuse_given
+from nystromformer.tasks.lra.image_data import read_image
+from nystromformer.tasks.lra.listops import Expressions
+from nystromformer.tasks.lra.listops_data import draw_listops, read_listops
+from nystromformer.tasks.lra.pathfinder import STYLES
+from nystromformer.tasks.lra.pathfinder_data import draw_pathfinder, draw_samples, read_pathfinder
+from nystromformer.tasks.lra.prepare import describe
 
 HERE = Path(__file__).resolve().parent
 
@@ -78,23 +84,11 @@ def listops(
     out: OutFlag = None,
 ) -> None:
     """Nested lists of digits under operators: drawn with LRA's distribution, or from its release."""
-    from nystromformer.tasks.lra.listops import Expressions
-    from nystromformer.tasks.lra.prepare import draw_listops, read_listops, told
-
     folder = out or HERE / "listops" / "data"
     if release is not None:
-        drawn = (
-            "train",
-            "validation",
-            "test",
-            "longer_than",
-            "shorter_than",
-            "train_longer_than",
-            "depth",
-            "most_values",
-            "workers",
-        )
-        refuse_given(context, drawn, "--release: its expressions are taken as they are")
+        drawn = ("train", "validation", "test", "longer_than", "shorter_than", "train_longer_than", "depth")
+        why = "--release: its expressions are taken as they are"
+        refuse_given(context, (*drawn, "most_values", "workers"), why)
         manifest = read_listops(folder, release, brackets, partial, seed)
     else:
         if partial:
@@ -103,7 +97,7 @@ def listops(
             longer_than, shorter_than, depth, most_values, brackets=brackets, train_longer_than=train_longer_than
         )
         manifest = draw_listops(folder, wanted, {"train": train, "validation": validation, "test": test}, seed, workers)
-    typer.echo(told(folder, manifest))
+    typer.echo(describe(folder, manifest))
 
 
 def text(
@@ -128,10 +122,10 @@ def text(
     out: OutFlag = None,
 ) -> None:
     """IMDB's reviews as bytes: whether one is positive; a tenth of train is validation data."""
-    from nystromformer.tasks.lra.prepare import read_text, told
+    from nystromformer.tasks.lra.texts import read_text  # imports torch, which takes a second
 
     folder = out or HERE / "text" / "data"
-    typer.echo(told(folder, read_text(folder, imdb, length, validate_on_test, partial, seed)))
+    typer.echo(describe(folder, read_text(folder, imdb, length, validate_on_test, partial, seed)))
 
 
 def retrieval(
@@ -144,10 +138,10 @@ def retrieval(
     out: OutFlag = None,
 ) -> None:
     """Pairs of papers as bytes: whether one cites the other."""
-    from nystromformer.tasks.lra.prepare import read_retrieval, told
+    from nystromformer.tasks.lra.texts import read_retrieval  # imports torch, which takes a second
 
     folder = out or HERE / "retrieval" / "data"
-    typer.echo(told(folder, read_retrieval(folder, release, length, partial, seed)))
+    typer.echo(describe(folder, read_retrieval(folder, release, length, partial, seed)))
 
 
 def image(
@@ -169,13 +163,11 @@ def image(
     out: OutFlag = None,
 ) -> None:
     """CIFAR-10 in grey, pixel by pixel; a tenth of train is validation data."""
-    from nystromformer.tasks.lra.prepare import read_image, told
-
     folder = out or HERE / "image" / "data"
     if str(cifar) == "hub" and partial:
         raise UserError("--partial: expected no --cifar hub beside it, where nothing is missing")
     source = None if str(cifar) == "hub" else cifar
-    typer.echo(told(folder, read_image(folder, source, partial, seed, validate_on_last)))
+    typer.echo(describe(folder, read_image(folder, source, partial, seed, validate_on_last)))
 
 
 def pathfinder(
@@ -197,9 +189,6 @@ def pathfinder(
     out: OutFlag = None,
 ) -> None:
     """Dashed paths: whether both marks are on one; drawn with LRA's parameters, or LRA's own pictures."""
-    from nystromformer.tasks.lra.pathfinder import STYLES
-    from nystromformer.tasks.lra.prepare import draw_pathfinder, read_pathfinder, told
-
     if size not in STYLES:
         raise UserError(f"--size: expected one of {', '.join(map(str, STYLES))}, found {size}")
     folder = out or HERE / "pathfinder" / f"data-{size}"
@@ -215,7 +204,8 @@ def pathfinder(
             raise UserError("--partial: expected --release beside it; what is drawn is whole")
         sizes = {"train": train, "validation": validation, "test": test}
         manifest = draw_pathfinder(folder, size, contour, distractors, sizes, seed, workers)
-    typer.echo(told(folder, manifest))
+    draw_samples(folder, manifest, size)
+    typer.echo(describe(folder, manifest))
 
 
 if __name__ == "__main__":

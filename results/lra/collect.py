@@ -2,8 +2,8 @@
 over the steps, curves*.png. What table3.json has of runs that are not there any more stays.
 
 `python results/lra/collect.py [--runs runs/lra] [--span DIR ...]`: what is not finished is named and left out. Each
-DIR is what `run_benchmark.py span` has written of some of these runs; by default this folder, whose span.md has the
-tables of earlier runs.
+DIR is what `run_benchmark.py span` has written of some of these runs; by default this folder, whose span.json has the
+spans of earlier runs.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from nystromformer.files import write_figure, write_json, write_text
 from nystromformer.report.finetuning import attention_text
-from nystromformer.report.lra import Arena, Cell, collect, column_names, write_arena
+from nystromformer.report.lra import Arena, Cell, collect, name_columns, write_arena
 from nystromformer.report.paper import LRA_TASKS
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.record import Run, find_runs
@@ -97,7 +97,7 @@ def with_earlier(arena: Arena, path: Path) -> Arena:
     tasks = {text: text.partition(":")[0] for text in texts}
     order = [task.lower() for task in LRA_TASKS]
     tasks = dict(sorted(tasks.items(), key=lambda item: order.index(item[1].partition("-")[0])))
-    names = column_names(tasks)
+    names = name_columns(tasks)
     cells: dict[tuple[str, str], Cell] = {}
     for columns, found in ((kept["columns"], earlier), (arena.columns, arena.cells)):
         for cell in found:

@@ -18,7 +18,7 @@ from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
 from nystromformer.tasks.lra.listops import OPERATORS, TOKENS
-from nystromformer.tasks.lra.pathfinder import Drawing, Style, draw, painted
+from nystromformer.tasks.lra.pathfinder import Drawing, Style, draw, paint
 from nystromformer.tasks.lra.stored import SPLITS, open_stored
 
 HERE = Path(__file__).resolve().parent
@@ -112,7 +112,7 @@ def followed(folder: Path) -> dict[str, int]:
         split = stored.split(name)
         for number, label in enumerate(split.labels.tolist()):
             drawing = draw(random.Random(f"pathfinder {settings['seed']} {name} {number} 0"), style)
-            if painted(drawing, style).tobytes() != split.tokens(number).tobytes():
+            if paint(drawing, style).tobytes() != split.tokens(number).tobytes():
                 sys.exit(f"{folder}: {name} {number} is not what is drawn now: prepare it again")
             pictures += 1
             right += leads(drawing) == bool(label)

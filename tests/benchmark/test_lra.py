@@ -11,7 +11,7 @@ from small import ROOT
 from nystromformer.benchmark.lra import AUTHORS, BY_LENGTH, PADDED, PARTS, LraBenchmark, measure_lra
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra.listops import Expressions
-from nystromformer.tasks.lra.prepare import draw_listops
+from nystromformer.tasks.lra.listops_data import draw_listops
 
 
 @pytest.fixture(scope="module")

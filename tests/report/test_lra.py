@@ -11,7 +11,7 @@ from small import ROOT, run_here
 
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
-from nystromformer.report.lra import LECTURE, collect, write_lra
+from nystromformer.report.lra import TAY_TABLE_1, collect, write_lra
 from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3, tables_of
 from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines
 from nystromformer.runs.call import Call
@@ -177,6 +177,16 @@ def test_self_pretraining_costs_both_phases(tmp_path: Path) -> None:
     assert any("without the masked tokens" in text for text in cells["linear"].warnings)
 
 
+def test_the_time_between_two_starts_is_no_time_of_the_run(tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "e")
+    place = write_run(folder, "softmax", 0, 0.3)
+    with (place / "log.jsonl").open("a") as log:
+        for kind, time in (("start", 9000.0), ("validation", 9020.0)):
+            log.write(json.dumps({"type": kind, "step": 40, "time": time}) + "\n")
+    (cell,) = collect([folder]).cells
+    assert cell.hours.mean == pytest.approx((80 + 20) / 3600)
+
+
 def test_too_short_a_run_has_no_speed(tmp_path: Path) -> None:
     folder = experiment(tmp_path / "e")
     for name in ("softmax", "linear"):
@@ -195,7 +205,7 @@ def test_a_run_on_other_data_is_no_column_of_the_same(tmp_path: Path) -> None:
 
 
 def test_what_was_reported_elsewhere_is_whole() -> None:
-    for figures in (*PAPER_TABLE_3.values(), *LECTURE.values()):
+    for figures in (*PAPER_TABLE_3.values(), *TAY_TABLE_1.values()):
         assert len(figures) == len(LRA_TASKS)
         assert sum(figures[:-1]) / 5 == pytest.approx(figures[-1], abs=0.1)
 
@@ -219,15 +229,15 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     write_run(folder, "softmax", 0, 0.4)
     assert run_here(monkeypatch, SCRIPT, "lra", folder, "--out", tmp_path / "t.md") == 0
     assert "| softmax | 40.0 |" in capsys.readouterr().out
-    (tmp_path / "span.md").write_text("| model | span |\n|---|---|\n| e | 12.5 |\n")
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more" / "span.md").write_text("| model | span |\n|---|---|\n| f | 3.5 |\n")
-    flags = ("--out", tmp_path / "t.md", "--span", tmp_path)
-    assert run_here(monkeypatch, SCRIPT, "lra", folder, *flags, "--span", tmp_path / "more") == 0
-    assert "| e | 12.5 |\n| f | 3.5 |" in (tmp_path / "t.md").read_text()
-    (tmp_path / "more" / "span.md").write_text("| model | width |\n|---|---|\n| f | 3.5 |\n")
-    assert run_here(monkeypatch, SCRIPT, "lra", folder, *flags, "--span", tmp_path / "more") == 2
-    assert "other columns than the one before it" in " ".join(capsys.readouterr().err.split())
-    assert run_here(monkeypatch, SCRIPT, "lra", folder, "--out", tmp_path / "t.md", "--span", folder) == 2
-    assert "with span.md" in capsys.readouterr().err
+    for name in ("one", "other"):
+        span = {"name": name, "attention": "softmax", "trained": "lra/listops", "rows": 9, "tokens": 20.0, "span": 6.5}
+        span |= {"span_error": None, "softmax": 6.5, "negative": 0.0, "even": 6.6, "layers": []}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "span.json").write_text(json.dumps({"spans": [span]}))
+    flags = ("--out", tmp_path / "t.md", "--span", tmp_path / "one", "--span")
+    assert run_here(monkeypatch, SCRIPT, "lra", folder, *flags, tmp_path / "other") == 0
+    rows = "| one | lra/listops | softmax | 9 | 20 | 6.5 | 6.5 | 6.6 | 0.0 |\n| other | lra/listops | softmax"
+    assert rows in (tmp_path / "t.md").read_text()
+    assert run_here(monkeypatch, SCRIPT, "lra", folder, *flags, folder) == 2
+    assert "with span.json" in capsys.readouterr().err
     assert run_here(monkeypatch, SCRIPT, "lra", tmp_path / "nowhere", "--out", tmp_path / "t.md") == 2

@@ -2,10 +2,15 @@
 
 import random
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from small import ROOT
+import pytest
+from small import ROOT, run_here
 
+from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.lra.stored import Manifest, write_manifest, write_split
 
@@ -47,6 +52,30 @@ def experiment(folder: Path, *overrides: str, task: str = "listops") -> Experime
     return open_experiment(folder, [*TINY, *overrides])
 
 
-def flags(folder: Path, data: Path, *more: object) -> tuple[object, ...]:
-    settings = [flag for override in TINY for flag in ("--set", override)]
-    return ("--task", "listops", "--model", folder, "--data", data, "--device", "cpu", *settings, *more)
+def flags(
+    folder: Path, data: Path, *more: object, task: str = "listops", settings: Sequence[str] = TINY
+) -> tuple[object, ...]:
+    sets = [flag for override in settings for flag in ("--set", override)]
+    return ("--task", task, "--model", folder, "--data", data, "--device", "cpu", *sets, *more)
+
+
+@dataclass
+class Lra:
+    """`run_lra.py` in an experiment folder of a test's own."""
+
+    folder: Path
+    data: Path
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *more: object, data: Path | None = None, **of_flags: Any) -> list[Run]:
+        """The results of all classes' runs in the folder, once another command has ended well."""
+        assert run_here(self.monkeypatch, SCRIPT, *flags(self.folder, data or self.data, *more, **of_flags)) == 0
+        found = (read_run(path.parent) for path in sorted(self.folder.glob("model/lra/*/*/result.json")))
+        return [result for result in found if result is not None and result.test_metrics]
+
+    def refuse(self, *more: object, data: Path | None = None, **of_flags: Any) -> str:
+        """What the command says where it trains nothing."""
+        assert run_here(self.monkeypatch, SCRIPT, *flags(self.folder, data or self.data, *more, **of_flags)) == 2
+        assert not list(self.folder.rglob("log.jsonl"))
+        return " ".join(self.capsys.readouterr().err.split())

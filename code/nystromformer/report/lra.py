@@ -11,19 +11,20 @@ from typing import Any
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of, write_figure, write_json, write_text
+from nystromformer.kept import checked
 from nystromformer.report.finetuning import attention_text, declaration_of
-from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3, tables_of
+from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines
 from nystromformer.runs.figures import MARKS, SmallestDifference, Spread, mark, power_note, smallest_difference
 from nystromformer.runs.record import Run, find_runs, find_unfinished, spread_of
 from nystromformer.tables import markdown
 from nystromformer.tasks.declaration import task_of
 from nystromformer.tasks.experiment.folder import read_experiment
-from nystromformer.training.log import figure, read_log
+from nystromformer.training.log import read_log
 from nystromformer.wording import number_of
 
 # Tay et al. 2021 (arXiv 2011.04006), Table 1: other sizes of model and other recipes than the paper's.
-LECTURE: dict[str, tuple[float, ...]] = {
+TAY_TABLE_1: dict[str, tuple[float, ...]] = {
     "Transformer": (36.37, 64.27, 57.46, 42.44, 71.40, 54.39),
     "Local Attention": (15.82, 52.98, 53.39, 41.46, 66.63, 46.06),
     "Sparse Transformer": (17.07, 63.58, 59.59, 44.24, 71.71, 51.24),
@@ -112,8 +113,7 @@ def write_lra(folders: Sequence[Path], out: Path, spans: Sequence[Path] = ()) ->
 
 def write_arena(arena: Arena, out: Path, spans: Sequence[Path] = ()) -> str:
     """The same of runs that were collected."""
-    shown = _spans(spans) if spans else ""
-    text = as_markdown(arena, shown)
+    text = as_markdown(arena, _spans_table(spans) if spans else "")
     write_text(out, text)
     write_json(out.with_suffix(".json"), {"columns": arena.columns, "cells": [asdict(cell) for cell in arena.cells]})
     for column in arena.columns:
@@ -142,36 +142,29 @@ def collect(folders: Sequence[Path]) -> Arena:
             f"{', '.join(map(str, folders))}: expected finished runs, found none{begun}; run one first, such as "
             "python code/run_lra.py --task listops"
         )
-    described = _described(sorted(found, key=_order))
-    names = column_names({text: task_of(runs[0].kind).name(runs[0].choices) for text, runs in described.items()})
-    cells = [cell for text, runs in described.items() for cell in _cells(names[text], runs)]
-    return Arena({names[text]: text for text in described}, cells, unfinished)
+    columns = _columns(sorted(found, key=_order))
+    names = name_columns({text: task_of(runs[0].kind).name(runs[0].choices) for text, runs in columns.items()})
+    cells = [cell for text, runs in columns.items() for cell in _cells(names[text], runs)]
+    return Arena({names[text]: text for text in columns}, cells, unfinished)
 
 
 def _is_shown(run: Run) -> bool:
     return declaration_of(run).table == "lra" and "accuracy" in run.test_metrics
 
 
-def _described(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Columns: what runs have in common, with what their models differ in where these are not the same."""
-    networks: dict[str, dict[str, list[Run]]] = {}
+def _columns(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs of each column, by its description: what they have in common, with what their models differ in."""
+    alike: dict[str, list[Run]] = {}
     for run in runs:
-        network = json.dumps(_network(run), sort_keys=True)
-        networks.setdefault(_description(run), {}).setdefault(network, []).append(run)
-    found: dict[str, list[Run]] = {}
-    for text, by_network in networks.items():
-        sections = {network: json.loads(network) for network in by_network}
-        keys = dict.fromkeys(key for section in sections.values() for key in section)
-        unlike = [key for key in keys if len({repr(section.get(key)) for section in sections.values()}) > 1]
-        for network, several in by_network.items():
-            own = ", ".join(f"{key} {json.dumps(sections[network][key])}" for key in unlike)
-            found[f"{text}; {own}" if own else text] = several
-    return found
-
-
-def _network(run: Run) -> dict[str, Any]:
-    """Its model, but for the attention."""
-    return {key: value for key, value in run.model.items() if key not in _OF_ATTENTION | NO_EFFECT}
+        alike.setdefault(_describe(run), []).append(run)
+    columns: dict[str, list[Run]] = {}
+    for text, several in alike.items():
+        keys = dict.fromkeys(key for run in several for key in run.model if key not in _OF_ATTENTION | NO_EFFECT)
+        unlike = [key for key in keys if len({repr(run.model.get(key)) for run in several}) > 1]
+        for run in several:
+            own = ", ".join(f"{key} {json.dumps(run.model.get(key))}" for key in unlike)
+            columns.setdefault(f"{text}; {own}" if own else text, []).append(run)
+    return columns
 
 
 _OF_ATTENTION = {"attn_type", "num_landmarks", "conv_kernel_size"}
@@ -183,7 +176,7 @@ def _order(run: Run) -> tuple[int, str, int, str]:
     return place, task_of(run.kind).name(run.choices), -run.settings.epochs * (run.settings.every or 1), run.data
 
 
-def _description(run: Run) -> str:
+def _describe(run: Run) -> str:
     """What a column's runs have in common: everything but the attention and the seed."""
     settings = run.settings
     steps = settings.epochs * (settings.every or 1)
@@ -198,7 +191,7 @@ def _description(run: Run) -> str:
     )
 
 
-def column_names(tasks: Mapping[str, str]) -> dict[str, str]:
+def name_columns(tasks: Mapping[str, str]) -> dict[str, str]:
     """Short names of columns, given the task of each description; of several of a task with a letter."""
     short = {task.lower(): task for task in LRA_TASKS}
     names: dict[str, str] = {}
@@ -231,10 +224,10 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 def _cell(column: str, runs: Sequence[Run]) -> Cell:
     first = runs[0]
-    speeds = [_speed(run) for run in runs]
-    paces = [speed.examples_per_second for speed in speeds if speed.examples_per_second is not None]
+    costs = [_cost(run) for run in runs]
+    paces = [cost.examples_per_second for cost in costs if cost.examples_per_second is not None]
     warnings = list(first.every_warning)
-    if not all(speed.is_whole for speed in speeds):
+    if not all(cost.is_whole for cost in costs):
         warnings.append("hours and memory are without the masked tokens that came first, whose run is not there")
     tested = first.tested.data if first.tested is not None else None
     measured = find_baselines(read_baselines(first.folder.parent / BASELINES), first.data, tested)
@@ -246,9 +239,9 @@ def _cell(column: str, runs: Sequence[Run]) -> Cell:
         test=spread_of(runs, lambda run: run.test_metrics["accuracy"]),
         validation=spread_of(runs, lambda run: run.best.metrics["accuracy"]),
         best_steps=[(run.best.epoch + 1) * (run.settings.every or 1) for run in runs],
-        hours=Spread.of([speed.seconds / 3600 for speed in speeds]),
+        hours=Spread.of([cost.seconds / 3600 for cost in costs]),
         examples_per_second=statistics.median(paces) if paces else None,
-        memory_mib=max(speed.memory_mib for speed in speeds),
+        memory_mib=max(cost.memory_mib for cost in costs),
         parameters=dict(first.attention[0]),
         commands=[str(run.call) for run in runs],
         device=first.device,
@@ -259,71 +252,57 @@ def _cell(column: str, runs: Sequence[Run]) -> Cell:
 
 
 @dataclass(frozen=True)
-class _Speed:
+class _Cost:
+    """Of a run, by its log."""
+
     seconds: float
+    """Without what it waited between two starts."""
     examples_per_second: float | None
+    """While it learned the classes, without validations."""
     memory_mib: float
     is_whole: bool
     """Whether the seconds and the memory are those of all phases."""
 
 
-def _speed(run: Run) -> _Speed:
-    """By the run's own log, and that of the run of masked tokens that it began with: seconds from start to end, and how
-    fast it learned the classes, without validations.
-    """
-    seconds, steps, memory = _timed(run.folder)
-    # A validation stands between some two reports; the median pair has none.
-    paces = [(b - a) / (then - now) for (a, now), (b, then) in pairwise(steps) if then > now]
+def _cost(run: Run) -> _Cost:
+    seconds, paces, memory = _read_times(run.folder)
     pace = statistics.median(paces) * run.settings.batch_size if paces else None
-    first = _first_phase(run) if run.origin.checkpoint else None
-    if first is not None:
-        its_seconds, _, its_memory = _timed(first)
-        seconds, memory = seconds + its_seconds, max(memory, its_memory)
-    return _Speed(seconds, pace, memory, is_whole=first is not None or not run.origin.checkpoint)
-
-
-def _first_phase(run: Run) -> Path | None:
-    """The folder of the masked tokens that a run began with."""
+    if not run.origin.checkpoint:
+        return _Cost(seconds, pace, memory, is_whole=True)
+    # It began with what a run of masked tokens has learned.
     own = run.folder.parent
     for weights in own.with_name(f"{own.name}-tokens").glob(f"*/{run.origin.checkpoint}"):
         if sha256_of(weights) == run.origin.sha256:
-            return weights.parent
-    return None
+            its_seconds, _, its_memory = _read_times(weights.parent)
+            return _Cost(seconds + its_seconds, pace, max(memory, its_memory), is_whole=True)
+    return _Cost(seconds, pace, memory, is_whole=False)
 
 
-def _timed(folder: Path) -> tuple[float, list[tuple[int, float]], float]:
-    """A run's seconds, the time of each report of steps, and its memory at the most, in MiB."""
+def _read_times(folder: Path) -> tuple[float, list[float], float]:
+    """A run's seconds, its steps a second between each two reports, and its memory at the most, in MiB."""
     records = read_log(folder / "log.jsonl")
-    seconds, began, last = 0.0, None, None
-    steps: list[tuple[int, float]] = []
-    for record in records:
-        time = figure(record, "time")
-        if time is None:
-            continue
-        if record["type"] == "start" and began is not None and last is not None:
-            seconds, began = seconds + last - began, time
-        began = time if began is None else began
-        last = time
-        if record["type"] == "train":
-            steps.append((record["step"], time))
-    seconds += (last or 0.0) - (began or 0.0)
-    memory = [value for record in records if (value := figure(record, "memory_mib")) is not None]
-    return seconds, steps, max(memory, default=0.0)
+    starts = [number for number, record in enumerate(records) if record["type"] == "start"]
+    seconds = sum(records[end - 1]["time"] - records[start]["time"] for start, end in pairwise([*starts, len(records)]))
+    reports = [record for record in records if record["type"] == "train"]
+    # A validation stands between some two reports; the median pair has none.
+    paces = [(b["step"] - a["step"]) / (b["time"] - a["time"]) for a, b in pairwise(reports) if b["time"] > a["time"]]
+    return seconds, paces, max((report["memory_mib"] for report in reports), default=0.0)
 
 
-def _spans(folders: Sequence[Path]) -> str:
-    """The tables of spans in some folders, as one."""
-    header: Sequence[str] = ()
-    rows: list[Sequence[str]] = []
+def _spans_table(folders: Sequence[Path]) -> str:
+    """The spans in some folders, as one table."""
+    # Importing torch takes a second.
+    from nystromformer.benchmark.span.compare import Spans, table
+
+    spans: list[Spans] = []
     for folder in folders:
-        found = tables_of(folder / "span.md")
-        if not found:
-            raise UserError(f"--span {folder}: expected the folder that run_benchmark.py span writes, with span.md")
-        if header and found[0].header != header:
-            raise UserError(f"--span {folder}: its table has other columns than the one before it, of another version")
-        header = found[0].header
-        rows += found[0].rows
-    return markdown(header, rows)
+        try:
+            spans += checked(list[Spans], json.loads((folder / "span.json").read_text())["spans"])
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(
+                f"--span {folder}: expected the folder that run_benchmark.py span writes, with span.json ({error})"
+            ) from None
+    return table(spans)
 
 
 def as_markdown(arena: Arena, spans: str = "") -> str:
@@ -335,7 +314,7 @@ def as_markdown(arena: Arena, spans: str = "") -> str:
     columns = list(arena.columns)
     labels = list(dict.fromkeys(cell.attention for cell in arena.cells))
     by_place = {(cell.attention, cell.column): cell for cell in arena.cells}
-    guesses = {column: _guesses(arena.cells, column) for column in columns}
+    guesses = {column: _guessers(arena.cells, column) for column in columns}
     guessers = dict.fromkeys(name for found in guesses.values() for name in found) or ["majority class"]
     rows = [[name, *(_guess(guesses[column], name) for column in columns)] for name in guessers]
     for label in labels:
@@ -360,7 +339,7 @@ def as_markdown(arena: Arena, spans: str = "") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _guesses(cells: Sequence[Cell], column: str) -> dict[str, float]:
+def _guessers(cells: Sequence[Cell], column: str) -> dict[str, float]:
     """The guessers on a column's data, which are the same for all its runs."""
     return next((cell.baselines for cell in cells if cell.column == column and cell.baselines), {})
 
@@ -391,7 +370,7 @@ def _reported(arena: Arena, guesses: Mapping[str, Mapping[str, float]]) -> str:
         best.append("" if name is None else f"{100 * found[name]:.1f} ({name})")
     rows = [["best guesser, on the data above", *best]]
     rows += [[f"{name} (paper)", *(f"{value:.2f}" for value in values)] for name, values in PAPER_TABLE_3.items()]
-    rows += [[f"{name} (Tay et al.)", *(f"{value:.2f}" for value in values)] for name, values in LECTURE.items()]
+    rows += [[f"{name} (Tay et al.)", *(f"{value:.2f}" for value in values)] for name, values in TAY_TABLE_1.items()]
     return markdown(["", *LRA_TASKS], rows)
 
 

@@ -201,8 +201,5 @@ def _arena() -> Iterable[Scene]:
     out, parts = ("arena",), "arena/parts"
     yield Scene("lra-listops", (world.LISTOPS,), (), out, parts=parts)
     yield Scene("lra-listops-stopped", (world.LISTOPS,), (), out, stopped_at="train-1000-2000", parts=parts)
-    train = "release/listops-1000/basic_train.tsv"
-    yield Scene(
-        "lra-release", (world.RELEASE,), ("release",), out, edited=("release",), parts=parts, read=((train, 1),)
-    )
+    yield Scene("lra-release", (world.RELEASE,), ("release",), out, edited=("release",), parts=parts)
     yield Scene("lra-text", (world.REVIEWS,), ("imdb",), out, parts=parts)

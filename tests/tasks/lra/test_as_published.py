@@ -17,7 +17,7 @@ from nystromformer.attention.performer import PerformerAttention
 from nystromformer.attention.reformer import ReformerAttention
 from nystromformer.model import SequenceModel
 from nystromformer.runs.record import read_run
-from nystromformer.tasks.lra.stored import read_manifest, write_manifest
+from nystromformer.tasks.lra.stored import open_stored, write_manifest
 from nystromformer.tasks.lra.target import SequenceClasses
 
 LENGTH, PADDED = 25, 32
@@ -53,8 +53,7 @@ def run(
 ) -> tuple[int, list[tuple[SequenceModel, dict[str, Tensor], Tensor]]]:
     """The command's exit status, and model, batch and logits of what it validated and tested, with large weights."""
     data = write_task(folder / "data", task, 2 if task == "retrieval" else 1)
-    manifest = read_manifest(data)
-    assert manifest is not None
+    manifest = open_stored(data, task).manifest
     write_manifest(data, replace(manifest, settings={"validate_on_last": last}))
     experiment(folder / "e", task=task)
     seen: list[tuple[SequenceModel, dict[str, Tensor], Tensor]] = []

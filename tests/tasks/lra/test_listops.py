@@ -2,6 +2,7 @@
 
 import random
 import re
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -9,9 +10,28 @@ from hypothesis import strategies as st
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra import listops
-from nystromformer.tasks.lra.listops import BRACKETS, TOKENS, Expressions, depth_of, draw, evaluate, parse, written
+from nystromformer.tasks.lra.listops import (
+    BRACKETS,
+    END_OF_LIST,
+    FIRST_OPERATOR,
+    TOKENS,
+    Expressions,
+    draw,
+    evaluate,
+    parse,
+)
 
 seeds = st.integers(0, 2**31)
+
+
+def written(tokens: bytes) -> str:
+    return " ".join((*TOKENS, *BRACKETS)[token] for token in tokens)
+
+
+def depth_of(tokens: bytes) -> int:
+    """How many lists are open at most."""
+    steps = ((FIRST_OPERATOR <= token < END_OF_LIST) - (token == END_OF_LIST) for token in tokens)
+    return max(accumulate(steps))
 
 
 def by_rewriting(text: str) -> int:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.lra.pathfinder import STYLES, Drawing, Style, draw, painted, styled
+from nystromformer.tasks.lra.pathfinder import STYLES, Drawing, Style, draw, find_style, paint
 
-QUICK = styled(32, contour=6)
+QUICK = find_style(32, contour=6)
 
 
 def distance(a: np.ndarray, b: np.ndarray, steps: int = 200) -> float:
@@ -36,7 +36,7 @@ def follow(drawing: Drawing, start: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.parametrize(
     "style",
-    [QUICK, styled(32), styled(64, contour=6), styled(128, contour=6)],
+    [QUICK, find_style(32), find_style(64, contour=6), find_style(128, contour=6)],
     ids=lambda style: f"{style.size}-{style.contour}",
 )
 def test_the_path_from_one_mark_leads_to_the_other_where_the_label_says_so(style: Style) -> None:
@@ -54,7 +54,7 @@ def test_the_path_from_one_mark_leads_to_the_other_where_the_label_says_so(style
 
 @pytest.mark.parametrize("size", STYLES)
 def test_paths_stay_inside_and_apart(size: int) -> None:
-    style = styled(size, contour=5)
+    style = find_style(size, contour=5)
     drawing = draw(random.Random(1), style)
     places = np.concatenate(drawing.dashes)
     assert style.border <= places.min()
@@ -69,7 +69,7 @@ def test_paths_stay_inside_and_apart(size: int) -> None:
 
 def test_pictures_show_the_dashes_and_marks() -> None:
     drawing = draw(random.Random(3), QUICK)
-    image = painted(drawing, QUICK)
+    image = paint(drawing, QUICK)
     assert image.shape == (32, 32)
     assert image.max() == 255
     for place in drawing.mark_places:
@@ -84,7 +84,7 @@ def test_pictures_show_the_dashes_and_marks() -> None:
 
 
 def test_the_same_seed_draws_the_same() -> None:
-    pictures = [painted(draw(random.Random(seed), QUICK), QUICK) for seed in (5, 5, 6)]
+    pictures = [paint(draw(random.Random(seed), QUICK), QUICK) for seed in (5, 5, 6)]
     assert (pictures[0] == pictures[1]).all()
     assert (pictures[0] != pictures[2]).any()
 
@@ -92,12 +92,12 @@ def test_the_same_seed_draws_the_same() -> None:
 @pytest.mark.slow
 def test_paths_that_fit_nowhere_are_refused() -> None:
     with pytest.raises(UserError, match="--contour 100: 100 attempts found no room"):
-        draw(random.Random(0), styled(32, contour=100))
+        draw(random.Random(0), find_style(32, contour=100))
 
 
 def test_styles() -> None:
-    assert [styled(size).distractors for size in STYLES] == [5, 5, 8, 7]
-    assert [styled(size, contour=6).distractors for size in STYLES] == [10, 11, 17, 15]
-    assert styled(32, contour=6) == styled(32, 6)
-    assert styled(32, contour=6).distractor == 2
-    assert styled(32, distractors=False).distractors == 0
+    assert [find_style(size).distractors for size in STYLES] == [5, 5, 8, 7]
+    assert [find_style(size, contour=6).distractors for size in STYLES] == [10, 11, 17, 15]
+    assert find_style(32, contour=6) == find_style(32, 6)
+    assert find_style(32, contour=6).distractor == 2
+    assert find_style(32, distractors=False).distractors == 0

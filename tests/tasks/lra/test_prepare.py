@@ -1,11 +1,12 @@
-"""Data of the Long Range Arena's tasks: what is prepared, from what, and what is refused."""
+"""Data of the Long Range Arena's tasks: what is prepared, from what, what is refused, what an interruption leaves."""
 
-import hashlib
 import json
 import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,27 +14,93 @@ from PIL import Image
 from small import run_here
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.lra import made
+from nystromformer.files import NewFile
+from nystromformer.runs import store
+from nystromformer.runs.store import Store
+from nystromformer.tasks.lra import drawing, image_data, listops_data
 from nystromformer.tasks.lra.image_data import in_grey, read_pictures
 from nystromformer.tasks.lra.listops import Expressions, evaluate
-from nystromformer.tasks.lra.listops_data import DrawnListOps
-from nystromformer.tasks.lra.prepare import draw_listops
-from nystromformer.tasks.lra.sources import carve
-from nystromformer.tasks.lra.stored import SPLITS, Stored, open_stored, read_manifest, write_split
+from nystromformer.tasks.lra.listops_data import draw_listops
+from nystromformer.tasks.lra.prepare import carve
+from nystromformer.tasks.lra.stored import SPLITS, Stored, open_stored, write_split
 
-SCRIPT = "experiments/lra/prepare.py"
-Prepare = Callable[..., int]
 SHORT = Expressions(longer_than=4, shorter_than=40, depth=5, most_values=4)
 SIZES = {"train": 30, "validation": 5, "test": 5}
+FLAGS = (
+    "listops", "--longer_than", 4, "--shorter_than", 40, "--depth", 5, "--most_values", 4, "--train", 30,
+    "--validation", 5, "--test", 5, "--workers", 1,
+)  # fmt: skip
+FEW = ("--train", 4, "--validation", 1, "--test", 1, "--workers", 1)
 
 
-def content(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.is_file()}
+@dataclass
+class Prepare:
+    """The command, which writes into a folder `out`."""
+
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    def run(self, *words: object) -> int:
+        return run_here(self.monkeypatch, "experiments/lra/prepare.py", *words, "--out", self.out)
+
+    def __call__(self, *words: object) -> Stored:
+        """What it prepares, anew."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        assert self.run(*words) == 0
+        return open_stored(self.out, str(words[0]))
+
+    def refuse(self, *words: object) -> str:
+        """What it says where it writes nothing."""
+        before = contents(self.out)
+        assert self.run(*words) == 2
+        assert contents(self.out) == before
+        return " ".join(self.capsys.readouterr().err.split())
+
+
+@pytest.fixture
+def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prepare:
+    return Prepare(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several parts."""
+    monkeypatch.setattr(drawing, "_CHUNK", 7)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    draw_listops(folder, SHORT, SIZES, 0, 1)
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def examples(stored: Stored, split: str) -> list[tuple[bytes, int]]:
     one = stored.split(split)
     return [(one.tokens(number).tobytes(), label) for number, label in enumerate(one.labels.tolist())]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Of each expression that was drawn split and number, but for those in the place of others."""
+    found: list[tuple[str, int]] = []
+    draw_example = listops_data.draw_example
+
+    def counted(wanted: Expressions, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
+        found.extend([] if attempt else [(split, number)])
+        return draw_example(wanted, seed, split, number, attempt)
+
+    monkeypatch.setattr(listops_data, "draw_example", counted)
+    return found
 
 
 def test_drawn_expressions_are_right_and_none_is_there_twice(tmp_path: Path) -> None:
@@ -43,71 +110,19 @@ def test_drawn_expressions_are_right_and_none_is_there_twice(tmp_path: Path) -> 
     everything = [example for split in SPLITS for example in examples(stored, split)]
     assert len(everything) == len({tokens for tokens, _ in everything}) == 40
     assert all(evaluate(tokens) == label for tokens, label in everything)
-    assert stored.manifest.splits["train"].labels == np.bincount(stored.split("train").labels, minlength=10).tolist()
-    lengths = stored.split("train").lengths
-    assert (lengths.min(), lengths.max()) == (
-        stored.manifest.splits["train"].shortest,
-        stored.manifest.splits["train"].longest,
-    )
+    split = stored.split("train")
+    assert split.facts.labels == np.bincount(split.labels, minlength=10).tolist()
+    assert (split.lengths.min(), split.lengths.max()) == (split.facts.shortest, split.facts.longest)
     assert not list(tmp_path.glob("parts*"))
 
 
-def test_any_number_of_processes_draws_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(made, "_CHUNK", 7)
+@pytest.mark.usefixtures("chunks")
+def test_any_number_of_processes_draws_the_same(tmp_path: Path) -> None:
     for workers in (1, 2):
         draw_listops(tmp_path / str(workers), SHORT, SIZES, 3, workers)
-    assert content(tmp_path / "1") == content(tmp_path / "2")
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
     draw_listops(tmp_path / "other", SHORT, SIZES, 4, 1)
-    assert content(tmp_path / "other") != content(tmp_path / "1")
-
-
-def test_what_was_drawn_before_a_kill_is_not_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(made, "_CHUNK", 7)
-    draw_listops(tmp_path / "whole", SHORT, SIZES, 0, 1)
-    drawn: list[tuple[str, int]] = []
-    example = DrawnListOps.example
-
-    def counted(self: DrawnListOps, split: str, number: int, attempt: int) -> object:
-        drawn.append((split, number))
-        if len(drawn) == 20:
-            raise KeyboardInterrupt
-        return example(self, split, number, attempt)
-
-    monkeypatch.setattr(DrawnListOps, "example", counted)
-    with pytest.raises(KeyboardInterrupt):
-        draw_listops(tmp_path / "killed", SHORT, SIZES, 0, 1)
-    assert read_manifest(tmp_path / "killed") is None
-    before = len(drawn)
-    draw_listops(tmp_path / "killed", SHORT, SIZES, 0, 1)
-    assert drawn[before] == ("train", 14), "from the first chunk that was not finished"
-    assert content(tmp_path / "killed") == content(tmp_path / "whole")
-
-
-def test_what_fails_at_its_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file: object, content: bytes) -> None:
-        raise UserError("no space left")
-
-    monkeypatch.setattr("nystromformer.files.NewFile.write", full)
-    with pytest.raises(UserError, match="no space left"):
-        write_split(tmp_path, "train", [([b"\x01"], 0)], kinds=2, classes=2)
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_empty_review_is_named(
-    reviews: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (reviews / "train" / "pos" / "3_7.txt").write_text("")
-    assert prepare("text", "--imdb", reviews, "--out", tmp_path / "out") == 2
-    assert "expected text in every review, found none in pos/3_7" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_pictures_without_content_are_left_out(release: Path, prepare: Prepare, tmp_path: Path) -> None:
-    (release / "pathfinder32" / "curv_contour_length_14" / "imgs" / "0" / "sample_3.png").write_bytes(b"")
-    assert prepare("pathfinder", "--release", release, "--partial", "--out", tmp_path / "out") == 0
-    manifest = open_stored(tmp_path / "out", "pathfinder").manifest
-    assert sum(facts.examples for facts in manifest.splits.values()) == 19
-    assert "1 picture of the release without content left out" in manifest.warnings
+    assert contents(tmp_path / "other") != contents(tmp_path / "1")
 
 
 def test_too_few_different_expressions_are_refused(tmp_path: Path) -> None:
@@ -115,6 +130,98 @@ def test_too_few_different_expressions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there seem to be no other ones"):
         draw_listops(tmp_path / "out", tiny, {"train": 30, "validation": 1, "test": 1}, 0, 1)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["train.tokens.bin", "manifest.json", "samples.png", "parts", "parts/mine.txt"])
+@pytest.mark.parametrize("task", ["listops", "text"])
+def test_files_of_somebodys_are_refused(task: str, name: str, prepare: Prepare, reviews: Path) -> None:
+    path = prepare.out / name
+    path.parent.mkdir(parents=True)
+    path.write_text("a thesis")
+    said = prepare.refuse(*(FLAGS if task == "listops" else ("text", "--imdb", reviews, "--partial")))
+    assert str(path.parent if "/" in name else path) in said
+    assert "choose another --out" in said
+
+
+@pytest.mark.usefixtures("chunks")
+def test_what_was_drawn_before_a_full_disk_is_not_drawn_again(
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes], drawn: list[tuple[str, int]]
+) -> None:
+    """Full while it is drawn, and again while the parts are joined."""
+    end = NewFile.__exit__
+
+    def full(name: str) -> Callable[..., None]:
+        def exits(self: NewFile, *args: Any) -> None:
+            if self.path.name == name and args[0] is None:
+                failure = UserError(f"{self.path}: no space left on the device")
+                end(self, type(failure), failure, None)
+                raise failure
+            end(self, *args)
+
+        return exits
+
+    for name in ("train-14-21", "train.ends.bin"):
+        with monkeypatch.context() as context:
+            context.setattr(NewFile, "__exit__", full(name))
+            assert prepare.run(*FLAGS) == 2
+    assert prepare.run(*FLAGS) == 0
+    assert contents(prepare.out) == whole
+    once = [each for each in drawn if each[0] != "train" or not 14 <= each[1] < 21]
+    assert len(once) == len(set(once)) == 33
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("number", [*range(1, 11)])
+def test_killed_while_the_files_get_their_names(
+    number: int, prepare: Prepare, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes]
+) -> None:
+    """Nine files and the manifest."""
+    place, left = store.place_new, [number]
+
+    def dies(source: Path, target: Path) -> None:
+        left[0] -= target.parent == prepare.out
+        if not left[0]:
+            raise KeyboardInterrupt
+        place(source, target)
+
+    with monkeypatch.context() as context:
+        context.setattr(store, "place_new", dies)
+        assert prepare.run(*FLAGS) == 130
+    assert prepare.run(*FLAGS) == 0
+    assert contents(prepare.out) == whole
+
+
+@pytest.mark.usefixtures("chunks")
+def test_damaged_parts_are_drawn_again_and_those_of_other_data_refused(
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(Store, "publish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+        assert prepare.run(*FLAGS) == 130
+    for other in ((*FLAGS, "--seed", 1), (*FLAGS, "--train", 31), ("pathfinder", *FEW)):
+        assert "begin anew, or choose another --out" in prepare.refuse(*other)
+    path = prepare.out / "parts" / "train-7-14"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert prepare.run(*FLAGS) == 0
+    assert f"{path}: damaged; it is computed again" in caplog.text
+    assert contents(prepare.out) == whole
+
+
+@pytest.mark.parametrize("drawing", [False, True], ids=["at its end", "while it draws"])
+def test_a_failed_drawing_removes_nothing_of_others(
+    drawing: bool, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nystromformer.tasks.lra.pathfinder._MOST_ATTEMPTS", 3)
+    prepare.out.mkdir()
+    (prepare.out / "model.bin").write_text("somebody's")
+    sizes = ("--validation", 2, "--test", 2, "--workers", 1)
+    if drawing:
+        prepare.refuse("pathfinder", "--contour", 100, "--train", 3, *sizes)
+    else:
+        prepare.refuse("listops", "--longer_than", 1, "--shorter_than", 5, "--train", 2000, *sizes)
+    assert [path.name for path in prepare.out.iterdir()] == ["model.bin"]
 
 
 @pytest.fixture
@@ -133,21 +240,24 @@ def release(tmp_path: Path) -> Path:
         (pairs / f"new_aan_pairs.{split}.tsv").write_text("\n".join(rows) + "\n")
     batches = folder / "cifar-10-batches-py"
     batches.mkdir()
-    pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
-        data = {b"data": pixels, b"labels": [0, 1, 2, 3, 4, 9], b"batch_label": name.encode()}
+        data = {b"data": PIXELS, b"labels": LABELS, b"batch_label": name.encode()}
         (batches / name).write_bytes(pickle.dumps(data, protocol=2))
     pictures = folder / "pathfinder32" / "curv_contour_length_14"
     (pictures / "metadata").mkdir(parents=True)
+    (pictures / "imgs" / "0").mkdir(parents=True)
     lines = []
     for number in range(20):
-        (pictures / "imgs" / "0").mkdir(parents=True, exist_ok=True)
         image = np.zeros((32, 32), dtype=np.uint8)
         image[number, :] = 10 * number + 5
         Image.fromarray(image).save(pictures / "imgs" / "0" / f"sample_{number}.png")
         lines.append(f"imgs/0 sample_{number}.png {number} {number % 2} 1.0 14 4 2 0.5 1 1")
     (pictures / "metadata" / "0.npy").write_text("\n".join(lines) + "\n")
     return folder
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
+LABELS = [0, 1, 2, 3, 4, 9]
 
 
 @pytest.fixture
@@ -161,217 +271,142 @@ def reviews(tmp_path: Path) -> Path:
     return tmp_path / "imdb"
 
 
-@pytest.fixture
-def prepare(monkeypatch: pytest.MonkeyPatch) -> Prepare:
-    return lambda *words: run_here(monkeypatch, SCRIPT, *words)
-
-
-def test_a_release_is_taken_as_it_is(release: Path, prepare: Prepare, tmp_path: Path) -> None:
-    assert prepare("listops", "--release", release, "--partial", "--out", tmp_path / "a") == 0
-    stored = open_stored(tmp_path / "a", "listops")
+def test_a_release_is_taken_as_it_is(release: Path, prepare: Prepare) -> None:
+    stored = prepare("listops", "--release", release, "--partial")
     assert [examples(stored, split)[5][1] for split in SPLITS] == [5, 5, 5]
     assert stored.manifest.kinds == 15
     assert len(stored.manifest.warnings) == 3, "of other sizes than the official ones"
-    assert prepare("listops", "--release", release, "--brackets", "--partial", "--out", tmp_path / "b") == 0
-    kept = open_stored(tmp_path / "b", "listops")
-    assert kept.manifest.kinds == 17
-    assert "with the brackets that group: 17 kinds of token, the Long Range Arena's have 15" in kept.manifest.warnings
-    assert evaluate(examples(kept, "train")[5][0]) == 5
+    stored = prepare("listops", "--release", release, "--brackets", "--partial")
+    assert stored.manifest.kinds == 17
+    assert "with the brackets that group: 17 kinds of token, the Long Range Arena's have 15" in stored.manifest.warnings
+    assert evaluate(examples(stored, "train")[5][0]) == 5
 
 
-def test_pairs_are_bytes_and_what_is_cut_is_said(
-    release: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert prepare("retrieval", "--release", release, "--length", 6, "--partial", "--out", tmp_path / "out") == 0
-    assert "cut" in capsys.readouterr().out
-    split = open_stored(tmp_path / "out", "retrieval").split("train")
+def test_pairs_are_bytes_and_what_is_cut_is_said(release: Path, prepare: Prepare) -> None:
+    stored = prepare("retrieval", "--release", release, "--length", 6, "--partial")
+    assert "8 cut" in prepare.capsys.readouterr().out
+    split = stored.split("train")
     assert [bytes(split.tokens(3, sequence)) for sequence in (0, 1)] == [b"train ", b"bar 3"]
     assert split.labels.tolist() == [0, 1] * 4
-    assert split.facts.cut == 8
     assert split.lengths.tolist() == [[6, 5]] * 8
-    manifest = read_manifest(tmp_path / "out")
-    assert manifest is not None
-    assert "sequences have at most 6 bytes (--length), the Long Range Arena's 4,000" in manifest.warnings
+    assert "sequences have at most 6 bytes (--length), the Long Range Arena's 4,000" in stored.manifest.warnings
 
 
-def test_reviews_are_bytes(reviews: Path, prepare: Prepare, tmp_path: Path) -> None:
-    assert prepare("text", "--imdb", reviews, "--length", 12, "--partial", "--out", tmp_path / "out") == 0
-    stored = open_stored(tmp_path / "out", "text")
+def test_reviews_are_bytes(reviews: Path, prepare: Prepare) -> None:
+    stored = prepare("text", "--imdb", reviews, "--length", 12, "--partial")
     assert [len(stored.split(split)) for split in SPLITS] == [18, 2, 20]
-    parts = {split: {tokens for tokens, _ in examples(stored, split)} for split in SPLITS}
-    assert parts["test"] == {b"a pos film<b", b"a neg film<b"}
+    assert {tokens for tokens, _ in examples(stored, "test")} == {b"a pos film<b", b"a neg film<b"}
     assert any("at most 12 bytes (--length)" in text for text in stored.manifest.warnings)
-    assert prepare("text", "--imdb", reviews, "--validate_on_test", "--partial", "--out", tmp_path / "authors") == 0
-    authors = open_stored(tmp_path / "authors", "text")
+    authors = prepare("text", "--imdb", reviews, "--validate_on_test", "--partial")
     assert examples(authors, "validation") == examples(authors, "test")
     assert any("the test is none" in text for text in authors.manifest.warnings)
     assert not any("--length" in text for text in authors.manifest.warnings)
     assert "é".encode() in examples(authors, "train")[0][0]
 
 
-def test_pictures_are_grey(release: Path, prepare: Prepare, tmp_path: Path) -> None:
-    assert prepare("image", "--cifar", release, "--partial", "--out", tmp_path / "out") == 0
-    stored = open_stored(tmp_path / "out", "image")
+def test_an_empty_review_is_named(reviews: Path, prepare: Prepare) -> None:
+    (reviews / "train" / "pos" / "3_7.txt").write_text("")
+    assert "expected text in every review, found none in pos/3_7" in prepare.refuse("text", "--imdb", reviews)
+
+
+def test_pictures_are_grey(release: Path, prepare: Prepare) -> None:
+    stored = prepare("image", "--cifar", release, "--partial")
     assert [len(stored.split(split)) for split in SPLITS] == [27, 3, 6]
-    pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
-    red, green, blue = pixels.reshape(-1, 3, 1024).astype(float).transpose(1, 0, 2)
+    red, green, blue = PIXELS.reshape(-1, 3, 1024).astype(float).transpose(1, 0, 2)
     wanted = 0.2989 * red + 0.5870 * green + 0.1140 * blue
     found = np.stack([stored.split("test").tokens(number) for number in range(6)]).astype(float)
     assert np.abs(found - wanted).max() <= 1
     assert in_grey(np.full((1, 3072), 255, dtype=np.uint8)).tolist() == [[255] * 1024]
 
 
-def test_the_last_pictures_are_validation_data(
-    release: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cifar = shutil.copytree(release, tmp_path / "cifar")
-    assert prepare("image", "--cifar", cifar, "--partial", "--validate_on_last", "--out", tmp_path / "last") == 0
-    assert prepare("image", "--cifar", cifar, "--partial", "--out", tmp_path / "drawn") == 0
-    last, drawn = (open_stored(tmp_path / name, "image") for name in ("last", "drawn"))
-    test_file = next(cifar.rglob("test_batch"))
-    pictures = [each for path in sorted(test_file.parent.glob("data_batch_*")) for each in read_pictures(path)]
-    wanted = [(bytes(pixels), label) for (pixels,), label in pictures]
-    assert examples(last, "train") == wanted[:27]
-    assert examples(last, "validation") == wanted[27:]
-    assert examples(last, "test") == examples(drawn, "test")
-    assert last.manifest.settings["validate_on_last"] is not drawn.manifest.settings["validate_on_last"]
-    test_file.unlink()
-    assert prepare("image", "--cifar", cifar, "--partial", "--validate_on_last", "--out", tmp_path / "none") == 2
-    assert "--validate_on_last: expected CIFAR-10's test_batch" in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "none").exists()
+def test_the_last_pictures_are_validation_data(release: Path, prepare: Prepare) -> None:
+    stored = prepare("image", "--cifar", release, "--partial", "--validate_on_last")
+    files = sorted((release / "cifar-10-batches-py").glob("data_batch_*"))
+    wanted = [(bytes(pixels), label) for path in files for (pixels,), label in read_pictures(path)]
+    assert examples(stored, "train") + examples(stored, "validation") == wanted
+    assert len(examples(stored, "validation")) == 3
+    assert stored.manifest.settings["validate_on_last"] is True
 
 
 def test_pictures_of_the_hub_are_those_of_the_files(
-    release: Path,
-    prepare: Prepare,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    release: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
-    pictures = [Image.fromarray(each.reshape(3, 32, 32).transpose(1, 2, 0)) for each in pixels]
-    rows = [{"img": picture, "label": label} for picture, label in zip(pictures, (0, 1, 2, 3, 4, 9), strict=True)]
+    pictures = [Image.fromarray(each.reshape(3, 32, 32).transpose(1, 2, 0)) for each in PIXELS]
+    rows = [{"img": picture, "label": label} for picture, label in zip(pictures, LABELS, strict=True)]
     data = {"train": rows * 5, "test": rows}
-    monkeypatch.setattr("nystromformer.tasks.lra.image_data.load_split", lambda name, config, split: data[split])
-    monkeypatch.setattr("nystromformer.tasks.lra.image_data.OFFICIAL", {"train": 30, "test": 6})
-    assert prepare("image", "--cifar", "hub", "--out", tmp_path / "hub") == 0
-    assert prepare("image", "--cifar", release, "--out", tmp_path / "files") == 0
-    hub, files = (open_stored(tmp_path / name, "image") for name in ("hub", "files"))
-    assert all(examples(hub, split) == examples(files, split) for split in SPLITS)
-    assert prepare("image", "--cifar", "hub", "--partial", "--out", tmp_path / "other") == 2
-    assert "--partial: expected no --cifar hub beside it" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr(image_data, "load_split", lambda name, config, split: data[split])
+    few = replace(image_data.IMAGE, official={"train": 27, "validation": 3, "test": 6})
+    monkeypatch.setattr(image_data, "IMAGE", few)
+    hub, files = (
+        {split: examples(stored, split) for split in SPLITS}
+        for stored in (prepare("image", "--cifar", place) for place in ("hub", release))
+    )
+    assert hub == files
 
 
-def test_the_hub_without_a_network(
-    prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_hub_without_a_network(prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    assert prepare("image", "--cifar", "hub", "--out", tmp_path / "out") == 2
-    said = " ".join(capsys.readouterr().err.split())
+    said = prepare.refuse("image", "--cifar", "hub")
     assert "cannot be loaded from uoft-cs/cifar10: " in said
     assert "It needs a network; without one, give --cifar the folder" in said
-    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_the_releases_pictures_of_paths(release: Path, prepare: Prepare, tmp_path: Path) -> None:
-    flags = ("--release", release, "--partial", "--out", tmp_path / "out")
-    assert prepare("pathfinder", *flags) == 0
-    stored = open_stored(tmp_path / "out", "pathfinder")
-    assert [len(stored.split(split)) for split in SPLITS] == [16, 2, 2]
+def test_the_releases_pictures_of_paths(release: Path, prepare: Prepare) -> None:
+    """In the folder that it unpacks to, too; empty ones are left out."""
+    outer = release.parent / "outer" / "lra_release"
+    (release / "pathfinder32" / "curv_contour_length_14" / "imgs" / "0" / "sample_3.png").write_bytes(b"")
+    shutil.copytree(release, outer)
+    stored = prepare("pathfinder", "--release", outer.parent, "--partial")
+    assert [len(stored.split(split)) for split in SPLITS] == [15, 2, 2]
     for split in SPLITS:
         for tokens, label in examples(stored, split):
             image = np.frombuffer(tokens, np.uint8).reshape(32, 32)
             (row,) = np.flatnonzero(image.any(1))
             assert image[row, 0] == 10 * row + 5
             assert label == row % 2
-    assert (tmp_path / "out" / "samples.png").is_file()
+    assert (prepare.out / "samples.png").is_file()
+    assert "1 picture of the release without content left out" in stored.manifest.warnings
 
 
-def test_paths_are_drawn(prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ("--train", 4, "--validation", 1, "--test", 1)
-    flags = ("--contour", 3, "--no_distractors", *sizes, "--workers", 1)
-    assert prepare("pathfinder", *flags, "--out", tmp_path / "out") == 0
-    said = capsys.readouterr().out
+def test_paths_are_drawn(prepare: Prepare) -> None:
+    stored = prepare("pathfinder", "--contour", 3, "--no_distractors", *FEW)
+    said = prepare.capsys.readouterr().out
     assert "not the Long Range Arena's Pathfinder: paths of 3 dashes without distractors; the Long Range" in said
     assert "train has 4 examples, the official one has 160,000" in said
-    stored = open_stored(tmp_path / "out", "pathfinder")
     assert stored.split("train").lengths.tolist() == [[1024]] * 4
-    assert prepare("pathfinder", *flags, "--out", tmp_path / "out") == 2
-    assert "holds prepared data of pathfinder already" in capsys.readouterr().err
-    assert prepare("pathfinder", *sizes, "--workers", 1, "--out", tmp_path / "official") == 0
-    assert "drawn here with the Long Range Arena's parameters" in capsys.readouterr().out
+    stored = prepare("pathfinder", *FEW)
+    assert "drawn here with the Long Range Arena's parameters" in stored.manifest.warnings[0]
 
 
-def test_what_is_missing_is_cut_from_training_with_partial_alone(
-    release: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_paths_of_another_length_are_named_and_never_taken_for_the_arenas(release: Path, prepare: Prepare) -> None:
+    short = (release / "pathfinder32" / "curv_contour_length_14").rename(release / "pathfinder32" / "curv_baseline")
+    said = prepare.refuse("pathfinder", "--release", short, "--partial")
+    assert "has paths of 6 dashes by its name, and 14 were asked for" in said
+    stored = prepare("pathfinder", "--release", release, "--contour", 6, "--partial")
+    assert "not the Long Range Arena's Pathfinder: paths of 6 dashes" in stored.manifest.warnings[0]
+
+
+def test_what_is_missing_is_cut_from_training_with_partial_alone(release: Path, prepare: Prepare) -> None:
     (release / "tsv_data" / "new_aan_pairs.test.tsv").unlink()
-    assert prepare("retrieval", "--release", release, "--out", tmp_path / "out") == 2
-    assert "found no new_aan_pairs.test.tsv" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-    assert prepare("retrieval", "--release", release, "--partial", "--out", tmp_path / "out") == 0
-    stored = open_stored(tmp_path / "out", "retrieval")
+    assert "found no new_aan_pairs.test.tsv" in prepare.refuse("retrieval", "--release", release)
+    stored = prepare("retrieval", "--release", release, "--partial")
     assert [len(stored.split(split)) for split in SPLITS] == [7, 8, 1]
     assert stored.manifest.settings["carved"] == ["test"]
     assert "test cut from the training examples: the source has none of its own" in stored.manifest.warnings
 
 
-@pytest.mark.parametrize("task", ["listops", "retrieval", "image", "text"])
+@pytest.mark.parametrize("task", ["listops", "retrieval", "image", "text", "pathfinder"])
 def test_a_source_with_fewer_examples_is_taken_with_partial_alone(
-    task: str, release: Path, reviews: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    task: str, release: Path, reviews: Path, prepare: Prepare
 ) -> None:
     source = {"image": ("--cifar", release), "text": ("--imdb", reviews)}.get(task, ("--release", release))
-    assert prepare(task, *source, "--out", tmp_path / "out") == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "is it whole? With --partial" in said
-    assert not (tmp_path / "out").exists()
-    assert prepare(task, *source, "--partial", "--out", tmp_path / "out") == 0
+    assert "With --partial they are taken" in prepare.refuse(task, *source)
+    prepare(task, *source, "--partial")
 
 
-@pytest.mark.parametrize("name", ["listops-1000/basic_train.tsv", "tsv_data/new_aan_pairs.eval.tsv"])
-def test_a_file_without_examples_is_refused_with_partial_too(
-    name: str, release: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (release / name).write_bytes(b"")
-    task = "listops" if "listops" in name else "retrieval"
-    assert prepare(task, "--release", release, "--partial", "--out", tmp_path / "out") == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert f"0 examples of {'train' if task == 'listops' else 'validation'}" in said
-    assert "--partial" not in said
-    assert not (tmp_path / "out").exists()
-
-
-def test_paths_of_another_length_are_named_and_never_taken_for_the_arenas(
-    release: Path, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    short = (release / "pathfinder32" / "curv_contour_length_14").rename(release / "pathfinder32" / "curv_baseline")
-    assert prepare("pathfinder", "--release", short, "--partial", "--out", tmp_path / "out") == 2
-    assert "has paths of 6 dashes by its name, and 14 were asked for" in " ".join(capsys.readouterr().err.split())
-    assert prepare("pathfinder", "--release", release, "--contour", 6, "--partial", "--out", tmp_path / "out") == 0
-    assert "warning: not the Long Range Arena's Pathfinder: paths of 6 dashes" in capsys.readouterr().out
-
-
-def test_the_releases_pictures_are_found_in_the_folder_that_it_unpacks_to(
-    release: Path, prepare: Prepare, tmp_path: Path
-) -> None:
-    outer = tmp_path / "outer"
-    outer.mkdir()
-    release.rename(outer / "lra_release")
-    assert prepare("pathfinder", "--release", outer, "--partial", "--out", tmp_path / "out") == 0
-
-
-@pytest.mark.parametrize("drawing", [False, True], ids=["at its end", "while it draws"])
-def test_a_failed_drawing_removes_nothing_of_others(
-    drawing: bool, prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nystromformer.tasks.lra.pathfinder._MOST_ATTEMPTS", 3)
-    (tmp_path / "model.bin").write_text("somebody's")
-    sizes = ("--validation", 2, "--test", 2, "--workers", 1, "--out", tmp_path)
-    if drawing:
-        assert prepare("pathfinder", "--contour", 100, "--train", 3, *sizes) == 2
-    else:
-        assert prepare("listops", "--longer_than", 1, "--shorter_than", 5, "--train", 2000, *sizes) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["model.bin"]
+class Evil:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (Path("/tmp/never-made-by-a-pickle"),))
 
 
 class Forged:
@@ -381,118 +416,95 @@ class Forged:
         return np.ndarray, ((1,), np.dtype("O"), b"AAAAAAAA")
 
 
-class Evil:
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Path.touch, (Path("/tmp/never-made-by-a-pickle"),))
+LISTS, PAIRS = "listops-1000/basic_val.tsv", "tsv_data/new_aan_pairs.eval.tsv"
+BATCH, TESTS = "cifar-10-batches-py/data_batch_3", "cifar-10-batches-py/test_batch"
+PICTURES = "pathfinder32/curv_contour_length_14"
+PICTURE, METADATA = f"{PICTURES}/imgs/0/sample_3.png", f"{PICTURES}/metadata/0.npy"
+NO_BATCH = "data_batch_3: expected a file of CIFAR-10, found something else"
+Damage = Callable[[Path], object]
 
 
-def damage(release: Path, what: str) -> None:
-    lists, pairs = release / "listops-1000" / "basic_val.tsv", release / "tsv_data" / "new_aan_pairs.eval.tsv"
-    batch = release / "cifar-10-batches-py" / "data_batch_3"
-    pictures = release / "pathfinder32" / "curv_contour_length_14"
-    if what == "label":
-        lists.write_text(lists.read_text().replace("\t5", "\t6"))
-    elif what == "expression":
-        lists.write_text(lists.read_text().replace("[MAX 1 ) 3 ) ]", "[MAX 1 ) 3 )"))
-    elif what == "header":
-        lists.write_text("Quelle\tTarget\n")
-    elif what == "columns":
-        pairs.write_text(pairs.read_text() + "1.0\tA\tB\tonly one text\n")
-    elif what == "pair label":
-        pairs.write_text("2.0\tA\tB\tx\ty\n")
-    elif what == "code":
-        batch.write_bytes(pickle.dumps({"data": Evil(), "labels": []}))
-    elif what == "forged":
-        batch.write_bytes(pickle.dumps({"data": Forged(), "labels": [0]}))
-    elif what == "objects":
-        batch.write_bytes(pickle.dumps({"data": np.array([[None] * 3072]), "labels": [0]}))
-    elif what == "cut":
-        batch.write_bytes(batch.read_bytes()[:100])
-    elif what == "labels":
-        batch.write_bytes(pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": np.zeros(2, np.uint8)}))
-    elif what == "no labels":
-        batch.write_bytes(pickle.dumps({"data": np.zeros((2, 3072), np.uint8)}))
-    elif what == "groups":
-        lists.write_text(lists.read_text().replace("( ( ( [MAX 1", "( ( ( ( [MAX 1"))
-    elif what == "pixels":
-        batch.write_bytes(pickle.dumps({"data": np.zeros((2, 100), np.uint8), "labels": [0, 1]}))
-    elif what == "picture":
-        Image.fromarray(np.zeros((31, 32), np.uint8)).save(pictures / "imgs" / "0" / "sample_3.png")
-    elif what == "no picture":
-        (pictures / "imgs" / "0" / "sample_3.png").unlink()
-    elif what == "metadata":
-        (pictures / "metadata" / "0.npy").write_text("imgs/0 sample_0.png\n")
-    elif what == "outside":
-        (pictures / "metadata" / "0.npy").write_text("../../.. etc 0 1\n")
-    elif what == "no tsv":
-        shutil.rmtree(release / "tsv_data")
+def swap(old: str, new: str) -> Damage:
+    return lambda path: path.write_text(path.read_text().replace(old, new))
+
+
+def pickled(**data: object) -> Damage:
+    return lambda path: path.write_bytes(pickle.dumps(data))
+
+
+def turn_into(kind: Callable[[Path], object]) -> Damage:
+    return lambda path: (path.unlink(), kind(path))
 
 
 @pytest.mark.parametrize(
-    ("task", "what", "words"),
+    ("words", "name", "damage", "expected"),
     [
-        ("listops", "label", "basic_val.tsv, line 7: its value is 5, its label '6'"),
-        ("listops", "expression", "basic_val.tsv, line 5: 1 lists do not end"),
-        ("listops", "header", "expected the header"),
-        ("listops", "groups", "basic_val.tsv, line 2: its brackets ( and ) do not match"),
-        ("retrieval", "columns", "new_aan_pairs.eval.tsv, line 9: expected 5 columns between tabs"),
-        ("retrieval", "pair label", "line 1: expected the label 0.0 or 1.0, found '2.0'"),
-        ("retrieval", "no tsv", "new_aan_pairs.train.tsv"),
-        ("image", "code", "which no file of CIFAR-10 does"),
-        ("image", "forged", "data_batch_3: expected a file of CIFAR-10, found something else"),
-        ("image", "objects", "data_batch_3: expected a file of CIFAR-10, found something else"),
-        ("image", "cut", "data_batch_3: expected a file of CIFAR-10, found something else"),
-        ("image", "labels", "found something else: labels that are no list"),
-        ("image", "no labels", "found something else: no labels"),
-        ("image", "pixels", "expected pictures as rows of 3072 bytes, found (2, 100)"),
-        ("pathfinder", "picture", "sample_3.png: expected 32 x 32 pixels, found 31 x 32"),
-        ("pathfinder", "no picture", "sample_3.png: no such picture, but the metadata name it"),
-        ("pathfinder", "metadata", "0.npy, line 1: expected a folder, a file, a number and a label"),
-        ("pathfinder", "outside", "names a file outside of"),
+        (("listops",), LISTS, swap("\t5", "\t6"), "basic_val.tsv, line 7: its value is 5, its label '6'"),
+        (("listops",), LISTS, swap("1 ) 3 ) ]", "1 ) 3 )"), "basic_val.tsv, line 5: 1 lists do not end"),
+        (("listops",), LISTS, swap("Source", "Quelle"), "expected the header"),
+        (("listops",), LISTS, swap("( ( ( [MAX 1", "( ( ( ( [MAX 1"), "line 2: its brackets ( and ) do not match"),
+        (("listops", "--partial"), LISTS, turn_into(Path.mkdir), "basic_val.tsv: expected a file, found a folder"),
+        (
+            ("listops", "--partial"), LISTS, turn_into(lambda path: path.symlink_to("nowhere")),
+            "basic_val.tsv: expected a file, found a link that leads nowhere",
+        ),
+        (("retrieval",), PAIRS, swap("\tbar 7", ""), "new_aan_pairs.eval.tsv, line 8: expected 5 columns between tabs"),
+        (("retrieval",), PAIRS, swap("0.0\tA0", "2.0\tA0"), "line 1: expected the label 0.0 or 1.0, found '2.0'"),
+        (("retrieval",), PAIRS, swap("\tbar 7", "\t"), "line 8: a paper has no text"),
+        (("retrieval",), "tsv_data", shutil.rmtree, "new_aan_pairs.train.tsv"),
+        (("retrieval", "--partial"), PAIRS, lambda path: path.write_text(""), "found 8 / 0 / 8: is the source whole?"),
+        (("image",), BATCH, pickled(data=Evil(), labels=[]), "which no file of CIFAR-10 does"),
+        (("image",), BATCH, pickled(data=Forged(), labels=[0]), NO_BATCH),
+        (("image",), BATCH, pickled(data=np.array([[None] * 3072]), labels=[0]), NO_BATCH),
+        (("image",), BATCH, lambda path: path.write_bytes(path.read_bytes()[:100]), NO_BATCH),
+        (("image",), BATCH, pickled(data=PIXELS, labels=np.array(LABELS)), f"{NO_BATCH}: labels that are no list"),
+        (("image",), BATCH, pickled(data=PIXELS), f"{NO_BATCH}: no labels"),
+        (("image",), BATCH, pickled(data=PIXELS, labels=[0, 10]), "expected a class from 0 to 9 for each of 6"),
+        (("image",), BATCH, pickled(data=PIXELS[:2, :100], labels=[0, 1]), "as rows of 3072 bytes, found (2, 100)"),
+        (
+            ("image", "--partial", "--validate_on_last"), TESTS, Path.unlink,
+            "--validate_on_last: expected CIFAR-10's test_batch",
+        ),
+        (
+            ("pathfinder",), PICTURE, lambda path: Image.fromarray(np.zeros((31, 32), np.uint8)).save(path),
+            "sample_3.png: expected 32 x 32 pixels, found 31 x 32",
+        ),
+        (("pathfinder",), PICTURE, Path.unlink, "sample_3.png: no such picture, but the metadata name it"),
+        (("pathfinder",), METADATA, swap("0 0 1.0", ""), "0.npy, line 1: expected a folder, a file, a number and a"),
+        (("pathfinder",), METADATA, swap("imgs/0 sample_0.png", "../../.. etc"), "names a file outside of"),
     ],
-)
+)  # fmt: skip
 def test_damaged_sources_are_refused_and_nothing_is_written(
-    task: str,
-    what: str,
-    words: str,
-    release: Path,
-    prepare: Prepare,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], name: str, damage: Damage, expected: str, release: Path, prepare: Prepare
 ) -> None:
-    damage(release, what)
-    source = ("--cifar", release) if task == "image" else ("--release", release)
-    partial = ("--partial",) if task == "pathfinder" else ()
-    assert prepare(task, *source, *partial, "--out", tmp_path / "out") == 2
-    assert words in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "out").exists()
+    damage(release / name)
+    partial = ("--partial",) if words == ("pathfinder",) else ()
+    source = "--cifar" if words[0] == "image" else "--release"
+    assert expected in prepare.refuse(*words, *partial, source, release)
+    assert not prepare.out.exists()
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (("listops", "--longer_than", 500, "--shorter_than", 501), "--shorter_than: expected more than 501"),
+        (("listops", "--train_longer_than", 600), "--train_longer_than 600: expected at most --longer_than = 500"),
         (("listops", "--depth", 2, "--most_values", 2), "have at most 4 tokens"),
         (("listops", "--partial"), "--partial: expected --release beside it"),
         (("listops", "--release", ".", "--depth", 3), "--release: its expressions are taken as they are: expected no"),
         (("pathfinder", "--release", ".", "--train", 3), "--release: its pictures are taken as they are: expected no"),
         (("pathfinder", "--release", ".", "--no_distractors"), "--no_distractors: expected no --release beside it"),
-        pytest.param(
-            ("pathfinder", "--contour", 90, "--train", 1, "--validation", 1, "--test", 1),
-            "found no room",
-            marks=pytest.mark.slow,
-        ),
+        (("pathfinder", "--partial"), "--partial: expected --release beside it"),
+        pytest.param(("pathfinder", "--contour", 90, *FEW), "found no room", marks=pytest.mark.slow),
         (("pathfinder", "--size", 48), "--size: expected one of 32, 64, 128, 256, found 48"),
         (("text", "--imdb", "nowhere"), "nowhere"),
         (("image", "--cifar", "nowhere"), "nowhere: no such folder"),
+        (("image", "--cifar", "hub", "--partial"), "--partial: expected no --cifar hub beside it"),
     ],
 )
-def test_mistakes(
-    words: tuple[object, ...], expected: str, prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert prepare(*words, "--out", tmp_path / "out") == 2
-    assert expected in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "out").exists()
+def test_mistakes(words: tuple[object, ...], expected: str, prepare: Prepare) -> None:
+    assert expected in prepare.refuse(*words)
+    assert not prepare.out.exists()
 
 
 def test_stored_data_are_checked(tmp_path: Path) -> None:
@@ -502,11 +514,11 @@ def test_stored_data_are_checked(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected data of text, found that of listops"):
         open_stored(tmp_path, "text")
     tokens = tmp_path / "train.tokens.bin"
-    whole = tokens.read_bytes()
-    tokens.write_bytes(whole[:-1] + b"\xff")
+    content = tokens.read_bytes()
+    tokens.write_bytes(content[:-1] + b"\xff")
     with pytest.raises(UserError, match=r"train\.tokens\.bin: is not as it was written"):
         open_stored(tmp_path, "listops").verify()
-    tokens.write_bytes(whole[:-1])
+    tokens.write_bytes(content[:-1])
     with pytest.raises(UserError, match="expected a file of"):
         open_stored(tmp_path, "listops").split("train").tokens(0)
     manifest = tmp_path / "manifest.json"
@@ -515,17 +527,17 @@ def test_stored_data_are_checked(tmp_path: Path) -> None:
         open_stored(tmp_path, "listops")
 
 
-def test_a_token_that_there_is_not_is_not_written(tmp_path: Path) -> None:
-    for wrong in ([b"\x02"], 0), ([b""], 0), ([b"\x01"], 5), ([b"\x01", b"\x01"], 0):
-        with pytest.raises(ValueError, match="expected"):
-            write_split(tmp_path, "train", [wrong], kinds=2, classes=2)
+@pytest.mark.parametrize("wrong", [([b"\x02"], 0), ([b""], 0), ([b"\x01"], 5), ([b"\x01", b"\x01"], 0)])
+def test_a_token_that_there_is_not_is_not_written(wrong: tuple[list[bytes], int], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        write_split(tmp_path, "train", [([b"\x01"], 0), wrong], kinds=2, classes=2)
     assert not list(tmp_path.iterdir())
 
 
 def test_parts_are_disjoint_and_of_a_seed() -> None:
-    parts = carve(100, [0.1, 0.2], 0)
-    assert [len(part) for part in parts] == [70, 10, 20]
+    parts = carve(100, 2, 0, 1)
+    assert [len(part) for part in parts] == [80, 10, 10]
     assert sorted(np.concatenate(parts).tolist()) == list(range(100))
-    assert carve(100, [0.1, 0.2], 1)[0].tolist() != parts[0].tolist()
+    assert carve(100, 2, 1, 1)[0].tolist() != parts[0].tolist()
     with pytest.raises(UserError, match="2 examples are too few"):
-        carve(2, [0.1, 0.1], 0)
+        carve(2, 2, 0, 1)

@@ -5,34 +5,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from arena import SCRIPT, experiment, flags
-from small import run_here
+from arena import Lra
 
 from nystromformer.runs.baselines import BASELINES, read_baselines
 from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.lra import rules
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import apply, evaluate, parse
-from nystromformer.tasks.lra.pathfinder import draw, painted, styled
+from nystromformer.tasks.lra.pathfinder import draw, find_style, paint
 from nystromformer.tasks.lra.rules import Table, rules_of
-from nystromformer.tasks.lra.stored import Example, Manifest, StoredSplit, write_split
+from nystromformer.tasks.lra.stored import Example, StoredSplit, write_split
 
 pytest.importorskip("sklearn")
 
 
 def stored(folder: Path, split: str, examples: list[Example], classes: int, sequences: int = 1) -> StoredExamples:
     facts = write_split(folder, split, examples, 256, classes, sequences)
-    manifest = Manifest("", 256, classes, sequences, "", {}, {split: facts})
-    return StoredExamples(split, StoredSplit(folder, split, manifest), 4096)
+    return StoredExamples(split, StoredSplit(folder, split, facts, sequences), 4096)
 
 
 def scores(task: str, splits: dict[str, StoredExamples]) -> dict[str, float]:
     train, validation, test = splits["train"], splits["validation"], splits["test"]
     return {rule.name: rule.accuracies(train, validation, {"": test})[""] for rule in rules_of(task)}
-
-
-def listops(text: str) -> rules._List:
-    return rules._outermost(parse(text))
 
 
 def test_a_table_takes_the_commonest_class_and_a_coarser_key_where_it_knows_none() -> None:
@@ -41,17 +35,21 @@ def test_a_table_takes_the_commonest_class_and_a_coarser_key_where_it_knows_none
     assert Table().fit([("a",), ("a",)], np.array([4, 2])).predict([("a",)]).tolist() == [2], "the smallest of equals"
 
 
-def test_the_outermost_list_of_an_expression() -> None:
-    found = listops("[MAX 2 [MIN 9 [SM 1 2 ] ] 3 [MED 4 5 ] ]")
-    assert (found.operator, found.digits, found.nested) == (1, (2, 3), (0, 2))
-    assert found.result == 3
-    assert listops("[SM [MIN 1 2 ] ]").result is None
-    digit = listops("7")
-    assert (digit.operator, digit.result, digit.nested) == (None, 7, ())
-    cut = rules._outermost(parse("( ( ( [MAX 2 ) 3 ) ] )", brackets=True)[:3])
-    assert (cut.operator, cut.result) == (None, None)
-    grouped = rules._outermost(parse("( ( ( [MAX 2 ) 3 ) ] )", brackets=True))
-    assert (grouped.operator, grouped.digits) == (1, (2, 3))
+@pytest.mark.parametrize(
+    ("text", "outermost"),
+    [
+        ("[MAX 2 [MIN 9 [SM 1 2 ] ] 3 [MED 4 5 ] [MIN 1 1 ] ]", (1, 3, (0, 0, 2))),
+        ("[SM [MIN 1 2 ] ]", (3, None, (0,))),
+        ("7", (None, 7, ())),
+        ("( ( ( [MAX 2 ) 3 ) ] )", (1, 3, ())),
+    ],
+)
+def test_the_outermost_list_of_an_expression(text: str, outermost: tuple[object, ...]) -> None:
+    assert rules._outermost(parse(text, brackets=True)) == outermost
+
+
+def test_the_beginning_of_an_expression_may_be_brackets_alone() -> None:
+    assert rules._outermost(parse("( ( ( [MAX 2 ) 3 ) ] )", brackets=True)[:3]) == (None, None, ())
 
 
 def test_the_rules_of_listops_know_what_their_names_say(tmp_path: Path) -> None:
@@ -111,10 +109,10 @@ def test_pixels_tell_pictures_apart(tmp_path: Path) -> None:
 
 
 def test_the_marks_of_a_path_are_found(tmp_path: Path) -> None:
-    style = styled(32)
+    style = find_style(32)
     drawings = [draw(random.Random(number), style) for number in range(12)]
-    examples: list[Example] = [([painted(drawing, style).tobytes()], drawing.label) for drawing in drawings]
-    distances_n1 = rules._distance_of_marks(stored(tmp_path, "train", examples, 2))
+    examples: list[Example] = [([paint(drawing, style).tobytes()], drawing.label) for drawing in drawings]
+    distances_n1 = rules._distances_of_marks(stored(tmp_path, "train", examples, 2))
     true_n = [np.linalg.norm(np.subtract(*drawing.mark_places)) for drawing in drawings]
     assert np.median(abs(distances_n1[:, 0] - true_n)) < 1
 
@@ -127,17 +125,11 @@ def test_long_data_are_fitted_in_part(tmp_path: Path) -> None:
     assert (np.diff(some.numbers) > 0).all()
 
 
-def test_baselines_without_training(
-    listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiment(tmp_path / "e")
-    words = flags(tmp_path / "e", listops, "--steps", 0)
-    assert run_here(monkeypatch, SCRIPT, *words, "--baselines") == 0
-    shown = capsys.readouterr().out
-    (measured,) = read_baselines(tmp_path / "e" / "model" / "lra" / "listops" / BASELINES)
+def test_baselines_without_training(lra: Lra) -> None:
+    assert lra("--steps", 0, "--baselines") == [], "nothing was trained"
+    shown = lra.capsys.readouterr().out
+    (measured,) = read_baselines(lra.folder / "model" / "lra" / "listops" / BASELINES)
     names = ["majority class", *(rule.name for rule in rules_of("listops"))]
     assert list(measured.baselines) == names
     assert all(name in shown for name in names)
-    assert not list((tmp_path / "e" / "model" / "lra" / "listops").glob("*/")), "nothing was trained"
-    assert run_here(monkeypatch, SCRIPT, *words) == 2
-    assert "--baselines" in capsys.readouterr().err
+    assert "--baselines" in lra.refuse("--steps", 0)

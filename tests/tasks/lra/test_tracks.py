@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from arena import SCRIPT, experiment, flags, write_task
-from small import CPU, run_here, small_config
+from arena import Lra, write_task
+from small import CPU, small_config
 
 from nystromformer.model import SequenceModel, TokenModel
-from nystromformer.runs.record import open_run
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
-from nystromformer.tasks.lra.masked import MaskedExamples
-from nystromformer.tasks.lra.noise import IGNORED, mask_tokens, move_pictures
+from nystromformer.tasks.lra.noise import IGNORED, MaskedExamples, mask_tokens, move_pictures
 from nystromformer.tasks.lra.stored import open_stored
 from nystromformer.tasks.lra.target import SequenceClasses, Tokens
 from nystromformer.training.archive import read_checkpoint
@@ -177,57 +175,32 @@ def test_pictures_move_within_themselves_beside_padding(task: str) -> None:
     assert torch.equal(padded["tokens_BN"][:, :64], tokens_BN), "what was given stays"
 
 
-def test_a_folder_without_a_config_names_the_tasks_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_here(monkeypatch, SCRIPT, "--task", "text", "--model", tmp_path) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert (
-        f"{tmp_path}/config.json: no such file; create it (copy the project's experiments/lra/text/config.json" in said
-    )
-
-
-def test_pictures_that_would_be_cut_are_not_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_that_would_be_cut_are_not_moved(lra: Lra, tmp_path: Path) -> None:
     data = write_task(tmp_path / "d", "image", 1)
-    experiment(tmp_path / "e", task="image")
     longest = open_stored(data, "image").split("train").facts.longest
-    given = flags(tmp_path / "e", data, "--track", "modern", "--length", longest - 1)
-    given = ["image" if word == "listops" else word for word in given]
-    assert run_here(monkeypatch, SCRIPT, *given) == 2
-    said = " ".join(capsys.readouterr().err.split())
+    said = lra.refuse("--track", "modern", "--length", longest - 1, data=data, task="image")
     assert f"expected rows of at least so many, found {longest - 1} (--set model.max_seq_len={longest})" in said
-    assert not list((tmp_path / "e").rglob("log.jsonl"))
 
 
-def test_modern_trains_with_rotary_positions(listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment(tmp_path / "e")
-    more = ("--track", "modern", "--steps", 4, "--every", 2)
-    assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "e", listops, *more)) == 0
-    (folder,) = (tmp_path / "e").glob("model/lra/listops-modern/scratch-*")
-    weights = read_checkpoint(folder / "cp-0001.model")
-    assert weights["config"]["model"]["positions"] == "rotary"
-    assert any(name.startswith("mlm.") for name in weights["model"])
-    assert open_run(folder).test_metrics.keys() == {"accuracy"}
+def test_modern_trains_with_rotary_positions(lra: Lra) -> None:
+    (result,) = lra("--track", "modern", "--steps", 4, "--every", 2)
+    assert result.task == "lra/listops-modern"
+    assert result.model["positions"] == "rotary"
+    assert result.test_metrics.keys() == {"accuracy"}
+    weights = read_checkpoint(Path(result.folder) / "cp-0001.model")["model"]
+    assert any(name.startswith("mlm.") for name in weights)
 
 
-def test_self_pretraining_comes_before_the_classes_of_each_seed(
-    listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiment(tmp_path / "e")
-    more = ("--track", "spt", "--steps", 8, "--every", 2, "--token_steps", 6, "--seed", "0,1", "--baselines")
-    given = flags(tmp_path / "e", listops, *more)
-    assert run_here(monkeypatch, SCRIPT, *given) == 0
-    assert "majority class" in capsys.readouterr().out
-    tokens = sorted((tmp_path / "e").glob("model/lra/listops-spt-tokens/scratch-*"))
-    classes = sorted((tmp_path / "e").glob("model/lra/listops-spt/cp-0002-*"))
-    assert len(tokens) == len(classes) == 2
-    results = [open_run(folder) for folder in classes]
-    assert [result.origin.step for result in results] == [6, 6]
+def test_self_pretraining_comes_before_the_classes_of_each_seed(lra: Lra) -> None:
+    given = ("--track", "spt", "--steps", 8, "--every", 2, "--token_steps", 6, "--seed", "0,1", "--baselines")
+    results = lra(*given)
+    assert "majority class" in lra.capsys.readouterr().out
+    assert len(list(lra.folder.glob("model/lra/listops-spt-tokens/scratch-*"))) == 2
+    assert [(result.task, result.origin.step, len(result.epochs)) for result in results] == [
+        ("lra/listops-spt", 6, 1)
+    ] * 2
     assert len({result.origin.sha256 for result in results}) == 2, "each seed has its own"
     assert len({result.family for result in results}) == 1, "and both are of one kind"
-    assert [len(result.epochs) for result in results] == [1, 1]
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("cp-*")}
-    assert run_here(monkeypatch, SCRIPT, *given) == 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "e").rglob("cp-*")} == before, "done already"
+    before = {path: path.stat().st_mtime_ns for path in lra.folder.rglob("cp-*")}
+    assert lra(*given) == results
+    assert {path: path.stat().st_mtime_ns for path in lra.folder.rglob("cp-*")} == before, "done already"

@@ -1,6 +1,5 @@
 """Training on the Long Range Arena's tasks: from prepared data to tested weights."""
 
-import json
 import shutil
 import subprocess
 import time
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from arena import SCRIPT, TINY, experiment, flags, write_task
+from arena import SCRIPT, TINY, Lra, experiment, flags, write_task
 from small import CPU, ROOT, command, run_here, small_config
 
 from nystromformer.config import load_config
@@ -103,14 +102,11 @@ def test_the_model_pools_over_valid_tokens_or_as_published_over_the_padded_lengt
         SequenceModel(config, 3, sequences=3)
 
 
-def test_as_published_every_row_is_padded_alike(listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_published_every_row_is_padded_alike(lra: Lra) -> None:
     """To a power of two, as the mean depends on it; --pad_to names another."""
-    experiment(tmp_path / "e")
     for more in ((), ("--pad_to", 40)):
-        given = flags(tmp_path / "e", listops, "--steps", 1, "--every", 1, "--length", 25, "--as_published", *more)
-        assert run_here(monkeypatch, SCRIPT, *given) == 0
-    found = [read_run(path.parent) for path in (tmp_path / "e").glob("model/lra/listops-as-published/*/result.json")]
-    assert sorted((result.length, result.settings.pad_to) for result in found if result) == [(25, 32), (25, 40)]
+        results = lra("--steps", 1, "--every", 1, "--length", 25, "--as_published", *more)
+    assert sorted((result.length, result.settings.pad_to) for result in results) == [(25, 32), (25, 40)]
 
 
 def test_steps_are_counted_and_the_best_validations_weights_are_tested(listops: Path, tmp_path: Path) -> None:
@@ -145,13 +141,10 @@ def test_pairs_train(tmp_path: Path) -> None:
     assert result.rows == {"train": 12, "validation": 12}
 
 
-def test_validation_of_some_examples_is_stated(
-    listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    experiment(tmp_path / "e")
+def test_validation_of_some_examples_is_stated(lra: Lra, caplog: pytest.LogCaptureFixture) -> None:
     few = ("--steps", 2, "--every", 2, "--set", "pretraining_setting.validate_batches_per_epoch=1")
     with caplog.at_level("INFO"):
-        assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "e", listops, *few, "--length", 9)) == 0
+        lra(*few, "--length", 9)
     assert "validated on 8 of the 12 examples of listops validation" in caplog.text
     assert "cut to 9 tokens" in caplog.text
 
@@ -199,25 +192,24 @@ def test_two_processes_are_one(listops: Path, tmp_path: Path, monkeypatch: pytes
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("attention", ["softmax", "linear", "linformer", "reformer", "nystrom"])
+@pytest.mark.parametrize(
+    ("attention", "parameters"),
+    [
+        ("softmax", {}),
+        ("linear", {}),
+        ("linformer", {"projected_length": 256}),
+        ("reformer", {"num_hashes": 2}),
+        ("nystrom", {"num_landmarks": 64}),
+    ],
+)
 def test_another_attention_trains_with_the_papers_parameters(
-    attention: str, listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attention: str, parameters: dict[str, int], lra: Lra
 ) -> None:
-    experiment(tmp_path / "e")
-    tiny = [override for override in TINY if "attn_type" not in override]
-    settings = [flag for override in tiny for flag in ("--set", override)]
-    settings[settings.index("model.max_seq_len=32")] = "model.max_seq_len=128"
-    widths = ("--set", "model.attn_type.projected_length=8") if attention == "linformer" else ()
-    given = ("--task", "listops", "--model", tmp_path / "e", "--data", listops, "--steps", 1, "--every", 1, *settings)
-    assert run_here(monkeypatch, SCRIPT, *given, "--attention", attention, "--conv", 7, *widths) == 0
-    result = json.loads(next((tmp_path / "e").glob("model/lra/listops/scratch-*/result.json")).read_text())
-    (layer,) = {json.dumps(each, sort_keys=True) for each in result["attention"]}
-    assert json.loads(layer)["name"] == attention
-    assert json.loads(layer)["conv_kernel_size"] == 7
-    published = {"reformer": ("num_hashes", 2), "nystrom": ("num_landmarks", 64), "linformer": ("projected_length", 8)}
-    if attention in published:
-        key, value = published[attention]
-        assert json.loads(layer)[key] == value
+    tiny = [override for override in TINY if "attn_type" not in override and "max_seq_len" not in override]
+    settings = [*tiny, "model.max_seq_len=512"]
+    (result,) = lra("--steps", 1, "--every", 1, "--attention", attention, "--conv", 7, settings=settings)
+    expected = parameters | {"name": attention, "conv_kernel_size": 7}
+    assert all(expected.items() <= layer.items() for layer in result.attention)
 
 
 @pytest.mark.parametrize(
@@ -238,34 +230,23 @@ def test_another_attention_trains_with_the_papers_parameters(
         (("--track", "modern", "--as_published"), "--as_published: expected --track paper beside it, found modern"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_written(
-    given: tuple[object, ...],
-    expected: str,
-    listops: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    experiment(tmp_path / "e")
-    own = [override for override in TINY if "--attention" not in given or "attn_type" not in override]
-    settings = [flag for override in own for flag in ("--set", override)]
-    base = ("--task", "listops", "--model", tmp_path / "e", "--data", listops, *settings)
-    assert run_here(monkeypatch, SCRIPT, *base, *given) == 2
-    assert expected in " ".join(capsys.readouterr().err.split())
-    assert [path.name for path in (tmp_path / "e").rglob("*")] == ["config.json"]
+def test_mistakes_are_told_before_anything_is_written(given: tuple[object, ...], expected: str, lra: Lra) -> None:
+    settings = [override for override in TINY if "--attention" not in given or "attn_type" not in override]
+    assert expected in lra.refuse(*given, settings=settings)
+    assert [path.name for path in lra.folder.rglob("*")] == ["config.json"]
 
 
-def test_damaged_data_are_refused(
-    listops: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiment(tmp_path / "e")
-    damaged = shutil.copytree(listops, tmp_path / "data")
+def test_damaged_data_are_refused(lra: Lra, tmp_path: Path) -> None:
+    damaged = shutil.copytree(lra.data, tmp_path / "data")
     path = damaged / "test.tokens.bin"
-    content = bytearray(path.read_bytes())
-    content[3] ^= 1
-    path.write_bytes(content)
-    assert run_here(monkeypatch, SCRIPT, *flags(tmp_path / "e", damaged, "--steps", 1, "--every", 1)) == 2
-    assert "test.tokens.bin: is not as it was written" in capsys.readouterr().err
+    path.write_bytes(path.read_bytes()[::-1])
+    assert "test.tokens.bin: is not as it was written" in lra.refuse("--steps", 1, "--every", 1, data=damaged)
+
+
+def test_a_folder_without_a_config_names_the_tasks_own(lra: Lra) -> None:
+    (lra.folder / "config.json").unlink()
+    said = lra.refuse(task="text")
+    assert f"{lra.folder}/config.json: no such file; create it (copy the project's experiments/lra/text/config" in said
 
 
 @pytest.mark.parametrize("task", TASKS)

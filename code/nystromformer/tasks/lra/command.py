@@ -1,7 +1,8 @@
 """What `run_lra.py` does for the track of self-pretraining: each seed's masked tokens first, then its classes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from signal import Signals
 from typing import NoReturn
 
@@ -12,29 +13,26 @@ from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.run import say
 from nystromformer.tasks.experiment.start import Pretrained, pretrained_in
 from nystromformer.tasks.finetuning.command import summary
-from nystromformer.tasks.finetuning.run import digest, files_of, identity, train
+from nystromformer.tasks.finetuning.run import files_of, train
 from nystromformer.tasks.finetuning.settings import Sweep
-from nystromformer.tasks.finetuning.sweep import Finetuned, load_splits, plan_setup, run_sweep
+from nystromformer.tasks.finetuning.sweep import load_splits, plan_setup, run_sweep
 from nystromformer.tasks.lra.task import Arena, TokensOf
 from nystromformer.training import join_group
 from nystromformer.training.finite import Diverged
 
 
-@dataclass(frozen=True)
-class Phases:
-    """What is trained: tokens, then classes."""
-
-    tokens: TokensOf
-    classes: Arena
-    of_tokens: Sweep
-    of_classes: Sweep
-    """Both of the same seeds, and one combination of settings."""
-
-
-def run_phases(experiment: Experiment, phases: Phases, device: str, show: Callable[[str], None]) -> NoReturn:
+def run_phases(
+    experiment: Experiment,
+    tokens: TokensOf,
+    classes: Arena,
+    sweeps: tuple[Sweep, Sweep],
+    device: str,
+    show: Callable[[str], None],
+) -> NoReturn:
     """Run both phases of each seed, show their table, and end the process with an exit status.
 
     Args:
+        sweeps: of tokens and of classes, with the same seeds and one combination of settings.
         show: prints a text; of several processes only the main one's is called.
 
     Raises:
@@ -42,73 +40,79 @@ def run_phases(experiment: Experiment, phases: Phases, device: str, show: Callab
     """
     with join_group() as group:
         opened = OpenedFinetuning(experiment, run_device(experiment, device, group), group, None, None)
-        group.on_main(phases.classes.check)
-        results: list[Run] = []
-        setup, done, status = None, None, 0
-        for seed in phases.of_classes.seeds:
-            begun = self_pretrained(opened, phases, seed)
-            if isinstance(begun, Signals):
-                status = 128 + begun
-                break
-            after = replace(opened, pretrained=begun)
-            setup = group.check(lambda: plan_setup(after, phases.classes, replace(phases.of_classes, seeds=(seed,))))  # noqa: B023  # called at once
-            done = run_sweep(setup)
-            results += done.results
-            if done.stopped_by is not None:
-                status = 128 + done.stopped_by
-                break
-            if done.diverged:
-                raise UserError(done.diverged[0])
-        if not status and group.is_main and setup is not None and done is not None:
-            whole = replace(setup, sweep=phases.of_classes)
-            show(summary(whole, Finetuned(results, splits=done.splits, test=done.test)))
-    group.leave(status)
+        stopped_by = _train_seeds(opened, tokens, classes, sweeps, show)
+    group.leave(0 if stopped_by is None else 128 + stopped_by)
 
 
-def self_pretrained(opened: OpenedFinetuning, phases: Phases, seed: int) -> Pretrained | Signals:
-    """The encoder that a seed's masked tokens have taught, trained now where it was not; or the signal that stopped it.
+def _train_seeds(
+    opened: OpenedFinetuning,
+    tokens: TokensOf,
+    classes: Arena,
+    sweeps: tuple[Sweep, Sweep],
+    show: Callable[[str], None],
+) -> Signals | None:
+    group = opened.group
+    group.on_main(classes.check)
+    results: list[Run] = []
+    for seed in sweeps[1].seeds:
+        of_tokens, of_classes = (replace(sweep, seeds=(seed,)) for sweep in sweeps)
+        encoder = pretrain_on_tokens(opened, tokens, of_tokens)
+        if isinstance(encoder, Signals):
+            return encoder
+        begun = replace(opened, pretrained=encoder)
+        setup = group.check(partial(plan_setup, begun, classes, of_classes))
+        done = run_sweep(setup)
+        if done.stopped_by is not None:
+            return done.stopped_by
+        if done.diverged:
+            raise UserError(done.diverged[0])
+        results += done.results
+    if group.is_main:
+        show(summary(replace(setup, sweep=sweeps[1]), replace(done, results=results)))
+    return None
+
+
+def pretrain_on_tokens(opened: OpenedFinetuning, tokens: TokensOf, sweep: Sweep) -> Pretrained | Signals:
+    """The encoder that the masked tokens of one seed have taught, trained now where it was not; or the signal that
+    stopped it.
 
     Raises:
         UserError: the data do not fit, or the run has diverged.
     """
     group = opened.group
-    sweep = replace(phases.of_tokens, seeds=(seed,))
-    setup = group.check(lambda: plan_setup(opened, phases.tokens, sweep))
+    setup = group.check(lambda: plan_setup(opened, tokens, sweep))
     (settings,) = sweep.runs
     splits = load_splits(setup)
-    say(group, "%s: masked tokens: %s", phases.tokens.name, settings)
+    say(group, "%s: masked tokens: %s", tokens.name, settings)
     try:
         result = train(setup, splits, settings)
     except Diverged as error:
         raise UserError(f"{settings}: {error}") from error
     if isinstance(result, Signals):
         return result
-    files = files_of(setup, splits, settings)
-    facts = identity(setup, splits, settings)
-    own = {**facts, "settings": {key: value for key, value in facts["settings"].items() if key != "seed"}}
-    epoch = result.last.epoch
-    return group.check(lambda: pretrained_in(files.read_weights(epoch), files.weights(epoch), digest(own)[:16]))
+    files, epoch = files_of(setup, splits, settings), result.last.epoch
+    return group.check(lambda: pretrained_in(files.read_weights(epoch), files.weights(epoch), result.family))
 
 
-def phases_of(tokens: TokensOf, classes: Arena, sweep: Sweep, token_steps: int, token_rate: float) -> Phases:
-    """Both phases of a sweep whose steps they share.
+def divide_steps(sweep: Sweep, token_steps: int | None, token_rate: float) -> tuple[Sweep, Sweep]:
+    """The sweeps of both phases, which share the steps of one.
 
     Args:
-        token_steps: of the first.
+        token_steps: of the first; None: half.
         token_rate: its highest learning rate.
 
     Raises:
         UserError: steps that leave nothing for one phase, or end between two validations; several settings.
     """
     assert sweep.every is not None, "its steps are counted"
-    total = sweep.epochs * sweep.every
-    if not 0 < token_steps < total or token_steps % sweep.every:
+    steps, total = token_steps or sweep.half_of_steps, sweep.epochs * sweep.every
+    if not 0 < steps < total or steps % sweep.every:
         raise UserError(
-            f"--token_steps {token_steps}: expected a multiple of --every {sweep.every} below --steps {total}, which "
-            "both phases share"
+            f"--token_steps {steps}: expected a multiple of --every {sweep.every} below --steps {total}, which both "
+            "phases share"
         )
     if len(sweep.batch_sizes) > 1 or len(sweep.learning_rates) > 1:
         raise UserError("--track spt: expected one --batch_size and one --lr, found several")
-    count = token_steps // sweep.every
+    count = steps // sweep.every
     first = replace(sweep, epochs=count, learning_rates=(token_rate,), baselines=False, discard_weights=False)
-    return Phases(tokens, classes, first, replace(sweep, epochs=sweep.epochs - count))
+    return first, replace(sweep, epochs=sweep.epochs - count)

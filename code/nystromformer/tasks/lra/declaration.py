@@ -17,8 +17,8 @@ def _name(choices: Mapping[str, Any]) -> str:
 
 def _open(choices: Mapping[str, Any], source: Path) -> Any:
     from nystromformer.config.ranges import MOST
+    from nystromformer.tasks.lra.recipe import TRACKS
     from nystromformer.tasks.lra.task import Arena
-    from nystromformer.tasks.lra.tracks import TRACKS
 
     return Arena(choices["task"], source, MOST, TRACKS[choices["track"]])
 

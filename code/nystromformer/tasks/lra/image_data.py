@@ -5,7 +5,9 @@ A black pixel is a value like any other: nothing here stands for padding.
 
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial as partial_of
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,44 @@ from numpy.typing import NDArray
 from nystromformer.bounded import read_bytes
 from nystromformer.data.hub import load_split, reason_of
 from nystromformer.errors import UserError
-from nystromformer.tasks.lra.stored import Example
+from nystromformer.tasks.lra.prepare import HELD_OUT, Reader, TaskData, find_files, prepare_read
+from nystromformer.tasks.lra.stored import VALIDATE_ON_LAST, Example, Manifest
 
-KINDS, CLASSES, SIDE = 256, 10, 32
-BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
-TEST = "test_batch"
+IMAGE = TaskData("image", 10, {"train": 45_000, "validation": 5_000, "test": 10_000})
+SIDE = 32
+_BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 HUB = "uoft-cs/cifar10"
 """CIFAR-10's name on the hub."""
-OFFICIAL = {"train": 50_000, "test": 10_000}
 _MOST_BYTES = 64 << 20
 _CHANNELS = np.array([0.2989, 0.5870, 0.1140])
 """Of red, green and blue, as TensorFlow's rgb_to_grayscale weighs them, which the Long Range Arena calls."""
+
+
+def read_image(folder: Path, cifar: Path | None, partial: bool, seed: int, validate_on_last: bool = False) -> Manifest:
+    """Take CIFAR-10 in grey into a folder.
+
+    Args:
+        cifar: the folder of its files; None: the Hugging Face hub.
+        validate_on_last: validate on the last tenth of the training pictures, in place of one that is drawn.
+
+    Raises:
+        UserError: files are missing or malformed; as `prepare_read`.
+    """
+    place: Path | str = "the Hugging Face hub"
+    if cifar is None:
+        readers: dict[str, Reader] = {split: partial_of(read_hub, split) for split in ("train", "test")}
+    else:
+        what = "CIFAR-10's files (--cifar names their folder, or hub)"
+        place, files = find_files(cifar, "cifar-10-batches-py", _BATCHES, partial, what)
+        readers = {split: partial_of(_read_files, paths) for split, paths in files.items()}
+    if validate_on_last and "test" not in readers:
+        raise UserError("--validate_on_last: expected CIFAR-10's test_batch beside the training files, found none")
+    settings = {"validation_share": HELD_OUT, VALIDATE_ON_LAST: validate_on_last}
+    return prepare_read(folder, IMAGE, place, "CIFAR-10", readers, settings, partial, seed)
+
+
+def _read_files(paths: Sequence[Path]) -> Iterator[Example]:
+    return chain.from_iterable(map(read_pictures, paths))
 
 
 class _Kind:
@@ -41,8 +70,7 @@ class _Kind:
 class _Bytes:
     """Stands for numpy's array: its shape and its bytes, checked before numpy sees them."""
 
-    def __init__(self) -> None:
-        self.state: object = None
+    state: object = None
 
     def __setstate__(self, state: object) -> None:
         self.state = state
@@ -57,57 +85,21 @@ class _Bytes:
         return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _reconstructed(*whatever: object) -> _Bytes:
-    return _Bytes()
-
-
-def _encoded(text: object, encoding: object = "latin1") -> bytes:
-    return str(text).encode("latin1")
-
-
-_STANDING_FOR = {
-    "_reconstruct": _reconstructed,
-    "ndarray": _Bytes,
-    "dtype": _Kind,
-    "encode": _encoded,
+_STANDINS: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): lambda *whatever: _Bytes(),
+    ("numpy._core.multiarray", "_reconstruct"): lambda *whatever: _Bytes(),
+    ("numpy", "ndarray"): _Bytes,
+    ("numpy", "dtype"): _Kind,
+    ("_codecs", "encode"): lambda text, encoding="latin1": str(text).encode("latin1"),
 }
-_NAMED = {
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-}
-"""What a pickle of arrays names. Nothing of it is called: what stands for it only keeps what it is given."""
+"""By what a pickle of arrays names. Nothing of it is called: what stands for it only keeps what it is given."""
 
 
 class _Restricted(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _NAMED:
-            return _STANDING_FOR[name]
+        if (module, name) in _STANDINS:
+            return _STANDINS[module, name]
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no file of CIFAR-10 does")
-
-
-def batches(folder: Path, partial: bool) -> tuple[list[Path], Path | None]:
-    """The training files, and the one for testing, None where it is not there.
-
-    Args:
-        partial: whether some may be missing.
-
-    Raises:
-        UserError: one is missing that may not be; lists which were looked for.
-    """
-    train = [folder / name for name in BATCHES if (folder / name).is_file()]
-    test = folder / TEST if (folder / TEST).is_file() else None
-    missing = [name for name in (*BATCHES, TEST) if not (folder / name).is_file()]
-    if missing and (not partial or not train):
-        advice = (
-            "With --partial splits are cut from what is there, and every result says so."
-            if train
-            else "Name their folder by --cifar; hub stands for the Hugging Face hub."
-        )
-        raise UserError(f"{folder}: expected CIFAR-10's files, found no {', '.join(missing)}. {advice}")
-    return train, test
 
 
 def read_pictures(path: Path) -> Iterator[Example]:
@@ -125,13 +117,13 @@ def read_pictures(path: Path) -> Iterator[Example]:
         if not isinstance(values["labels"], list):
             raise ValueError("labels that are no list")
         pixels = values["data"].array()
-        labels = [label for label in values["labels"] if type(label) is int and 0 <= label < CLASSES]
+        labels = [label for label in values["labels"] if type(label) is int and 0 <= label < IMAGE.classes]
     except Exception as error:  # a damaged pickle raises whatever its opcodes run into
         raise UserError(f"{path}: expected a file of CIFAR-10, found something else: {error}") from None
     if pixels.ndim != 2 or pixels.shape[1] != 3 * SIDE * SIDE:
         raise UserError(f"{path}: expected pictures as rows of {3 * SIDE * SIDE} bytes, found {pixels.shape}")
     if not len(labels) == len(values["labels"]) == len(pixels):
-        raise UserError(f"{path}: expected a class from 0 to {CLASSES - 1} for each of {len(pixels)} pictures")
+        raise UserError(f"{path}: expected a class from 0 to {IMAGE.classes - 1} for each of {len(pixels)} pictures")
     for grey, label in zip(in_grey(pixels), labels, strict=True):
         yield [grey.tobytes()], label
 
@@ -151,7 +143,7 @@ def read_hub(split: str) -> Iterator[Example]:
     except Exception as error:  # the library raises whatever its network and file system layers raise
         raise UserError(
             f"--cifar hub: {split} cannot be loaded from {HUB}: {reason_of(error)}. It needs a network; without one, "
-            f"give --cifar the folder of CIFAR-10's files, {', '.join((*BATCHES, TEST))}"
+            f"give --cifar the folder of CIFAR-10's files, {', '.join(chain.from_iterable(_BATCHES.values()))}"
         ) from error
 
 

@@ -8,8 +8,9 @@ that group an operator with its values one by one, and its loader leaves these o
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from nystromformer.errors import UserError
 
@@ -72,16 +73,13 @@ def draw(generator: random.Random, wanted: Expressions) -> tuple[bytes, int]:
             value = _grow(generator, wanted, 1, tokens)
         except _TooLong:
             continue
-        if wanted.longer_than < _counted(tokens) < wanted.shorter_than:
+        grouping = tokens.count(_OPEN) + tokens.count(_CLOSE)
+        if wanted.longer_than < len(tokens) - grouping < wanted.shorter_than:
             return bytes(tokens), value
     raise UserError(
         f"of {_MOST_ATTEMPTS:,} expressions of --depth {wanted.depth} and --most_values {wanted.most_values} none had "
         f"more than {wanted.longer_than:,} and fewer than {wanted.shorter_than:,} tokens: ask for others"
     )
-
-
-def _counted(tokens: bytearray) -> int:
-    return len(tokens) - tokens.count(_OPEN) - tokens.count(_CLOSE)
 
 
 def _grow(generator: random.Random, wanted: Expressions, depth: int, tokens: bytearray) -> int:
@@ -131,24 +129,15 @@ def parse(text: str, brackets: bool = False) -> bytes:
         ValueError: a token that there is not, or brackets that do not match.
     """
     words = text.split()
-    _check_grouped(words)
-    if not brackets:
-        words = [word for word in words if word not in BRACKETS]
+    opening, closing = BRACKETS
+    depths = list(accumulate((word == opening) - (word == closing) for word in words))
+    if depths and (depths[-1] or min(depths) < 0):
+        raise ValueError(f"its brackets {opening} and {closing} do not match")
     try:
-        return bytes(_NUMBERS[word] for word in words)
+        tokens = bytes(_NUMBERS[word] for word in words)
     except KeyError as error:
         raise ValueError(f"expected digits, {', '.join(OPERATORS)} and {END}, found {error.args[0]!r:.40}") from None
-
-
-def _check_grouped(words: Iterable[str]) -> None:
-    opening, closing = BRACKETS
-    open_groups = 0
-    for word in words:
-        open_groups += (word == opening) - (word == closing)
-        if open_groups < 0:
-            break
-    if open_groups:
-        raise ValueError(f"its brackets {opening} and {closing} do not match")
+    return tokens if brackets else tokens.translate(None, bytes([_OPEN, _CLOSE]))
 
 
 def evaluate(tokens: bytes) -> int:
@@ -157,38 +146,22 @@ def evaluate(tokens: bytes) -> int:
     Raises:
         ValueError: it is none: an operator without values, a list that does not end, or more than one expression.
     """
-    open_lists: list[tuple[int, list[int]]] = []
     results: list[int] = []
-    for place, token in enumerate(tokens):
-        if token in (_OPEN, _CLOSE):
-            continue
-        values = open_lists[-1][1] if open_lists else results
+    open_lists = [results]  # above the results each list that has not ended: its operator, then its values
+    for place, token in enumerate(tokens, start=1):
         if token < FIRST_OPERATOR:
-            values.append(token)
+            open_lists[-1].append(token)
         elif token < END_OF_LIST:
-            open_lists.append((token - FIRST_OPERATOR, []))
-        else:
-            if not open_lists or not open_lists[-1][1]:
-                what = "an operator without values" if open_lists else "a list that never began"
-                raise ValueError(f"token {place + 1}: {what} ends")
-            operator, its_values = open_lists.pop()
-            (open_lists[-1][1] if open_lists else results).append(apply(operator, its_values))
-    if open_lists:
-        raise ValueError(f"{len(open_lists)} lists do not end")
+            open_lists.append([token - FIRST_OPERATOR])
+        elif token == END_OF_LIST:
+            if len(open_lists) == 1:
+                raise ValueError(f"token {place}: a list that never began ends")
+            operator, *values = open_lists.pop()
+            if not values:
+                raise ValueError(f"token {place}: an operator without values ends")
+            open_lists[-1].append(apply(operator, values))
+    if len(open_lists) > 1:
+        raise ValueError(f"{len(open_lists) - 1} lists do not end")
     if len(results) != 1:
         raise ValueError(f"expected one expression, found {len(results)}")
     return results[0]
-
-
-def written(tokens: bytes) -> str:
-    """An expression as text."""
-    return " ".join((*TOKENS, *BRACKETS)[token] for token in tokens)
-
-
-def depth_of(tokens: bytes) -> int:
-    """How many lists are open at most."""
-    depth = deepest = 0
-    for token in tokens:
-        depth += (FIRST_OPERATOR <= token < END_OF_LIST) - (token == END_OF_LIST)
-        deepest = max(deepest, depth)
-    return deepest

@@ -11,7 +11,7 @@ Shapes: P dashes, C candidates, N pixels of a side. A dash is (y, x) of its two 
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,33 +75,33 @@ STYLES = {
 with three quarters of the distractors' contrast, and its marks with half of it."""
 
 
-def styled(size: int, contour: int = 14, distractors: bool = True) -> Style:
+def find_style(size: int, contour: int = 14, distractors: bool = True) -> Style:
     """The style of a size, with paths of another length, distractors a third of it, or none."""
     style = STYLES[size]
     dashes = style.distractor_dashes if distractors else 0
     return replace(style, contour=contour, distractor=max(1, contour // 3), distractor_dashes=dashes)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Drawing:
     """The geometry of a picture."""
 
     margin: int
-    paths: list[list[Floats]] = field(default_factory=list)
+    paths: list[list[Floats]]
     """The two long ones."""
-    distractors: list[list[Floats]] = field(default_factory=list)
-    marks: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, -1))
-    """Which path, and which of its dashes: the first's first end, the last's last one."""
+    distractors: list[list[Floats]]
+    marked: tuple[int, int]
+    """The path whose first end has a mark, and the one whose last end has one."""
 
     @property
     def label(self) -> int:
         """1 where both marks are on one path."""
-        return int(self.marks[0][0] == self.marks[1][0])
+        return int(self.marked[0] == self.marked[1])
 
     @property
     def mark_places(self) -> tuple[Floats, Floats]:
         """(y, x) of both."""
-        (first, _), (last, _) = self.marks
+        first, last = self.marked
         return self.paths[first][0][0], self.paths[last][-1][1]
 
     @property
@@ -117,110 +117,116 @@ def draw(generator: random.Random, style: Style) -> Drawing:
         UserError: all of them do, as the paths are too long for the picture.
     """
     for _ in range(_MOST_ATTEMPTS):
-        margin = generator.choice(style.margins)
-        drawing = Drawing(margin)
-        paths = _two_paths(generator, style, margin)
+        growth = _Growth(generator, style, generator.choice(style.margins))
+        paths = growth.two_paths()
         if paths is None:
             continue
-        drawing.paths = paths
-        others = [dash for path in paths for dash in path]
+        distractors: list[list[Floats]] = []
         for _ in range(style.distractors):
-            attempts = (_one_path(generator, style, margin, others) for _ in range(_DISTRACTOR_ATTEMPTS))
-            path = next((path for path in attempts if path is not None), None)
+            others = [dash for path in (*paths, *distractors) for dash in path]
+            attempts = (growth.distractor(others) for _ in range(_DISTRACTOR_ATTEMPTS))
+            path = next(filter(None, attempts), None)
             if path is not None:
-                drawing.distractors.append(path)
-                others += path
+                distractors.append(path)
         origin = generator.randrange(2)
         is_positive = generator.randrange(2)
-        drawing.marks = (origin, 0), (origin if is_positive else 1 - origin, -1)
-        return drawing
+        return Drawing(growth.margin, paths, distractors, (origin, origin if is_positive else 1 - origin))
     raise UserError(
         f"--contour {style.contour}: {_MOST_ATTEMPTS:,} attempts found no room for two such paths in {style.size} x "
         f"{style.size} pixels: ask for fewer dashes"
     )
 
 
-def _two_paths(generator: random.Random, style: Style, margin: int) -> list[list[Floats]] | None:
-    # As in the original the first one begins in the middle of the picture.
-    inset = min(2 * style.seed_distance, style.size / 2 - 1)
-    first = _first_dash(generator, style, margin, [], inset)
-    if first is None:
-        return None
-    second: Floats | None = None
-    for _ in range(_STARTS):
-        start = first[0] + style.seed_distance * _direction(generator.uniform(-math.pi, math.pi))
-        found = _dash_from(start, generator.uniform(-math.pi, math.pi), style.dash)
-        if _is_inside(found[None], style.border, style.size)[0] and _is_free(found[None], [first], margin)[0]:
-            second = found
-            break
-    if second is None:
-        return None
-    paths = [[first], [second]]
-    setbacks = 0
-    while min(map(len, paths)) < style.contour:
-        number = int(len(paths[1]) < len(paths[0]))
-        path = paths[number]
-        dash = _next_dash(generator, style, margin, path[-1], [*paths[1 - number], *path[:-1]])
-        if dash is not None:
+@dataclass(frozen=True)
+class _Growth:
+    """How the paths of one picture grow."""
+
+    generator: random.Random
+    style: Style
+    margin: int
+
+    def two_paths(self) -> list[list[Floats]] | None:
+        """The long ones, side by side; None: they came to a dead end."""
+        style, uniform = self.style, self.generator.uniform
+        # As in the original the first one begins in the middle of the picture.
+        first = self._first_dash([], min(2 * style.seed_distance, style.size / 2 - 1))
+        if first is None:
+            return None
+        for _ in range(_STARTS):
+            start = first[0] + style.seed_distance * _direction(uniform(-math.pi, math.pi))
+            second = _dash_from(start, uniform(-math.pi, math.pi), style.dash)
+            if self._is_allowed(second[None], [first])[0]:
+                break
+        else:
+            return None
+        paths = [[first], [second]]
+        setbacks = 0
+        while min(map(len, paths)) < style.contour:
+            number = int(len(paths[1]) < len(paths[0]))
+            path = paths[number]
+            dash = self._next_dash(path[-1], [*paths[1 - number], *path[:-1]])
+            if dash is not None:
+                path.append(dash)
+                continue
+            setbacks += 1
+            if setbacks > _MOST_SETBACKS or len(path) == 1:
+                return None
+            del path[max(1, len(path) - _SETBACK) :]
+        return paths
+
+    def distractor(self, others: list[Floats]) -> list[Floats] | None:
+        """A short path; None: it found no room."""
+        dash = self._first_dash(others, self.style.border)
+        path: list[Floats] = []
+        while dash is not None:
             path.append(dash)
-            continue
-        setbacks += 1
-        if setbacks > _MOST_SETBACKS or len(path) == 1:
-            return None
-        del path[max(1, len(path) - _SETBACK) :]
-    return paths
-
-
-def _one_path(generator: random.Random, style: Style, margin: int, others: list[Floats]) -> list[Floats] | None:
-    first = _first_dash(generator, style, margin, others, style.border)
-    if first is None:
+            if len(path) == self.style.distractor:
+                return path
+            dash = self._next_dash(dash, [*others, *path[:-1]])
         return None
-    path = [first]
-    for _ in range(style.distractor - 1):
-        dash = _next_dash(generator, style, margin, path[-1], [*others, *path[:-1]])
-        if dash is None:
+
+    def _first_dash(self, others: Sequence[Floats], inset: float) -> Floats | None:
+        style, uniform = self.style, self.generator.uniform
+        starts = np.array([uniform(inset, style.size - 1 - inset) for _ in range(2 * _STARTS)]).reshape(-1, 2)
+        angles = [uniform(-math.pi, math.pi) for _ in range(_STARTS)]
+        dashes = np.stack([_dash_from(*each, style.dash) for each in zip(starts, angles, strict=True)])
+        allowed = self._is_allowed(dashes, others)
+        return dashes[int(np.argmax(allowed))] if allowed.any() else None
+
+    def _next_dash(self, last: Floats, others: Sequence[Floats]) -> Floats | None:
+        """A dash behind the last one of a path, in one of the directions in which nothing is in its way."""
+        style, margin = self.style, self.margin
+        along = last[1] - last[0]
+        before = math.atan2(along[0], along[1])
+        pivot = last[1] + margin * _direction(before)
+        angles = before + _TURNS + math.radians(self.generator.uniform(-2.5, 2.5))
+        ways = np.stack([np.sin(angles), np.cos(angles)], axis=1)
+        starts = pivot + margin * ways
+        dashes = np.stack([starts, starts + style.dash * ways], axis=1)
+        if others:
+            all_others = np.array(others)
+            farthest = 3 * margin + 1.5 * style.dash + 1
+            others = all_others[((all_others.sum(1) / 2 - pivot) ** 2).sum(1) <= farthest * farthest]
+        # A sharp turn would bring it next to the one that it follows.
+        allowed = self._is_allowed(dashes, others) & (_distances(dashes, last[None])[:, 0] >= margin)
+        weights = np.cos(np.minimum(style.continuity * np.abs(angles - before), math.pi / 2)) ** 2 * allowed
+        total = weights.sum()
+        if total < 1e-4:
             return None
-        path.append(dash)
-    return path
+        chosen = int(np.searchsorted(np.cumsum(weights), self.generator.random() * total))
+        dash: Floats = dashes[min(chosen, len(dashes) - 1)]
+        return dash
 
-
-def _first_dash(
-    generator: random.Random, style: Style, margin: int, others: Sequence[Floats], inset: float
-) -> Floats | None:
-    starts = [generator.uniform(inset, style.size - 1 - inset) for _ in range(2 * _STARTS)]
-    angles = [generator.uniform(-math.pi, math.pi) for _ in range(_STARTS)]
-    dashes = np.stack([_dash_from(np.array(starts[2 * i : 2 * i + 2]), angles[i], style.dash) for i in range(_STARTS)])
-    allowed = _is_inside(dashes, style.border, style.size) & _is_free(dashes, others, margin)
-    return dashes[int(np.argmax(allowed))] if allowed.any() else None
-
-
-def _next_dash(
-    generator: random.Random, style: Style, margin: int, last: Floats, others: Sequence[Floats]
-) -> Floats | None:
-    """A dash behind the last one of a path, in one of the directions in which nothing is in its way."""
-    along = last[1] - last[0]
-    before = math.atan2(along[0], along[1])
-    pivot = last[1] + margin * _direction(before)
-    angles = before + _TURNS + math.radians(generator.uniform(-2.5, 2.5))
-    ways = np.stack([np.sin(angles), np.cos(angles)], axis=1)
-    starts = pivot + margin * ways
-    dashes = np.stack([starts, starts + style.dash * ways], axis=1)
-    weights = np.cos(np.minimum(style.continuity * np.abs(angles - before), math.pi / 2)) ** 2
-    reach = 3 * margin + 1.5 * style.dash + 1
-    allowed = _is_inside(dashes, style.border, style.size)
-    if others:
-        all_others = np.array(others)
-        near = all_others[((all_others.sum(1) / 2 - pivot) ** 2).sum(1) <= reach * reach]
-        allowed &= _is_free(dashes, near, margin)
-    # A sharp turn would bring it next to the one that it follows.
-    allowed &= _distances(dashes, last[None])[:, 0] >= margin
-    weights = weights * allowed
-    total = weights.sum()
-    if total < 1e-4:
-        return None
-    chosen = int(np.searchsorted(np.cumsum(weights), generator.random() * total))
-    found: Floats = dashes[min(chosen, len(dashes) - 1)]
-    return found
+    def _is_allowed(self, dashes_C22: Floats, others: Sequence[Floats] | Floats) -> NDArray[np.bool_]:
+        """Whether a dash is inside the picture, and far enough from others."""
+        border, size = self.style.border, self.style.size
+        allowed: NDArray[np.bool_] = np.logical_and.reduce(
+            (dashes_C22 >= border) & (dashes_C22 <= size - 1 - border), axis=(1, 2)
+        )
+        if len(others):
+            is_far = _distances(dashes_C22, np.asarray(others)) >= 2 * self.margin + _MORE_ROOM
+            allowed &= np.logical_and.reduce(is_far, axis=1)
+        return allowed
 
 
 def _direction(angle: float) -> Floats:
@@ -231,51 +237,34 @@ def _dash_from(start: Floats, angle: float, length: float) -> Floats:
     return np.stack([start, start + length * _direction(angle)])
 
 
-def _is_inside(dashes_C22: Floats, border: float, size: int) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.logical_and.reduce(
-        (dashes_C22 >= border) & (dashes_C22 <= size - 1 - border), axis=(1, 2)
-    )
-    return found
-
-
-def _is_free(dashes_C22: Floats, others: Sequence[Floats] | Floats, margin: int) -> NDArray[np.bool_]:
-    if not len(others):
-        return np.ones(len(dashes_C22), dtype=bool)
-    free = _distances(dashes_C22, np.asarray(others)) >= 2 * margin + _MORE_ROOM
-    found: NDArray[np.bool_] = np.logical_and.reduce(free, axis=1)
-    return found
-
-
 def _distances(a_C22: Floats, b_P22: Floats) -> Floats:
     """(C, P): between each two dashes; zero where they cross."""
     a, b = a_C22[:, None], b_P22[None]
     ends_of_a, ends_of_b = (np.moveaxis(each, -2, 0) for each in (a, b))
-    nearest = np.minimum(_to_dash(ends_of_a, b[None]).min(0), _to_dash(ends_of_b, a[None]).min(0))
-    found: Floats = np.where(_cross(a, b), 0.0, nearest)
-    return found
+    nearest = np.minimum(_distances_to(ends_of_a, b[None]).min(0), _distances_to(ends_of_b, a[None]).min(0))
+    distances: Floats = np.where(_cross(a, b), 0.0, nearest)
+    return distances
 
 
-def _to_dash(points: Floats, dashes: Floats) -> Floats:
+def _distances_to(points: Floats, dashes: Floats) -> Floats:
     """From points (…, 2) to dashes (…, 2, 2)."""
     start, along = dashes[..., 0, :], dashes[..., 1, :] - dashes[..., 0, :]
     share = ((points - start) * along).sum(-1) / np.maximum((along * along).sum(-1), 1e-12)
     nearest = start + np.clip(share, 0, 1)[..., None] * along
-    found: Floats = np.sqrt(((points - nearest) ** 2).sum(-1))
-    return found
+    distances: Floats = np.sqrt(((points - nearest) ** 2).sum(-1))
+    return distances
 
 
 def _cross(a: Floats, b: Floats) -> NDArray[np.bool_]:
     def side(start: Floats, end: Floats, point: Floats) -> Floats:
         along, across = end - start, point - start
-        found: Floats = along[..., 0] * across[..., 1] - along[..., 1] * across[..., 0]
-        return found
+        return along[..., 0] * across[..., 1] - along[..., 1] * across[..., 0]
 
     a0, a1, b0, b1 = a[..., 0, :], a[..., 1, :], b[..., 0, :], b[..., 1, :]
-    parted: NDArray[np.bool_] = (side(a0, a1, b0) * side(a0, a1, b1) < 0) & (side(b0, b1, a0) * side(b0, b1, a1) < 0)
-    return parted
+    return (side(a0, a1, b0) * side(a0, a1, b1) < 0) & (side(b0, b1, a0) * side(b0, b1, a1) < 0)
 
 
-def painted(drawing: Drawing, style: Style) -> NDArray[np.uint8]:
+def paint(drawing: Drawing, style: Style) -> NDArray[np.uint8]:
     """The picture, (N, N): dashes and marks with smooth edges, the brightest pixel 255."""
     image = np.zeros((style.size, style.size))
     of_paths, of_distractors, of_marks = style.contrasts
@@ -294,5 +283,5 @@ def _paint(image: Floats, dash: Floats, radius: float, contrast: float) -> None:
     high = np.minimum(np.ceil(dash.max(0) + radius + 1), len(image) - 1).astype(int) + 1
     part: Any = np.s_[low[0] : high[0], low[1] : high[1]]
     points = np.moveaxis(np.asarray(np.mgrid[part], dtype=float), 0, -1)
-    distance = _to_dash(points, dash[None, None])
+    distance = _distances_to(points, dash[None, None])
     image[part] = np.maximum(image[part], contrast * np.clip(0.5 + radius - distance, 0, 1))

@@ -1,45 +1,100 @@
 """Pathfinder's data: drawn, or the Long Range Arena's pictures; each pixel a token from 0 to 255, row by row."""
 
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial as partial_of
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from nystromformer.errors import UserError
 from nystromformer.files import write_figure
-from nystromformer.tasks.lra.pathfinder import Style, draw, painted
-from nystromformer.tasks.lra.sources import RELEASE
-from nystromformer.tasks.lra.stored import Example, StoredSplit
+from nystromformer.tasks.lra.pathfinder import Style, draw, find_style, paint
+from nystromformer.tasks.lra.prepare import (
+    PICTURE,
+    RELEASE,
+    TaskData,
+    carve,
+    compare_sizes,
+    prepare_drawn,
+    prepare_read,
+)
+from nystromformer.tasks.lra.stored import SPLITS, Example, Manifest, StoredSplit
+from nystromformer.wording import number_of
 
-KINDS, CLASSES = 256, 2
-SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
+PATHFINDER = TaskData("pathfinder", 2, {"train": 160_000, "validation": 20_000, "test": 20_000})
 _LONGEST_LINE = 4096
 _BASELINE = 6
 """Dashes of a long path in the release's curv_baseline."""
 
 
-@dataclass(frozen=True)
-class DrawnPathfinder:
-    """Pictures of a seed's own."""
+def draw_pathfinder(
+    folder: Path, size: int, contour: int, distractors: bool, sizes: Mapping[str, int], seed: int, workers: int
+) -> Manifest:
+    """Draw Pathfinder into a folder.
 
-    style: Style
-    seed: int
-    kinds = KINDS
-    classes = CLASSES
+    Args:
+        size: pixels of a side.
+        contour: dashes of a long path.
+        distractors: whether there are short ones beside them.
+        sizes: examples of each split.
 
-    def settings(self) -> Mapping[str, Any]:
-        return {"task": "pathfinder", "seed": self.seed, **asdict(self.style)}
+    Raises:
+        UserError: as `prepare_drawn`.
+    """
+    style = find_style(size, contour, distractors)
+    warning = "drawn here with the Long Range Arena's parameters: its own pictures are others"
+    if style != find_style(size):
+        shown = f"paths of {contour} dashes " + ("and distractors" if distractors else "without distractors")
+        official = f"the Long Range Arena's have {find_style(size).contour} and distractors"
+        warning = f"not the Long Range Arena's Pathfinder: {shown}; {official}"
+    warnings = [warning, *compare_sizes(sizes, PATHFINDER.official)]
+    settings = {"seed": seed, **asdict(style)}
+    drawing = partial_of(draw_example, style, seed)
+    return prepare_drawn(folder, PATHFINDER, drawing, settings, sizes, workers, warnings)
 
-    def example(self, split: str, number: int, attempt: int) -> Example:
-        drawing = draw(random.Random(f"pathfinder {self.seed} {split} {number} {attempt}"), self.style)
-        return [painted(drawing, self.style).tobytes()], drawing.label
+
+def draw_example(style: Style, seed: int, split: str, number: int, attempt: int) -> tuple[bytes, int]:
+    """Pixels and label of a picture of a split."""
+    drawing = draw(random.Random(f"pathfinder {seed} {split} {number} {attempt}"), style)
+    return paint(drawing, style).tobytes(), drawing.label
 
 
-def release_folder(release: Path, size: int, contour: int) -> Path:
+def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partial: bool, seed: int) -> Manifest:
+    """Take Pathfinder from the release into a folder: four fifths of the pictures are training data, a tenth each the
+    others.
+
+    Args:
+        partial: take fewer pictures than the release has.
+
+    Raises:
+        UserError: metadata or pictures are missing or malformed; as `prepare_read`.
+    """
+    pictures, empty = list_pictures(find_pictures(release, size, contour))
+    official = sum(PATHFINDER.official.values())
+    if len(pictures) + empty != official and not partial:
+        raise UserError(
+            f"{release}: expected {official:,} pictures, found {len(pictures):,}. With --partial they are taken, and "
+            "every result says so."
+        )
+    parts = zip(SPLITS, carve(len(pictures), 2, seed, 3), strict=True)
+    readers = {split: partial_of(read_pictures, [pictures[n] for n in part.tolist()], size) for split, part in parts}
+    warnings = [f"{number_of(empty, 'picture')} of the release without content left out"] if empty else []
+    usual = find_style(size).contour
+    if contour != usual:
+        warnings.insert(
+            0, f"not the Long Range Arena's Pathfinder: paths of {contour} dashes; it takes those with {usual}"
+        )
+    settings = {"size": size, "contour": contour}
+    # Their number was checked above, with those that are left out.
+    return prepare_read(
+        folder, PATHFINDER, release, "release", readers, settings, partial=True, seed=seed, warnings=warnings
+    )
+
+
+def find_pictures(release: Path, size: int, contour: int) -> Path:
     """The folder of a release with the pictures of a size and length of path.
 
     Raises:
@@ -48,28 +103,23 @@ def release_folder(release: Path, size: int, contour: int) -> Path:
     name = "curv_baseline" if contour == _BASELINE else f"curv_contour_length_{contour}"
     inside = Path(f"pathfinder{size}", name)
     places = [release / inside, release / RELEASE / inside, release / name, release]
-    for place in places:
-        if (place / "metadata").is_dir() and any((place / "metadata").glob("*.npy")):
-            its_own = _contour_of(place.resolve().name)
-            if its_own not in (None, contour):
-                raise UserError(
-                    f"{place}: has paths of {its_own} dashes by its name, and {contour} were asked for: give "
-                    f"--contour {its_own}, or another folder"
-                )
-            return place
-    raise UserError(
-        f"{release}: expected pictures of Pathfinder, found none; looked for metadata/*.npy in "
-        f"{', '.join(str(place) for place in places)}"
-    )
+    place = next((each for each in places if any(each.glob("metadata/*.npy"))), None)
+    if place is None:
+        raise UserError(
+            f"{release}: expected pictures of Pathfinder, found none; looked for metadata/*.npy in "
+            f"{', '.join(str(place) for place in places)}"
+        )
+    own_name = place.resolve().name
+    if own_name.startswith("curv_") and own_name != name:
+        own = _BASELINE if own_name == "curv_baseline" else own_name.rpartition("_")[2]
+        raise UserError(
+            f"{place}: has paths of {own} dashes by its name, and {contour} were asked for: give --contour {own}, or "
+            "another folder"
+        )
+    return place
 
 
-def _contour_of(name: str) -> int | None:
-    """The dashes of a long path in a folder of the release, by its name; None: another name."""
-    found = re.fullmatch(r"curv_contour_length_(\d+)", name)
-    return _BASELINE if name == "curv_baseline" else int(found[1]) if found else None
-
-
-def listed_pictures(folder: Path) -> tuple[list[tuple[Path, int]], int]:
+def list_pictures(folder: Path) -> tuple[list[tuple[Path, int]], int]:
     """The pictures that the metadata name, and their labels; the metadata are lines of text, for all their ending.
 
     Returns:
@@ -78,9 +128,8 @@ def listed_pictures(folder: Path) -> tuple[list[tuple[Path, int]], int]:
     Raises:
         UserError: a line without folder, file, number and label; says where.
     """
-    found = []
-    empty = 0
-    for path in sorted((folder / "metadata").glob("*.npy"), key=lambda path: (len(path.stem), path.stem)):
+    found, empty = [], 0
+    for path in sorted(folder.glob("metadata/*.npy"), key=lambda path: (len(path.stem), path.stem)):
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
             words = line[:_LONGEST_LINE].split()
             if len(words) < 4 or words[3] not in ("0", "1"):
@@ -92,8 +141,8 @@ def listed_pictures(folder: Path) -> tuple[list[tuple[Path, int]], int]:
                 raise UserError(f"{path}, line {number}: names a file outside of {folder}: {words[0]}/{words[1]}")
             if picture.is_file() and not picture.stat().st_size:
                 empty += 1
-                continue
-            found.append((picture, int(words[3])))
+            else:
+                found.append((picture, int(words[3])))
     return found, empty
 
 
@@ -120,20 +169,19 @@ def read_pictures(pictures: Sequence[tuple[Path, int]], size: int) -> Iterator[E
         yield [np.rint(pixels * 255).astype(np.uint8).tobytes()], label
 
 
-def draw_samples(split: StoredSplit, size: int, path: Path) -> None:
-    """A picture of some examples: those of one path above, those of two below."""
+def draw_samples(folder: Path, manifest: Manifest, size: int) -> None:
+    """Draw some of the prepared examples into `samples.png`: those of one path above, those of two below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    labels = split.labels
+    split = StoredSplit(folder, "train", manifest.splits["train"])
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(2, 5)
-    for row, (label, title) in enumerate(((1, "one path"), (0, "two paths"))):
-        chosen = np.flatnonzero(labels == label)[: axes.shape[1]]
-        for axis in axes[row]:
+    for axes, label, title in zip(figure.subplots(2, 5), (1, 0), ("one path", "two paths"), strict=True):
+        chosen = np.flatnonzero(split.labels == label).tolist()
+        for axis, example in zip_longest(axes, chosen[: len(axes)]):
             axis.axis("off")
-        for axis, example in zip(axes[row], chosen.tolist(), strict=False):
-            axis.imshow(split.tokens(example).reshape(size, size), cmap="gray", vmin=0, vmax=255)
-            axis.set_title(title, fontsize=9)
-    write_figure(path, figure, dpi=110, exclusive=True)
+            if example is not None:
+                axis.imshow(split.tokens(example).reshape(size, size), cmap="gray", vmin=0, vmax=255)
+                axis.set_title(title, fontsize=9)
+    write_figure(folder / PICTURE, figure, dpi=110, exclusive=True)

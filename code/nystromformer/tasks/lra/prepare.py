@@ -1,386 +1,273 @@
-"""Preparing a task's data into a folder."""
+"""Preparing a task's data into a folder, whole or not at all: examples that are drawn, or read from a source."""
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial as partial_of
-from itertools import chain
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nystromformer.bounded import is_there
+from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
-from nystromformer.runs.store import Store
-from nystromformer.tasks.lra import image_data, listops_data, pathfinder_data, retrieval_data, text_data
-from nystromformer.tasks.lra.listops import CLASSES, Expressions
-from nystromformer.tasks.lra.made import make_splits
-from nystromformer.tasks.lra.pathfinder import styled
-from nystromformer.tasks.lra.preparation import PICTURE, check_free, prepare
-from nystromformer.tasks.lra.sources import RELEASE, UnchangedSource, carve
+from nystromformer.runs.store import MARK, Store
+from nystromformer.tasks.lra.drawing import Draw, NoMoreExamples, draw_splits
 from nystromformer.tasks.lra.stored import (
+    MANIFEST_FILE,
     SPLITS,
     VALIDATE_ON_LAST,
     Example,
     Manifest,
-    SplitFacts,
-    StoredSplit,
+    open_stored,
+    split_files,
+    write_manifest,
     write_split,
 )
 from nystromformer.wording import number_of
 
-logger = logging.getLogger(__name__)
+PARTS = "parts"
+"""Folder of the finished parts, within that of the data; removed when the data are complete."""
+PICTURE = "samples.png"
+"""Some examples of Pathfinder."""
 
-Reader = Callable[[], Iterator[Example]]
+RELEASE = "lra_release"
+"""The folder that the release unpacks to, and which it has in it once more."""
+HELD_OUT = 0.1
+"""Share of the training examples for each split that a source lacks."""
+_STREAM = 40
 
-
-def draw_listops(folder: Path, wanted: Expressions, sizes: Mapping[str, int], seed: int, workers: int) -> Manifest:
-    """Draw ListOps.
-
-    Args:
-        sizes: examples of each split.
-
-    Raises:
-        UserError: the folder holds prepared data; impossible sizes.
-    """
-    check_free(folder, "listops")
-    if wanted.longer_than + 1 >= wanted.shorter_than:
-        raise UserError(
-            f"--shorter_than: expected more than {wanted.longer_than + 1}, for expressions of more than "
-            f"--longer_than = {wanted.longer_than} tokens, found {wanted.shorter_than}"
-        )
-    if wanted.of("train").longer_than > wanted.longer_than:
-        raise UserError(
-            f"--train_longer_than {wanted.train_longer_than}: expected at most --longer_than = {wanted.longer_than}: "
-            "training may have shorter expressions than the other splits, not longer ones alone"
-        )
-    _check_can_grow(wanted)
-    generator = listops_data.DrawnListOps(wanted, seed)
-    is_official = wanted == Expressions() and dict(sizes) == listops_data.SIZES
-    warnings = ["drawn here as the Long Range Arena draws: its own expressions are others"]
-    if not is_official:
-        warnings = ["not the Long Range Arena's ListOps: other lengths, sizes or tokens"]
-    settings = dict(generator.settings()) | {"sizes": dict(sizes)}
-
-    def make(store: Store) -> Manifest:
-        splits, again = make_splits(store, generator, sizes, workers)
-        if again:
-            logger.info("%s drawn anew, because there was the same already", number_of(again, "expression"))
-        return Manifest("listops", generator.kinds, CLASSES, 1, "drawn", settings, splits, warnings)
-
-    return prepare(folder, "listops", settings, make)
+Reader = Callable[[], Iterable[Example]]
 
 
-def _check_can_grow(wanted: Expressions) -> None:
-    """Refuse lengths that no expression, or almost none, has."""
-    longest = 1.0
-    for _ in range(wanted.depth - 1):
-        longest = min(2.0 + wanted.most_values * longest, 1e12)
-    if longest <= wanted.longer_than:
-        raise UserError(
-            f"--longer_than {wanted.longer_than}: expressions of --depth {wanted.depth} and --most_values "
-            f"{wanted.most_values} have at most {longest:,.0f} tokens"
-        )
+@dataclass(frozen=True)
+class TaskData:
+    """What the examples of a task are."""
+
+    task: str
+    classes: int
+    official: Mapping[str, int]
+    """Examples of each split in the Long Range Arena."""
+    kinds: int = 256
+    """Of token."""
+    sequences: int = 1
+    """Of an example."""
 
 
-def read_listops(folder: Path, release: Path, brackets: bool, partial: bool, seed: int) -> Manifest:
-    """Take ListOps from the release.
-
-    Raises:
-        UserError: the folder holds prepared data; files are missing, or one is malformed or has a wrong label.
-    """
-    check_free(folder, "listops")
-    source = _inside(release, "listops-1000", listops_data.RELEASE_FILES["train"])
-    files = listops_data.released(source, partial)
-    kinds = listops_data.kinds_of(brackets)
-    readers = {split: partial_of(listops_data.read_released, path, brackets) for split, path in files.items()}
-    warnings = ["with the brackets that group: 17 kinds of token, the Long Range Arena's have 15"] * brackets
-    return _carved(folder, source, "listops", kinds, CLASSES, 1, "release", readers, listops_data.SIZES, seed,
-                   {"brackets": brackets}, warnings=warnings, partial=partial)  # fmt: skip
-
-
-def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, partial: bool, seed: int) -> Manifest:
-    """Take IMDB's reviews as bytes.
-
-    Args:
-        length: bytes that a review keeps.
-        partial: take fewer reviews than IMDB has.
-
-    Raises:
-        UserError: the folder holds prepared data, or as `read_imdb`.
-    """
-    check_free(folder, "text")
-    examples, warnings = text_data.read_reviews(imdb, validate_on_test, partial, seed)
-    warnings = [*warnings, *_cut_beside(length, text_data.LENGTH)]
-    settings = {"length": length, "validate_on_test": validate_on_test, "seed": seed}
-    kinds, classes = text_data.KINDS, text_data.CLASSES
-
-    def make(store: Store) -> Manifest:
-        splits = {
-            split: write_split(store.whole, split, examples[split], kinds, classes, 1, length) for split in SPLITS
-        }
-        return Manifest("text", kinds, classes, 1, "IMDB's reviews", settings, splits, warnings)
-
-    return prepare(folder, "text", {**settings, "source": str(imdb.resolve()), "partial": partial}, make)
-
-
-def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed: int) -> Manifest:
-    """Take the pairs of papers.
-
-    Args:
-        length: bytes that a paper keeps.
-
-    Raises:
-        UserError: the folder holds prepared data; files are missing or malformed.
-    """
-    check_free(folder, "retrieval")
-    source = _inside(release, "tsv_data", retrieval_data.RELEASE_FILES["train"])
-    files = retrieval_data.released(source, partial)
-    readers = {split: partial_of(retrieval_data.read_pairs, path) for split, path in files.items()}
-    return _carved(
-        folder, source, "retrieval", retrieval_data.KINDS, retrieval_data.CLASSES, 2, "release", readers,
-        retrieval_data.SIZES, seed, {}, length, _cut_beside(length, retrieval_data.LENGTH), partial,
-    )  # fmt: skip
-
-
-def read_image(folder: Path, cifar: Path | None, partial: bool, seed: int, validate_on_last: bool = False) -> Manifest:
-    """Take CIFAR-10 in grey.
-
-    Args:
-        cifar: the folder of its files; None: the Hugging Face hub.
-        validate_on_last: validate on the last tenth of the training pictures, in place of one that is drawn.
-
-    Raises:
-        UserError: the folder holds prepared data; files are missing or malformed.
-    """
-    check_free(folder, "image")
-    source: Path | str = "the Hugging Face hub"
-    if cifar is None:
-        readers: dict[str, Reader] = {split: partial_of(image_data.read_hub, split) for split in ("train", "test")}
-    else:
-        source = _inside(cifar, "cifar-10-batches-py", "data_batch_1")
-        train, test = image_data.batches(source, partial)
-        readers = {"train": partial_of(_all_pictures, train)}
-        if test is not None:
-            readers["test"] = partial_of(image_data.read_pictures, test)
-    if validate_on_last and "test" not in readers:
-        raise UserError(
-            f"--validate_on_last: expected CIFAR-10's {image_data.TEST} beside the training files, found none"
-        )
-    official = image_data.OFFICIAL
-    validation = round(_VALIDATION_SHARE * official["train"])
-    sizes = {"train": official["train"] - validation, "validation": validation, "test": official["test"]}
-    return _carved(
-        folder, source, "image", image_data.KINDS, image_data.CLASSES, 1, "CIFAR-10", readers, sizes, seed,
-        {"validation_share": _VALIDATION_SHARE, VALIDATE_ON_LAST: validate_on_last}, partial=partial,
-        is_last_validated=validate_on_last,
-    )  # fmt: skip
-
-
-def draw_pathfinder(
-    folder: Path, size: int, contour: int, distractors: bool, sizes: Mapping[str, int], seed: int, workers: int
-) -> Manifest:
-    """Draw Pathfinder.
-
-    Args:
-        size: pixels of a side.
-        contour: dashes of a long path.
-        distractors: whether there are short ones beside them.
-        sizes: examples of each split.
-
-    Raises:
-        UserError: the folder holds prepared data.
-    """
-    check_free(folder, "pathfinder")
-    generator = pathfinder_data.DrawnPathfinder(styled(size, contour, distractors), seed)
-    warnings = ["drawn here with the Long Range Arena's parameters: its own pictures are others"]
-    if generator.style != styled(size):
-        shown = f"paths of {contour} dashes " + ("and distractors" if distractors else "without distractors")
-        asked = f"the Long Range Arena's have {styled(size).contour} and distractors"
-        warnings = [f"not the Long Range Arena's Pathfinder: {shown}; {asked}"]
-    settings = dict(generator.settings()) | {"sizes": dict(sizes)}
-
-    def make(store: Store) -> Manifest:
-        splits, _ = make_splits(store, generator, sizes, workers)
-        said = [*warnings, *_sizes_beside(splits, pathfinder_data.SIZES)]
-        return Manifest("pathfinder", generator.kinds, generator.classes, 1, "drawn", settings, splits, said)
-
-    return _with_samples(folder, size, prepare(folder, "pathfinder", settings, make))
-
-
-def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partial: bool, seed: int) -> Manifest:
-    """Take Pathfinder from the release: four fifths of the pictures are training data, a tenth each the others.
-
-    Args:
-        partial: take fewer pictures than the release has.
-
-    Raises:
-        UserError: the folder holds prepared data; metadata or pictures are missing or malformed.
-    """
-    check_free(folder, "pathfinder")
-    pictures, empty = pathfinder_data.listed_pictures(pathfinder_data.release_folder(release, size, contour))
-    official = pathfinder_data.SIZES
-    if len(pictures) + empty != sum(official.values()) and not partial:
-        raise UserError(
-            f"{release}: expected {sum(official.values()):,} pictures, found {len(pictures):,}. With --partial they "
-            "are taken, and every result says so."
-        )
-    numbers = carve(len(pictures), [_VALIDATION_SHARE, _TEST_SHARE], seed, 3)
-    chosen = {split: [pictures[n] for n in part.tolist()] for split, part in zip(SPLITS, numbers, strict=True)}
-    readers = {
-        split: UnchangedSource(release, partial_of(pathfinder_data.read_pictures, part, size))
-        for split, part in chosen.items()
-    }
-    for read in readers.values():  # before anything is written
-        for _ in read():
-            pass
-    settings = {"size": size, "contour": contour, "seed": seed}
-    kinds, classes = pathfinder_data.KINDS, pathfinder_data.CLASSES
-
-    def make(store: Store) -> Manifest:
-        splits = {split: write_split(store.whole, split, read(), kinds, classes) for split, read in readers.items()}
-        warnings = _sizes_beside(splits, official)
-        usual = styled(size).contour
-        if contour != usual:
-            warnings.insert(
-                0, f"not the Long Range Arena's Pathfinder: paths of {contour} dashes; it takes those with {usual}"
-            )
-        if empty:
-            warnings.append(f"{number_of(empty, 'picture')} of the release without content left out")
-        return Manifest("pathfinder", kinds, classes, 1, "release", settings, splits, warnings)
-
-    facts = {**settings, "source": str(release.resolve()), "partial": partial}
-    return _with_samples(folder, size, prepare(folder, "pathfinder", facts, make))
-
-
-def _with_samples(folder: Path, size: int, manifest: Manifest) -> Manifest:
-    pathfinder_data.draw_samples(StoredSplit(folder, "train", manifest), size, folder / PICTURE)
-    return manifest
-
-
-def _all_pictures(paths: Sequence[Path]) -> Iterator[Example]:
-    return chain.from_iterable(image_data.read_pictures(path) for path in paths)
-
-
-_VALIDATION_SHARE = _TEST_SHARE = 0.1
-"""Of the training examples, where a source has no such split of its own."""
-
-
-def _carved(
+def prepare_drawn(
     folder: Path,
-    place: Path | str,
-    task: str,
-    kinds: int,
-    classes: int,
-    sequences: int,
-    source: str,
-    readers: Mapping[str, Reader],
-    official: Mapping[str, int],
-    seed: int,
+    data: TaskData,
+    draw: Draw,
     settings: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    workers: int,
+    warnings: list[str],
+) -> Manifest:
+    """Draw a task's data into a folder, or resume it.
+
+    Args:
+        settings: all that decides what `draw` gives.
+        sizes: examples of each split.
+        workers: processes.
+        warnings: why results do not compare with published ones.
+
+    Raises:
+        UserError: the folder is not free, or examples cannot be drawn.
+    """
+    settings = {"task": data.task, **settings, "sizes": dict(sizes)}
+
+    def write(store: Store) -> Manifest:
+        splits = draw_splits(store, draw, sizes, data.kinds, data.classes, workers)
+        return Manifest(data.task, data.kinds, data.classes, data.sequences, "drawn", settings, splits, warnings)
+
+    return _prepare(folder, data.task, settings, write)
+
+
+def prepare_read(
+    folder: Path,
+    data: TaskData,
+    place: Path | str,
+    origin: str,
+    readers: Mapping[str, Reader],
+    settings: Mapping[str, Any],
+    partial: bool,
+    seed: int,
     longest: int | None = None,
     warnings: Sequence[str] = (),
-    partial: bool = False,
-    is_last_validated: bool = False,
 ) -> Manifest:
-    """Write the splits that there are, and cut those that are missing from the training examples.
-
-    Everything is read once before anything is written, so that a malformed line leaves nothing behind.
+    """Read a task's data into a folder; splits without a reader are cut from the training examples.
 
     Args:
         place: what is read, as messages call it.
-        readers: of each split that there is; called more than once.
-        official: examples that each split has where the source is whole.
+        origin: what it is, in words.
+        partial: take splits of other sizes than the official ones.
+        seed: decides which training examples are held out.
+        longest: tokens that a sequence keeps; None: all.
         warnings: what else keeps results from comparing with published ones.
-        partial: take splits of other sizes.
-        is_last_validated: where validation data alone are missing, take the last training examples, not drawn ones.
 
     Raises:
-        UserError: as the readers; a split without examples, or, unless `partial`, of another size.
+        UserError: the folder is not free; as the readers; a split without examples, or, unless `partial`, of another
+            size.
     """
-    readers = {split: UnchangedSource(place, read) for split, read in readers.items()}
-    counts = {split: sum(1 for _ in read()) for split, read in readers.items()}
-    missing = [split for split in ("validation", "test") if split not in readers]
-    expected = {split: official[split] for split in readers}
-    expected["train"] += 0 if partial else sum(official[split] for split in missing)
-    short = [
-        f"{number_of(counts[split], 'example')} of {split}, not {expected[split]:,}"
-        for split in readers
-        if not counts[split] or (counts[split] != expected[split] and not partial)
-    ]
-    if short:
-        advice = "" if not all(counts.values()) else " With --partial they are taken, and every result says so."
-        raise UserError(f"{place}: the source has {'; '.join(short)}: is it whole?{advice}")
-    shares = {"validation": _VALIDATION_SHARE, "test": _TEST_SHARE}
-    numbers = [np.arange(counts["train"])]
-    if is_last_validated:
-        numbers = np.split(numbers[0], [counts["train"] - max(1, round(_VALIDATION_SHARE * counts["train"]))])
-    elif missing:
-        numbers = carve(counts["train"], [shares[split] for split in missing], seed, 2)
-    parts = dict(zip(("train", *missing), numbers, strict=True))
-    said = dict(settings) | {"seed": seed, "length": longest, "carved": missing}
+    missing = [split for split in SPLITS if split not in readers]
+    settings = {**settings, "seed": seed, "length": longest, "carved": missing}
 
-    def make(store: Store) -> Manifest:
-        splits = {}
-        for split in SPLITS:
-            examples = _chosen(readers["train"](), parts[split]) if split in parts else readers[split]()
-            splits[split] = write_split(store.whole, split, examples, kinds, classes, sequences, longest)
-        about = [*warnings, *_sizes_beside(splits, official)]
+    def write(store: Store) -> Manifest:
+        examples = {split: read() for split, read in readers.items()}
+        if missing:
+            everything = list(examples["train"])
+            count = len(everything)
+            if settings.get(VALIDATE_ON_LAST):
+                parts = np.split(np.arange(count), [count - max(1, round(HELD_OUT * count))])
+            else:
+                parts = carve(count, len(missing), seed, 2)
+            for split, part in zip(("train", *missing), parts, strict=True):
+                examples[split] = [everything[number] for number in part.tolist()]
+        splits = {
+            split: write_split(store.whole, split, examples[split], data.kinds, data.classes, data.sequences, longest)
+            for split in SPLITS
+        }
+        sizes = {split: facts.examples for split, facts in splits.items()}
+        is_empty = 0 in sizes.values()
+        if is_empty or (sizes != data.official and not partial):
+            found, expected = (" / ".join(f"{each[split]:,}" for split in SPLITS) for each in (sizes, data.official))
+            advice = "" if is_empty else " With --partial they are taken, and every result says so."
+            raise UserError(
+                f"{place}: expected {expected} examples of training, validation and test, found {found}: is the source "
+                f"whole?{advice}"
+            )
+        said = [*warnings, *compare_sizes(sizes, data.official)]
         if "test" in missing:
-            about.append(f"{' and '.join(missing)} cut from the training examples: the source has none of its own")
-        return Manifest(task, kinds, classes, sequences, source, said, splits, about)
+            said.append(f"{' and '.join(missing)} cut from the training examples: the source has none of its own")
+        return Manifest(data.task, data.kinds, data.classes, data.sequences, origin, settings, splits, said)
 
-    facts = {**said, "source": str(place.resolve() if isinstance(place, Path) else place), "partial": partial}
-    return prepare(folder, task, facts, make)
+    source = str(place.resolve() if isinstance(place, Path) else place)
+    return _prepare(folder, data.task, {**settings, "source": source, "partial": partial}, write)
 
 
-def _sizes_beside(splits: Mapping[str, SplitFacts], official: Mapping[str, int]) -> list[str]:
+def find_files(
+    folder: Path, subfolder: str, names: Mapping[str, Sequence[str]], partial: bool, what: str
+) -> tuple[Path, dict[str, list[Path]]]:
+    """The files of each split that there are, and their folder: the given one, or the one of a name in it or in a
+    release in it.
+
+    Args:
+        names: of the files, by split.
+        partial: whether files may be missing, but not all of training.
+        what: the files, as messages call them.
+
+    Raises:
+        UserError: one is missing that may not be (lists which were looked for), or is no file.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; expected one with {subfolder}/{names['train'][0]}")
+    places = (folder, folder / subfolder, folder / RELEASE / subfolder)
+    place = next((each for each in places if is_there(each / names["train"][0])), None)
+    if place is None:
+        place = places[1] if places[1].is_dir() else folder
+    found = {split: [place / name for name in files if is_there(place / name)] for split, files in names.items()}
+    missing = [name for files in names.values() for name in files if not (place / name).is_file()]
+    if missing and not (partial and found["train"]):
+        advice = (
+            " With --partial splits are cut from what is there, and every result says so." if found["train"] else ""
+        )
+        raise UserError(
+            f"{place}: expected {what}, found no {', '.join(missing)}; looked for "
+            f"{', '.join(name for files in names.values() for name in files)}.{advice}"
+        )
+    return place, {split: files for split, files in found.items() if files}
+
+
+def carve(count: int, parts: int, seed: int, key: int) -> list[NDArray[np.int64]]:
+    """Numbers 0 … count-1 divided at random: what is left, and then so many parts of `HELD_OUT` of them each.
+
+    Args:
+        seed, key: decide which go where.
+    """
+    order = permute(np.arange(count), count, seed, _STREAM, key) if count > 1 else np.arange(count)
+    size = max(1, round(HELD_OUT * count))
+    if parts * size >= count:
+        raise UserError(f"{count} examples are too few to be divided into training, validation and test")
+    ends = [count - number * size for number in range(parts + 1)]
+    held_out = [np.sort(order[end - size : end]) for end in ends[:-1]]
+    return [np.sort(order[: ends[-1]]), *held_out]
+
+
+def compare_sizes(sizes: Mapping[str, int], official: Mapping[str, int]) -> list[str]:
     """A sentence for each split of another size than the official one."""
     return [
-        f"{split} has {number_of(facts.examples, 'example')}, the official one has {official[split]:,}: figures on it "
-        "do not compare with published ones"
-        for split, facts in splits.items()
-        if facts.examples != official[split]
+        f"{split} has {number_of(size, 'example')}, the official one has {official[split]:,}: figures on it do not "
+        "compare with published ones"
+        for split, size in sizes.items()
+        if size != official[split]
     ]
 
 
-def _cut_beside(length: int, official: int) -> list[str]:
+def compare_lengths(length: int, official: int) -> list[str]:
+    """A sentence where sequences are cut at another length than the official one."""
     if length == official:
         return []
     return [f"sequences have at most {length:,} bytes (--length), the Long Range Arena's {official:,}"]
 
 
-def _chosen(examples: Iterable[Example], numbers: NDArray[np.int64]) -> Iterator[Example]:
-    """Those of these numbers, which ascend."""
-    wanted = iter(numbers.tolist())
-    number = next(wanted, None)
-    for place, example in enumerate(examples):
-        if place == number:
-            yield example
-            number = next(wanted, None)
+def _prepare(folder: Path, task: str, facts: Mapping[str, Any], write: Callable[[Store], Manifest]) -> Manifest:
+    """Have the files of a task's data written, and give them their names in a folder; one command at a time.
+
+    Args:
+        facts: all that decides what the data are.
+        write: writes all splits into the store's folder of whole files.
+
+    Raises:
+        UserError: the folder is not free; as the store, and as `write`. Finished parts stay, unless there are too few
+            different examples.
+    """
+    if not (folder / PARTS / MARK).is_file():
+        _check_free(folder)
+    try:
+        with Store(folder / PARTS, f"experiments/lra/prepare.py {task}", facts, "choose another --out") as store:
+            try:
+                if not store.publish_again(folder):
+                    write_manifest(store.whole, write(store))
+                    files = [path.name for split in SPLITS for path in split_files(folder, split).values()]
+                    store.publish(folder, [*files, MANIFEST_FILE])
+            except UserError as error:
+                if isinstance(error, NoMoreExamples) or not store.has_pieces:
+                    store.remove()
+                raise
+            store.remove()
+    except UserError:
+        with suppress(OSError):
+            folder.rmdir()  # where nothing is left in it
+        raise
+    return open_stored(folder, task).manifest
 
 
-def _inside(folder: Path, name: str, file: str) -> Path:
-    """The folder of a task's files: the given one, or the one of this name in it, or in a release in it."""
-    for place in (folder, folder / name, folder / RELEASE / name):
-        if (place / file).is_file():
-            return place
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; expected one with {name}/{file}")
-    return folder / name if (folder / name).is_dir() else folder
+def _check_free(folder: Path) -> None:
+    """Check that no file would be written over.
+
+    Raises:
+        UserError: names one.
+    """
+    files = [path for split in SPLITS for path in split_files(folder, split).values()]
+    for path in (folder / MANIFEST_FILE, *files, folder / PICTURE):
+        if os.path.lexists(path):
+            raise UserError(f"{path}: is there already: move it away, or choose another --out")
 
 
-def told(folder: Path, manifest: Manifest) -> str:
+def describe(folder: Path, manifest: Manifest) -> str:
     """What a command says at its end: of each split how many, how long, what was cut, and the labels."""
     lines = []
     for split, facts in manifest.splits.items():
-        labels = ", ".join(f"{100 * count / max(facts.examples, 1):.1f} %" for count in facts.labels)
+        labels = ", ".join(f"{100 * count / facts.examples:.1f} %" for count in facts.labels)
         sequences = facts.examples * manifest.sequences
-        mean = facts.tokens / max(sequences, 1)
-        cut = f", {facts.cut:,} cut ({100 * facts.cut / max(sequences, 1):.1f} %)" if facts.cut else ""
+        cut = f", {facts.cut:,} cut ({100 * facts.cut / sequences:.1f} %)" if facts.cut else ""
         lines.append(
             f"{split}: {number_of(facts.examples, 'example')}, {facts.shortest:,} to {facts.longest:,} tokens, "
-            f"{mean:,.0f} on average{cut}; classes {labels}"
+            f"{facts.tokens / sequences:,.0f} on average{cut}; classes {labels}"
         )
     lines += [f"warning: {text}" for text in manifest.warnings]
     return "\n".join([*lines, f"data: {folder}"])

@@ -1,4 +1,4 @@
-"""How the Long Range Arena's encoder gets another attention than its config.json's.
+"""How the Long Range Arena is trained on: the tracks, which stand apart in every table, and the encoder's attention.
 
 The launcher imports this too, on machines that have neither torch nor numpy.
 """
@@ -6,17 +6,52 @@ The launcher imports this too, on machines that have neither torch nor numpy.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nystromformer.config import ExperimentConfig, peek_config
 from nystromformer.config.attention import ATTENTIONS
+from nystromformer.config.overrides import overridden
 from nystromformer.config.ranges import LEAST_RATE, MOST, MOST_RATE
 from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.settings import Sweep, numbers
-from nystromformer.tasks.lra.tracks import Track
+
+
+@dataclass(frozen=True)
+class Track:
+    """A way to train."""
+
+    name: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """What it writes over a config.json."""
+    hidden: float = 0.0
+    """Share of a batch's examples of which masked tokens are guessed in place of the class."""
+    moves_pictures: bool = False
+    pretrains: bool = False
+    """Whether a phase of masked tokens comes first, on the task's own training inputs."""
+
+
+_ROTARY = {"model.positions": "rotary", "model.position_offset": "2"}
+TRACKS = {
+    track.name: track
+    for track in (
+        Track("paper"),
+        Track("modern", _ROTARY, hidden=0.5, moves_pictures=True),
+        Track("spt", _ROTARY, pretrains=True),
+    )
+}
+"""paper: the authors' recipe. modern: rotary positions, an auxiliary loss of masked tokens, pictures moved (after
+Miralles-González et al. 2025, arXiv 2501.14850). spt: self-pretraining (Amos et al. 2024, arXiv 2310.02980), with
+rotary positions.
+"""
+MASK_RATES = {"listops": 0.1, "text": 0.15, "retrieval": 0.15, "image": 0.5, "pathfinder": 0.5}
+"""Share of a hidden example's tokens that are to be guessed (Amos et al.)."""
+TOKEN_RATES = {"listops": 1e-3, "text": 5e-4, "retrieval": 5e-3, "image": 1e-3, "pathfinder": 1e-3}
+"""Highest learning rate of self-pretraining (Amos et al.)."""
+CLASS_RATES = {"listops": 1e-4, "text": 1e-4, "retrieval": 5e-4, "image": 1e-3, "pathfinder": 5e-4}
+"""And of what follows it."""
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 
@@ -36,13 +71,18 @@ AS_PUBLISHED: dict[str, dict[str, Any]] = {
 """What the code of the paper's authors computes otherwise than the attention of that name, for `--as_published`."""
 
 
+def check_name(flag: str, name: str, names: Iterable[str]) -> None:
+    """Check that a flag names one of several things.
+
+    Raises:
+        UserError: it does not; lists them.
+    """
+    if name not in names:
+        raise UserError(f"{flag} {name}: expected one of {', '.join(names)}")
+
+
 def overrides_for(
-    config_file: Path,
-    attention: str | None,
-    taps: int | None,
-    track: Track,
-    given: Sequence[str],
-    padded: int | None = None,
+    config_file: Path, attention: str | None, taps: int | None, track: Track, given: Sequence[str]
 ) -> list[str]:
     """What to write over a config.json so that its encoder has an attention.
 
@@ -51,8 +91,6 @@ def overrides_for(
         taps: of the convolution beside it; 0: none; None: as config.json has it with its own attention, else none.
         track: what it needs.
         given: further overrides, which come last, such as parameters of the attention, and in the place of the track's.
-        padded: with --as_published, the tokens of every row: the longest that the model takes, because the authors'
-            landmarks, chunks and projections, which each attention gets, are of the padded length. None without it.
 
     Raises:
         UserError: there is no such attention, or config.json has several and `taps` is given.
@@ -61,8 +99,7 @@ def overrides_for(
     own = section.get("attn_type") if isinstance(section, dict) else None
     chosen: Any = own
     if attention is not None:
-        if attention not in ATTENTIONS:
-            raise UserError(f"--attention {attention}: expected one of {', '.join(ATTENTIONS)}")
+        check_name("--attention", attention, ATTENTIONS)
         if not (isinstance(own, dict) and own.get("name") == attention):
             chosen = {"name": attention} | PUBLISHED.get(attention, {})
     if taps is not None:
@@ -72,33 +109,30 @@ def overrides_for(
             )
         chosen = {key: value for key, value in chosen.items() if key != "conv_kernel_size"}
         chosen |= {"conv_kernel_size": taps} if taps else {}
-    if padded is not None:
-        if attention is None and (whole := [each for each in given if _key(each) == "model.attn_type"]):
-            chosen, given = _value(whole[-1]), [each for each in given if each not in whole]
-        chosen = [_as_published(each) for each in chosen] if isinstance(chosen, list) else _as_published(chosen)
-        given = [*(each for each in given if _key(each) != "model.max_seq_len"), f"model.max_seq_len={padded}"]
-    keys = set(map(_key, given))
+    keys = {each.partition("=")[0].strip() for each in given}
     of_track = [f"{key}={value}" for key, value in track.overrides.items() if key not in keys]
     return [*of_track, *([] if chosen is own else [f"model.attn_type={json.dumps(chosen)}"]), *given]
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0].strip()
+def add_as_published(config_file: Path, overrides: Sequence[str], given: Sequence[str], padded: int) -> list[str]:
+    """Overrides of a valid config.json, with attention that computes what the code of the paper's authors does.
 
+    Args:
+        given: those of the overrides whose parameters of the attention stay as they are.
+        padded: tokens of every row: the longest that the model takes, because the authors' landmarks, chunks and
+            projections are of the padded length.
+    """
+    kept = {key.rpartition(".")[2] for key in overridden(given) if key.startswith("model.attn_type")}
 
-def _value(override: str) -> Any:
-    value = override.partition("=")[2].strip()
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+    def change(attention: Any) -> Any:
+        if isinstance(attention, list):
+            return [change(each) for each in attention]
+        layer = {"name": attention} if isinstance(attention, str) else attention
+        return layer | {key: value for key, value in AS_PUBLISHED.get(layer["name"], {}).items() if key not in kept}
 
-
-def _as_published(attention: Any) -> Any:
-    """An `attn_type` of a config.json, by its name alone or with parameters, as the authors' code computes it."""
-    given = {"name": attention} if isinstance(attention, str) else attention
-    changes = AS_PUBLISHED.get(str(given.get("name"))) if isinstance(given, dict) else None
-    return attention if changes is None else given | changes
+    attention = change(peek_config(config_file, overrides)["model"]["attn_type"])
+    others = [each for each in overrides if not each.startswith(("model.attn_type", "model.max_seq_len"))]
+    return [*others, f"model.attn_type={json.dumps(attention)}", f"model.max_seq_len={padded}"]
 
 
 def sweep_of(
@@ -136,20 +170,10 @@ def sweep_of(
     )
 
 
-def as_published_sweep(sweep: Sweep, longest: int) -> Sweep:
+def pad_as_published(sweep: Sweep, longest: int) -> Sweep:
     """The same with every row padded as the authors of the paper did: to the power of two from its longest length on.
 
     Their mean over a row depends on what it is padded to, so that it may not be the longest row of a batch.
     """
     length = sweep.length or longest
     return sweep if sweep.pad_to is not None else replace(sweep, length=length, pad_to=1 << (length - 1).bit_length())
-
-
-def check_task(name: str) -> None:
-    """Refuse what is no task.
-
-    Raises:
-        UserError: lists those there are.
-    """
-    if name not in TASKS:
-        raise UserError(f"--task {name}: expected one of {', '.join(TASKS)}")

@@ -17,12 +17,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import oaconvolve
+from scipy.sparse import hstack
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+from sklearn.preprocessing import normalize
+from sklearn.tree import DecisionTreeClassifier
 
 from nystromformer.data.counter import permute
 from nystromformer.tasks.finetuning.examples import Ints
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import END_OF_LIST, FIRST_OPERATOR, apply
-from nystromformer.tasks.lra.pathfinder import styled
+from nystromformer.tasks.lra.pathfinder import STYLES
 
 _MOST_BYTES = 100_000_000
 """Of training texts that n-grams are counted in; of longer data some examples are drawn."""
@@ -38,7 +45,7 @@ class Rule:
     name: str
     features: Features
     """Of a split, one row or entry for each example."""
-    variants: Callable[[], Sequence[Any]]
+    variants: Sequence[Any]
     """Estimators in scikit-learn's manner, not fitted; the first of the best on validation is taken."""
     most_tokens: int | None = None
     """Fitted on no more training tokens than these; None: on all."""
@@ -53,20 +60,46 @@ class Rule:
         with warnings.catch_warnings():
             # A regression that stops early is a rule like any other: validation chooses.
             warnings.filterwarnings("ignore", "lbfgs failed to converge")
-            fitted = [variant.fit(inputs, train.labels) for variant in self.variants()]
+            fitted = [variant.fit(inputs, train.labels) for variant in self.variants]
+        chosen = fitted[0]
         if len(fitted) > 1:
             x = self.features(validation)
-            right = [np.mean(one.predict(x) == validation.labels) for one in fitted]
-            fitted = [fitted[int(np.argmax(right))]]
-        (chosen,) = fitted
+            chosen = fitted[int(np.argmax([np.mean(one.predict(x) == validation.labels) for one in fitted]))]
         return {
             key: float(np.mean(chosen.predict(self.features(split)) == split.labels)) for key, split in compared.items()
         }
 
 
-def rules_of(task: str) -> Sequence[Rule]:
+def rules_of(task: str) -> list[Rule]:
     """The rules of a task, simplest first."""
-    return _RULES[task]
+    if task == "listops":
+        return [
+            Rule("outermost operator", _keys(1), [Table()]),
+            Rule("operator and direct digits", _keys(2), [Table()]),
+            Rule("operator, direct digits and next operators", _keys(3), [Table()]),
+        ]
+    if task in ("text", "retrieval"):
+        return [
+            Rule("bag of bytes", _grams(1, 1), _regressions(1, 10, 100, 1000), _MOST_BYTES),
+            Rule("byte n-grams", _grams(2, 5), _regressions(1, 10, 100), _MOST_BYTES),
+        ]
+    if task == "image":
+        neighbours = [KNeighborsClassifier(count) for count in (1, 3, 5, 10, 20, 50)]
+        return [
+            Rule("nearest mean", _pixels, [NearestCentroid()]),
+            Rule("linear on pixels", _pixels, _regressions(0.001, 0.01, 0.1, 1)),
+            Rule("nearest neighbours", _pixels, neighbours),
+        ]
+    trees = [DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=0) for leaves in (2, 4, 8, 16)]
+    return [
+        Rule("linear on pixels", _pixels, _regressions(0.0001, 0.001, 0.01)),
+        Rule("distance of the marks", _distances_of_marks, trees),
+    ]
+
+
+def _regressions(*strengths: float) -> list[Any]:
+    """Logistic regressions of these inverse penalties."""
+    return [LogisticRegression(C=strength, max_iter=300, tol=1e-3) for strength in strengths]
 
 
 @dataclass
@@ -93,27 +126,11 @@ class Table:
         return np.array([guess(key) for key in keys])
 
 
-@dataclass(frozen=True)
-class _List:
-    """The outermost list of an expression."""
-
-    operator: int | None
-    """By its place in OPERATORS; None where there is none: of a digit alone, or of brackets that were cut after."""
-    digits: tuple[int, ...]
-    """That it holds directly."""
-    nested: tuple[int, ...]
-    """The operators of the lists that it holds directly."""
-
-    @property
-    def result(self) -> int | None:
-        """Of the direct digits."""
-        if not self.digits:
-            return None
-        return self.digits[0] if self.operator is None else apply(self.operator, self.digits)
-
-
-def _outermost(tokens: Iterable[int]) -> _List:
-    """Of a whole expression or of its beginning, with brackets that group or without."""
+def _outermost(tokens: Iterable[int]) -> tuple[int | None, int | None, tuple[int, ...]]:
+    """Of the outermost list of an expression or of its beginning, with brackets that group or without: its operator, by
+    its place in OPERATORS, None of a digit alone; what it makes of the digits that the list holds directly; and the
+    operators of the lists that it holds directly.
+    """
     digits, operators, depth = list[int](), list[int](), 0
     for token in tokens:
         if token < FIRST_OPERATOR:
@@ -123,37 +140,35 @@ def _outermost(tokens: Iterable[int]) -> _List:
             depth += 1
         elif token == END_OF_LIST:
             depth -= 1
-    return _List(operators[0] if operators else None, tuple(digits), tuple(operators[1:]))
+    nested = tuple(sorted(operators[1:]))
+    if not operators:
+        return None, digits[0] if digits else None, nested
+    return operators[0], apply(operators[0], digits) if digits else None, nested
 
 
-def _keys(make: Callable[[_List], tuple[Hashable, ...]]) -> Features:
-    return lambda split: [make(_outermost(tokens.tolist())) for tokens in split.sequences()]
-
-
-def _texts(split: StoredExamples, sequence: int = 0) -> list[str]:
-    """A character each byte."""
-    return [tokens.tobytes().decode("latin-1") for tokens in split.sequences(sequence)]
+def _keys(count: int) -> Features:
+    """The first so many of what there is of the outermost list."""
+    return lambda split: [_outermost(tokens.tolist())[:count] for tokens in split.sequences()]
 
 
 def _grams(shortest: int, longest: int) -> Features:
     """Weights of byte n-grams: 1 + the logarithm of their counts, by hashes, of length 1."""
-
-    def of_texts(texts: list[str]) -> Any:
-        from sklearn.feature_extraction.text import HashingVectorizer
-        from sklearn.preprocessing import normalize
-
-        hashing = HashingVectorizer(
-            analyzer="char", ngram_range=(shortest, longest), lowercase=False, norm=None, alternate_sign=False,
-            n_features=1 << 20,
-        )  # fmt: skip
-        x_nF = hashing.transform(texts)
-        x_nF.data = 1 + np.log(x_nF.data)
-        return normalize(x_nF, copy=False)
+    hashing = HashingVectorizer(
+        analyzer="char",
+        ngram_range=(shortest, longest),
+        lowercase=False,
+        norm=None,
+        alternate_sign=False,
+        n_features=1 << 20,
+    )
 
     def features(split: StoredExamples) -> Any:
-        from scipy.sparse import hstack
-
-        sides = [of_texts(_texts(split, sequence)) for sequence in range(split.num_sequences)]
+        sides = []
+        for sequence in range(split.num_sequences):
+            # A character each byte.
+            x_nF = hashing.transform([tokens.tobytes().decode("latin-1") for tokens in split.sequences(sequence)])
+            x_nF.data = 1 + np.log(x_nF.data)
+            sides.append(normalize(x_nF, copy=False))
         if len(sides) == 1:
             return sides[0]
         first, second = sides
@@ -170,16 +185,13 @@ def _pixels(split: StoredExamples) -> NDArray[np.float32]:
     return rows_nP[:, : int(split.lengths.max())] / np.float32(255)
 
 
-def _distance_of_marks(split: StoredExamples) -> NDArray[np.float64]:
+def _distances_of_marks(split: StoredExamples) -> NDArray[np.float64]:
     """(n, 1): pixels between the two discs that a path's ends are marked with: the two brightest ones."""
-    from scipy.signal import oaconvolve
-
     x_nP = _pixels(split)
     size = math.isqrt(x_nP.shape[1])
     pictures_nHW = x_nP[:, : size * size].reshape(-1, size, size)
-    radius = styled(size).mark_radius if size in (32, 64, 128, 256) else 1.5
-    reach = math.ceil(radius)
-    steps = np.arange(-reach, reach + 1)
+    radius = STYLES[size].mark_radius if size in STYLES else 1.5
+    steps = np.arange(-math.ceil(radius), math.ceil(radius) + 1)
     disc = (np.hypot(steps, steps[:, None]) <= radius).astype(np.float32)
     bright_nHW = oaconvolve(pictures_nHW, disc[None], mode="same", axes=(1, 2))
     y_H1, x_1W = np.arange(size)[:, None], np.arange(size)
@@ -192,35 +204,6 @@ def _distance_of_marks(split: StoredExamples) -> NDArray[np.float64]:
     return distances
 
 
-def _linear(*strengths: float) -> Callable[[], Sequence[Any]]:
-    """Logistic regressions of these inverse penalties."""
-
-    def variants() -> Sequence[Any]:
-        from sklearn.linear_model import LogisticRegression
-
-        return [LogisticRegression(C=strength, max_iter=300, tol=1e-3) for strength in strengths]
-
-    return variants
-
-
-def _nearest_mean() -> Sequence[Any]:
-    from sklearn.neighbors import NearestCentroid
-
-    return [NearestCentroid()]
-
-
-def _neighbours() -> Sequence[Any]:
-    from sklearn.neighbors import KNeighborsClassifier
-
-    return [KNeighborsClassifier(count) for count in (1, 3, 5, 10, 20, 50)]
-
-
-def _trees() -> Sequence[Any]:
-    from sklearn.tree import DecisionTreeClassifier
-
-    return [DecisionTreeClassifier(max_leaf_nodes=leaves, random_state=0) for leaves in (2, 4, 8, 16)]
-
-
 def _at_most(split: StoredExamples, most: int) -> StoredExamples:
     """Examples with about so many tokens in all, drawn by a fixed seed."""
     share = most / int(split.tokens.sum())
@@ -228,37 +211,3 @@ def _at_most(split: StoredExamples, most: int) -> StoredExamples:
         return split
     count = max(1, int(share * len(split)))
     return split.take(np.sort(permute(np.arange(count), len(split), 0, _SUBSET_STREAM)))
-
-
-_RULES: dict[str, Sequence[Rule]] = {
-    "listops": (
-        Rule("outermost operator", _keys(lambda found: (found.operator,)), lambda: [Table()]),
-        Rule(
-            "operator and direct digits",
-            _keys(lambda found: (found.operator, found.result)),
-            lambda: [Table()],
-        ),
-        Rule(
-            "operator, direct digits and next operators",
-            _keys(lambda found: (found.operator, found.result, tuple(sorted(found.nested)))),
-            lambda: [Table()],
-        ),
-    ),
-    "text": (
-        Rule("bag of bytes", _grams(1, 1), _linear(1, 10, 100, 1000), _MOST_BYTES),
-        Rule("byte n-grams", _grams(2, 5), _linear(1, 10, 100), _MOST_BYTES),
-    ),
-    "retrieval": (
-        Rule("bag of bytes", _grams(1, 1), _linear(1, 10, 100, 1000), _MOST_BYTES),
-        Rule("byte n-grams", _grams(2, 5), _linear(1, 10, 100), _MOST_BYTES),
-    ),
-    "image": (
-        Rule("nearest mean", _pixels, _nearest_mean),
-        Rule("linear on pixels", _pixels, _linear(0.001, 0.01, 0.1, 1)),
-        Rule("nearest neighbours", _pixels, _neighbours),
-    ),
-    "pathfinder": (
-        Rule("linear on pixels", _pixels, _linear(0.0001, 0.001, 0.01)),
-        Rule("distance of the marks", _distance_of_marks, _trees),
-    ),
-}

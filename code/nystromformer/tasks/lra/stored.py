@@ -6,12 +6,13 @@ where each ends, int64, little-endian; `<split>.labels.bin`, a byte each example
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +25,7 @@ VALIDATE_ON_LAST = "validate_on_last"
 """The setting of Image's data whose validation examples are the last of the training examples."""
 MANIFEST_FILE = "manifest.json"
 SPLITS = ("train", "validation", "test")
-FORMAT = 1
-_FILES = ("tokens", "ends", "labels")
-_AHEAD = 1 << 20
-"""Bytes that are collected before they are written."""
+_KINDS_OF_FILE = ("tokens", "ends", "labels")
 
 Example = tuple[Sequence[bytes], int]
 """Its sequences, one or, of a pair, two; and its label."""
@@ -68,86 +66,13 @@ class Manifest:
     splits: dict[str, SplitFacts]
     warnings: list[str] = field(default_factory=list)
     """Why figures on them do not compare with published ones; every result says so, too."""
-    format: int = FORMAT
+    format: Literal[1] = 1
     __pydantic_config__ = STRICT
 
-    @property
-    def fingerprint(self) -> str:
-        """Equal for equal examples."""
-        parts = [f"{name}={self.splits[name].files[file].sha256}" for name in self.splits for file in _FILES]
-        return " ".join(parts)
 
-
-def split_files(folder: Path, split: str) -> list[Path]:
-    """Of a split."""
-    return [folder / f"{split}.{name}.bin" for name in _FILES]
-
-
-class SplitWriter:
-    """Writes a split, example by example; a context manager, whose files appear together with its end.
-
-    Args:
-        sequences: of each example.
-        longest: tokens that a sequence keeps; None: all.
-    """
-
-    def __init__(self, folder: Path, split: str, kinds: int, classes: int, sequences: int, longest: int | None) -> None:
-        self._files = {name: NewFile(path) for name, path in zip(_FILES, split_files(folder, split), strict=True)}
-        self._kinds, self._sequences, self._longest = kinds, sequences, longest
-        self._labels = np.zeros(classes, dtype=np.int64)
-        self._lengths = [1 << 62, 0]
-        self._last = self._cut = 0
-        self._ahead = {name: bytearray() for name in _FILES}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> SplitWriter:
-        for file in self._files.values():
-            self._stack.enter_context(file)
-        self._stack.push(self._end)  # the first to be called; where it fails, the files are thrown away
-        return self
-
-    def add(self, example: Example) -> None:
-        """Write one.
-
-        Raises:
-            ValueError: another number of sequences, an empty one, or a token or label that there is not.
-        """
-        sequences, label = example
-        if len(sequences) != self._sequences or not 0 <= label < len(self._labels):
-            raise ValueError(f"expected {self._sequences} sequences and a label below {len(self._labels)}")
-        for sequence in sequences:
-            kept = sequence if self._longest is None else sequence[: self._longest]
-            self._cut += len(kept) < len(sequence)
-            if not kept or max(kept) >= self._kinds:
-                raise ValueError(f"expected tokens below {self._kinds}, and at least one")
-            self._last += len(kept)
-            self._lengths = [min(self._lengths[0], len(kept)), max(self._lengths[1], len(kept))]
-            self._ahead["tokens"] += kept
-            self._ahead["ends"] += self._last.to_bytes(8, "little")
-        self._labels[label] += 1
-        self._ahead["labels"].append(label)
-        if len(self._ahead["tokens"]) >= _AHEAD:
-            self._flush()
-
-    def _flush(self) -> None:
-        for name, content in self._ahead.items():
-            self._files[name].write(bytes(content))
-            content.clear()
-
-    def _end(self, *error: Any) -> None:
-        if error[0] is None:
-            self._flush()
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
-
-    @property
-    def facts(self) -> SplitFacts:
-        """Of what was written."""
-        examples = int(self._labels.sum())
-        shortest, longest = self._lengths if examples else (0, 0)
-        stamps = {name: file.stamp for name, file in self._files.items()}
-        return SplitFacts(examples, self._last, shortest, longest, self._labels.tolist(), self._cut, stamps)
+def split_files(folder: Path, split: str) -> dict[str, Path]:
+    """The files of a split, by `tokens`, `ends` and `labels`."""
+    return {kind: folder / f"{split}.{kind}.bin" for kind in _KINDS_OF_FILE}
 
 
 def write_split(
@@ -159,11 +84,43 @@ def write_split(
     sequences: int = 1,
     longest: int | None = None,
 ) -> SplitFacts:
-    """Write a whole split; arguments as for SplitWriter."""
-    with SplitWriter(folder, split, kinds, classes, sequences, longest) as writer:
-        for example in examples:
-            writer.add(example)
-    return writer.facts
+    """Write the files of a split, whole or not at all.
+
+    Args:
+        kinds: of token.
+        sequences: of each example.
+        longest: tokens that a sequence keeps; None: all.
+
+    Raises:
+        ValueError: an example of another number of sequences, with an empty one, or with a token or label that there is
+            not.
+    """
+    ends, labels, cut = array("q"), bytearray(), 0
+    with ExitStack() as stack:
+        files = {kind: stack.enter_context(NewFile(path)) for kind, path in split_files(folder, split).items()}
+        for whole, label in examples:
+            if len(whole) != sequences or not 0 <= label < classes:
+                raise ValueError(f"expected {sequences} sequences and a label below {classes}")
+            for sequence in whole:
+                tokens = sequence[:longest]
+                if not tokens or max(tokens) >= kinds:
+                    raise ValueError(f"expected tokens below {kinds}, and at least one")
+                cut += len(tokens) < len(sequence)
+                files["tokens"].write(tokens)
+                ends.append((ends[-1] if ends else 0) + len(tokens))
+            labels.append(label)
+        files["ends"].write(np.array(ends, dtype="<i8").tobytes())
+        files["labels"].write(bytes(labels))
+    lengths = np.diff(ends, prepend=0)
+    return SplitFacts(
+        examples=len(labels),
+        tokens=int(lengths.sum()),
+        shortest=int(lengths.min(initial=1 << 62)) if len(lengths) else 0,
+        longest=int(lengths.max(initial=0)),
+        labels=np.bincount(labels, minlength=classes).tolist(),
+        cut=cut,
+        files={kind: file.stamp for kind, file in files.items()},
+    )
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -171,34 +128,13 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     write_kept(folder / MANIFEST_FILE, asdict(manifest))
 
 
-def read_manifest(folder: Path) -> Manifest | None:
-    """What a folder holds; None where nothing complete is there.
-
-    Raises:
-        UserError: the manifest is damaged or of another version.
-    """
-    path = folder / MANIFEST_FILE
-    try:
-        data = read_kept(path)
-        if data is None:
-            return None
-        if isinstance(data, dict) and data.get("format") != FORMAT:
-            raise ValueError(f"format: expected {FORMAT}, found {data.get('format')!r:.40}")
-        return checked(Manifest, data)
-    except ValueError as error:
-        raise UserError(
-            f"{path}: expected the manifest of prepared data, found something else ({error}). Prepare it again into an "
-            "empty folder."
-        ) from None
-
-
 class StoredSplit:
-    """The examples of one split, mapped into memory at first use and again in every process."""
+    """The examples of one split, mapped into memory at first use."""
 
-    def __init__(self, folder: Path, split: str, manifest: Manifest) -> None:
-        self._folder, self._split = folder, split
-        self.facts = manifest.splits[split]
-        self.sequences = manifest.sequences
+    def __init__(self, folder: Path, split: str, facts: SplitFacts, sequences: int = 1) -> None:
+        self._files = split_files(folder, split)
+        self.facts = facts
+        self.sequences = sequences
 
     def __len__(self) -> int:
         return self.facts.examples
@@ -206,7 +142,7 @@ class StoredSplit:
     @property
     def labels(self) -> NDArray[np.int64]:
         """Of each example."""
-        return np.asarray(self._map("labels", "u1")).astype(np.int64)
+        return self._map("labels", "u1").astype(np.int64)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -228,18 +164,11 @@ class StoredSplit:
     def _tokens(self) -> NDArray[np.uint8]:
         return self._map("tokens", "u1")
 
-    def _map(self, name: str, kind: str) -> NDArray[Any]:
-        path = self._folder / f"{self._split}.{name}.bin"
-        size = self.facts.files[name].size
+    def _map(self, kind: str, dtype: str) -> NDArray[Any]:
+        path, size = self._files[kind], self.facts.files[kind].size
         if not path.is_file() or path.stat().st_size != size:
             raise UserError(f"{path}: expected a file of {size:,} bytes, as the manifest says: prepare the data again")
-        if not size:
-            return np.empty(0, dtype=kind)
-        return np.memmap(path, dtype=kind, mode="r")
-
-    def __getstate__(self) -> Mapping[str, Any]:
-        # A pickle holds the paths, not the content.
-        return {key: value for key, value in vars(self).items() if key not in ("_ends", "_tokens")}
+        return np.memmap(path, dtype=dtype, mode="r")
 
 
 @dataclass(frozen=True)
@@ -251,7 +180,7 @@ class Stored:
 
     def split(self, name: str) -> StoredSplit:
         """One of SPLITS."""
-        return StoredSplit(self.folder, name, self.manifest)
+        return StoredSplit(self.folder, name, self.manifest.splits[name], self.manifest.sequences)
 
     def verify(self) -> None:
         """Read all files and compare their checksums.
@@ -260,9 +189,8 @@ class Stored:
             UserError: names the first that is not as it was written.
         """
         for split, facts in self.manifest.splits.items():
-            for name, stamp in facts.files.items():
-                path = self.folder / f"{split}.{name}.bin"
-                if not path.is_file() or sha256_of(path) != stamp.sha256:
+            for kind, path in split_files(self.folder, split).items():
+                if not path.is_file() or sha256_of(path) != facts.files[kind].sha256:
                     raise UserError(f"{path}: is not as it was written (sha256): prepare the data again")
 
 
@@ -270,11 +198,19 @@ def open_stored(folder: Path, task: str) -> Stored:
     """A folder that was prepared for a task.
 
     Raises:
-        UserError: nothing complete is there, or another task's.
+        UserError: nothing complete is there, another task's, or a manifest that is damaged or of another version.
     """
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise UserError(f"{folder}: no prepared data: run `python experiments/lra/prepare.py {task}` first")
+    path = folder / MANIFEST_FILE
+    try:
+        data = read_kept(path)
+        if data is None:
+            raise UserError(f"{folder}: no prepared data: run `python experiments/lra/prepare.py {task}` first")
+        manifest = checked(Manifest, data)
+    except ValueError as error:
+        raise UserError(
+            f"{path}: expected the manifest of prepared data, found something else ({error}). Prepare it again into an "
+            "empty folder."
+        ) from None
     if manifest.task != task:
         raise UserError(f"{folder}: expected data of {task}, found that of {manifest.task}")
     return Stored(folder, manifest)

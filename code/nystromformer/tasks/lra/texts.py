@@ -1,0 +1,108 @@
+"""The two tasks on texts, byte by byte: whether one of IMDB's reviews is positive (Text), and whether one of two papers
+of the ACL Anthology Network cites the other (Retrieval).
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial as partial_of
+from pathlib import Path
+
+from nystromformer.bounded import read_lines
+from nystromformer.errors import UserError
+from nystromformer.tasks.imdb.read import OFFICIAL_SIZE, read_imdb
+from nystromformer.tasks.lra.prepare import Reader, TaskData, carve, compare_lengths, find_files, prepare_read
+from nystromformer.tasks.lra.stored import SPLITS, Example, Manifest
+
+_HELD_OUT = OFFICIAL_SIZE // 10
+TEXT = TaskData("text", 2, {"train": OFFICIAL_SIZE - _HELD_OUT, "validation": _HELD_OUT, "test": OFFICIAL_SIZE})
+RETRIEVAL = TaskData("retrieval", 2, {"train": 147_086, "validation": 18_090, "test": 17_437}, sequences=2)
+_TEXT_LENGTH, _RETRIEVAL_LENGTH = 4096, 4000
+"""Bytes that the Long Range Arena keeps of a sequence."""
+_RELEASE_FILES = {
+    "train": ["new_aan_pairs.train.tsv"],
+    "validation": ["new_aan_pairs.eval.tsv"],
+    "test": ["new_aan_pairs.test.tsv"],
+}
+_COLUMNS = ("label", "id1", "id2", "text1", "text2")
+_LONGEST_LINE = 16 << 20
+
+
+def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, partial: bool, seed: int) -> Manifest:
+    """Take IMDB's reviews as bytes into a folder.
+
+    Args:
+        imdb: as `read_imdb` takes it.
+        length: bytes that a review keeps.
+        validate_on_test: take the test reviews as validation data, too, as the authors of the paper did, in place of a
+            tenth of the training reviews.
+        partial: take fewer reviews than IMDB has.
+
+    Raises:
+        UserError: as `read_imdb`; an empty review; as `prepare_read`.
+    """
+    data, warnings = TEXT, compare_lengths(length, _TEXT_LENGTH)
+    reviews = _read_reviews(imdb)
+    train, test = reviews["train"], reviews["test"]
+    if validate_on_test:
+        data = replace(TEXT, official=dict.fromkeys(SPLITS, OFFICIAL_SIZE))
+        warnings.insert(0, "validated on the test reviews, as the authors did: the test is none")
+        examples = {"train": train, "validation": test, "test": test}
+    else:
+        numbers = carve(len(train), 1, seed, 1)
+        parts = ([train[number] for number in part.tolist()] for part in numbers)
+        examples = dict(zip(SPLITS, (*parts, test), strict=True))
+    readers: dict[str, Reader] = {split: partial_of(list, each) for split, each in examples.items()}
+    settings = {"validate_on_test": validate_on_test}
+    return prepare_read(folder, data, imdb, "IMDB's reviews", readers, settings, partial, seed, length, warnings)
+
+
+def _read_reviews(source: Path) -> dict[str, list[Example]]:
+    found: dict[str, list[Example]] = {}
+    for split, texts in read_imdb(source, keep_breaks=True).items():
+        assert texts.labels is not None
+        assert texts.ids is not None
+        if "" in texts.first:
+            name = texts.ids[texts.first.index("")]
+            raise UserError(f"{source}: {texts.name}: expected text in every review, found none in {name}")
+        found[split] = [
+            ([text.encode()], label) for text, label in zip(texts.first, texts.labels.tolist(), strict=True)
+        ]
+    return found
+
+
+def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed: int) -> Manifest:
+    """Take the pairs of papers into a folder.
+
+    Args:
+        length: bytes that a paper keeps.
+
+    Raises:
+        UserError: files are missing or malformed; as `prepare_read`.
+    """
+    place, files = find_files(release, "tsv_data", _RELEASE_FILES, partial, "the pairs of papers")
+    readers = {split: partial_of(read_pairs, path) for split, (path,) in files.items()}
+    warnings = compare_lengths(length, _RETRIEVAL_LENGTH)
+    return prepare_read(folder, RETRIEVAL, place, "release", readers, {}, partial, seed, length, warnings)
+
+
+def read_pairs(path: Path) -> Iterator[Example]:
+    """The pairs of a file.
+
+    Raises:
+        UserError: a line with other columns, another label, or without text; says where.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(read_lines(file, path, _LONGEST_LINE), start=1):
+            cells = line.rstrip(b"\r\n").split(b"\t")
+            if len(cells) != len(_COLUMNS):
+                raise UserError(
+                    f"{path}, line {number}: expected {len(_COLUMNS)} columns between tabs ({', '.join(_COLUMNS)}), "
+                    f"found {len(cells)}"
+                )
+            label, _, _, first, second = cells
+            if label not in (b"0.0", b"1.0", b"0", b"1"):
+                shown = label[:20].decode("utf-8", "replace")
+                raise UserError(f"{path}, line {number}: expected the label 0.0 or 1.0, found {shown!r}")
+            if not first or not second:
+                raise UserError(f"{path}, line {number}: a paper has no text")
+            yield [first, second], int(label.startswith(b"1"))
