@@ -75,6 +75,7 @@ class Arena:
             )
         self.kinds: int | None = manifest.kinds + _NO_TOKENS
         self.mask_token = manifest.kinds + 1
+        self.hidden = self.track.hidden
         self.target: Target = SequenceClasses(
             manifest.classes, manifest.sequences, self.as_published, guesses_tokens=self.track.hidden > 0
         )
@@ -121,9 +122,8 @@ class Arena:
     def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
         if self.track.moves_pictures and self.task in PICTURES:
             batch = move_pictures(batch, numbers, self.task, seed, step)
-        if self.track.hidden:
-            rate = MASK_RATES[self.task]
-            batch = mask_tokens(batch, numbers, rate, self.track.hidden, self.mask_token, seed, step)
+        if self.hidden:
+            batch = mask_tokens(batch, numbers, MASK_RATES[self.task], self.hidden, self.mask_token, seed, step)
         return batch
 
     def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
@@ -173,7 +173,9 @@ class Arena:
 
 
 class TokensOf(Arena):
-    """Masked tokens of a task's training inputs, without their labels: the first phase of self-pretraining."""
+    """Masked tokens of a task's training inputs, without their labels: the first phase of self-pretraining, which tests
+    nothing.
+    """
 
     main_metric = "mlm_accuracy"
 
@@ -181,29 +183,16 @@ class TokensOf(Arena):
         super().__post_init__()
         self.name += "-tokens"
         self.choices = {**self.choices, "tokens": True}
-        self.target = Tokens()
+        self.target, self.hidden = Tokens(), 1.0
 
     def load(self, loading: Loading) -> Splits:
         splits = super().load(loading)
         masked = MaskedExamples(splits.validation[""], MASK_RATES[self.task], self.mask_token)
         return replace(splits, validation={"": masked})
 
-    def noise(self, batch: dict[str, Tensor], numbers: Ints, seed: int, step: int) -> dict[str, Tensor]:
-        return mask_tokens(batch, numbers, MASK_RATES[self.task], 1.0, self.mask_token, seed, step)
-
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         right, counted = scores_NC[:, 1:].sum(0, dtype=torch.float64).tolist()
         return {"mlm_accuracy": right / counted}
-
-    def test(self, loading: Loading) -> dict[str, Examples]:
-        """What is tested is what follows."""
-        return {}
-
-    def write(
-        self, splits: Splits, test: Mapping[str, Examples], scores: Mapping[str, Tensor], folder: Path
-    ) -> dict[str, float]:
-        """No predictions: nothing reads them."""
-        return {}
 
 
 def _describe(examples: StoredExamples) -> str:
