@@ -116,6 +116,14 @@ def test_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert read_run(published.parent) is not None
 
 
+def test_a_parameter_that_is_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = ("--as_published", "--set", "model.attn_type.segments=valid")
+    status, seen = run(tmp_path, "listops", "nystrom", monkeypatch, *flags)
+    assert status == 0
+    core = seen[0][0].encoder.layers[0].attention.core
+    assert (core.segments, core.pinv_start) == ("valid", "batch")
+
+
 def test_pictures_are_validated_on_the_last_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,12 +103,15 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return found
 
 
-def test_drawn_expressions_are_right_and_none_is_there_twice(tmp_path: Path) -> None:
-    draw_listops(tmp_path, SHORT, SIZES, 0, 1)
+def test_drawn_expressions_are_right_and_none_is_there_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wanted = Expressions(longer_than=2, shorter_than=7, depth=3, most_values=5)
+    with caplog.at_level("INFO"):
+        draw_listops(tmp_path, wanted, {"train": 500, "validation": 30, "test": 30}, 0, 1)
+    assert "drawn again, which there was already" in caplog.text
     stored = open_stored(tmp_path, "listops")
     stored.verify()
     everything = [example for split in SPLITS for example in examples(stored, split)]
-    assert len(everything) == len({tokens for tokens, _ in everything}) == 40
+    assert len(everything) == len({tokens for tokens, _ in everything}) == 560
     assert all(evaluate(tokens) == label for tokens, label in everything)
     split = stored.split("train")
     assert split.facts.labels == np.bincount(split.labels, minlength=10).tolist()
