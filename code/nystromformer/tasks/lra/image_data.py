@@ -5,8 +5,7 @@ A black pixel is a value like any other: nothing here stands for padding.
 
 import io
 import pickle
-from collections.abc import Iterator, Sequence
-from functools import partial as partial_of
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from nystromformer.bounded import read_bytes
 from nystromformer.data.hub import load_split, reason_of
 from nystromformer.errors import UserError
-from nystromformer.tasks.lra.prepare import HELD_OUT, Reader, TaskData, find_files, prepare_read
+from nystromformer.tasks.lra.prepare import HELD_OUT, TaskData, find_files, prepare_read
 from nystromformer.tasks.lra.stored import VALIDATE_ON_LAST, Example, Manifest
 
 IMAGE = TaskData("image", 10, {"train": 45_000, "validation": 5_000, "test": 10_000})
@@ -42,19 +41,15 @@ def read_image(folder: Path, cifar: Path | None, partial: bool, seed: int, valid
     """
     place: Path | str = "the Hugging Face hub"
     if cifar is None:
-        readers: dict[str, Reader] = {split: partial_of(read_hub, split) for split in ("train", "test")}
+        pictures = {split: read_hub(split) for split in ("train", "test")}
     else:
         what = "CIFAR-10's files (--cifar names their folder, or hub)"
         place, files = find_files(cifar, "cifar-10-batches-py", _BATCHES, partial, what)
-        readers = {split: partial_of(_read_files, paths) for split, paths in files.items()}
-    if validate_on_last and "test" not in readers:
+        pictures = {split: read_pictures(*paths) for split, paths in files.items()}
+    if validate_on_last and "test" not in pictures:
         raise UserError("--validate_on_last: expected CIFAR-10's test_batch beside the training files, found none")
     settings = {"validation_share": HELD_OUT, VALIDATE_ON_LAST: validate_on_last}
-    return prepare_read(folder, IMAGE, place, "CIFAR-10", readers, settings, partial, seed)
-
-
-def _read_files(paths: Sequence[Path]) -> Iterator[Example]:
-    return chain.from_iterable(map(read_pictures, paths))
+    return prepare_read(folder, IMAGE, place, "CIFAR-10", pictures, settings, partial, seed)
 
 
 class _Kind:
@@ -102,30 +97,33 @@ class _Restricted(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no file of CIFAR-10 does")
 
 
-def read_pictures(path: Path) -> Iterator[Example]:
-    """The grey pictures of one of CIFAR-10's files and their classes.
+def read_pictures(*paths: Path) -> Iterator[Example]:
+    """The grey pictures of some of CIFAR-10's files and their classes.
 
     Raises:
         UserError: a pickle with anything but arrays and plain values, or pictures of another size.
     """
-    content = read_bytes(path, _MOST_BYTES, "a file of CIFAR-10")
-    try:
-        data = _Restricted(io.BytesIO(content), encoding="latin1").load()
-        values = {key.decode() if isinstance(key, bytes) else key: value for key, value in dict(data).items()}
-        if missing := {"data", "labels"} - values.keys():
-            raise ValueError(f"no {' and no '.join(sorted(missing))}")
-        if not isinstance(values["labels"], list):
-            raise ValueError("labels that are no list")
-        pixels = values["data"].array()
-        labels = [label for label in values["labels"] if type(label) is int and 0 <= label < IMAGE.classes]
-    except Exception as error:  # a damaged pickle raises whatever its opcodes run into
-        raise UserError(f"{path}: expected a file of CIFAR-10, found something else: {error}") from None
-    if pixels.ndim != 2 or pixels.shape[1] != 3 * SIDE * SIDE:
-        raise UserError(f"{path}: expected pictures as rows of {3 * SIDE * SIDE} bytes, found {pixels.shape}")
-    if not len(labels) == len(values["labels"]) == len(pixels):
-        raise UserError(f"{path}: expected a class from 0 to {IMAGE.classes - 1} for each of {len(pixels)} pictures")
-    for grey, label in zip(in_grey(pixels), labels, strict=True):
-        yield [grey.tobytes()], label
+    for path in paths:
+        content = read_bytes(path, _MOST_BYTES, "a file of CIFAR-10")
+        try:
+            data = _Restricted(io.BytesIO(content), encoding="latin1").load()
+            values = {key.decode() if isinstance(key, bytes) else key: value for key, value in dict(data).items()}
+            if missing := {"data", "labels"} - values.keys():
+                raise ValueError(f"no {' and no '.join(sorted(missing))}")
+            if not isinstance(values["labels"], list):
+                raise ValueError("labels that are no list")
+            pixels = values["data"].array()
+            labels = [label for label in values["labels"] if type(label) is int and 0 <= label < IMAGE.classes]
+        except Exception as error:  # a damaged pickle raises whatever its opcodes run into
+            raise UserError(f"{path}: expected a file of CIFAR-10, found something else: {error}") from None
+        if pixels.ndim != 2 or pixels.shape[1] != 3 * SIDE * SIDE:
+            raise UserError(f"{path}: expected pictures as rows of {3 * SIDE * SIDE} bytes, found {pixels.shape}")
+        if not len(labels) == len(values["labels"]) == len(pixels):
+            raise UserError(
+                f"{path}: expected a class from 0 to {IMAGE.classes - 1} for each of {len(pixels)} pictures"
+            )
+        for grey, label in zip(in_grey(pixels), labels, strict=True):
+            yield [grey.tobytes()], label
 
 
 def read_hub(split: str) -> Iterator[Example]:

@@ -66,10 +66,10 @@ def read_listops(folder: Path, release: Path, brackets: bool, partial: bool, see
         UserError: files are missing, or one is malformed or has a wrong label; as `prepare_read`.
     """
     place, files = find_files(release, "listops-1000", _RELEASE_FILES, partial, "ListOps' files")
-    readers = {split: partial_of(read_expressions, path, brackets) for split, (path,) in files.items()}
+    expressions = {split: read_expressions(path, brackets) for split, (path,) in files.items()}
     warnings = ["with the brackets that group: 17 kinds of token, the Long Range Arena's have 15"] * brackets
     data, settings = WITH_BRACKETS if brackets else LISTOPS, {"brackets": brackets}
-    return prepare_read(folder, data, place, "release", readers, settings, partial, seed, warnings=warnings)
+    return prepare_read(folder, data, place, "release", expressions, settings, partial, seed, warnings=warnings)
 
 
 def read_expressions(path: Path, brackets: bool) -> Iterator[Example]:

@@ -80,7 +80,7 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
             "every result says so."
         )
     parts = zip(SPLITS, carve(len(pictures), 2, seed, 3), strict=True)
-    readers = {split: partial_of(read_pictures, [pictures[n] for n in part.tolist()], size) for split, part in parts}
+    chosen = {split: read_pictures([pictures[n] for n in part.tolist()], size) for split, part in parts}
     warnings = [f"{number_of(empty, 'picture')} of the release without content left out"] if empty else []
     usual = find_style(size).contour
     if contour != usual:
@@ -90,7 +90,7 @@ def read_pathfinder(folder: Path, release: Path, size: int, contour: int, partia
     settings = {"size": size, "contour": contour}
     # Their number was checked above, with those that are left out.
     return prepare_read(
-        folder, PATHFINDER, release, "release", readers, settings, partial=True, seed=seed, warnings=warnings
+        folder, PATHFINDER, release, "release", chosen, settings, partial=True, seed=seed, warnings=warnings
     )
 
 

@@ -41,8 +41,6 @@ HELD_OUT = 0.1
 """Share of the training examples for each split that a source lacks."""
 _STREAM = 40
 
-Reader = Callable[[], Iterable[Example]]
-
 
 @dataclass(frozen=True)
 class TaskData:
@@ -56,6 +54,10 @@ class TaskData:
     """Of token."""
     sequences: int = 1
     """Of an example."""
+    length: int | None = None
+    """Bytes that the Long Range Arena keeps of a sequence; None: all."""
+    draw: int = 2
+    """Of the training examples that are held out: other numbers are other draws."""
 
 
 def prepare_drawn(
@@ -92,39 +94,40 @@ def prepare_read(
     data: TaskData,
     place: Path | str,
     origin: str,
-    readers: Mapping[str, Reader],
+    sources: Mapping[str, Iterable[Example]],
     settings: Mapping[str, Any],
     partial: bool,
     seed: int,
     longest: int | None = None,
     warnings: Sequence[str] = (),
 ) -> Manifest:
-    """Read a task's data into a folder; splits without a reader are cut from the training examples.
+    """Read a task's data into a folder; splits without a source are cut from the training examples.
 
     Args:
         place: what is read, as messages call it.
         origin: what it is, in words.
+        sources: of the examples of each split; read once the folder is known to be free.
         partial: take splits of other sizes than the official ones.
         seed: decides which training examples are held out.
         longest: tokens that a sequence keeps; None: all.
         warnings: what else keeps results from comparing with published ones.
 
     Raises:
-        UserError: the folder is not free; as the readers; a split without examples, or, unless `partial`, of another
+        UserError: the folder is not free; as the sources; a split without examples, or, unless `partial`, of another
             size.
     """
-    missing = [split for split in SPLITS if split not in readers]
+    missing = [split for split in SPLITS if split not in sources]
     settings = {**settings, "seed": seed, "length": longest, "carved": missing}
 
     def write(store: Store) -> Manifest:
-        examples = {split: read() for split, read in readers.items()}
+        examples = dict(sources)
         if missing:
             everything = list(examples["train"])
             count = len(everything)
             if settings.get(VALIDATE_ON_LAST):
                 parts = np.split(np.arange(count), [count - max(1, round(HELD_OUT * count))])
             else:
-                parts = carve(count, len(missing), seed, 2)
+                parts = carve(count, len(missing), seed, data.draw)
             for split, part in zip(("train", *missing), parts, strict=True):
                 examples[split] = [everything[number] for number in part.tolist()]
         splits = {
@@ -140,7 +143,10 @@ def prepare_read(
                 f"{place}: expected {expected} examples of training, validation and test, found {found}: is the source "
                 f"whole?{advice}"
             )
-        said = [*warnings, *compare_sizes(sizes, data.official)]
+        said = list(warnings)
+        if longest != data.length:
+            said.append(f"sequences have at most {longest:,} bytes (--length), the Long Range Arena's {data.length:,}")
+        said += compare_sizes(sizes, data.official)
         if "test" in missing:
             said.append(f"{' and '.join(missing)} cut from the training examples: the source has none of its own")
         return Manifest(data.task, data.kinds, data.classes, data.sequences, origin, settings, splits, said)
@@ -205,13 +211,6 @@ def compare_sizes(sizes: Mapping[str, int], official: Mapping[str, int]) -> list
         for split, size in sizes.items()
         if size != official[split]
     ]
-
-
-def compare_lengths(length: int, official: int) -> list[str]:
-    """A sentence where sequences are cut at another length than the official one."""
-    if length == official:
-        return []
-    return [f"sequences have at most {length:,} bytes (--length), the Long Range Arena's {official:,}"]
 
 
 def _prepare(folder: Path, task: str, facts: Mapping[str, Any], write: Callable[[Store], Manifest]) -> Manifest:

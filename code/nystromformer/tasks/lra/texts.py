@@ -4,20 +4,18 @@ of the ACL Anthology Network cites the other (Retrieval).
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial as partial_of
 from pathlib import Path
 
 from nystromformer.bounded import read_lines
 from nystromformer.errors import UserError
 from nystromformer.tasks.imdb.read import OFFICIAL_SIZE, read_imdb
-from nystromformer.tasks.lra.prepare import Reader, TaskData, carve, compare_lengths, find_files, prepare_read
+from nystromformer.tasks.lra.prepare import TaskData, find_files, prepare_read
 from nystromformer.tasks.lra.stored import SPLITS, Example, Manifest
 
 _HELD_OUT = OFFICIAL_SIZE // 10
-TEXT = TaskData("text", 2, {"train": OFFICIAL_SIZE - _HELD_OUT, "validation": _HELD_OUT, "test": OFFICIAL_SIZE})
-RETRIEVAL = TaskData("retrieval", 2, {"train": 147_086, "validation": 18_090, "test": 17_437}, sequences=2)
-_TEXT_LENGTH, _RETRIEVAL_LENGTH = 4096, 4000
-"""Bytes that the Long Range Arena keeps of a sequence."""
+_SIZES = {"train": OFFICIAL_SIZE - _HELD_OUT, "validation": _HELD_OUT, "test": OFFICIAL_SIZE}
+TEXT = TaskData("text", 2, _SIZES, length=4096, draw=1)
+RETRIEVAL = TaskData("retrieval", 2, {"train": 147_086, "validation": 18_090, "test": 17_437}, sequences=2, length=4000)
 _RELEASE_FILES = {
     "train": ["new_aan_pairs.train.tsv"],
     "validation": ["new_aan_pairs.eval.tsv"],
@@ -40,20 +38,13 @@ def read_text(folder: Path, imdb: Path, length: int, validate_on_test: bool, par
     Raises:
         UserError: as `read_imdb`; an empty review; as `prepare_read`.
     """
-    data, warnings = TEXT, compare_lengths(length, _TEXT_LENGTH)
-    reviews = _read_reviews(imdb)
-    train, test = reviews["train"], reviews["test"]
+    data, reviews, warnings = TEXT, _read_reviews(imdb), []
     if validate_on_test:
         data = replace(TEXT, official=dict.fromkeys(SPLITS, OFFICIAL_SIZE))
-        warnings.insert(0, "validated on the test reviews, as the authors did: the test is none")
-        examples = {"train": train, "validation": test, "test": test}
-    else:
-        numbers = carve(len(train), 1, seed, 1)
-        parts = ([train[number] for number in part.tolist()] for part in numbers)
-        examples = dict(zip(SPLITS, (*parts, test), strict=True))
-    readers: dict[str, Reader] = {split: partial_of(list, each) for split, each in examples.items()}
+        reviews["validation"] = reviews["test"]
+        warnings = ["validated on the test reviews, as the authors did: the test is none"]
     settings = {"validate_on_test": validate_on_test}
-    return prepare_read(folder, data, imdb, "IMDB's reviews", readers, settings, partial, seed, length, warnings)
+    return prepare_read(folder, data, imdb, "IMDB's reviews", reviews, settings, partial, seed, length, warnings)
 
 
 def _read_reviews(source: Path) -> dict[str, list[Example]]:
@@ -80,9 +71,8 @@ def read_retrieval(folder: Path, release: Path, length: int, partial: bool, seed
         UserError: files are missing or malformed; as `prepare_read`.
     """
     place, files = find_files(release, "tsv_data", _RELEASE_FILES, partial, "the pairs of papers")
-    readers = {split: partial_of(read_pairs, path) for split, (path,) in files.items()}
-    warnings = compare_lengths(length, _RETRIEVAL_LENGTH)
-    return prepare_read(folder, RETRIEVAL, place, "release", readers, {}, partial, seed, length, warnings)
+    pairs = {split: read_pairs(path) for split, (path,) in files.items()}
+    return prepare_read(folder, RETRIEVAL, place, "release", pairs, {}, partial, seed, length)
 
 
 def read_pairs(path: Path) -> Iterator[Example]:
