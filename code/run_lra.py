@@ -20,10 +20,10 @@ from nystromformer.tasks.lra.recipe import (
     TOKEN_RATES,
     TRACKS,
     add_as_published,
+    build_overrides,
     check_name,
-    overrides_for,
     pad_as_published,
-    sweep_of,
+    plan_sweep,
 )
 
 
@@ -137,10 +137,10 @@ def lra(
         text = f"no such file; create it (copy the project's {recipe}, say), or leave --model out"
         raise UserError(f"{folder / 'config.json'}: {text}")
     given = shared.overrides or []
-    overrides = overrides_for(folder / "config.json", attention, conv, chosen, given)
+    overrides = build_overrides(folder / "config.json", attention, conv, chosen, given)
     experiment = open_experiment(folder, overrides)
     rate = lr or (repr(CLASS_RATES[task]) if chosen.pretrains else None)
-    sweep = sweep_of(
+    sweep = plan_sweep(
         experiment.config, shared.sweep(), steps=steps, every=every, batch_size=batch_size, lr=rate, warmup=warmup
     )
     if steps == 0 and not sweep.baselines:

@@ -18,7 +18,7 @@ from nystromformer.files import NewFile
 from nystromformer.runs import store
 from nystromformer.runs.store import Store
 from nystromformer.tasks.lra import drawing, image_data, listops_data
-from nystromformer.tasks.lra.image_data import in_grey, read_pictures
+from nystromformer.tasks.lra.image_data import convert_to_grey, read_pictures
 from nystromformer.tasks.lra.listops import Expressions, evaluate
 from nystromformer.tasks.lra.listops_data import draw_listops
 from nystromformer.tasks.lra.prepare import carve
@@ -319,7 +319,7 @@ def test_pictures_are_grey(release: Path, prepare: Prepare) -> None:
     wanted = 0.2989 * red + 0.5870 * green + 0.1140 * blue
     found = np.stack([stored.split("test").tokens(number) for number in range(6)]).astype(float)
     assert np.abs(found - wanted).max() <= 1
-    assert in_grey(np.full((1, 3072), 255, dtype=np.uint8)).tolist() == [[255] * 1024]
+    assert convert_to_grey(np.full((1, 3072), 255, dtype=np.uint8)).tolist() == [[255] * 1024]
 
 
 def test_the_last_pictures_are_validation_data(release: Path, prepare: Prepare) -> None:
@@ -498,7 +498,6 @@ def test_damaged_sources_are_refused_and_nothing_is_written(
         (("pathfinder", "--release", ".", "--train", 3), "--release: its pictures are taken as they are: expected no"),
         (("pathfinder", "--release", ".", "--no_distractors"), "--no_distractors: expected no --release beside it"),
         (("pathfinder", "--partial"), "--partial: expected --release beside it"),
-        pytest.param(("pathfinder", "--contour", 90, *FEW), "found no room", marks=pytest.mark.slow),
         (("pathfinder", "--size", 48), "--size: expected one of 32, 64, 128, 256, found 48"),
         (("text", "--imdb", "nowhere"), "nowhere"),
         (("image", "--cifar", "nowhere"), "nowhere: no such folder"),

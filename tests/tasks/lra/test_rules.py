@@ -13,7 +13,7 @@ from nystromformer.tasks.lra import rules
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import apply, evaluate, parse
 from nystromformer.tasks.lra.pathfinder import draw, find_style, paint
-from nystromformer.tasks.lra.rules import Table, rules_of
+from nystromformer.tasks.lra.rules import Table, build_rules
 from nystromformer.tasks.lra.stored import Example, StoredSplit, write_split
 
 pytest.importorskip("sklearn")
@@ -26,7 +26,7 @@ def stored(folder: Path, split: str, examples: list[Example], classes: int, sequ
 
 def scores(task: str, splits: dict[str, StoredExamples]) -> dict[str, float]:
     train, validation, test = splits["train"], splits["validation"], splits["test"]
-    return {rule.name: rule.accuracies(train, validation, {"": test})[""] for rule in rules_of(task)}
+    return {rule.name: rule.accuracies(train, validation, {"": test})[""] for rule in build_rules(task)}
 
 
 def test_a_table_takes_the_commonest_class_and_a_coarser_key_where_it_knows_none() -> None:
@@ -45,11 +45,11 @@ def test_a_table_takes_the_commonest_class_and_a_coarser_key_where_it_knows_none
     ],
 )
 def test_the_outermost_list_of_an_expression(text: str, outermost: tuple[object, ...]) -> None:
-    assert rules._outermost(parse(text, brackets=True)) == outermost
+    assert rules._read_outermost(parse(text, brackets=True)) == outermost
 
 
 def test_the_beginning_of_an_expression_may_be_brackets_alone() -> None:
-    assert rules._outermost(parse("( ( ( [MAX 2 ) 3 ) ] )", brackets=True)[:3]) == (None, None, ())
+    assert rules._read_outermost(parse("( ( ( [MAX 2 ) 3 ) ] )", brackets=True)[:3]) == (None, None, ())
 
 
 def test_the_rules_of_listops_know_what_their_names_say(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_baselines_without_training(lra: Lra) -> None:
     assert lra("--steps", 0, "--baselines") == [], "nothing was trained"
     shown = lra.capsys.readouterr().out
     (measured,) = read_baselines(lra.folder / "model" / "lra" / "listops" / BASELINES)
-    names = ["majority class", *(rule.name for rule in rules_of("listops"))]
+    names = ["majority class", *(rule.name for rule in build_rules("listops"))]
     assert list(measured.baselines) == names
     assert all(name in shown for name in names)
     assert "--baselines" in lra.refuse("--steps", 0)

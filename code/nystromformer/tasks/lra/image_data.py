@@ -122,7 +122,7 @@ def read_pictures(*paths: Path) -> Iterator[Example]:
             raise UserError(
                 f"{path}: expected a class from 0 to {IMAGE.classes - 1} for each of {len(pixels)} pictures"
             )
-        for grey, label in zip(in_grey(pixels), labels, strict=True):
+        for grey, label in zip(convert_to_grey(pixels), labels, strict=True):
             yield [grey.tobytes()], label
 
 
@@ -136,7 +136,7 @@ def read_hub(split: str) -> Iterator[Example]:
         rows = load_split(HUB, None, split)
         for row in rows:
             pixels = np.asarray(row["img"], dtype=np.uint8)
-            (grey,) = in_grey(pixels.transpose(2, 0, 1).reshape(1, 3 * SIDE * SIDE))
+            (grey,) = convert_to_grey(pixels.transpose(2, 0, 1).reshape(1, 3 * SIDE * SIDE))
             yield [grey.tobytes()], int(row["label"])
     except Exception as error:  # the library raises whatever its network and file system layers raise
         raise UserError(
@@ -145,7 +145,7 @@ def read_hub(split: str) -> Iterator[Example]:
         ) from error
 
 
-def in_grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def convert_to_grey(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """(pictures, 3 x 1024), the channels one after another, to (pictures, 1024): scaled to 1, weighed, scaled back to
     bytes as TensorFlow scales, by 255.5 and rounding down.
     """

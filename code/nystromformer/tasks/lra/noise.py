@@ -77,11 +77,11 @@ def move_pictures(batch: Mapping[str, Tensor], numbers: Ints, task: str, seed: i
         raise ValueError(f"expected square pictures, found {pixels} tokens")
     draws_I4 = random_uniform(seed, _FLIP_STREAM, step, numbers[:, None], np.arange(4))
     for row_N, draws in zip(tokens_BN, draws_I4, strict=True):
-        row_N[:pixels] = _moved(row_N[:pixels].reshape(side, side), draws, task == "pathfinder").reshape(-1)
+        row_N[:pixels] = _move(row_N[:pixels].reshape(side, side), draws, task == "pathfinder").reshape(-1)
     return {**batch, "tokens_BN": torch.from_numpy(tokens_BN)}
 
 
-def _moved(picture: NDArray[np.int64], draws: NDArray[np.float64], any_side_up: bool) -> NDArray[np.int64]:
+def _move(picture: NDArray[np.int64], draws: NDArray[np.float64], any_side_up: bool) -> NDArray[np.int64]:
     flipped = picture[:, ::-1] if draws[0] < 0.5 else picture
     if any_side_up:
         return np.rot90(flipped, int(4 * draws[1]))

@@ -81,7 +81,7 @@ def check_name(flag: str, name: str, names: Iterable[str]) -> None:
         raise UserError(f"{flag} {name}: expected one of {', '.join(names)}")
 
 
-def overrides_for(
+def build_overrides(
     config_file: Path, attention: str | None, taps: int | None, track: Track, given: Sequence[str]
 ) -> list[str]:
     """What to write over a config.json so that its encoder has an attention.
@@ -122,20 +122,21 @@ def add_as_published(config_file: Path, overrides: Sequence[str], given: Sequenc
         padded: tokens of every row: the longest that the model takes, because the authors' landmarks, chunks and
             projections are of the padded length.
     """
-    kept = {key.rpartition(".")[2] for key in overridden(given) if key.startswith("model.attn_type")}
+    set_by_hand = {key.rpartition(".")[2] for key in overridden(given) if key.startswith("model.attn_type")}
 
     def change(attention: Any) -> Any:
         if isinstance(attention, list):
             return [change(each) for each in attention]
         layer = {"name": attention} if isinstance(attention, str) else attention
-        return layer | {key: value for key, value in AS_PUBLISHED.get(layer["name"], {}).items() if key not in kept}
+        changes = AS_PUBLISHED.get(layer["name"], {})
+        return layer | {key: value for key, value in changes.items() if key not in set_by_hand}
 
     attention = change(peek_config(config_file, overrides)["model"]["attn_type"])
     others = [each for each in overrides if not each.startswith(("model.attn_type", "model.max_seq_len"))]
     return [*others, f"model.attn_type={json.dumps(attention)}", f"model.max_seq_len={padded}"]
 
 
-def sweep_of(
+def plan_sweep(
     config: ExperimentConfig,
     flags: Sweep,
     *,

@@ -70,7 +70,7 @@ class Rule:
         }
 
 
-def rules_of(task: str) -> list[Rule]:
+def build_rules(task: str) -> list[Rule]:
     """The rules of a task, simplest first."""
     if task == "listops":
         return [
@@ -126,7 +126,7 @@ class Table:
         return np.array([guess(key) for key in keys])
 
 
-def _outermost(tokens: Iterable[int]) -> tuple[int | None, int | None, tuple[int, ...]]:
+def _read_outermost(tokens: Iterable[int]) -> tuple[int | None, int | None, tuple[int, ...]]:
     """Of the outermost list of an expression or of its beginning, with brackets that group or without: its operator, by
     its place in OPERATORS, None of a digit alone; what it makes of the digits that the list holds directly; and the
     operators of the lists that it holds directly.
@@ -148,7 +148,7 @@ def _outermost(tokens: Iterable[int]) -> tuple[int | None, int | None, tuple[int
 
 def _keys(count: int) -> Features:
     """The first so many of what there is of the outermost list."""
-    return lambda split: [_outermost(tokens.tolist())[:count] for tokens in split.sequences()]
+    return lambda split: [_read_outermost(tokens.tolist())[:count] for tokens in split.sequences()]
 
 
 def _grams(shortest: int, longest: int) -> Features:

@@ -128,11 +128,11 @@ class Arena:
 
     def rules(self, splits: Splits, compared: Mapping[str, Examples]) -> dict[str, dict[str, Spread]]:
         # Imported here: scikit-learn is an extra.
-        from nystromformer.tasks.lra.rules import rules_of
+        from nystromformer.tasks.lra.rules import build_rules
 
         stored = cast(Mapping[str, StoredExamples], compared)
         found = {}
-        for rule in rules_of(self.task):
+        for rule in build_rules(self.task):
             logger.info("%s: fitting a rule: %s", self.name, rule.name)
             accuracies = rule.accuracies(cast(StoredExamples, splits.train), stored[""], stored)
             found[rule.name] = {f"accuracy{ending}": Spread(value, None) for ending, value in accuracies.items()}
