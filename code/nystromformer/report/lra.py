@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from nystromformer.config.network import NO_EFFECT
@@ -194,14 +195,19 @@ def _describe(run: Run) -> str:
 def name_columns(tasks: Mapping[str, str]) -> dict[str, str]:
     """Short names of columns, given the task of each description; of several of a task with a letter."""
     short = {task.lower(): task for task in LRA_TASKS}
-    names: dict[str, str] = {}
-    counts = list(tasks.values())
-    for text, task in tasks.items():
+    names = {}
+    for (text, task), letter in zip(tasks.items(), _letters(list(tasks.values())), strict=True):
         name = next(text + task[len(key) :].replace("-", " ", 1) for key, text in short.items() if task.startswith(key))
-        if counts.count(task) > 1:
-            name += f" {_LETTERS[sum(tasks[other] == task for other in names) % 26]}"
-        names[text] = name
+        names[text] = f"{name} {letter}".rstrip()
     return names
+
+
+def _letters(names: Sequence[str]) -> list[str]:
+    """A letter for each of several that have one name; nothing for the only one of its name."""
+    return [
+        ascii_lowercase[names[:number].count(name) % 26] if names.count(name) > 1 else ""
+        for number, name in enumerate(names)
+    ]
 
 
 def _cells(column: str, runs: Sequence[Run]) -> list[Cell]:
@@ -209,17 +215,12 @@ def _cells(column: str, runs: Sequence[Run]) -> list[Cell]:
     for run in runs:
         together.setdefault(run.family, []).append(run)
     cells = [_cell(column, sorted(family, key=lambda run: run.settings.seed)) for family in together.values()]
-    texts = [cell.attention for cell in cells]
     # No score is lost: what differs in something that is not told has a letter.
+    letters = _letters([cell.attention for cell in cells])
     return [
-        replace(cell, attention=f"{cell.attention} [{_LETTERS[texts[:number].count(cell.attention) % 26]}]")
-        if texts.count(cell.attention) > 1
-        else cell
-        for number, cell in enumerate(cells)
+        replace(cell, attention=f"{cell.attention} [{letter}]") if letter else cell
+        for cell, letter in zip(cells, letters, strict=True)
     ]
-
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _cell(column: str, runs: Sequence[Run]) -> Cell:
