@@ -27,13 +27,16 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> LraBenchmark:
     return LraBenchmark(folder / "config.json", folder / "data", batches=2, repeats=1, threads=1)
 
 
-def test_all_ways_are_measured_and_written(recipe: LraBenchmark, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("value", "precision"), [("false", "float32"), ('"bf16"', "bf16")])
+def test_all_ways_are_measured_and_written(recipe: LraBenchmark, tmp_path: Path, value: str, precision: str) -> None:
     threads = torch.get_num_threads()
     try:
-        text = measure_lra(recipe, tmp_path)
+        text = measure_lra(replace(recipe, overrides=(f"model.mixed_precision={value}",)), tmp_path)
     finally:
         torch.set_num_threads(threads)
-    rows = {row["method"]: row for row in json.loads((tmp_path / "lra.json").read_text())["rows"]}
+    found = json.loads((tmp_path / "lra.json").read_text())
+    assert found["settings"]["precision"] == precision
+    rows = {row["method"]: row for row in found["rows"]}
     assert list(rows) == [BY_LENGTH, PADDED, AUTHORS]
     assert rows[PADDED]["tokens"] == rows[AUTHORS]["tokens"] == 48, "a multiple of the landmarks"
     assert rows[BY_LENGTH]["tokens"] < 48
@@ -51,15 +54,3 @@ def test_another_attention_is_refused(recipe: LraBenchmark, tmp_path: Path) -> N
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="expected Nyström attention, found softmax"):
         measure_lra(LraBenchmark(tmp_path / "config.json", recipe.data), tmp_path / "out")
-
-
-@pytest.mark.parametrize(("value", "precision"), [("false", "float32"), ('"bf16"', "bf16")])
-def test_the_precision_that_was_measured_is_told(
-    recipe: LraBenchmark, tmp_path: Path, value: str, precision: str
-) -> None:
-    threads = torch.get_num_threads()
-    try:
-        measure_lra(replace(recipe, overrides=(f"model.mixed_precision={value}",)), tmp_path)
-    finally:
-        torch.set_num_threads(threads)
-    assert json.loads((tmp_path / "lra.json").read_text())["settings"]["precision"] == precision

@@ -81,21 +81,6 @@ def test_lengths_that_almost_no_expression_has_are_refused(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("7", 7),
-        ("[MED 1 2 ]", 1),
-        ("[MED 1 4 2 9 ]", 3),
-        ("[MED 9 1 5 ]", 5),
-        ("[SM 9 9 ]", 8),
-        ("( ( ( [MAX 2 ) ( ( ( [MIN 6 ) 9 ) ] ) ) ] )", 6),
-    ],
-)
-def test_values(text: str, value: int) -> None:
-    assert evaluate(parse(text)) == value
-
-
-@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("[MAX ]", "an operator without values ends"),

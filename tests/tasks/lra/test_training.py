@@ -126,15 +126,6 @@ def test_steps_are_counted_and_the_best_validations_weights_are_tested(listops: 
     assert read_run(Path(result.folder)) == result
 
 
-def test_the_same_seed_is_the_same_run_and_another_is_another(listops: Path, tmp_path: Path) -> None:
-    first, again = (train(tmp_path / name, listops).results[0] for name in "ab")
-    other = train(tmp_path / "c", listops, seeds=(1,)).results[0]
-    assert Path(first.folder).name == Path(again.folder).name != Path(other.folder).name
-    one, two, three = (weights(result, 1) for result in (first, again, other))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert not all(torch.equal(one[name], three[name]) for name in one)
-
-
 def test_validation_of_some_examples_is_stated(lra: Lra, caplog: pytest.LogCaptureFixture) -> None:
     few = ("--steps", 2, "--every", 2, "--set", "pretraining_setting.validate_batches_per_epoch=1")
     with caplog.at_level("INFO"):
