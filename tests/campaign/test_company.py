@@ -7,7 +7,7 @@ import pytest
 from campaign.commands import Command
 from campaign.company import changing, strangers, together
 from campaign.scenes import Scene, prepare
-from campaign.trial import Kind, Trial
+from campaign.trial import Kind, Trial, try_out
 
 CAREFUL = """
 import os, sys, time
@@ -61,7 +61,7 @@ def test_who_is_careless_is_found(tmp_path: Path, kind: Kind, script: str) -> No
     command = Command(str(tmp_path / "script.py"), ())
     scene = Scene("small", (command,), ("in",), ("out",), edited=("in",), parts="out.parts", read=(("in", 1),))
     small = {"small": prepare(scene, tmp_path / "world", tmp_path / "scenes")}
-    outcomes = [kind(Trial(kind.__name__, number, 3), small, tmp_path / str(number)) for number in range(1, 12)]
+    outcomes = [try_out(kind, Trial(kind.__name__, number, 3), small, tmp_path / "trial") for number in range(1, 12)]
     kinds = Counter(outcome.verdict.kind for outcome in outcomes)
     bad = [outcome for outcome in outcomes if not outcome.verdict.good]
     assert bool(bad) == (script is CARELESS), kinds

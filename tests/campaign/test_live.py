@@ -12,8 +12,7 @@ from campaign.queueing import QUEUED, queue
 from campaign.scenes import Prepared
 from campaign.serving import SERVE, service
 from campaign.trees import listing
-from campaign.trial import Trial
-from campaign.verdicts import Verdict
+from campaign.trial import Trial, try_out
 from fake_engine import FakeEngine, connected
 from small import write_experiment
 
@@ -62,11 +61,11 @@ def test_how_a_service_behaved(expected: str, tmp_path: Path, monkeypatch: pytes
     (after / "served.json").write_text(json.dumps({"answers": [{"choices": CHOICES}]}))
     (tmp_path / "script.py").write_text(SERVICE)
     monkeypatch.setattr(serving, "_COMMAND", Command(str(tmp_path / "script.py"), ()))
-    monkeypatch.setattr(serving, "_ATTACKS", (lambda draw, clients, port: "",))
+    monkeypatch.setattr(serving, "_ATTACKS", (lambda draw, clients: "",))
     monkeypatch.setattr(serving, "LIMIT", 1 if expected == "hang" else 30)
     prepared = {SERVE.name: Prepared(SERVE, before, listing(before), {}, {}, 1.0)}
     seed = next(seed for seed in range(99) if "SIGTERM" in drawn(Trial("service", 1, seed)))
-    assert service(Trial("service", 1, seed), prepared, tmp_path / "trial").verdict.kind == expected
+    assert try_out(service, Trial("service", 1, seed), prepared, tmp_path / "trial").verdict.kind == expected
 
 
 def drawn(trial: Trial) -> str:
@@ -83,27 +82,24 @@ def test_what_is_hostile_is_no_good_request() -> None:
     assert json.dumps(QUESTION).encode() in serving._GOOD
 
 
-def two_on_a_gpu(draw: random.Random, launchers: queueing._Launchers) -> Verdict | None:
+def two_on_a_gpu(draw: random.Random, launchers: queueing._Launchers) -> None:
     api = connected(FakeEngine(url=launchers.url)).api
     command = ["/bin/bash", "-c", "python3 /code/run_pretrain.py"]
     for name in ("x", "y"):
         api.start(api.create_container("nystromformer", command, name=name, labels={GPUS_LABEL: "0"})["Id"])
     api.close()
-    return None
 
 
-def one_that_never_runs(draw: random.Random, launchers: queueing._Launchers) -> Verdict | None:
+def one_that_never_runs(draw: random.Random, launchers: queueing._Launchers) -> None:
     launchers.queued.add("a-pretrain")
-    return None
 
 
-def a_removed_config(draw: random.Random, launchers: queueing._Launchers) -> Verdict | None:
+def a_removed_config(draw: random.Random, launchers: queueing._Launchers) -> None:
     (launchers.folder / "b" / "config.json").unlink()
-    return None
 
 
-def a_command_that_is_accepted(draw: random.Random, launchers: queueing._Launchers) -> Verdict | None:
-    return launchers.refusal(("queue",), ("queue",))
+def a_command_that_is_accepted(draw: random.Random, launchers: queueing._Launchers) -> None:
+    launchers.refuse(launchers.begin("queue"), ("queue",))
 
 
 @pytest.mark.parametrize(
@@ -129,5 +125,5 @@ def test_how_a_queue_ended(
     write_experiment(before / "model")
     monkeypatch.setattr(queueing, "_PLOTS", (plot,))
     prepared = {QUEUED.name: Prepared(QUEUED, before, listing(before), {}, {}, 1.0)}
-    outcome = queue(Trial("queue", 1, 1), prepared, tmp_path / "trial")
+    outcome = try_out(queue, Trial("queue", 1, 1), prepared, tmp_path / "trial")
     assert outcome.verdict.kind == expected, outcome

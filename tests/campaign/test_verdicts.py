@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +13,14 @@ from campaign.commands import Command, Ended, Running, run
 from campaign.damages import NotOfThisKind, any_damage, content_damage
 from campaign.damaging import names_of
 from campaign.faults import Mark, fails_to_open
-from campaign.killing import _before_the_script
-from campaign.pool import run_trials
+from campaign.killing import is_before_the_script
+from campaign.pool import Failure, in_forks
 from campaign.scenes import Prepared, Scene, prepare, scenes
 from campaign.schema import fits, schema_of_configs
 from campaign.tally import add, count, failures, is_good, table
 from campaign.tokenizer_files import is_consistent
 from campaign.trees import listing
-from campaign.trial import Outcome, Sandbox, Trial
+from campaign.trial import Outcome, Sandbox
 from campaign.verdicts import Disturbance, Undisturbed, Verdict, condemned, judge
 from processes import processes_of, wait_for
 
@@ -312,24 +313,40 @@ def test_damage_changes_the_file_and_repeats_by_its_seed(tmp_path: Path, ending:
         assert path.stat().st_size == len(content)
 
 
-def _planted(trial: Trial, folder: Path) -> Outcome:
-    if trial.number == 3:
+def _outcome(number: int, kind: str = "identical") -> Outcome:
+    return Outcome("damage", f"damage:{number}", "scene", "what", Verdict(kind), number % 13 == 0, 0.1)
+
+
+def _planted(number: int) -> int:
+    if number == 3:
         raise RuntimeError("a fault of the campaign's own")
-    verdict = Verdict("silent" if trial.number == 1 else "identical")
-    return Outcome(trial.kind, trial.name, "scene", "what", verdict, trial.real, 0.1)
+    if number == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if number == 5:
+        time.sleep(60)
+    return 2 * number
 
 
-def test_trials_side_by_side_and_their_table(tmp_path: Path) -> None:
-    outcomes = list(run_trials([Trial("damage", n, 7) for n in range(6)], _planted, 2, tmp_path, float("inf")))
+def test_forks_side_by_side_and_those_that_fail() -> None:
+    results = dict(in_forks(_planted, range(7), workers=3, limit=2))
+    failed = {number for number, result in results.items() if isinstance(result, Failure)}
+    assert failed == {3, 4, 5}
+    assert "a fault of the campaign's own" in results[3]
+    assert [results[number] for number in (0, 1, 2, 6)] == [0, 2, 4, 12]
+    assert list(in_forks(_planted, [1], workers=1, until=0)) == [], "it is too late to begin"
+
+
+def test_the_table_of_some_trials() -> None:
+    outcomes = [_outcome(0), _outcome(1, "silent"), _outcome(2), _outcome(3, "unclear")]
     counts = count(outcomes)
-    assert counts["damage"] | {} == dict.fromkeys(counts["damage"], 0) | {
-        "tried": 6, "identical": 4, "silent": 1, "unclear": 1, "real processes": 1,
+    assert {column: number for column, number in counts["damage"].items() if number} == {
+        "tried": 4, "identical": 2, "silent": 1, "unclear": 1, "real processes": 1,
     }  # fmt: skip
     assert {each.name for each in failures(outcomes)} == {"damage:1", "damage:3"}
     assert not is_good(counts)
-    twice = add([{"table": counts}, {"table": counts}])
-    assert twice["damage"]["tried"] == 12
-    assert table(twice).splitlines()[1].split()[:2] == ["damage", "12"]
+    twice = add([counts, counts])
+    assert twice["damage"]["tried"] == 8
+    assert table(twice).splitlines()[1].split()[:2] == ["damage", "8"]
 
 
 def test_scenes_have_names_of_their_own() -> None:
@@ -344,6 +361,6 @@ def test_an_interrupt_before_a_scripts_first_line_is_the_interpreters() -> None:
         '  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load\nKeyboardInterrupt\n'
     )
     later = before.replace("import nystromformer.interrupt", "from nystromformer import cli")
-    assert _before_the_script(before)
-    assert not _before_the_script(later)
-    assert not _before_the_script("")
+    assert is_before_the_script(before)
+    assert not is_before_the_script(later)
+    assert not is_before_the_script("")

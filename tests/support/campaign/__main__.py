@@ -2,10 +2,9 @@
 
 import argparse
 import gc
-import hashlib
 import itertools
+import json
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -23,17 +22,17 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from campaign import tally, world
 from campaign.commands import ROOT
-from campaign.company import changing, strangers, together
+from campaign.company import changing, exports, strangers, together
 from campaign.damaging import damage, same
-from campaign.exporting import exports
 from campaign.inputs import inputs
 from campaign.killing import kills
 from campaign.limits import disk, memory, unmount_below
-from campaign.pool import import_noted, notes_modules, prepare_all, run_trials
+from campaign.pool import Failure, in_forks
 from campaign.queueing import QUEUED, queue
-from campaign.scenes import Prepared, Scene, scenes
+from campaign.scenes import Prepared, Scene, prepare, scenes
 from campaign.serving import SERVE, SERVE_RUN, service
-from campaign.trial import Kind, Outcome, Trial
+from campaign.trial import LIMIT, Kind, Outcome, Trial, try_out
+from campaign.verdicts import Verdict
 
 KINDS: Mapping[str, tuple[Kind, int]] = {
     "damage": (damage, 20),
@@ -58,6 +57,8 @@ LAUNCHED = Scene(
 
 _ROOM = 2 << 30
 """Bytes that have to be free where the trials' folders go."""
+_LONGEST = 20 * LIMIT
+"""Seconds after which a trial is ended."""
 
 
 def main() -> None:
@@ -66,7 +67,7 @@ def main() -> None:
     # A script's background job ignores Ctrl-C, and so would all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if flags.sum:
-        counts = tally.add(tally.read_records(flags.sum))
+        counts = tally.add(json.loads(path.read_text())["table"] for path in flags.sum)
         print(tally.table(counts))  # noqa: T201
         sys.exit(not tally.is_good(counts))
     began = time.monotonic()
@@ -106,7 +107,6 @@ def _flags() -> argparse.Namespace:
     parser.add_argument(
         "--scratch", type=Path, help="where the trials' folders go (default: /dev/shm with 2 GiB free, or /tmp)"
     )
-    parser.add_argument("--prepared", type=Path, help="keep the scenes in this folder, and find them there again")
     parser.add_argument("--verbose", action="store_true", help="a line for every trial")
     flags = parser.parse_args()
     wrong = [kind for kind in flags.kinds.split(",") if kind not in KINDS]
@@ -130,51 +130,36 @@ def _memory_disk() -> str | None:
 def _outcomes(flags: argparse.Namespace, scratch: Path, began: float) -> Iterator[Outcome]:
     prepared = _prepare(scratch, flags)
     print(f"{len(prepared)} scenes after {time.monotonic() - began:.0f} seconds", flush=True)  # noqa: T201
-    if flags.only:
-        kind, _, number = flags.only.partition(":")
-        trials: Iterator[Trial] = iter([Trial(kind, int(number), flags.seed)])
-    else:
-        trials = _trials(flags)
     (scratch / "trials").mkdir(mode=0o755)
-    work = partial(_work, prepared)
-    until = time.monotonic() + 60 * flags.minutes
-    for outcome in run_trials(trials, work, flags.workers, scratch / "trials", until):
+    work, until = partial(_try_out, prepared, scratch / "trials"), time.monotonic() + 60 * flags.minutes
+    for trial, outcome in in_forks(work, _trials(flags), flags.workers, until, _LONGEST):
+        if isinstance(outcome, Failure):
+            verdict = Verdict("unclear", outcome)
+            outcome = Outcome(trial.kind, trial.name, "", "the campaign itself", verdict, trial.real, 0)
         if flags.verbose or flags.only or not outcome.verdict.good:
             print(_sentence(outcome, flags.seed), flush=True)  # noqa: T201
         yield outcome
 
 
-def _work(prepared: Mapping[str, Prepared], trial: Trial, target: Path) -> Outcome:
+def _try_out(prepared: Mapping[str, Prepared], folder: Path, trial: Trial) -> Outcome:
     usual = {name: each for name, each in prepared.items() if name not in (LAUNCHED.name, QUEUED.name)}
-    every = trial.kind in ("kills", "queue")
-    return KINDS[trial.kind][0](trial, prepared if every else usual, target)
+    chosen = prepared if trial.kind in ("kills", "queue") else usual
+    return try_out(KINDS[trial.kind][0], trial, chosen, folder / f"{trial.kind}-{trial.number}")
 
 
 def _prepare(scratch: Path, flags: argparse.Namespace) -> dict[str, Prepared]:
-    """The world, and each scene's folder; the modules of all commands are imported on the way."""
-    folder = flags.prepared or scratch
-    kept, noted = folder / "scenes.pickle", folder / "modules.json"
-    version, ours = folder / "version", _version()
-    if kept.exists():
-        if version.read_text() != ours:
-            sys.exit(f"{folder}: the scenes were prepared by another version of the code; remove the folder")
-        import_noted(noted)
-        everything = pickle.loads(kept.read_bytes())  # noqa: S301  # this program wrote it
-    else:
-        (folder / "world").mkdir(parents=True)
-        world.make_world(folder / "world", lambda: notes_modules(noted), lambda: import_noted(noted))
-        gc.collect()
-        gc.freeze()  # what is here stays: forks share it
-        everything = prepare_all(_chosen(flags), folder / "world", folder / "scenes", flags.workers)
-        version.write_text(ours)
-        kept.write_bytes(pickle.dumps(everything))
-    return {each.scene.name: each for each in everything}
-
-
-def _version() -> str:
-    """The commit, and what was changed since."""
-    diff = _git("diff", "HEAD", "--", "code", "data-preprocessing", "tests/support")
-    return f"{_git('rev-parse', 'HEAD')} {hashlib.sha256(diff.encode()).hexdigest()}"
+    """The world, and each scene's folder."""
+    (scratch / "world").mkdir()
+    world.make_world(scratch / "world")
+    gc.collect()
+    gc.freeze()  # what is here stays: forks share it
+    prepared = {}
+    work = partial(prepare, made=scratch / "world", folder=scratch / "scenes")
+    for scene, each in in_forks(work, _chosen(flags), flags.workers):
+        if isinstance(each, Failure):
+            sys.exit(each)
+        prepared[scene.name] = each
+    return prepared
 
 
 def _git(*words: str) -> str:
@@ -194,7 +179,11 @@ def _chosen(flags: argparse.Namespace) -> list[Scene]:
 
 
 def _trials(flags: argparse.Namespace) -> Iterator[Trial]:
-    """Trials of all kinds in turn, without end or up to the numbers that `--trials` gives."""
+    """The one of `--only`, or trials of all kinds in turn, without end or up to the numbers that `--trials` gives."""
+    if flags.only:
+        kind, _, number = flags.only.partition(":")
+        yield Trial(kind, int(number), flags.seed)
+        return
     caps = dict(pair.split("=") for pair in flags.trials.split(",") if pair)
     kinds = _kinds(flags)
     numbers = {kind: itertools.count() for kind in kinds}

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import re
 import resource
 import runpy
 import signal
@@ -96,6 +97,13 @@ class Running:
             time.sleep(pause)
             pause = min(0.02, pause * 1.2)
         return self._status
+
+    def wait_for(self, pattern: str, seconds: float) -> re.Match[str] | None:
+        """The first place in its output that matches; None where it ends or so long passes without one."""
+        end = time.monotonic() + seconds
+        while (found := re.search(pattern, self.so_far())) is None and self.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        return found
 
     def so_far(self) -> str:
         """What it has written by now."""
@@ -208,15 +216,16 @@ def _become(cwd: Path, outputs: Sequence[Path]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # The first line of each script, which is imported here already.
     interrupt.install()
-    space = _address_space() + _ADDRESS_SPACE
-    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    set_memory_limit(_ADDRESS_SPACE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.unfreeze()
 
 
-def _address_space() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+def set_memory_limit(more: int) -> None:
+    """Let this process take so many bytes of address space beside what it has."""
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + more, taken + more))
 
 
 def _call(command: Command, hook: Hook | None) -> int:

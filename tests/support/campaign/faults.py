@@ -3,11 +3,13 @@
 import builtins
 import errno
 import io
+import itertools
 import mmap
 import os
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,30 +37,42 @@ class Mark:
 def fails_to_open(path: Path, name: str, mark: Mark, after: int = 0) -> Hook:
     """From now on opening the file fails; the first `after` times it does not."""
 
-    def hook() -> None:
-        left = [after]
-        real_open, real_os_open = io.open, os.open
+    def fail(number: int) -> None:
+        if number >= after:
+            raise _error(name, mark, path)
 
-        def meant(file: Any) -> bool:
-            if isinstance(file, int) or not _same(file, path):
-                return False
-            left[0] -= 1
-            return left[0] < 0
+    return lambda: _at_each_opening(path, fail)
 
-        def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
-            if meant(file):
-                raise _error(name, mark, file)
-            return real_open(file, *args, **kwargs)
 
-        def os_opens(file: Any, *args: Any, **kwargs: Any) -> int:
-            if meant(file):
-                raise _error(name, mark, file)
-            return real_os_open(file, *args, **kwargs)
+def changes_when_opened(path: Path, content: bytes, after: int) -> Hook:
+    """The file has another content when it is opened for the time of number `after`, from 0."""
 
-        _replace_open(opens)
-        os.open = os_opens
+    def change(number: int) -> None:
+        if number == after:
+            path.unlink()  # another file, as editors write it: who has the first one open has it still
+            path.write_bytes(content)
 
-    return hook
+    return lambda: _at_each_opening(path, change)
+
+
+def _at_each_opening(path: Path, act: Callable[[int], None]) -> None:
+    """From now on in this process call `act`, with a number from 0, before the file is opened."""
+    real_open, real_os_open, numbers = io.open, os.open, itertools.count()
+
+    def look(file: Any) -> None:
+        if not isinstance(file, int) and _same(file, path):
+            act(next(numbers))
+
+    def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
+        look(file)
+        return real_open(file, *args, **kwargs)
+
+    def os_opens(file: Any, *args: Any, **kwargs: Any) -> int:
+        look(file)
+        return real_os_open(file, *args, **kwargs)
+
+    _replace_open(opens)
+    os.open = os_opens
 
 
 def fails_to_read(path: Path, name: str, mark: Mark, after: int) -> Hook:
@@ -84,74 +98,44 @@ def fails_to_read(path: Path, name: str, mark: Mark, after: int) -> Hook:
 
 def fails_to_write(name: str, mark: Mark, after: int) -> Hook:
     """The file that is renamed to its final name as number `after` cannot be: the disk says no."""
-    left = [after]
+    numbers = itertools.count(1)
 
-    def fails(real: Callable[..., None]) -> Callable[..., None]:
-        def renames(source: Any, target: Any, **kwargs: Any) -> None:
-            left[0] -= 1
-            if left[0] == 0:
-                raise _error(name, mark, source)
-            real(source, target, **kwargs)
+    def rename(real: Callable[[], None], source: Any, target: Any) -> None:
+        if next(numbers) == after:
+            raise _error(name, mark, source)
+        real()
 
-        return renames
-
-    def hook() -> None:
-        os.replace, os.link = fails(os.replace), fails(os.link)
-
-    return hook
+    return lambda: _at_each_rename(rename)
 
 
 def slow_to_write(seconds: float) -> Hook:
     """Each file gets its final name so much later, as on a busy disk: time for others to be in the way."""
 
-    def hook() -> None:
-        real = os.replace
+    def rename(real: Callable[[], None], source: Any, target: Any) -> None:
+        time.sleep(seconds)
+        real()
 
-        def replaces(source: Any, target: Any, **kwargs: Any) -> None:
-            time.sleep(seconds)
-            real(source, target, **kwargs)
-
-        os.replace = replaces
-
-    return hook
+    return lambda: _at_each_rename(rename)
 
 
 def dies_after(name: str) -> Hook:
     """The process is gone at once when a file of this name is in its place: a kill at a moment that repeats."""
 
-    def dies(real: Callable[..., None]) -> Callable[..., None]:
-        def renames(source: Any, target: Any, **kwargs: Any) -> None:
-            real(source, target, **kwargs)
-            if Path(target).name == name:
-                os._exit(137)
+    def rename(real: Callable[[], None], source: Any, target: Any) -> None:
+        real()
+        if Path(target).name == name:
+            os._exit(137)
 
-        return renames
-
-    def hook() -> None:
-        os.replace, os.link = dies(os.replace), dies(os.link)
-
-    return hook
+    return lambda: _at_each_rename(rename)
 
 
-def changes_when_opened(path: Path, content: bytes, mark: Mark, after: int) -> Hook:
-    """The file has another content when it is opened for the time of number `after`, from 0."""
+def _at_each_rename(act: Callable[[Callable[[], None], Any, Any], None]) -> None:
+    """From now on in this process call `act` in place of a rename or a link: with that, its source and its target."""
 
-    def hook() -> None:
-        left = [after]
-        real_open = io.open
+    def acting(real: Callable[..., None]) -> Callable[..., None]:
+        return lambda source, target, **kwargs: act(partial(real, source, target, **kwargs), source, target)
 
-        def opens(file: Any, *args: Any, **kwargs: Any) -> Any:
-            if not isinstance(file, int) and _same(file, path):
-                left[0] -= 1
-                if left[0] == -1:
-                    path.unlink()  # another file, as editors write it: who has the first one open has it still
-                    path.write_bytes(content)
-                    mark.set()
-            return real_open(file, *args, **kwargs)
-
-        _replace_open(opens)
-
-    return hook
+    os.replace, os.link = acting(os.replace), acting(os.link)
 
 
 def without_permission(path: Path, root: Path) -> Hook:
@@ -170,13 +154,13 @@ def without_permission(path: Path, root: Path) -> Hook:
     return hook
 
 
-def any_fault(draw: random.Random, path: Path, size: int, mark: Mark) -> tuple[str, Hook]:
+def any_fault(draw: random.Random, path: Path, mark: Mark) -> tuple[str, Hook]:
     """A fault of a file drawn at random, and what it is in words."""
     name = draw.choice(ERRORS)
     if draw.random() < 0.5:
         after = draw.choice((0, 0, 0, 1, 2))
         return f"{name} when it is opened, after {after} times", fails_to_open(path, name, mark, after)
-    after = draw.randrange(size + 1)
+    after = draw.randrange(path.stat().st_size + 1)
     name = draw.choice(("EIO", "ESTALE", "ENOMEM"))
     return f"{name} when it is read, behind {after} bytes", fails_to_read(path, name, mark, after)
 
@@ -203,10 +187,10 @@ class _Failing(io.FileIO):
         return b"".join(pieces)
 
     def read(self, size: int | None = -1) -> bytes | None:
+        if size is None or size < 0:
+            return self.readall()
         self._check()
-        return (
-            self.readall() if size is None or size < 0 else super().read(min(size, max(1, self._after - self.tell())))
-        )
+        return super().read(min(size, max(1, self._after - self.tell())))
 
 
 def _replace_open(opens: Callable[..., Any]) -> None:

@@ -5,16 +5,14 @@ import json
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from campaign import trees
 from campaign.commands import Command, Ended, Running
-from campaign.scenes import Prepared
 from campaign.schema import fits, schema_of_configs
-from campaign.trial import LIMIT, Outcome, Sandbox, Trial, finish
+from campaign.trial import LIMIT, Attempt, Outcome, Sandbox
 from campaign.verdicts import Disturbance, Verdict
 
 VALUES: tuple[Any, ...] = (
@@ -28,87 +26,18 @@ VALUES: tuple[Any, ...] = (
 )
 """What may stand where something else is meant. No path leads to where a file outside the trial's can be written."""
 WORDS: tuple[str, ...] = (
-    *("", " ", "x", "-1", "0", "1", "2", "3", "8", "16", "63", "99999999999", str(2**63), str(2**64), "1" * 400),
-    *("0.0", "0.5", "1.5", "1e-320", "1e-300", "1e30", "1e400", "nan", "inf", "-inf", "1e3", "0x10", "1_000", "١"),
-    *("8,16", "8,,16", ",", "8,8", "1e-3,x", "0,1,2", "last", "best", "all", "train", "hub", "auto", "cuda", "cpu:99"),
-    *("model", "dataset", "glue", ".", "/proc", "/dev/null", "/proc/self/mem", "/proc/nonexistent", "~", "ü" * 200),
-    *(
-        "a/" * 2000,
-        "x" * 300,
-        "--",
-        "--help",
-        "-h",
-        "%s",
-        "a=b",
-        "wiki=0",
-        "wiki=-1",
-        "wiki=1/0",
-        "wiki=1e9",
-        "wiki=nan",
-    ),
-    *("$(touch hacked)", "MRPC", "paper", "SST-2,SST-2", "mrpc", "model.num_layers", "=", "model.num_layers="),
-    *("model.num_layers=2", "model={}", "pretraining_setting.epoch=1", "seed=1", "a.b.c.d=1", "model.dropout_prob=nan"),
+    *("", " ", str(2**63), str(2**64), "1" * 400, "x" * 300, "ü" * 200, "a/" * 2000, "$(touch hacked)"),
+    *"x -1 0 1 2 3 8 16 63 99999999999 0.0 0.5 1.5 1e-320 1e-300 1e30 1e400 nan inf -inf 1e3 0x10 1_000 ١".split(),
+    *"8,16 8,,16 , 8,8 1e-3,x 0,1,2 last best all train hub auto cuda cpu:99 MRPC paper SST-2,SST-2 mrpc".split(),
+    *"model dataset glue . /proc /dev/null /proc/self/mem /proc/nonexistent ~ -- --help -h %s a=b =".split(),
+    *"wiki=0 wiki=-1 wiki=1/0 wiki=1e9 wiki=nan model.num_layers model.num_layers= model.num_layers=2".split(),
+    *"model={} pretraining_setting.epoch=1 seed=1 a.b.c.d=1 model.dropout_prob=nan".split(),
 )
 """What may stand behind a flag."""
 _SHOWN = 60
 """Characters of a word that an error shows, a quotation mark included."""
-_TRAINING = ("--model", "--dataset", "--device", "--workers", "--set", "--verify")
-_TUNING = (
-    *("--model", "--checkpoint", "--tokenizer", "--batch_size", "--lr", "--epoch", "--seed", "--warmup", "--length"),
-    *("--pad_to", "--bucket", "--train_rows", "--baselines", "--predict", "--discard_weights", "--device", "--set"),
-)
-_WORK = ("--workers", "--array_index", "--array_size", "--overwrite", "--out")
-FLAGS: dict[str, tuple[str, ...]] = {
-    "run_pretrain.py": _TRAINING,
-    "run_validation.py": (
-        "--model",
-        "--dataset",
-        "--checkpoint",
-        "--rows",
-        "--baselines",
-        "--device",
-        "--verify",
-        "--set",
-    ),
-    "run_glue.py": ("--task", "--glue", "--skip_bad_rows", *_TUNING),
-    "run_imdb.py": ("--imdb", "--validation", "--split_seed", *_TUNING),
-    "run_classify.py": (
-        *("--train", "--test", "--text", "--label", "--validation", "--split_seed", "--group", "--time", "--folds"),
-        *(
-            "--kind",
-            "--order",
-            "--separator",
-            "--class_weights",
-            "--cut",
-            "--overlap",
-            "--id",
-            "--skip_empty",
-            "--name",
-        ),
-        *("--documents", "--from_scratch", "--vocab_size", *_TUNING),
-    ),
-    "run_wikihop.py": ("--wikihop", "--validation", "--split_seed", "--skip_unanswerable", *_TUNING),
-    "run_report.py": ("--out",),
-    "run_predict.py": (
-        *("--input", "--out", "--text", "--id", "--predict", "--tokens_at_a_time", "--tokenizer", "--device"),
-        *("--no_quotes", "--skip_empty"),
-    ),
-    "prepare.py": ("--release", "--imdb", "--partial", "--seed", "--workers", "--out"),
-    "run_export.py": (
-        *("--format", "--checkpoint", "--out", "--code"),
-        *("--config", "--tokenizer", "--num_landmarks", "--conv_kernel_size", "--compatible"),
-    ),
-    "ask_service.py": (
-        *("--checkpoint", "--tokenizer", "--port", "--most_bytes", "--waiting", "--together", "--allowed_hosts"),
-        "--device",
-    ),
-    "preprocess.py": ("--source", "--min_words", "--undecodable", "--text_field", "--seed", "--limit_mb", *_WORK),
-    "preprocess_data_512.py": (
-        *("--length", "--corpora", "--corpus", "--tokenizer", "--vocab_size", "--tokenizer_limit", "--validation"),
-        *("--seed", *_WORK),
-    ),
-}
-"""Flags of the scripts, by the scripts' names."""
+_NOT_TYPED = {"--help", "--host", "--hub"}
+"""Flags that lead out of the sandbox, or to no run."""
 _AT_WORK = re.compile(r"step \d+/\d+|scored|predicting|tokens/s|parameters, cpu")
 _REMOVING = ("--discard_weights", "--overwrite", "--force")
 """Flags that ask for something to be removed."""
@@ -127,23 +56,18 @@ class _Input:
     refused: bool = False
 
 
-def inputs(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
+def inputs(attempt: Attempt) -> Outcome:
     """A config or a flag that is not what it should be."""
-    began, draw = time.monotonic(), trial.draw
-    chosen = prepared[draw.choice(sorted(prepared))]
-    sandbox = Sandbox(chosen, folder)
-    try:
-        typed = _typed(draw, sandbox)
-        command = chosen.scene.commands[0]
-        if typed.text is not None:
-            (folder / _config_of(command)).write_bytes(typed.text)
-        if typed.flags is not None:
-            command = replace(command, flags=typed.flags)
-        before = trees.listing(folder)
-        ended = _watched(command, sandbox, trial.real)
-        return finish(trial, sandbox, Disturbance(typed.what[:400]), _judge(typed, ended, sandbox, before), began)
-    finally:
-        sandbox.close()
+    sandbox = attempt.open(attempt.choose())
+    command = sandbox.prepared.scene.commands[0]
+    typed = _typed(attempt.draw, sandbox)
+    if typed.text is not None:
+        (sandbox.folder / _config_of(command)).write_bytes(typed.text)
+    if typed.flags is not None:
+        command = replace(command, flags=typed.flags)
+    before = trees.listing(sandbox.folder)
+    ended = _watched(command, sandbox, attempt.real)
+    return attempt.outcome(sandbox, typed.what[:400], _judge(typed, ended, sandbox, before))
 
 
 def _judge(typed: _Input, ended: Ended, sandbox: Sandbox, before: trees.Tree) -> Verdict:
@@ -153,10 +77,10 @@ def _judge(typed: _Input, ended: Ended, sandbox: Sandbox, before: trees.Tree) ->
         return Verdict("silent", "what was typed was run")
     if verdict.kind == "lost" and ended.status == 0 and set(_REMOVING) & set(typed.flags or ()):
         return Verdict("legitimate")
-    if verdict.kind == "lost" and sandbox.is_preprocessing and "an unfinished run with other parameters" in ended.text:
-        return Verdict(
-            "clear error" if ended.status == 2 else "legitimate", "an unfinished run was replaced, and it says so"
-        )
+    replaced = sandbox.prepared.is_preprocessing and "an unfinished run with other parameters" in ended.text
+    if verdict.kind == "lost" and replaced:
+        kind = "clear error" if ended.status == 2 else "legitimate"
+        return Verdict(kind, "an unfinished run was replaced, and it says so")
     if typed.refused and ended.status == 0:
         return Verdict("silent", "accepted")
     return verdict
@@ -164,7 +88,7 @@ def _judge(typed: _Input, ended: Ended, sandbox: Sandbox, before: trees.Tree) ->
 
 def _watched(command: Command, sandbox: Sandbox, real: bool) -> Ended:
     """Run it, but not to its end where it has long begun to do what was asked for."""
-    running = Running(command, sandbox.folder, real)
+    running = Running(command, sandbox.folder, real, output=sandbox.output)
     patience = _PATIENCE + 6 * real
     running.wait(patience)
     end, first, grew = time.monotonic() + LIMIT - patience, _progress(running, sandbox), False
@@ -198,7 +122,14 @@ def _typed(draw: random.Random, sandbox: Sandbox) -> _Input:
         return _value(draw, (sandbox.folder / config).read_text())
     if has_config and choice < 0.65:
         return _text(draw, (sandbox.folder / config).read_bytes())
-    return _flag(draw, command)
+    return _flag(draw, command, _flags_of(command, sandbox))
+
+
+def _flags_of(command: Command, sandbox: Sandbox) -> list[str]:
+    """What the command's help lists."""
+    first = [word for word in command.flags[:1] if not word.startswith("-")]
+    shown = sandbox.run(replace(command, flags=(*first, "--help"))).stdout
+    return sorted(set(re.findall(r"--[a-z][a-z_]+", shown)) - _NOT_TYPED)
 
 
 def _config_of(command: Command) -> str:
@@ -280,13 +211,10 @@ def _text(draw: random.Random, text: bytes) -> _Input:
     return _Input(f"config.json: {way}", ("config.json",), ways[way])
 
 
-def _flag(draw: random.Random, command: Command) -> _Input:
+def _flag(draw: random.Random, command: Command, names: Sequence[str]) -> _Input:
     """A flag with another word behind it, twice, without one, or that does not exist."""
     flags = list(command.flags)
-    name, word = draw.choice(FLAGS[Path(command.script).name]), draw.choice(WORDS)
-    if "\x00" in word:
-        word = word.replace("\x00", "")
-    choice = draw.random()
+    name, word, choice = draw.choice(names), draw.choice(WORDS), draw.random()
     if choice < 0.85:
         if name in flags:
             flags[flags.index(name) + 1] = word
@@ -296,11 +224,8 @@ def _flag(draw: random.Random, command: Command) -> _Input:
             flags += [name, draw.choice(WORDS)]
         refused = name == "--model" and word == ""
         return _Input(f"{name} {word!r}", _names(flags, name), flags=tuple(flags), refused=refused)
-    if choice < 0.9:
-        return _Input(f"{name} alone at the end", _names(flags, name), flags=(*flags, name))
-    if choice < 0.95:
-        return _Input(f"a word {word!r}", _names(flags, word), flags=(*flags, word))
-    return _Input(f"{name}x", _names(flags, f"{name}x"), flags=(*flags, f"{name}x", word))
+    more = (name,) if choice < 0.9 else (word,) if choice < 0.95 else (f"{name}x", word)
+    return _Input(f"{' '.join(more)!r} at the end", _names(flags, more[0]), flags=(*flags, *more))
 
 
 def _names(flags: Sequence[str], name: str) -> tuple[str, ...]:

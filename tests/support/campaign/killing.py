@@ -3,16 +3,11 @@
 import random
 import re
 import signal
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
-from campaign import trees
 from campaign.commands import Ended, Running
 from campaign.results import results
-from campaign.scenes import EARLIER, NEW, Prepared
-from campaign.trial import LIMIT, Outcome, Sandbox, Trial, finish
+from campaign.scenes import EARLIER, NEW
+from campaign.trial import LIMIT, Attempt, Outcome, Sandbox
 from campaign.verdicts import TRACEBACK, Disturbance, Verdict
 
 _IMPORTS = 2.5
@@ -22,102 +17,85 @@ _REAL_OF = 3
 _TRIES = 3
 _SIGNALS = (*(signal.SIGKILL,) * 6, signal.SIGTERM, signal.SIGINT)
 _STOPPED = (0, *(sign for number in (signal.SIGTERM, signal.SIGINT) for sign in (-number, 128 + number)))
+_FIRST_LINE = "import nystromformer.interrupt"
 
 
-def kills(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
+def kills(attempt: Attempt) -> Outcome:
     """One to four kills of a run, by SIGKILL or SIGTERM, to its first process or all."""
-    began, draw = time.monotonic(), trial.draw
-    chosen = prepared[draw.choice(sorted(name for name in prepared if not name.endswith("-finished")))]
+    chosen = attempt.choose(lambda scene: not scene.scene.name.endswith("-finished"))
     launched = chosen.scene.commands[0].launched
-    real = launched or trial.number % _REAL_OF == 0
-    wanted = 3 if real else draw.randint(1, 4)
+    real = launched or attempt.trial.number % _REAL_OF == 0
+    wanted = 3 if real else attempt.draw.randint(1, 4)
     whole = chosen.seconds + (_IMPORTS if real and not launched else 0)
-    sandbox = Sandbox(chosen, folder)
-    try:
-        before = trees.listing(folder)
-        hits: list[str] = []
-        wrong: Verdict | None = None
-        for _ in range(_TRIES * wanted):
-            sandbox.look()
-            kill = _kill(draw, sandbox, real, whole)
-            if sandbox.fell():
-                wrong = Verdict("lost", f"steps that had been saved, by {kill.hit}")
-                break
-            if kill.hit is not None:
-                hits.append(kill.hit)
-            if _is_done(sandbox, kill.status):
-                wrong = None
-                break
-            if kill.wrong is not None or len(hits) == wanted or (hits and kill.hit is None):
-                wrong = kill.wrong
-                break
-            if kill.hit is None:
-                # Over before its kill: now it is known how long it takes, on a machine that may be busier than it was.
-                whole = kill.seconds
-                sandbox.close()
-                sandbox = Sandbox(chosen, folder)
-        ended = sandbox.run(real=real, limit=LIMIT)
-        verdict = wrong or sandbox.judge(Disturbance(""), ended, before)
-        if wrong is None and _is_done(sandbox, ended.status):
-            verdict = Verdict("identical")
-        if verdict.kind == "fallback":
-            verdict = Verdict("identical")
-        disturbance = Disturbance(", ".join(hits) or "over before each kill")
-        return finish(trial, sandbox, disturbance, verdict, began, real=real, count=max(len(hits), not verdict.good))
-    finally:
-        sandbox.close()
+    sandbox = attempt.open(chosen)
+    hits: list[str] = []
+    wrong: Verdict | None = None
+    for _ in range(_TRIES * wanted):
+        sandbox.look()
+        hit, ended, wrong = _run_and_kill(attempt.draw, sandbox, real, whole)
+        if hit:
+            hits.append(hit)
+        if wrong or len(hits) == wanted or (hits and not hit):
+            break
+        if not hit:
+            # Over before its kill: now it is known how long it takes, on a machine that may be busier than it was.
+            whole = ended.seconds
+            sandbox = attempt.open(chosen)
+    if wrong is None:
+        ended = sandbox.run(real=real)
+        wrong = sandbox.judge(Disturbance(""), ended, chosen.before)
+        if wrong.kind == "fallback" or _has_finished(sandbox, ended):
+            wrong = Verdict("identical")
+    what = ", ".join(hits) or "over before each kill"
+    return attempt.outcome(sandbox, what, wrong, real=real, count=max(len(hits), not wrong.good))
 
 
-@dataclass(frozen=True)
-class _Kill:
-    """A kill in words, None where the run was over before; how long it was at work; what is wrong with how it ended."""
+def _run_and_kill(
+    draw: random.Random, sandbox: Sandbox, real: bool, whole: float
+) -> tuple[str | None, Ended, Verdict | None]:
+    """Start a run that takes `whole` seconds, and kill it.
 
-    hit: str | None
-    seconds: float
-    wrong: Verdict | None
-    status: int | None = None
-
-
-def _kill(draw: random.Random, sandbox: Sandbox, real: bool, whole: float) -> _Kill:
-    """Start a run that takes `whole` seconds, and kill it."""
+    Returns:
+        the kill in words, None where the run was over before; how it ended; what is wrong with that.
+    """
     scene = sandbox.prepared.scene
     command = scene.commands[0] if scene.first else draw.choice(scene.commands)
     moment = draw.uniform(0.02, 1) * whole
-    number = draw.choice(_SIGNALS)
-    gently, everyone = number != signal.SIGKILL, draw.random() < 0.5
-    running = Running(command, sandbox.folder, real)
-    if running.wait(moment) is not None:
-        ended = running.end(LIMIT)
-        return _Kill(None, ended.seconds, None if ended.status == 0 else _wrong(ended), ended.status)
-    running.send(number, everyone or (command.launched and not gently))
+    number, everyone = draw.choice(_SIGNALS), draw.random() < 0.5
+    running = Running(command, sandbox.folder, real, output=sandbox.output)
+    hit = None
+    if running.wait(moment) is None:
+        hit = f"{number.name} after {moment:.2f} s"
+        running.send(number, everyone or (command.launched and number == signal.SIGKILL))
     ended = running.end(LIMIT)
-    return _Kill(f"{number.name} after {moment:.2f} s", ended.seconds, _wrong(ended) if gently else None, ended.status)
+    if sandbox.fell():
+        return hit, ended, Verdict("lost", f"steps that had been saved, by {hit}")
+    if (hit and number == signal.SIGKILL) or _has_finished(sandbox, ended):
+        return hit, ended, None
+    return hit, ended, _wrong_end(ended, _STOPPED if hit else (0,))
 
 
-def _is_done(sandbox: Sandbox, status: int | None) -> bool:
+def _has_finished(sandbox: Sandbox, ended: Ended) -> bool:
     """Whether a command refuses what it had finished when it was killed: it writes over nothing."""
     scene, expected = sandbox.prepared.scene, sandbox.prepared.expected
     refuses = scene.parts is not None or scene.name in (NEW, EARLIER)
-    return status == 2 and refuses and results(sandbox.folder, scene.outputs) == expected
+    return ended.status == 2 and refuses and results(sandbox.folder, scene.outputs) == expected
 
 
-def _before_the_script(text: str) -> bool:
+def _wrong_end(ended: Ended, statuses: tuple[int, ...]) -> Verdict | None:
+    if ended.hung:
+        return Verdict("hang", "it did not stop")
+    if ended.status in (130, -signal.SIGINT) and is_before_the_script(ended.text):
+        return None
+    if TRACEBACK.search(ended.text) or ended.status not in statuses:
+        return Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
+    return None
+
+
+def is_before_the_script(text: str) -> bool:
     """Whether Ctrl-C came before a script's first line was done, by which it is told what to do then."""
     frames = re.findall(r'File "([^"]+)", line \d+(?:, in .*)?(?:\n    (.*))?', text)
     return bool(frames) and all(
         file.startswith("<frozen") or file.endswith(("runpy.py", "site.py")) or _FIRST_LINE in line
         for file, line in frames
     )
-
-
-_FIRST_LINE = "import nystromformer.interrupt"
-
-
-def _wrong(ended: Ended) -> Verdict | None:
-    if ended.hung:
-        return Verdict("hang", "it did not stop")
-    if ended.status in (130, -signal.SIGINT) and _before_the_script(ended.text):
-        return None
-    if TRACEBACK.search(ended.text) or ended.status not in _STOPPED:
-        return Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
-    return None

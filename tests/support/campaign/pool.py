@@ -1,139 +1,79 @@
-"""Trials side by side, each in a fork of this process, which has imported what the commands import."""
+"""Work side by side, each piece in a fork of this process, which has imported what the commands import."""
 
-import contextlib
-import importlib
-import json
+import math
 import os
-import pickle
-import signal
-import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
-from campaign.commands import Hook, end_with_parent
-from campaign.scenes import Prepared, Scene, prepare
-from campaign.trial import LIMIT, Outcome, Trial
-from campaign.verdicts import Verdict
+from campaign.commands import end_with_parent
 
-Work = Callable[[Trial, Path], Outcome]
-"""Tries a trial in a folder that is not there yet."""
-_LONGEST = 20 * LIMIT
+_FORK = get_context("fork")
 
 
-def run_trials(trials: Iterable[Trial], work: Work, workers: int, scratch: Path, until: float) -> Iterator[Outcome]:
-    """Outcomes as they come, of as many trials as begin before `until` (of the monotonic clock).
+class Failure(str):
+    """In place of a result: what went wrong with the work itself."""
+
+
+def in_forks(
+    work: Callable[[Any], Any], items: Iterable[Any], workers: int, until: float = math.inf, limit: float = math.inf
+) -> Iterator[tuple[Any, Any]]:
+    """Items with their results, or a `Failure` instead, as they come.
 
     Args:
-        workers: trials at a time.
-        scratch: a folder for theirs.
+        workers: items at a time.
+        until: no item begins after this time of the monotonic clock.
+        limit: seconds after which one is ended.
     """
-    waiting, running = iter(trials), dict[int, tuple[Trial, Path, float]]()
-    more = True
+    waiting, running = iter(items), dict[Any, tuple[Any, Any, float]]()
     try:
-        while more or running:
-            while more and len(running) < workers:
-                trial = next(waiting, None) if time.monotonic() < until else None
-                if trial is None:
-                    more = False
+        while True:
+            while len(running) < workers and time.monotonic() < until:
+                item = next(waiting, None)
+                if item is None:
                     break
-                target = scratch / f"{trial.kind}-{trial.number}"
-                running[_begin(trial, work, target)] = trial, target, time.monotonic()
-            if running:
-                yield from _ended(running)
+                answers, answer = _FORK.Pipe(duplex=False)
+                process = _FORK.Process(target=_work, args=(work, item, answer))
+                process.start()
+                answer.close()
+                running[answers] = item, process, time.monotonic()
+            if not running:
+                return
+            for answers in {*wait(list(running), timeout=1), *_late(running, limit)}:
+                item, process, _ = running.pop(answers)
+                yield item, _receive(answers)
+                _end(process)
     finally:
-        for pid in running:
-            _kill(pid)
-            os.waitpid(pid, 0)
+        for _, process, _ in running.values():
+            _end(process)
 
 
-def _begin(trial: Trial, work: Work, target: Path) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
+def _work(work: Callable[[Any], Any], item: Any, answer: Connection) -> None:
+    os.setsid()  # a Ctrl-C is for the parent
+    end_with_parent()
     try:
-        os.setsid()
-        end_with_parent()
-        outcome = work(trial, target)
-        target.with_suffix(".outcome").write_bytes(pickle.dumps(outcome))
+        result = work(item)
     except BaseException:
-        target.with_suffix(".failure").write_text(traceback.format_exc())
-    finally:
-        os._exit(0)
+        result = Failure(traceback.format_exc())
+    answer.send(result)
+    os._exit(0)
 
 
-def _ended(running: dict[int, tuple[Trial, Path, float]]) -> Iterator[Outcome]:
-    """What became of the trials that are over now, after a moment's wait."""
-    time.sleep(0.005)
-    for pid, (trial, target, began) in list(running.items()):
-        if time.monotonic() - began > _LONGEST:
-            _kill(pid)
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            del running[pid]
-            yield _outcome(trial, target)
+def _late(running: dict[Any, tuple[Any, Any, float]], limit: float) -> list[Any]:
+    return [answers for answers, (_, _, began) in running.items() if time.monotonic() - began > limit]
 
 
-def _kill(pid: int) -> None:
-    """Kill a trial; its commands, in sessions of their own, end with it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+def _receive(answers: Connection) -> Any:
+    try:
+        return answers.recv() if answers.poll() else Failure("it was ended after its time")
+    except EOFError:
+        return Failure("it ended without an answer")
 
 
-def _outcome(trial: Trial, target: Path) -> Outcome:
-    made, failed = target.with_suffix(".outcome"), target.with_suffix(".failure")
-    if made.exists():
-        outcome = pickle.loads(made.read_bytes())  # noqa: S301  # this program wrote it
-        made.unlink()
-        assert isinstance(outcome, Outcome)
-        return outcome
-    why = failed.read_text() if failed.exists() else "it was ended after its time"
-    failed.unlink(missing_ok=True)
-    return Outcome(trial.kind, trial.name, "", "the campaign itself", Verdict("unclear", why), trial.real, 0)
-
-
-def prepare_all(scenes: Sequence[Scene], made: Path, folder: Path, workers: int) -> list[Prepared]:
-    """Prepare scenes side by side.
-
-    Raises:
-        SystemExit: one of them cannot be prepared; it was said which.
-    """
-    folder.mkdir()
-    children = {}
-    for number in range(workers):
-        pid = os.fork()
-        if not pid:
-            status = 1
-            try:
-                for scene in scenes[number::workers]:
-                    kept = folder / f"{scene.name}.pickle"
-                    kept.write_bytes(pickle.dumps(prepare(scene, made, folder)))
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
-        children[pid] = number
-    statuses = [os.waitpid(pid, 0)[1] for pid in children]
-    if any(statuses):
-        raise SystemExit(1)
-    return [pickle.loads((folder / f"{each.name}.pickle").read_bytes()) for each in scenes]  # noqa: S301  # its own
-
-
-def notes_modules(path: Path) -> Hook:
-    """Writes down, at a command's end, which modules it has imported."""
-
-    def hook() -> None:
-        import atexit
-
-        atexit.register(lambda: path.write_text(json.dumps(list(sys.modules))))
-
-    return hook
-
-
-def import_noted(path: Path) -> None:
-    """Import what a command has imported, so that no fork of this process has to."""
-    for name in json.loads(path.read_text()):
-        if name not in sys.modules and not name.startswith("__"):
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
+def _end(process: Any) -> None:
+    """End a fork; its commands, in sessions of their own, end with it."""
+    process.kill()
+    process.join()

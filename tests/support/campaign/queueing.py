@@ -10,19 +10,19 @@ import os
 import random
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from fake_engine import FakeEngine, connected, fake_engine
 
 from campaign import trees
-from campaign.commands import Command, Ended, Hook, Running, end_with_parent
-from campaign.scenes import Prepared, Scene
-from campaign.trial import LIMIT, Outcome, Sandbox, Trial, finish
-from campaign.verdicts import TRACEBACK, Disturbance, Verdict
+from campaign.commands import Command, Ended, Running, end_with_parent
+from campaign.scenes import Scene
+from campaign.trial import LIMIT, Attempt, Outcome
+from campaign.verdicts import TRACEBACK, Verdict
 from campaign.world import PRETRAIN
 from nystromformer.container import control
 from nystromformer.container import queue as queue_module
@@ -36,36 +36,44 @@ _STOPPED = (0, 2, 130, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT)
 _SPOILT = ("", "{", "[]", "null", '{"restart": 3}', "[" * 5000)
 
 
-def queue(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
+def queue(attempt: Attempt) -> Outcome:
     """One of the plots."""
-    began, draw = time.monotonic(), trial.draw
-    plot = draw.choice(_PLOTS)
-    sandbox = Sandbox(prepared[QUEUED.name], folder)
+    plot = attempt.draw.choice(_PLOTS)
+    sandbox = attempt.open(attempt.prepared[QUEUED.name])
+    for name in (*_NAMES, "mine"):
+        (sandbox.folder / name).mkdir()
+        shutil.copy2(sandbox.folder / "model" / "config.json", sandbox.folder / name)
+    before = trees.listing(sandbox.folder)
     try:
-        for name in (*_NAMES, "mine"):
-            (folder / name).mkdir()
-            shutil.copy2(folder / "model" / "config.json", folder / name)
-        before = trees.listing(folder)
-        with _engine(draw, folder) as (url, report):
-            launchers = _Launchers(folder, url, report)
-            wrong = plot(draw, launchers) or launchers.finish()
-        wrong = wrong or launchers.wrong_at_the_end()
-        if wrong is None and trees.listing(folder) != before:
-            wrong = Verdict("lost", "the experiments' folders are not as they were")
-        verdict = wrong or Verdict("clear error" if launchers.refused else "identical")
-        disturbance = Disturbance(plot.__name__.strip("_").replace("_", " "))
-        return finish(trial, sandbox, disturbance, verdict, began, real=False)
-    finally:
-        sandbox.close()
-        for path in folder.parent.glob(f"{folder.name}-*"):
-            trees.remove(path)
+        with _engine(attempt.draw, sandbox.folder) as (url, report):
+            launchers = _Launchers(sandbox.folder, url)
+            plot(attempt.draw, launchers)
+            launchers.end(launchers.begin("queue"))
+        _judge(json.loads(report.read_text()), launchers.queued)
+        if trees.listing(sandbox.folder) != before:
+            raise _EndedBadly("lost", "the experiments' folders are not as they were")
+        verdict = Verdict("clear error" if launchers.refused else "identical")
+    except _EndedBadly as error:
+        verdict = Verdict(*error.args)
+    return attempt.outcome(sandbox, plot.__name__.strip("_").replace("_", " "), verdict, real=False)
+
+
+class _EndedBadly(Exception):
+    """The arguments of a verdict."""
+
+
+def _judge(report: Mapping[str, Sequence[str]], queued: set[str]) -> None:
+    if report["complaints"]:
+        raise _EndedBadly("silent", f"two on one GPU: {report['complaints'][0]}")
+    if report["waiting"] or queued - set(report["done"]):
+        raise _EndedBadly("lost", f"in the queue for ever: {report['waiting'] or sorted(queued)}")
 
 
 class _Launchers:
     """Commands of the launcher, one after another or at once, and what becomes of what they queue."""
 
-    def __init__(self, folder: Path, url: str, report: Path) -> None:
-        self.folder, self.url, self.report = folder, url, report
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
         self.queued: set[str] = set()
         self.refused = False
         self._number = 0
@@ -73,70 +81,57 @@ class _Launchers:
     def begin(self, *words: str) -> Running:
         self._number += 1
         output = self.folder.with_name(f"{self.folder.name}-{self._number}")
-        return Running(Command("code/launch.py", words), self.folder, hook=_impatient(self.url), output=output)
+        return Running(
+            Command("code/launch.py", words), self.folder, hook=partial(_be_impatient, self.url), output=output
+        )
 
     def put(self, names: Sequence[str], gpus: str) -> Running:
         """A launcher that queues experiments."""
         return self.begin("queue", *names, "--gpus", gpus, "--dataset", "dataset")
 
-    def wrong(self, ended: Ended, statuses: Sequence[int] = (0,)) -> Verdict | None:
+    def end(self, running: Running, statuses: Sequence[int] = (0,)) -> Ended:
+        """Wait for a launcher, which has to end with one of these."""
+        ended = running.end(LIMIT)
         if ended.hung:
-            return Verdict("hang", f"at work after {ended.seconds:.0f} seconds")
+            raise _EndedBadly("hang", f"at work after {ended.seconds:.0f} seconds")
         if TRACEBACK.search(ended.text) or ended.status not in _STOPPED:
-            return Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
+            raise _EndedBadly("traceback", f"status {ended.status}: {ended.text[-300:]}")
         if ended.status not in statuses:
-            return Verdict("unclear", f"status {ended.status}: {ended.text[-300:]}")
+            raise _EndedBadly("unclear", f"status {ended.status}: {ended.text[-300:]}")
         for line in ended.text.splitlines():
             if line.startswith("queued: "):
                 self.queued |= set(line.removeprefix("queued: ").split(", "))
-        return None
+        return ended
 
-    def refusal(self, words: Sequence[str], names: Sequence[str]) -> Verdict | None:
-        """A command that has to be refused with one message, which has each of the names."""
-        ended = self.begin(*words).end(LIMIT)
-        wrong = self.wrong(ended, (2,))
+    def refuse(self, running: Running, names: Sequence[str]) -> None:
+        """Wait for a launcher that has to be refused with one message, which has each of the names."""
+        stderr = self.end(running, (2,)).stderr
         self.refused = True
-        if wrong is None and (ended.stderr.count("error: ") != 1 or not all(name in ended.stderr for name in names)):
-            return Verdict("unclear", ended.stderr[-300:])
-        return wrong
-
-    def finish(self) -> Verdict | None:
-        """The queue to its end, by one more launcher."""
-        return self.wrong(self.begin("queue").end(LIMIT))
-
-    def wrong_at_the_end(self) -> Verdict | None:
-        told = json.loads(self.report.read_text())
-        if told["complaints"]:
-            return Verdict("silent", f"two on one GPU: {told['complaints'][0]}")
-        if told["waiting"] or (lost := self.queued - set(told["done"])):
-            return Verdict("lost", f"in the queue for ever: {told['waiting'] or sorted(lost)}")
-        return None
+        if stderr.count("error: ") != 1 or not all(name in stderr for name in names):
+            raise _EndedBadly("unclear", stderr[-300:])
 
 
-def _two_at_once(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+def _two_at_once(draw: random.Random, launchers: _Launchers) -> None:
     gpus = draw.choice(("0", "0,1", "none"))
-    both = [launchers.put(names, gpus) for names in (_NAMES[:2], _NAMES[2:])]
-    return next(filter(None, [launchers.wrong(each.end(LIMIT)) for each in both]), None)
+    for running in [launchers.put(names, gpus) for names in (_NAMES[:2], _NAMES[2:])]:
+        launchers.end(running)
 
 
-def _the_same_twice(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+def _the_same_twice(draw: random.Random, launchers: _Launchers) -> None:
     """One of them is refused, or both are served one after the other; never is one half queued."""
-    both = [launchers.put(_NAMES[:2], "0,1") for _ in range(2)]
-    return next(filter(None, [launchers.wrong(each.end(LIMIT), (0, 2)) for each in both]), None)
+    for running in [launchers.put(_NAMES[:2], "0,1") for _ in range(2)]:
+        launchers.end(running, (0, 2))
 
 
-def _killed(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+def _killed(draw: random.Random, launchers: _Launchers) -> None:
     for names in (_NAMES[:2], _NAMES[2:]):
         running = launchers.put(names, draw.choice(("0", "0,1")))
         running.wait(draw.uniform(0.05, 1.5))
         running.send(draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)))
-        wrong = launchers.wrong(running.end(LIMIT), _STOPPED)
-        if wrong is not None:
-            return wrong
-    return None
+        launchers.end(running, _STOPPED)
 
 
-def _a_spoilt_place(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+def _a_spoilt_place(draw: random.Random, launchers: _Launchers) -> None:
     """Somebody's container says that it waits, and not what for."""
     api = connected(FakeEngine(url=launchers.url)).api
     labels = {QUEUE_LABEL: WAITING, GPUS_LABEL: "0", LABEL + draw.choice(("spec", "slots")): draw.choice(_SPOILT)}
@@ -145,40 +140,31 @@ def _a_spoilt_place(draw: random.Random, launchers: _Launchers) -> Verdict | Non
     mounts = [{"Source": f"{launchers.folder}/mine", "Target": "/model"}]
     api.create_container("nystromformer", command, name="spoilt", labels=labels, host_config={**host, "Mounts": mounts})
     api.close()
-    wrong = launchers.refusal(
-        ("queue", *_NAMES[:2], "--gpus", "0", "--dataset", "dataset"), ("spoilt", "launch.py stop")
-    )
-    return wrong or launchers.wrong(launchers.begin("stop", "spoilt").end(LIMIT))
+    launchers.refuse(launchers.put(_NAMES[:2], "0"), ("spoilt", "launch.py stop"))
+    launchers.end(launchers.begin("stop", "spoilt"))
 
 
-def _a_promised_gpu(draw: random.Random, launchers: _Launchers) -> Verdict | None:
+def _a_promised_gpu(draw: random.Random, launchers: _Launchers) -> None:
     """A launcher is killed while experiments wait; then a run is resumed that had their GPU."""
     running = launchers.put(_NAMES, "0")
-    end = time.monotonic() + LIMIT
-    while "queued: " not in running.so_far() and running.poll() is None and time.monotonic() < end:
-        time.sleep(0.005)
+    running.wait_for("queued: ", LIMIT)
     running.send(signal.SIGKILL)
-    wrong = launchers.wrong(running.end(LIMIT), _STOPPED)
+    launchers.end(running, _STOPPED)
     engine = connected(FakeEngine(url=launchers.url))
     waits = any(job.is_waiting for job in find_jobs(engine))
     engine.api.close()
-    words = ("resume", "mine-pretrain")
-    if wrong is not None or not waits:
-        return wrong
-    return launchers.refusal(words, ("mine-pretrain", "GPU 0"))
+    if waits:
+        launchers.refuse(launchers.begin("resume", "mine-pretrain"), ("mine-pretrain", "GPU 0"))
 
 
 _PLOTS = (_two_at_once, _the_same_twice, _killed, _a_spoilt_place, _a_promised_gpu)
 
 
-def _impatient(url: str) -> Hook:
-    def hook() -> None:
-        os.environ["DOCKER_HOST"] = url
-        queue_module.drive.__defaults__ = (0.02,)
-        control._STARTING_SECONDS = 0.0
-        control.settle = lambda engine, job, *more: find_job(engine, job.id) or job  # type: ignore[assignment]
-
-    return hook
+def _be_impatient(url: str) -> None:
+    os.environ["DOCKER_HOST"] = url
+    queue_module.drive.__defaults__ = (0.02,)
+    control._STARTING_SECONDS = 0.0
+    control.settle = lambda engine, job, *more: find_job(engine, job.id) or job  # type: ignore[assignment]
 
 
 @contextmanager

@@ -50,12 +50,9 @@ def results(folder: Path, outputs: Iterable[str]) -> dict[str, str]:
 def digest(path: Path) -> str:
     """Equal for files that say the same; `unreadable` for one that says nothing."""
     try:
-        content = _content(path)
+        return _digest(_content(path))
     except Exception:  # whatever a damaged file does to its reader
         return "unreadable"
-    hashed = hashlib.sha256()
-    _feed(hashed, content)
-    return hashed.hexdigest()
 
 
 def log_lines(path: Path) -> set[str]:
@@ -65,9 +62,7 @@ def log_lines(path: Path) -> set[str]:
         with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):
             record = json.loads(line)
             if record["type"] in ATTEMPTS:
-                hashed = hashlib.sha256()
-                _feed(hashed, record)
-                lines.add(hashed.hexdigest())
+                lines.add(_digest(record))
     return lines
 
 
@@ -82,22 +77,17 @@ def _content(path: Path) -> Any:
     return path.read_bytes()
 
 
-def _feed(hashed: Any, value: Any) -> None:
-    """Everything in a nest of plain data and tensors but the passing keys."""
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(_plain(value)).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """A nest of plain data and tensors without the passing keys, keys in order and tensors as their bytes."""
     if isinstance(value, dict):
-        hashed.update(b"{")
-        for key in sorted(value, key=repr):
-            if key not in PASSING:
-                hashed.update(repr(key).encode())
-                _feed(hashed, value[key])
-        hashed.update(b"}")
-    elif isinstance(value, list | tuple):
-        hashed.update(b"[")
-        for item in value:
-            _feed(hashed, item)
-        hashed.update(b"]")
-    elif isinstance(value, torch.Tensor):
-        hashed.update(f"{value.dtype} {tuple(value.shape)}".encode())
-        hashed.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    else:
-        hashed.update(value if isinstance(value, bytes) else repr(value).encode())
+        return {key: _plain(value[key]) for key in sorted(value, key=repr) if key not in PASSING}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, torch.Tensor):
+        content = value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return value.dtype, tuple(value.shape), hashlib.sha256(content).hexdigest()
+    return value

@@ -9,7 +9,7 @@ from campaign import trees, world
 from campaign.commands import Command
 from campaign.faults import dies_after
 from campaign.results import results
-from campaign.verdicts import SEALED
+from campaign.verdicts import SEALED, Undisturbed
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,20 @@ class Prepared:
     after: trees.Tree = field(repr=False)
     expected: dict[str, str] = field(repr=False)
     seconds: float
+
+    @property
+    def undisturbed(self) -> Undisturbed:
+        return Undisturbed(self.before, self.after, self.expected)
+
+    @property
+    def done(self) -> Path:
+        """The folder after an undisturbed run."""
+        return self.folder.with_name("after0")
+
+    @property
+    def is_preprocessing(self) -> bool:
+        """Whether the results can be made from what the folder holds beside them."""
+        return self.scene.name.startswith(("unify", "rows"))
 
     @cached_property
     def targets(self) -> list[str]:

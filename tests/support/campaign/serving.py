@@ -10,19 +10,17 @@ import random
 import re
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 from ask_service import QUESTION, ask
 
 from campaign import trees
 from campaign.commands import Command, Running
-from campaign.scenes import Prepared, Scene
-from campaign.trial import LIMIT, Outcome, Sandbox, Trial, finish
-from campaign.verdicts import TRACEBACK, Disturbance, Verdict
+from campaign.scenes import Scene
+from campaign.trial import LIMIT, Attempt, Outcome, Sandbox
+from campaign.verdicts import TRACEBACK, Verdict
 from nystromformer.serve import app, connections
 
 _FLAGS = ("--port", "0", "--device", "cpu")
@@ -39,49 +37,42 @@ _ENDS = (-signal.SIGTERM, -signal.SIGKILL, 130)
 assert app  # imported here, so that no fork has to
 
 
-def service(trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
+def service(attempt: Attempt) -> Outcome:
     """Clients that misbehave, then one that does not; then a signal."""
-    began, draw = time.monotonic(), trial.draw
-    chosen = prepared[SERVE.name]
-    sandbox = Sandbox(chosen, folder)
-    expected = json.loads((chosen.folder.with_name("after0") / "served.json").read_text())
-    attack = draw.choice(_ATTACKS)
-    number = draw.choice((signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGKILL))
-    disturbance = Disturbance(f"{attack.__name__.strip('_')}, then {number.name}")
-    try:
-        before = sandbox.look()
-        with _running(sandbox, trial.real) as (running, port), ExitStack() as clients:
-            wrong = attack(draw, clients, port) if port else "it does not listen"
-            if port and not wrong and not _same(ask(f"http://127.0.0.1:{port}/").get("answers"), expected["answers"]):
-                wrong = "another answer than that of an undisturbed service"
-            running.send(number)
-            answers = [] if wrong else _rest_of(clients)
-            ended = running.end(LIMIT)
-        if ended.hung:
-            verdict = Verdict("hang", "it did not stop")
-        elif TRACEBACK.search(ended.text) or ended.status not in _ENDS:
-            verdict = Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
-        elif len(ended.text) > _LOG_BYTES:
-            verdict = Verdict("unclear", f"{len(ended.text):,} bytes of log")
-        elif wrong or any(each is not None and not _same(each, expected["answers"]) for each in answers):
-            verdict = Verdict("silent", wrong or "a wrong answer to one who was served when the signal came")
-        else:
-            changed = trees.listing(sandbox.folder) != before
-            verdict = Verdict("lost", "the folder is not as it was") if changed else Verdict("identical")
-        return finish(trial, sandbox, disturbance, verdict, began)
-    finally:
-        sandbox.close()
+    sandbox = attempt.open(attempt.prepared[SERVE.name])
+    expected = json.loads((sandbox.prepared.done / "served.json").read_text())["answers"]
+    attack = attempt.draw.choice(_ATTACKS)
+    number = attempt.draw.choice((signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGKILL))
+    before = sandbox.look()
+    with _running(sandbox, attempt.real) as (running, port), _Clients(port) as clients:
+        wrong = attack(attempt.draw, clients) if port else "it does not listen"
+        if not wrong and not _same(ask(f"http://127.0.0.1:{port}/").get("answers"), expected):
+            wrong = "another answer than that of an undisturbed service"
+        running.send(number)
+        if not wrong and not all(_same(each, expected) for each in clients.last_answers()):
+            wrong = "a wrong answer to one who was served when the signal came"
+        ended = running.end(LIMIT)
+    if ended.hung:
+        verdict = Verdict("hang", "it did not stop")
+    elif TRACEBACK.search(ended.text) or ended.status not in _ENDS:
+        verdict = Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
+    elif len(ended.text) > _LOG_BYTES:
+        verdict = Verdict("unclear", f"{len(ended.text):,} bytes of log")
+    elif wrong:
+        verdict = Verdict("silent", wrong)
+    elif trees.listing(sandbox.folder) != before:
+        verdict = Verdict("lost", "the folder is not as it was")
+    else:
+        verdict = Verdict("identical")
+    return attempt.outcome(sandbox, f"{attack.__name__.strip('_')}, then {number.name}", verdict)
 
 
 @contextmanager
 def _running(sandbox: Sandbox, real: bool) -> Iterator[tuple[Running, int]]:
     """A service, and where it listens; 0 where it does not."""
-    running = Running(_COMMAND, sandbox.folder, real, None if real else _be_impatient)
+    running = Running(_COMMAND, sandbox.folder, real, None if real else _be_impatient, sandbox.output)
     try:
-        end, found = time.monotonic() + 4 * LIMIT, None
-        while found is None and running.poll() is None and time.monotonic() < end:
-            found = re.search(r"http://127\.0\.0\.1:(\d+)/", running.so_far())
-            time.sleep(0.01)
+        found = running.wait_for(r"http://127\.0\.0\.1:(\d+)/", 4 * LIMIT)
         yield running, int(found[1]) if found else 0
     finally:
         running.send(signal.SIGKILL, whole=True)
@@ -92,11 +83,38 @@ def _be_impatient() -> None:
     connections.Patience.for_bodies_of = lambda most_bytes: short  # type: ignore[assignment, method-assign]
 
 
-def _client(clients: ExitStack, port: int, content: bytes) -> socket.socket:
-    connection = clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+class _Clients(ExitStack):
+    """Clients of a service, whose connections end with the context.
+
+    waiting: those that are to be answered when the signal comes.
+    """
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+        self.waiting: list[socket.socket] = []
+
+    def send(self, content: bytes) -> socket.socket:
+        connection = self.enter_context(socket.create_connection(("127.0.0.1", self._port), timeout=60))
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(content)
+        return connection
+
+    def last_answers(self) -> Iterator[object]:
+        """What those were told that were waiting, without those whom the end cut off."""
+        for connection in self.waiting:
+            head, _, body = _all_of(connection).partition(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head)
+            if length is not None and len(body) >= int(length[1]) and b" 200 " in head[:15]:
+                yield json.loads(body)["answers"]
+
+
+def _all_of(connection: socket.socket) -> bytes:
+    content = b""
     with contextlib.suppress(ConnectionError):
-        connection.sendall(content)
-    return connection
+        while piece := connection.recv(1 << 16):
+            content += piece
+    return content
 
 
 def _request(body: bytes, headers: bytes = b"", path: bytes = b"/predict", host: bytes = b"localhost") -> bytes:
@@ -107,70 +125,44 @@ def _request(body: bytes, headers: bytes = b"", path: bytes = b"/predict", host:
 _GOOD = _request(json.dumps(QUESTION).encode())
 
 
-def _half_sent(draw: random.Random, clients: ExitStack, port: int) -> str:
+def _half_sent(draw: random.Random, clients: _Clients) -> str:
     for _ in range(draw.randint(1, 30)):
-        _client(clients, port, _GOOD[: draw.randrange(len(_GOOD))])
+        clients.send(_GOOD[: draw.randrange(len(_GOOD))])
     return ""
 
 
-def _flood(draw: random.Random, clients: ExitStack, port: int) -> str:
+def _flood(draw: random.Random, clients: _Clients) -> str:
     """More than the descriptors that the service may open."""
     for _ in range(300):
-        _client(clients, port, draw.choice((b"", _GOOD[:40], b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")))
+        clients.send(draw.choice((b"", _GOOD[:40], b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")))
     return ""
 
 
-def _gone(draw: random.Random, clients: ExitStack, port: int) -> str:
+def _gone(draw: random.Random, clients: _Clients) -> str:
     for _ in range(draw.randint(1, 30)):
-        _client(clients, port, _GOOD[: draw.choice((len(_GOOD), draw.randrange(len(_GOOD))))]).close()
+        clients.send(_GOOD[: draw.choice((len(_GOOD), draw.randrange(len(_GOOD))))]).close()
     return ""
 
 
-def _signal_while_answering(draw: random.Random, clients: ExitStack, port: int) -> str:
-    connections = [_client(clients, port, _GOOD) for _ in range(draw.randint(1, 30))]
-    clients.callback(lambda: connections)  # kept: what they were told is looked at behind the signal
-    _waiting[:] = connections
+def _signal_while_answering(draw: random.Random, clients: _Clients) -> str:
+    clients.waiting = [clients.send(_GOOD) for _ in range(draw.randint(1, 30))]
     return ""
 
 
-_waiting: list[socket.socket] = []
-
-
-def _rest_of(clients: ExitStack) -> list[object]:
-    """What those were told that were being answered when the signal came; None of whom the end cut off."""
-    told: list[object] = []
-    for connection in _waiting:
-        content = b""
-        with contextlib.suppress(ConnectionError):
-            while piece := connection.recv(1 << 16):
-                content += piece
-        head, _, body = content.partition(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head)
-        whole = length is not None and len(body) >= int(length[1])
-        told.append(json.loads(body)["answers"] if whole and b" 200 " in head[:15] else None)
-    return told
+def _hostile(draw: random.Random, clients: _Clients) -> str:
+    for content in draw.sample(_hostile_requests(draw), 6):
+        said = _all_of(clients.send(content))
+        if said and not re.match(rb"HTTP/1\.1 4\d\d ", said):
+            return f"{content[:80]!r} was answered {said[:40]!r}"
+    return ""
 
 
 def _same(one: Any, other: Any) -> bool:
     """Whether answers are the same, but for the rounding of a batch."""
-    pairs = [(a, b) for x, y in zip(one or [], other, strict=False) for a, b in _choices(x, y)]
-    alike = all(a["label"] == b["label"] and abs(a["probability"] - b["probability"]) < _ROUNDING for a, b in pairs)
-    return bool(pairs) and len(one) == len(other) and alike
-
-
-def _choices(one: Any, other: Any) -> list[tuple[Any, Any]]:
-    return list(zip(one["choices"], other["choices"], strict=True))
-
-
-def _hostile(draw: random.Random, clients: ExitStack, port: int) -> str:
-    for content in draw.sample(_hostile_requests(draw), 6):
-        connection, said = _client(clients, port, content), b""
-        with contextlib.suppress(ConnectionError):
-            while piece := connection.recv(1 << 16):
-                said += piece
-        if said and not re.match(rb"HTTP/1\.1 4\d\d ", said):
-            return f"{content[:80]!r} was answered {said[:40]!r}"
-    return ""
+    if not one or len(one) != len(other):
+        return False
+    pairs = [pair for x, y in zip(one, other, strict=True) for pair in zip(x["choices"], y["choices"], strict=True)]
+    return all(a["label"] == b["label"] and abs(a["probability"] - b["probability"]) < _ROUNDING for a, b in pairs)
 
 
 def _hostile_requests(draw: random.Random) -> list[bytes]:
@@ -196,6 +188,6 @@ def _hostile_requests(draw: random.Random) -> list[bytes]:
     ]
 
 
-_ATTACKS: tuple[Callable[[random.Random, ExitStack, int], str], ...] = (
+_ATTACKS: tuple[Callable[[random.Random, _Clients], str], ...] = (
     *(_half_sent, _flood, _gone, _signal_while_answering, _hostile),
 )

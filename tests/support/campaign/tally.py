@@ -1,9 +1,13 @@
 """The table of a campaign, and its record; of several seeds together, too."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import pandas
 
 from campaign.trial import Outcome
 from campaign.verdicts import BAD, KINDS
@@ -24,27 +28,19 @@ def count(outcomes: Iterable[Outcome]) -> Counts:
     return counts
 
 
-def add(records: Sequence[Mapping[str, Any]]) -> Counts:
-    """The numbers of several seeds' records together."""
-    total: Counts = {}
-    for record in records:
-        for row, numbers in record["table"].items():
-            into = total.setdefault(row, {})
-            for column, number in numbers.items():
-                into[column] = into.get(column, 0) + number
-    return total
+def add(tables: Iterable[Counts]) -> Counts:
+    """The numbers of several seeds together."""
+    total: dict[str, Counter[str]] = {}
+    for each in tables:
+        for row, numbers in each.items():
+            total.setdefault(row, Counter()).update(numbers)
+    return {row: dict(numbers) for row, numbers in total.items()}
 
 
 def table(counts: Counts) -> str:
     """The table as text."""
-    header = ["", *COLUMNS, "real processes"]
-    rows = [header, *([row, *(str(numbers.get(each, 0)) for each in header[1:])] for row, numbers in counts.items())]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(header))]
-    return "\n".join(_line(row, widths) for row in rows)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+    frame = pandas.DataFrame.from_dict(counts, orient="index")
+    return str(frame.reindex(columns=[*COLUMNS, "real processes"], fill_value=0).fillna(0).astype(int).to_string())
 
 
 def failures(outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -64,11 +60,6 @@ def _bad(row: str) -> Sequence[str]:
 
 def write_record(path: Path, facts: Mapping[str, Any], outcomes: Sequence[Outcome]) -> None:
     """Write a seed's record."""
-    bad = [outcome.as_record() for outcome in outcomes if not outcome.verdict.good]
-    record = {**facts, "table": count(outcomes), "bad": bad}
+    bad = [asdict(outcome) for outcome in outcomes if not outcome.verdict.good]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-
-
-def read_records(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in paths]
+    path.write_text(json.dumps({**facts, "table": count(outcomes), "bad": bad}, indent=2, ensure_ascii=False) + "\n")

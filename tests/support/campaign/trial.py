@@ -5,8 +5,8 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from campaign import trees
 from campaign.commands import Command, Ended, Hook, run
 from campaign.results import results
 from campaign.scenes import Prepared
-from campaign.verdicts import Disturbance, Undisturbed, Verdict, judge
+from campaign.verdicts import Disturbance, Verdict, judge
 
 LIMIT = 30
 """Seconds after which a command of the small world hangs: the slowest takes two."""
@@ -37,9 +37,6 @@ class Outcome:
     real: bool
     seconds: float
     count: int = 1
-
-    def as_record(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -65,12 +62,12 @@ class Trial:
 
 
 class Sandbox:
-    """A copy of a scene's folder, to be disturbed; what its commands print goes beside it, or beside `output`."""
+    """A copy of a scene's folder, to be disturbed; what its commands print goes beside it, or to `output`."""
 
     def __init__(self, prepared: Prepared, folder: Path, output: Path | None = None) -> None:
         self.prepared = prepared
         self.folder = folder
-        self._output = output or folder
+        self.output = output
         trees.copy(prepared.folder, folder)
         self._saved = newest_steps(folder)
 
@@ -84,80 +81,87 @@ class Sandbox:
         now = newest_steps(self.folder)
         return any(now.get(run, _NOTHING) < step for run, step in self._saved.items())
 
-    def run(self, limit: float = LIMIT, real: bool = False, hook: Hook | None = None, **changes: Any) -> Ended:
-        """Run the scene's commands one after the other until one does not end well.
-
-        Args:
-            changes: of the first command.
-        """
-        commands = list(self.prepared.scene.commands)
-        commands[0] = replace(commands[0], **changes)
-        return self.run_all(commands, limit, real, hook)
-
-    def run_all(
-        self, commands: Sequence[Command], limit: float = LIMIT, real: bool = False, hook: Hook | None = None
-    ) -> Ended:
+    def run(self, *commands: Command, limit: float = LIMIT, real: bool = False, hook: Hook | None = None) -> Ended:
+        """Run commands, or the scene's, one after the other until one does not end well."""
         limit *= 4 if real else 1  # on a busy machine, imports alone take long
         ended = Ended(0, "", "", 0)
-        for command in commands:
-            one = run(command, self.folder, limit, real, hook, self._output)
+        for command in commands or self.prepared.scene.commands:
+            one = run(command, self.folder, limit, real, hook, self.output)
             ended = Ended(one.status, ended.stdout + one.stdout, ended.stderr + one.stderr, ended.seconds + one.seconds)
             if one.status != 0:
                 break
         return ended
 
-    def judge(self, disturbance: Disturbance, ended: Ended, before: trees.Tree) -> Verdict:
-        """The verdict on what the folder now holds."""
-        outputs = self.prepared.scene.outputs
-        got = results(self.folder, outputs) if ended.status == 0 else {}
-        there = trees.listing(self.folder)
-        return judge(disturbance, ended, before, there, got, self.reference, ended.status != 0 and self.fell())
+    def judge(
+        self, disturbance: Disturbance, ended: Ended, before: trees.Tree, strangers: Collection[str] = ()
+    ) -> Verdict:
+        """The verdict on what the folder now holds; files of `strangers` are no results."""
+        found = results(self.folder, self.prepared.scene.outputs) if ended.status == 0 else {}
+        got = {path: digest for path, digest in found.items() if path not in strangers}
+        after, fell = trees.listing(self.folder), ended.status != 0 and self.fell()
+        return judge(disturbance, ended, before, after, got, self.prepared.undisturbed, fell)
 
-    def is_unfinished(self, ended: Ended) -> bool:
-        """Whether corpora or rows were declared unfinished by an error; the same command has to finish them again."""
-        return ended.status == 2 and self.is_preprocessing
+    def recover(self, verdict: Verdict, ended: Ended, take_back: Callable[[], object] = lambda: None) -> Verdict:
+        """The verdict on an error, once the same commands have run with the disturbance taken back.
 
-    @property
-    def is_preprocessing(self) -> bool:
-        """Whether the results can be made from what the folder holds beside them."""
-        return self.prepared.scene.name.startswith(("unify", "rows"))
-
-    @property
-    def reference(self) -> Undisturbed:
-        return Undisturbed(self.prepared.before, self.prepared.after, self.prepared.expected)
-
-    def recovered(self) -> Verdict:
-        """The verdict on the same commands once nothing disturbs them any more."""
-        ended = self.run()
-        verdict = self.judge(Disturbance(""), ended, self.prepared.before)
-        if verdict.kind in ("identical", "fallback"):
+        Corpora and rows that the error declared unfinished are not lost where the same commands finish them.
+        """
+        unfinished = verdict.kind == "lost" and ended.status == 2 and self.prepared.is_preprocessing
+        if verdict.kind != "clear error" and not unfinished:
             return verdict
-        return Verdict("lost", f"once the damage is taken back: {verdict.kind}: {verdict.why}")
+        take_back()
+        again = self.judge(Disturbance(""), self.run(), self.prepared.before)
+        if again.kind in ("identical", "fallback"):
+            return Verdict("clear error", verdict.why)
+        return Verdict("lost", f"once the damage is taken back: {again.kind}: {again.why}")
 
-    def close(self) -> None:
-        trees.remove(self.folder)
-        for name in ("stdout", "stderr"):
-            self._output.with_name(f"{self._output.name}.{name}").unlink(missing_ok=True)
+    def restore(self, path: str) -> None:
+        """Put a file back as it was, with its time."""
+        target, source = self.folder / path, self.prepared.folder / path
+        trees.remove(target)
+        shutil.copy2(source, target)
+        if target.name == "run.json":
+            trees.move_along(target, self.prepared.folder, self.folder)
 
 
-Kind = Callable[[Trial, Mapping[str, Prepared], Path], Outcome]
-"""Tries a trial in a folder of its own, which is not there yet."""
+class Attempt:
+    """A trial at work: its random numbers, the scenes, and a folder of its own for all that it needs."""
+
+    def __init__(self, trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> None:
+        self.trial, self.prepared, self.folder = trial, prepared, folder
+        self.draw, self.real = trial.draw, trial.real
+        self._began = time.monotonic()
+
+    def choose(self, fits: Callable[[Prepared], object] = lambda scene: True) -> Prepared:
+        """One of the scenes that fit, drawn at random."""
+        return self.prepared[self.draw.choice([name for name, each in sorted(self.prepared.items()) if fits(each)])]
+
+    def open(self, prepared: Prepared, within: str = ".") -> Sandbox:
+        """A new sandbox, in place of an earlier one."""
+        folder = self.folder / within / "sandbox"
+        trees.remove(folder)
+        return Sandbox(prepared, folder, self.folder / "output")
+
+    def outcome(self, sandbox: Sandbox, what: str, verdict: Verdict, **changes: Any) -> Outcome:
+        """The outcome of the trial, once it is judged."""
+        scene, seconds = sandbox.prepared.scene.name, round(time.monotonic() - self._began, 3)
+        fields: dict[str, Any] = {"row": self.trial.kind, "real": self.real}
+        return Outcome(
+            name=self.trial.name, scene=scene, what=what, verdict=verdict, seconds=seconds, **fields | changes
+        )
 
 
-def finish(
-    trial: Trial, sandbox: Sandbox, disturbance: Disturbance, verdict: Verdict, began: float, **more: Any
-) -> Outcome:
-    """The outcome of a trial that is judged."""
-    seconds = time.monotonic() - began
-    fields = {"row": trial.kind, "real": trial.real, **more}
-    return Outcome(
-        name=trial.name,
-        scene=sandbox.prepared.scene.name,
-        what=disturbance.what,
-        verdict=verdict,
-        seconds=round(seconds, 3),
-        **fields,
-    )
+Kind = Callable[[Attempt], Outcome]
+"""What disturbs a run, and what may follow."""
+
+
+def try_out(kind: Kind, trial: Trial, prepared: Mapping[str, Prepared], folder: Path) -> Outcome:
+    """Try a trial in a folder, which is not there yet and is removed at the end."""
+    folder.mkdir()
+    try:
+        return kind(Attempt(trial, prepared, folder))
+    finally:
+        trees.remove(folder)
 
 
 Step = tuple[int, bool, int]
@@ -188,13 +192,3 @@ def _is_whole(path: Path) -> bool:
     content = path.read_bytes()
     end = len(content) - _TRAILER_BYTES
     return content[end:] == f"\nsha256 {hashlib.sha256(content[:end]).hexdigest()}\n".encode()
-
-
-def restore(sandbox: Sandbox, path: str) -> None:
-    """Put a file back as it was, with its time."""
-    target, source = sandbox.folder / path, sandbox.prepared.folder / path
-    if target.is_symlink() or target.exists():
-        trees.remove(target)
-    shutil.copy2(source, target)
-    if target.name == "run.json":
-        trees.move_along(target, sandbox.prepared.folder, sandbox.folder)

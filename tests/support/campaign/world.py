@@ -1,10 +1,14 @@
 """A small world: corpora, datasets, experiments and labelled data, made once by the project's own commands."""
 
+import atexit
+import contextlib
+import importlib
 import json
 import os
 import random
 import shutil
-from collections.abc import Callable
+import sys
+from functools import partial
 from pathlib import Path
 
 from campaign.commands import Command, Ended, Hook, run
@@ -62,20 +66,32 @@ def rows_command(*more: str, tokenizer: str = "train") -> Command:
     return Command("data-preprocessing/preprocess_data_512.py", (*flags, "--workers", "1", *more))
 
 
-def make_world(folder: Path, notes: Callable[[], Hook], then: Callable[[], None]) -> None:
+def make_world(folder: Path) -> None:
     """Write raw text and labelled data into a folder, and all that commands make of them: corpora, a dataset, a
-    finished pretraining with its scores, fine-tunings and reports.
-
-    Args:
-        notes, then: a hook for each command, and what to do when it has ended.
+    finished pretraining with its scores, fine-tunings and reports. What the commands import is imported here, too.
     """
     write_raw(folder)
+    noted = folder / "modules.json"
     commands = [*(corpus_command(name) for name in (*CORPORA, "docstrings")), rows_command()]
     for command in [*commands, PRETRAIN, VALIDATE, GLUE, IMDB, DOCUMENTS, WIKIHOP, TABLE, CURVES]:
-        must(command, folder, notes())
-        then()
+        must(command, folder, partial(_note_modules, noted))
+        _import_noted(noted)
+    noted.unlink()
     _write_next(folder / "model", folder / "next")
     _write_finished(folder / "model" / "model", folder / "finished")
+
+
+def _note_modules(path: Path) -> None:
+    """Write down, at this process's end, which modules it has imported."""
+    atexit.register(lambda: path.write_text(json.dumps(list(sys.modules))))
+
+
+def _import_noted(path: Path) -> None:
+    """Import what a command has imported, so that no fork of this process has to."""
+    for name in json.loads(path.read_text()):
+        if name not in sys.modules and not name.startswith("__"):
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
 
 
 def must(command: Command, folder: Path, hook: Hook | None = None, status: int = 0) -> Ended:
