@@ -25,13 +25,16 @@ VALUES: tuple[Any, ...] = (
     *(["nystrom"] * 2, ["softmax", {"name": "nystrom", "num_landmarks": 4}], {"name": ["nystrom"]}),
 )
 """What may stand where something else is meant. No path leads to where a file outside the trial's can be written."""
+_SHORT_WORDS = """
+    x -1 0 1 2 3 8 16 63 99999999999 0.0 0.5 1.5 1e-320 1e-300 1e30 1e400 nan inf -inf 1e3 0x10 1_000 ١
+    8,16 8,,16 , 8,8 1e-3,x 0,1,2 last best all train hub auto cuda cpu:99 MRPC paper SST-2,SST-2 mrpc
+    model dataset glue . /proc /dev/null /proc/self/mem /proc/nonexistent ~ -- --help -h %s a=b =
+    wiki=0 wiki=-1 wiki=1/0 wiki=1e9 wiki=nan model.num_layers model.num_layers= model.num_layers=2
+    model={} pretraining_setting.epoch=1 seed=1 a.b.c.d=1 model.dropout_prob=nan
+"""
 WORDS: tuple[str, ...] = (
     *("", " ", str(2**63), str(2**64), "1" * 400, "x" * 300, "ü" * 200, "a/" * 2000, "$(touch hacked)"),
-    *"x -1 0 1 2 3 8 16 63 99999999999 0.0 0.5 1.5 1e-320 1e-300 1e30 1e400 nan inf -inf 1e3 0x10 1_000 ١".split(),
-    *"8,16 8,,16 , 8,8 1e-3,x 0,1,2 last best all train hub auto cuda cpu:99 MRPC paper SST-2,SST-2 mrpc".split(),
-    *"model dataset glue . /proc /dev/null /proc/self/mem /proc/nonexistent ~ -- --help -h %s a=b =".split(),
-    *"wiki=0 wiki=-1 wiki=1/0 wiki=1e9 wiki=nan model.num_layers model.num_layers= model.num_layers=2".split(),
-    *"model={} pretraining_setting.epoch=1 seed=1 a.b.c.d=1 model.dropout_prob=nan".split(),
+    *_SHORT_WORDS.split(),
 )
 """What may stand behind a flag."""
 _SHOWN = 60
