@@ -219,10 +219,8 @@ def _flag(draw: random.Random, command: Command, names: Sequence[str]) -> _Input
     flags = list(command.flags)
     name, word, choice = draw.choice(names), draw.choice(WORDS), draw.random()
     if choice < 0.85:
-        if name in flags:
-            flags[flags.index(name) + 1] = word
-        else:
-            flags += [name, word]
+        place = flags.index(name) if name in flags else len(flags)
+        flags[place : place + 2] = [name, word]
         if draw.random() < 0.1:
             flags += [name, draw.choice(WORDS)]
         refused = name == "--model" and word == ""
