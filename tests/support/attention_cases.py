@@ -11,15 +11,11 @@ from torch import Tensor, nn
 from nystromformer.attention import Attention, AttentionMask, NystromAttention, create_attention, reference
 from nystromformer.attention.base import Holds
 from nystromformer.attention.bigbird import BigBirdAttention
-from nystromformer.attention.conv_linformer import ConvLinformerAttention
 from nystromformer.attention.linformer import LinformerAttention
 from nystromformer.attention.local import LocalAttention
 from nystromformer.attention.longformer import LongformerAttention
-from nystromformer.attention.mra import MraAttention
 from nystromformer.attention.near_far import NearFarAttention
-from nystromformer.attention.performer import PerformerAttention
 from nystromformer.attention.reformer import ReformerAttention
-from nystromformer.attention.sinkhorn import SinkhornAttention
 from nystromformer.attention.sparse import SparseAttention
 from nystromformer.attention.synthesizer import SynthesizerAttention
 
@@ -95,36 +91,32 @@ class Case:
         return out
 
 
-def _softmax(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    return reference.softmax_attention(q, k, v, keep)
+def oracle_of(function: Callable[..., Tensor], *names: str, **own_names: str) -> Oracle:
+    """A function of `reference`, which is given these of the module's settings, some under names of its own."""
+
+    def oracle(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
+        settings = {name: getattr(module, its) for name, its in ({name: name for name in names} | own_names).items()}
+        return function(q, k, v, keep, **settings)
+
+    return oracle
 
 
-def _linear(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    return reference.linear_attention(q, k, v, keep)
-
-
-def _performer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    assert isinstance(module, PerformerAttention)
-    return reference.performer_attention(q, k, v, keep, features=module.features_MD, kernel=module.kernel)
+_softmax = oracle_of(reference.softmax_attention)
+_linear = oracle_of(reference.linear_attention)
+_performer = oracle_of(reference.performer_attention, "kernel", features="features_MD")
+_piecewise = oracle_of(reference.piecewise_attention, keys_HSD="key_weight_HSD", values_HSD="value_weight_HSD")
+_sinkhorn = oracle_of(reference.sinkhorn_attention, "block_size", "iterations", "temperature")
+_mra = oracle_of(
+    reference.mra_attention,
+    *("block_size", "num_blocks", "neighbours", "choice", "coarse"),
+    num_first="num_first_blocks",
+)
 
 
 def _linformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, LinformerAttention)
     keys, values = module.key_projection_GKL, module.value_projection_GKL
-    both = {"keys_GKL": keys, "values_GKL": keys if values is None else values}
-    return reference.linformer_attention(q, k, v, keep, **both)
-
-
-def _piecewise(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    assert isinstance(module, ConvLinformerAttention)
-    weights = {"keys_HSD": module.key_weight_HSD, "values_HSD": module.value_weight_HSD}
-    return reference.piecewise_attention(q, k, v, keep, **weights)
-
-
-def _sinkhorn(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    assert isinstance(module, SinkhornAttention)
-    settings = {"iterations": module.iterations, "temperature": module.temperature}
-    return reference.sinkhorn_attention(q, k, v, keep, block_size=module.block_size, **settings)
+    return reference.linformer_attention(q, k, v, keep, keys_GKL=keys, values_GKL=keys if values is None else values)
 
 
 def _synthesizer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
@@ -214,35 +206,12 @@ def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | 
 
 def _near_far(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NearFarAttention)
-    return reference.near_far_attention(
-        q,
-        k,
-        v,
-        keep,
-        block_size=module.block_size,
-        neighbours=module.neighbours,
-        num_groups=module.num_landmarks,
-        num_selected=module.num_selected,
-        num_blocks=module.num_blocks,
-        grouping=reference.segments if module.landmarks == "segment_means" else reference.clusters,
-        probes=32,
+    grouping = reference.segments if module.landmarks == "segment_means" else reference.clusters
+    names = ("block_size", "neighbours", "num_selected", "num_blocks")
+    of_settings = oracle_of(
+        partial(reference.near_far_attention, grouping=grouping, probes=32), *names, num_groups="num_landmarks"
     )
-
-
-def _mra(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-    assert isinstance(module, MraAttention)
-    return reference.mra_attention(
-        q,
-        k,
-        v,
-        keep,
-        block_size=module.block_size,
-        num_blocks=module.num_blocks,
-        neighbours=module.neighbours,
-        num_first=module.num_first_blocks,
-        choice=module.choice,
-        coarse=module.coarse,
-    )
+    return of_settings(module, q, k, v, keep)
 
 
 CASES = [
