@@ -33,3 +33,19 @@ def dataset_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from small import write_dataset
 
     return write_dataset(tmp_path_factory.mktemp("dataset"))
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
+    """The folder of a pretrained experiment, with cp-0000 and cp-0001; read-only by agreement."""
+    from finetuning import pretrained
+
+    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
+
+
+@pytest.fixture(scope="session")
+def finished(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run on SST-2, four folders deep in its experiment; read-only by agreement."""
+    from finetuning import finetuned_glue
+
+    return finetuned_glue(source, tmp_path_factory.mktemp("finished"), "SST-2")

@@ -4,7 +4,6 @@ import csv
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -38,9 +37,6 @@ def test_there_are_five() -> None:
 def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     project = copy_of_project(tmp_path / "project")
-    for name in ("glue", "data/imdb", "wikihop", "experiments/lra", "data/documents"):
-        (project / name).mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name / "README.md", project / name / "README.md")
     for name, rows in (("reviews", 60), ("later", 20)):
         write(project / f"{name}.csv", rows)
     write(project / "new.csv", 7, labelled=False)

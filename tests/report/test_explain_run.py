@@ -7,28 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from finetuning import copy_of, pretrained, sweep, write_sst2
-from small import CPU, run_here
+from small import run_here
 
 from nystromformer.model.explain import explain
 from nystromformer.report.explain_run import explain_text
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
-from nystromformer.tasks.finetuning.sweep import finetune
-from nystromformer.tasks.glue.catalog import find_tasks
-from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.prediction.loaded import LoadedRun, load_run
 
 TEXT = "landmark softmax  token <b> matrix."
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> LoadedRun:
-    folder = tmp_path_factory.mktemp("explained")
-    source = pretrained(folder / "source", dataset_folder).folder
-    glue = write_sst2(folder / "glue")
-    done = finetune(copy_of(source, folder / "e"), Glue(find_tasks("SST-2")[0], glue), sweep(), CPU)
-    return load_run(done.results[0].folder, "cpu")
+def run(finished: Path) -> LoadedRun:
+    return load_run(finished, "cpu")
 
 
 def test_tokens_stand_where_the_text_has_them(run: LoadedRun) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from finetuning import pretrained
 from served import ask, asked
 from small import CPU, command, run_here
 
@@ -21,7 +20,7 @@ from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.serve import masks, server
 from nystromformer.serve.masks import FillMask
-from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.pretraining.validation import load_checkpoint
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
@@ -29,8 +28,8 @@ SCRIPT = "code/run_serve.py"
 
 
 @pytest.fixture(scope="module")
-def experiment(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Experiment:
-    return pretrained(tmp_path_factory.mktemp("served"), dataset_folder)
+def experiment(source: Path) -> Experiment:
+    return open_experiment(source)
 
 
 @pytest.fixture(scope="module")

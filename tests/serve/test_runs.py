@@ -5,37 +5,25 @@ from pathlib import Path
 
 import pytest
 import torch
-from finetuning import copy_of, pretrained, sweep, write_sst2, write_stsb
+from finetuning import finetuned_glue
 from served import ask, asked, served
-from small import CPU
 
 from nystromformer.errors import UserError
 from nystromformer.serve.app import Limits, create_app
 from nystromformer.serve.cost import measure_rows
 from nystromformer.serve.runs import RunModel
 from nystromformer.tasks.documents.cut import Cut
-from nystromformer.tasks.finetuning.sweep import finetune
-from nystromformer.tasks.glue.catalog import find_tasks
-from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.prediction.loaded import LoadedRun, load_run
 
 TEXTS = ["softmax landmark", "query value key", "token " * 60]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> dict[str, LoadedRun]:
-    folder = tmp_path_factory.mktemp("served")
-    source = pretrained(folder / "source", dataset_folder).folder
-    glue = write_stsb(write_sst2(folder / "glue"))
-    found = {}
-    for name in ("SST-2", "STS-B"):
-        done = finetune(copy_of(source, folder / name), Glue(find_tasks(name)[0], glue), sweep(epochs=1), CPU)
-        found[name] = load_run(done.results[0].folder, "cpu")
-    return found
+def run(finished: Path) -> LoadedRun:
+    return load_run(finished, "cpu")
 
 
-def test_answers_are_the_runs_predictions(runs: dict[str, LoadedRun]) -> None:
-    run = runs["SST-2"]
+def test_answers_are_the_runs_predictions(run: LoadedRun) -> None:
     told = run.predict(TEXTS)
     assert told.probabilities is not None
     for number, answer in enumerate(RunModel(run).answer(TEXTS)):
@@ -45,8 +33,8 @@ def test_answers_are_the_runs_predictions(runs: dict[str, LoadedRun]) -> None:
         assert answer.tokens <= run.result.length
 
 
-def test_the_service_answers_and_explains(runs: dict[str, LoadedRun]) -> None:
-    with served(create_app(RunModel(runs["SST-2"]), Limits(), {})) as address:
+def test_the_service_answers_and_explains(run: LoadedRun) -> None:
+    with served(create_app(RunModel(run), Limits(), {})) as address:
         status, found = asked(f"{address}/predict", texts=TEXTS)
         assert status == 200
         assert len(found["answers"]) == 3
@@ -57,8 +45,7 @@ def test_the_service_answers_and_explains(runs: dict[str, LoadedRun]) -> None:
         assert again["answers"] == found["answers"], "an explanation leaves nothing behind"
 
 
-def test_a_text_of_several_windows_is_answered_explained_and_timed_as_they_are(runs: dict[str, LoadedRun]) -> None:
-    run = runs["SST-2"]
+def test_a_text_of_several_windows_is_answered_explained_and_timed_as_they_are(run: LoadedRun) -> None:
     model = RunModel(replace(run, recipe=replace(run.recipe, cut=Cut("windows", 5))))
     (answer,) = model.answer(TEXTS[2:])
     assert answer.rows > 1
@@ -73,6 +60,7 @@ def test_a_text_of_several_windows_is_answered_explained_and_timed_as_they_are(r
     assert RunModel(run).window is None
 
 
-def test_pairs_are_refused(runs: dict[str, LoadedRun]) -> None:
+def test_pairs_are_refused(source: Path, tmp_path: Path) -> None:
+    run = load_run(finetuned_glue(source, tmp_path, "STS-B"), "cpu")
     with pytest.raises(UserError, match="it learned from pairs of texts"):
-        RunModel(runs["STS-B"])
+        RunModel(run)

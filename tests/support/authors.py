@@ -22,8 +22,8 @@ def softmax(q: Tensor, k: Tensor, v: Tensor, mask_BN: Tensor) -> Tensor:
     return torch.softmax(scores, -1) @ v
 
 
-def nystrom(q: Tensor, k: Tensor, v: Tensor, mask_BN: Tensor, weight: Tensor, landmarks: int) -> Tensor:
-    """Six iterations from a start value of the whole batch; the convolution of V."""
+def nystrom(q: Tensor, k: Tensor, v: Tensor, mask_BN: Tensor, weight: Tensor | None, landmarks: int) -> Tensor:
+    """Six iterations from a start value of the whole batch; the convolution of V, where it has a weight."""
     _, H, N, D = q.shape
     mask_B1N1 = mask_BN[:, None, :, None]
     q, k = (x * mask_B1N1 / D**0.25 for x in (q, k))
@@ -41,6 +41,8 @@ def nystrom(q: Tensor, k: Tensor, v: Tensor, mask_BN: Tensor, weight: Tensor, la
             az = second @ z
             z = 0.25 * z @ (13 * identity - az @ (15 * identity - az @ (7 * identity - az)))
         out = first @ z @ (third @ v)
+    if weight is None:
+        return out
     return out + torch.conv2d(v * mask_B1N1, weight, padding=(weight.shape[2] // 2, 0), groups=H)
 
 

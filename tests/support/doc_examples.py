@@ -23,6 +23,7 @@ _COPIED = (
     *("data-preprocessing/*.py", "data-preprocessing/*/preprocess.py"),
     *("tests/**/*.py", "*/config.json", "experiments/*/config.json"),
     *("Dockerfile", ".dockerignore", "LICENSE", "README.md", "requirements.txt", "requirements.lock"),
+    *("docs/library.md", "glue/README.md", "wikihop/README.md", "data/*/README.md", "experiments/lra/README.md"),
 )
 """What a copy holds: no data, of which folders of the project may be full."""
 

@@ -16,6 +16,9 @@ from small import CPU, write_experiment
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
 from nystromformer.tasks.finetuning.settings import Sweep
+from nystromformer.tasks.finetuning.sweep import finetune
+from nystromformer.tasks.glue.catalog import find_tasks
+from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.imdb.read import LABELS, read_imdb
 from nystromformer.tasks.pretraining.pretrain import pretrain
 
@@ -78,6 +81,14 @@ def copy_of(source: Path, target: Path, *overrides: str) -> Experiment:
     for name in ("config.json", "model/cp-0001.model", "model/tokenizer/tokenizer.json"):
         (target / name).write_bytes((source / name).read_bytes())
     return open_experiment(target, overrides)
+
+
+def finetuned_glue(source: Path, folder: Path, name: str) -> Path:
+    """The folder of a run of one epoch on SST-2 or STS-B, whose data is written into `folder`."""
+    write = {"SST-2": write_sst2, "STS-B": write_stsb}[name]
+    task = Glue(find_tasks(name)[0], write(folder / "glue"))
+    (result,) = finetune(copy_of(source, folder / "experiment"), task, sweep(epochs=1), CPU).results
+    return Path(result.folder)
 
 
 def write_imdb(folder: Path, train: int = 24, test: int = 20) -> Path:

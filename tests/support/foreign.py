@@ -4,10 +4,10 @@ Shapes: B batch, N tokens, H heads, D head dim, E width, V vocabulary.
 """
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
+import authors
 import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
@@ -165,7 +165,7 @@ def authors_logits(section: dict[str, Any], weights: dict[str, Tensor], tokens_B
         return F.layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"])
 
     def gelu(x: Tensor) -> Tensor:
-        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+        return F.gelu(x, approximate="tanh")
 
     def heads(x_BNE: Tensor) -> Tensor:
         return x_BNE.view(*x_BNE.shape[:2], section["num_head"], section["head_dim"]).transpose(1, 2)
@@ -180,26 +180,12 @@ def authors_logits(section: dict[str, Any], weights: dict[str, Tensor], tokens_B
     for layer in range(section["num_layers"]):
         prefix = f"model.transformer_{layer}."
         q, k, v = (heads(linear(x, f"{prefix}mha.W_{name}")) for name in "qkv")
-        attended = _authors_attention(section, q, k, v)
-        if (kernel := weights.get(f"{prefix}mha.attn.conv.weight")) is not None:
-            attended = attended + F.conv2d(v, kernel, padding=(len(kernel[0, 0]) // 2, 0), groups=len(kernel))
+        kernel, every = weights.get(f"{prefix}mha.attn.conv.weight"), torch.ones(tokens_BN.shape)
+        if section["attn_type"] == "softmax":
+            attended = authors.softmax(q, k, v, every)
+        else:
+            attended = authors.nystrom(q, k, v, every, kernel, section["num_landmarks"])
         x = norm(x + linear(attended.transpose(1, 2).flatten(2), f"{prefix}mha.ff"), f"{prefix}norm1")
         x = norm(x + linear(gelu(linear(x, f"{prefix}ff1")), f"{prefix}ff2"), f"{prefix}norm2")
     x = norm(gelu(linear(x, "mlm.dense")), "mlm.norm")
     return linear(x, "mlm.mlm_class")
-
-
-def _authors_attention(section: dict[str, Any], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """(B, H, N, D) without a mask, as their pretraining has it."""
-    q, k = (x / section["head_dim"] ** 0.25 for x in (q, k))
-    if section["attn_type"] == "softmax" or section["num_landmarks"] == section["seq_len"]:
-        return torch.softmax(q @ k.mT, dim=-1) @ v
-    M = section["num_landmarks"]
-    means_q, means_k = (x.unflatten(2, (M, section["seq_len"] // M)).mean(3) for x in (q, k))
-    a = torch.softmax(means_q @ means_k.mT, dim=-1)
-    eye = torch.eye(M)
-    z = a.mT / a.sum(-2).max()
-    for _ in range(6):
-        az = a @ z
-        z = 0.25 * z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az)))
-    return torch.softmax(q @ means_k.mT, dim=-1) @ z @ torch.softmax(means_q @ k.mT, dim=-1) @ v

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from finetuning import copy_of, pretrained, sweep, write_sst2
+from finetuning import copy_of, sweep, write_sst2
 from small import write_experiment
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -148,11 +148,6 @@ def test_no_step_of_pretraining_waits(
     changes = {f"pretraining_setting__{key}": value for key, value in shape.items()}
     assert pretrain(write_experiment(tmp_path, **changes), dataset_folder, here(precision)) is None
     assert guard.steps == 12
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    return pretrained(tmp_path_factory.mktemp("pretrained"), dataset_folder).folder
 
 
 @pytest.mark.parametrize("name", ["SST-2", pytest.param("wikihop", marks=pytest.mark.slow)])

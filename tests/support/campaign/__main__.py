@@ -2,18 +2,15 @@
 
 import argparse
 import gc
-import itertools
 import json
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +18,6 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 from campaign import tally, world
-from campaign.commands import ROOT
 from campaign.company import changing, exports, strangers, together
 from campaign.damaging import damage, same
 from campaign.inputs import inputs
@@ -33,6 +29,7 @@ from campaign.scenes import Prepared, Scene, prepare, scenes
 from campaign.serving import SERVE, SERVE_RUN, service
 from campaign.trial import LIMIT, Kind, Outcome, Trial, try_out
 from campaign.verdicts import Verdict
+from nystromformer.machine import machine_facts
 
 KINDS: Mapping[str, tuple[Kind, int]] = {
     "damage": (damage, 20),
@@ -85,11 +82,9 @@ def main() -> None:
     print(f"\nseed {flags.seed}, {time.monotonic() - began:.0f} seconds\n{tally.table(counts)}")  # noqa: T201
     if flags.out:
         tally.write_record(flags.out, _facts(flags, time.monotonic() - began), outcomes)
-    untried = (
-        [] if flags.only else sorted(set(_kinds(flags)) - {outcome.name.partition(":")[0] for outcome in outcomes})
-    )
+    untried = set() if flags.only else set(flags.kinds) - {outcome.name.partition(":")[0] for outcome in outcomes}
     if untried:
-        print(f"no trial of {', '.join(untried)}: the time was too short")  # noqa: T201
+        print(f"no trial of {', '.join(sorted(untried))}: the time was too short")  # noqa: T201
     sys.exit(bool(bad or untried))
 
 
@@ -97,27 +92,35 @@ def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make campaign CAMPAIGN_FLAGS=…", description=__doc__)
     parser.add_argument("--minutes", type=float, default=3, help="begin no trial after so many minutes (default 3)")
     parser.add_argument("--seed", type=int, default=1, help="decides every trial (default 1)")
-    parser.add_argument("--kinds", default=",".join(KINDS), help=f"some of {', '.join(KINDS)} (default: all)")
-    parser.add_argument("--trials", default="", help="at most so many, such as damage=2000,input=1000")
-    parser.add_argument("--only", help="one trial alone, such as damage:17")
+    kinds = f"some of {', '.join(KINDS)}, or at most so many of them, such as damage=2000,kills (default: all)"
+    parser.add_argument("--kinds", "--trials", type=_counts, default=",".join(KINDS), help=kinds)
+    parser.add_argument("--only", type=_one, help="one trial alone, such as damage:17")
     parser.add_argument("--scenes", default="", help="only scenes whose names begin with this")
     parser.add_argument("--workers", type=int, default=2, help="trials at a time (default 2)")
     parser.add_argument("--out", type=Path, help="write the record to this JSON file")
     parser.add_argument("--sum", type=Path, nargs="+", help="add these records up, and try nothing")
-    parser.add_argument(
-        "--scratch", type=Path, help="where the trials' folders go (default: /dev/shm with 2 GiB free, or /tmp)"
-    )
+    scratch = "where the trials' folders go (default: /dev/shm with 2 GiB free, or /tmp)"
+    parser.add_argument("--scratch", type=Path, help=scratch)
     parser.add_argument("--verbose", action="store_true", help="a line for every trial")
-    flags = parser.parse_args()
-    wrong = [kind for kind in flags.kinds.split(",") if kind not in KINDS]
-    if wrong:
-        parser.error(f"--kinds: {', '.join(wrong)}: expected some of {', '.join(KINDS)}")
-    wrong = [pair for pair in flags.trials.split(",") if pair and not re.fullmatch(rf"({'|'.join(KINDS)})=\d+", pair)]
-    if wrong:
-        parser.error(f"--trials: {', '.join(wrong)}: expected such as damage=2000")
-    if flags.only and not re.fullmatch(rf"({'|'.join(KINDS)}):\d+", flags.only):
-        parser.error(f"--only: {flags.only}: expected such as damage:17")
-    return flags
+    return parser.parse_args()
+
+
+def _counts(text: str) -> dict[str, int]:
+    """The kinds that are named, and how many of each at most."""
+    counts = {}
+    for each in text.split(","):
+        kind, _, count = each.partition("=")
+        if kind not in KINDS or not re.fullmatch(r"\d*", count):
+            raise argparse.ArgumentTypeError(f"{each}: expected some of {', '.join(KINDS)}, or such as damage=2000")
+        counts[kind] = int(count or 10**9)
+    return counts
+
+
+def _one(text: str) -> tuple[str, int]:
+    kind, _, number = text.partition(":")
+    if kind not in KINDS or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: expected such as damage:17")
+    return kind, int(number)
 
 
 def _memory_disk() -> str | None:
@@ -162,37 +165,24 @@ def _prepare(scratch: Path, flags: argparse.Namespace) -> dict[str, Prepared]:
     return prepared
 
 
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-
-
-def _kinds(flags: argparse.Namespace) -> list[str]:
-    caps = {pair.partition("=")[0] for pair in flags.trials.split(",") if pair}
-    return [kind for kind in flags.kinds.split(",") if not caps or kind in caps]
-
-
 def _chosen(flags: argparse.Namespace) -> list[Scene]:
     chosen = [scene for scene in (*scenes(), SERVE, SERVE_RUN) if scene.name.startswith(tuple(flags.scenes.split(",")))]
     needed = {"service": SERVE, "queue": QUEUED}
-    chosen += [scene for kind, scene in needed.items() if kind in flags.kinds.split(",") and scene not in chosen]
+    chosen += [scene for kind, scene in needed.items() if kind in flags.kinds and scene not in chosen]
     return [*chosen, LAUNCHED] if "kills" in flags.kinds and not flags.scenes else chosen
 
 
 def _trials(flags: argparse.Namespace) -> Iterator[Trial]:
-    """The one of `--only`, or trials of all kinds in turn, without end or up to the numbers that `--trials` gives."""
+    """The one of `--only`, or trials of all kinds in turn, up to their numbers."""
     if flags.only:
-        kind, _, number = flags.only.partition(":")
-        yield Trial(kind, int(number), flags.seed)
+        yield Trial(*flags.only, flags.seed)
         return
-    caps = dict(pair.split("=") for pair in flags.trials.split(",") if pair)
-    kinds = _kinds(flags)
-    numbers = {kind: itertools.count() for kind in kinds}
-    left = {kind: int(caps[kind]) if caps else 10**9 for kind in kinds}
-    while any(left.values()):
-        for kind in kinds:
-            for _ in range(min(KINDS[kind][1], left[kind])):
-                left[kind] -= 1
-                yield Trial(kind, next(numbers[kind]), flags.seed)
+    begun = dict.fromkeys(flags.kinds, 0)
+    while begun != flags.kinds:
+        for kind, most in flags.kinds.items():
+            for number in range(begun[kind], min(begun[kind] + KINDS[kind][1], most)):
+                begun[kind] += 1
+                yield Trial(kind, number, flags.seed)
 
 
 def _sentence(outcome: Outcome, seed: int) -> str:
@@ -202,14 +192,13 @@ def _sentence(outcome: Outcome, seed: int) -> str:
 
 
 def _facts(flags: argparse.Namespace, seconds: float) -> dict[str, object]:
-    from nystromformer.machine import machine_facts
-
+    machine = machine_facts()
     return {
         "command": f"make campaign CAMPAIGN_FLAGS={' '.join(sys.argv[1:])!r}",
         "seed": flags.seed,
-        "commit": _git("rev-parse", "--short", "HEAD"),
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": machine_facts(),
+        "commit": machine["commit"],
+        "date": machine["date"],
+        "machine": machine,
         "seconds": round(seconds),
     }
 
