@@ -17,3 +17,4 @@ def test_a_shipped_experiment_is_found_by_its_name(tmp_path: Path, monkeypatch: 
     (tmp_path / "nystrom-tiny-conv").mkdir()
     assert experiment_folder("nystrom-tiny-conv") == Path("nystrom-tiny-conv"), "what is here comes first"
     assert experiment_folder("nowhere") == Path("nowhere")
+    assert experiment_folder("n" * 400) == Path("n" * 400), "for the command to refuse"

@@ -1,5 +1,6 @@
 """Which paths files can have, and where the shipped experiments are."""
 
+import os
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -33,8 +34,10 @@ def wrong_path(text: str) -> str | None:
 def experiment_folder(place: str | Path) -> Path:
     """A folder by its path or, where there is none of that name, a shipped experiment by its name alone."""
     path = Path(place)
-    shipped = [parent / path for parent in (PROJECT, EXPERIMENTS) if len(path.parts) == 1]
-    return next((folder for folder in shipped if not path.exists() and (folder / "config.json").is_file()), path)
+    if os.path.exists(path) or len(path.parts) != 1:  # not Path.exists, which fails for names that are too long
+        return path
+    shipped = (parent / path for parent in (PROJECT, EXPERIMENTS))
+    return next((folder for folder in shipped if os.path.isfile(folder / "config.json")), path)
 
 
 def shipped_experiments() -> list[str]:

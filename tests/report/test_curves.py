@@ -30,9 +30,12 @@ def made(name: str, orders: bool, reports: int = 30) -> Curve:
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are drawn, in the place of files."""
+    """The figures that are written."""
     drawn: list[Figure] = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, *args, **options: drawn.append(figure) or save(figure, *args, **options)
+    )
     return drawn
 
 
@@ -88,17 +91,9 @@ def test_a_run_that_lacks_a_metric_is_drawn_without(figures: list[Figure], tmp_p
     assert [len(line.get_xdata()) for line in figures[0].axes[2].lines] == [30, 26, 3, 0, 0, 0]
 
 
-def test_the_legend_is_below_the_panels_and_covers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Figure] = []
-    save = Figure.savefig
-
-    def kept(figure: Figure, *args: Any, **options: Any) -> None:
-        drawn.append(figure)
-        save(figure, *args, **options)
-
-    monkeypatch.setattr(Figure, "savefig", kept)
+def test_the_legend_is_below_the_panels_and_covers_nothing(figures: list[Figure], tmp_path: Path) -> None:
     draw_curves([made(name, orders=False) for name in NAMES], tmp_path / "x.png", {"most_frequent_token": 0.05})
-    (figure,) = drawn
+    (figure,) = figures
     box = figure.legends[0].get_window_extent()
     assert all(box.y1 <= axis.get_tightbbox().y0 for axis in figure.axes)
     assert box.x0 >= 0

@@ -18,12 +18,8 @@ from nystromformer.tasks.pretraining.guess import Guess
 CHECKS = (ROOT / "tests" / "support" / "page_checks.js").read_text(encoding="utf-8")
 PAGE = os.environ.get("NYSTROM_REPORT")
 """A report that was made already, to be checked beside the made-up one."""
-SHOTS = os.environ.get("NYSTROM_SHOTS")
-"""A folder for pictures of what was seen."""
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser (chromium) is installed")
-either_window = pytest.mark.parametrize("width", [1400, 360])
-either_scheme = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +28,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
+def write_demo(folder: Path) -> Path:
     cost = made_up_cost()
     draw_cost(cost, folder / "cost.png")
     learned = PageFigures(
@@ -49,33 +43,29 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
+def write_papers_page(folder: Path) -> Path:
+    write_paper(made_up_results(folder / "results"), folder / "paper.html")
+    return folder / "paper.html"
+
+
+WRITE = {"demo": write_demo, "paper": write_papers_page} | ({PAGE: lambda _: Path(PAGE)} if PAGE else {})
+
+
+@pytest.fixture(scope="module", params=WRITE)
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return WRITE[request.param](tmp_path_factory.mktemp("page"))
+
+
 def problems(browser: Browser, page: Path, width: int, dark: bool) -> list[str]:
-    browser.show(page, width, dark)
+    browser.open(page.resolve().as_uri(), width, dark)
     complaints: list[str] = browser.evaluate(CHECKS)
-    if SHOTS:
-        browser.screenshot(Path(SHOTS) / f"{page.parent.name}-{width}-{'dark' if dark else 'light'}.png")
     return complaints
 
 
-@either_window
-@either_scheme
+@pytest.mark.parametrize("width", [1400, 360])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_page_is_legible_and_fits(browser: Browser, page: Path, width: int, dark: bool) -> None:
     assert problems(browser, page, width, dark) == []
-
-
-@either_window
-@either_scheme
-def test_the_papers_page_is_legible_and_fits(browser: Browser, tmp_path: Path, width: int, dark: bool) -> None:
-    write_paper(made_up_results(tmp_path / "results"), tmp_path / "paper.html")
-    assert problems(browser, tmp_path / "paper.html", width, dark) == []
-
-
-@pytest.mark.skipif(PAGE is None, reason="NYSTROM_REPORT names no report")
-@either_window
-@either_scheme
-def test_the_report_of_a_demo_is_legible_and_fits(browser: Browser, width: int, dark: bool) -> None:
-    assert PAGE is not None
-    assert problems(browser, Path(PAGE), width, dark) == []
 
 
 @pytest.mark.parametrize(

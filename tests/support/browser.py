@@ -1,6 +1,5 @@
 """An installed browser, without a window, told what to do over a pipe (the Chrome DevTools Protocol)."""
 
-import base64
 import fcntl
 import json
 import os
@@ -11,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -45,12 +43,8 @@ class Browser:
                 result: dict[str, Any] = answer["result"]
                 return result
 
-    def show(self, page: Path, width: int, dark: bool) -> None:
-        """Load a page in a window of so many pixels, for a reader who prefers light or dark."""
-        self.open(page.resolve().as_uri(), width, dark)
-
     def open(self, address: str, width: int, dark: bool) -> None:
-        """The same, of any address."""
+        """Load a page in a window of so many pixels, for a reader who prefers light or dark."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
@@ -63,13 +57,6 @@ class Browser:
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
-
-    def screenshot(self, path: Path) -> None:
-        """The whole page, however long."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def _read(self) -> dict[str, Any]:
         end = time.monotonic() + _SECONDS
@@ -96,16 +83,9 @@ def open_browser() -> Iterator[Browser]:
         os.dup2(answer_end, 4)
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        flags = [
-            "--headless",
-            "--no-sandbox",
-            "--hide-scrollbars",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-        ]
+        flags = ["--headless", "--no-sandbox", "--hide-scrollbars", "--disable-gpu", "--disable-dev-shm-usage"]
         process = subprocess.Popen(
-            [BROWSER, *flags, f"--user-data-dir={profile}", "--remote-debugging-pipe"],
+            [BROWSER, *flags, "--no-first-run", f"--user-data-dir={profile}", "--remote-debugging-pipe"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             close_fds=False,
