@@ -9,7 +9,6 @@ import re
 import resource
 import runpy
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,6 +17,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from nystromformer import interrupt
 
@@ -79,8 +79,7 @@ class Running:
             path.write_bytes(b"")
         self._began = time.monotonic()
         self._status: int | None = None
-        start = _in_process if real or command.launched else _in_fork
-        self.pid = start(command, cwd, self._outputs, hook)
+        self.pid = os.fork() or _run_in_fork(command, cwd, self._outputs, real or command.launched, hook)
 
     def poll(self) -> int | None:
         """The exit status; None while it is at work."""
@@ -136,45 +135,13 @@ def run(
     return Running(command, cwd, real, hook, output).end(limit)
 
 
-def command_line(command: Command) -> list[str]:
-    """The words that a shell would be given."""
-    script = str(ROOT / command.script)
-    torchrun = [str(ROOT / "code/torchrun.py"), "--standalone", "--nproc_per_node=2"]
-    return [sys.executable, *(torchrun if command.launched else ()), script, *command.flags]
-
-
-_MATPLOTLIB = str(Path(tempfile.gettempdir()) / f"campaign-matplotlib-{os.getuid()}")
-
-
-def environment() -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """One thread, so that numbers repeat; nothing of the user's home, nothing from the network."""
     kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TMPDIR") if key in os.environ}
     ours = {"PYTHONPATH": str(ROOT / "code"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
     # Where nothing can be made, so that nothing is left behind.
-    return {
-        **kept,
-        **ours,
-        "HOME": "/proc/nonexistent",
-        "MPLCONFIGDIR": _MATPLOTLIB,
-        "LANG": "C.UTF-8",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-
-
-def _in_process(command: Command, cwd: Path, outputs: Sequence[Path], hook: Hook | None) -> int:
-    with outputs[0].open("wb") as stdout, outputs[1].open("wb") as stderr:
-        process = subprocess.Popen(
-            command_line(command),
-            cwd=cwd,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-            preexec_fn=lambda: _prepare_process(hook),  # this process has one thread
-        )
-    process.returncode = 0  # it is waited for by its number
-    return process.pid
+    home = {"HOME": "/proc/nonexistent", "MPLCONFIGDIR": f"{tempfile.gettempdir()}/campaign-matplotlib-{os.getuid()}"}
+    return {**kept, **ours, **home, "LANG": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def end_with_parent() -> None:
@@ -182,19 +149,17 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _prepare_process(hook: Hook | None) -> None:
-    end_with_parent()
-    if hook is not None:
-        hook()
-
-
-def _in_fork(command: Command, cwd: Path, outputs: Sequence[Path], hook: Hook | None) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
+def _run_in_fork(command: Command, cwd: Path, outputs: Sequence[Path], real: bool, hook: Hook | None) -> NoReturn:
+    """Be the command, with `real` as a program of its own, and end."""
     status = 1
     try:
         _become(cwd, outputs)
+        if real:
+            if hook is not None:
+                hook()
+            torchrun = [str(ROOT / "code/torchrun.py"), "--standalone", "--nproc_per_node=2"] * command.launched
+            words = [sys.executable, *torchrun, str(ROOT / command.script), *command.flags]
+            os.execve(words[0], words, _environment())
         status = _call(command, hook)
     finally:
         os._exit(status & 0xFF)
@@ -212,7 +177,7 @@ def _become(cwd: Path, outputs: Sequence[Path]) -> None:
     sys.stderr = sys.__stderr__ = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # type: ignore[misc]  # noqa: SIM115
     os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(environment())
+    os.environ.update(_environment())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     # The first line of each script, which is imported here already.
     interrupt.install()

@@ -18,20 +18,15 @@ PASSING = frozenset(
 """Keys of records whose values two runs of the same work need not share."""
 ATTEMPTS = ("train", "validation")
 """Kinds of log lines that belong to a run's work; the others say how often it was started."""
-_ASIDE = (".lock", ".damaged", ".other-run", ".renamed", ".not-of-this-run", ".tmp")
+SET_ASIDE = (".damaged", ".other-run", ".renamed", ".not-of-this-run")
 _ASIDE_FOLDERS = ("tensorboard", "stages", "cache", "home")
 
 
 def is_result(path: str) -> bool:
     """Whether a path is a run's result, and not a lock, a cache or what was set aside."""
     parts = Path(path).parts
-    return not (
-        parts[-1].endswith(_ASIDE)
-        or any(end in part for part in parts for end in (".damaged", ".other-run", ".renamed", ".not-of-this-run"))
-        or parts[-1] == "lock"
-        or any(part in _ASIDE_FOLDERS for part in parts)
-        or parts[-1].startswith((".", "verified"))
-    )
+    passing = parts[-1].startswith((".", "verified")) or parts[-1].endswith((".lock", ".tmp")) or parts[-1] == "lock"
+    return not passing and not any(part in _ASIDE_FOLDERS or any(end in part for end in SET_ASIDE) for part in parts)
 
 
 def results(folder: Path, outputs: Iterable[str]) -> dict[str, str]:

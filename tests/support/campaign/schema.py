@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from campaign.commands import ROOT
@@ -28,61 +28,51 @@ def schema_of_configs() -> dict[str, Any]:
 
 def fits(value: Any, rule: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> bool:
     """Whether a value is what a rule of the schema allows, by the keywords that the schema has."""
-    root = root or rule
-    if "$ref" in rule and not fits(value, root["$defs"][rule["$ref"].rpartition("/")[2]], root):
-        return False
-    either = [*rule.get("anyOf", ()), *rule.get("oneOf", ())]
-    if either and not any(fits(value, each, root) for each in either):
-        return False
-    if "type" in rule and not _TYPES[rule["type"]](value):
-        return False
-    if "enum" in rule and not any(_same(value, each) for each in rule["enum"]):
-        return False
-    if "const" in rule and not _same(value, rule["const"]):
-        return False
-    if "not" in rule and fits(value, rule["not"], root):
-        return False
-    parts = {"object": _members, "array": _items}
-    return all(part(value, rule, root) for name, part in parts.items() if _TYPES[name](value)) and _bounds(value, rule)
-
-
-def _bounds(value: Any, rule: Mapping[str, Any]) -> bool:
-    if isinstance(value, str):
-        return len(value) >= rule.get("minLength", 0)
-    if not _is_number(value):
-        return True
-    whole = "multipleOf" not in rule or value % rule["multipleOf"] == 0
-    return whole and rule.get("minimum", value) <= value <= rule.get("maximum", value)
-
-
-def _members(value: Mapping[str, Any], rule: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
-    known = rule.get("properties", {})
-    closed = rule.get("additionalProperties", True) is False
-    return (
-        all(name in value for name in rule.get("required", ()))
-        and not (closed and set(value) - set(known))
-        and all(fits(each, known[name], root) for name, each in value.items() if name in known)
-    )
-
-
-def _items(value: list[Any], rule: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
-    return (
-        all(fits(each, rule.get("items", {}), root) for each in value)
-        and len(value) <= rule.get("maxItems", len(value))
-        and ("contains" not in rule or any(fits(each, rule["contains"], root) for each in value))
-        and not (rule.get("uniqueItems") and any(each in value[:place] for place, each in enumerate(value)))
-    )
+    within = partial(fits, root=root or rule)
+    return all(_KEYWORDS[name](value, wanted, rule, within) for name, wanted in rule.items() if name in _KEYWORDS)
 
 
 def _is_number(value: Any) -> bool:
-    """NaN and infinities are none: JSON has no word for them."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(_narrow(value))
-
-
-def _narrow(value: float) -> float:
-    """Integers of any size are finite, though no float has room for them."""
-    return 0.0 if isinstance(value, int) else value
+    """NaN and infinities are none: JSON has no word for them; integers may have any size."""
+    return not isinstance(value, bool) and (
+        isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    )
 
 
 def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
+
+
+def _defined(value: Any, reference: str, rule: Any, within: Any) -> bool:
+    return bool(within(value, within.keywords["root"]["$defs"][reference.rpartition("/")[2]]))
+
+
+def _members(value: dict[str, Any], properties: Mapping[str, Any], rule: Any, within: Any) -> bool:
+    closed = rule.get("additionalProperties") is False and set(value) - set(properties)
+    return not closed and all(within(each, properties[name]) for name, each in value.items() if name in properties)
+
+
+def _of(kind: str, check: Callable[..., Any]) -> Callable[..., Any]:
+    """A keyword that says something of one type alone."""
+    return lambda value, *rest: not _TYPES[kind](value) or check(value, *rest)
+
+
+_KEYWORDS: Mapping[str, Callable[..., Any]] = {
+    "$ref": _defined,
+    "anyOf": lambda value, either, rule, within: any(within(value, each) for each in either),
+    "oneOf": lambda value, either, rule, within: any(within(value, each) for each in either),
+    "not": lambda value, other, rule, within: not within(value, other),
+    "type": lambda value, name, *_: _TYPES[name](value),
+    "enum": lambda value, every, *_: any(_same(value, each) for each in every),
+    "const": lambda value, other, *_: _same(value, other),
+    "minLength": _of("string", lambda value, least, *_: len(value) >= least),
+    "multipleOf": _of("number", lambda value, factor, *_: value % factor == 0),
+    "minimum": _of("number", lambda value, least, *_: value >= least),
+    "maximum": _of("number", lambda value, most, *_: value <= most),
+    "required": _of("object", lambda value, names, *_: set(names) <= set(value)),
+    "properties": _of("object", _members),
+    "items": _of("array", lambda value, item, rule, within: all(within(each, item) for each in value)),
+    "maxItems": _of("array", lambda value, most, *_: len(value) <= most),
+    "contains": _of("array", lambda value, item, rule, within: any(within(each, item) for each in value)),
+    "uniqueItems": _of("array", lambda value, *_: not any(each in value[:place] for place, each in enumerate(value))),
+}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from campaign.commands import Ended
-from campaign.results import is_result
+from campaign.results import SET_ASIDE, is_result
 from campaign.trees import Tree
 
 GOOD = ("identical", "clear error", "fallback", "legitimate", "untouched")
@@ -159,7 +159,7 @@ def condemned(before: Tree, after: Tree) -> list[str]:
     return [
         path
         for path, kind in after.items()
-        if path not in before and kind in contents and any(each in Path(path).name for each in _SET_ASIDE)
+        if path not in before and kind in contents and any(each in Path(path).name for each in SET_ASIDE)
     ]
 
 
@@ -195,6 +195,5 @@ def _last_line(text: str) -> str:
 
 
 SEALED = ("result.json", "validation.json", "baselines.json")
-_SET_ASIDE = (".damaged", ".other-run", ".renamed")
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """SHA-256 of nothing: an empty file has nothing to lose."""
