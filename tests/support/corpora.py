@@ -105,13 +105,17 @@ def write_packages(folder: Path, packages: int, modules: int = 1, docstrings: in
 WRITE = {"wiki": write_wiki, "bookcorpus": write_bookcorpus, "stories": write_stories, "realnews": write_realnews}
 
 
-def write_unified(corpora: Path, name: str, documents: Sequence[Document], with_groups: bool = True) -> Path:
-    """A corpus in one file, whose groups are divided by their sizes, or else by a hash."""
-    tally = Tally()
+def write_unified(
+    corpora: Path, name: str, documents: Sequence[Document], with_groups: bool = True, files: int = 1
+) -> Path:
+    """A corpus in so many files, whose groups are divided by their sizes, or else by a hash."""
+    tally, folder, each = Tally(), corpora / name / "unified", -(-len(documents) // files)
     for document in documents:
         tally.count(document)
-    folder = corpora / name / "unified"
-    shards = {shard_name(0): write_documents(folder / shard_name(0), documents)}
+    shards = {
+        shard_name(number): write_documents(folder / shard_name(number), documents[number * each : (number + 1) * each])
+        for number in range(files)
+    }
     write_corpus(folder, UnifiedCorpus(name=name, settings={}, shards=shards, **tally.as_dict(with_groups)))
     return folder
 

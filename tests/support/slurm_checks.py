@@ -11,13 +11,11 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from corpora import WORDS
+from corpora import contents, sentence, write_unified
 from slurm_cluster import Cluster, ClusterError, wait_until
 from small import ROOT, write_dataset, write_experiment
 
-from nystromformer.data.preprocessing.corpora.text import Tally
-from nystromformer.data.preprocessing.corpus import Document, write_documents
-from nystromformer.data.preprocessing.unified import UnifiedCorpus, shard_name, write_corpus
+from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
 from nystromformer.training.log import read_log
@@ -76,7 +74,7 @@ class Checks:
 
     def array(self) -> str:
         """The files of an array, of which a part fails, with its merge are those of one process."""
-        _write_corpus(self.folder / "corpora" / "made-up")
+        write_unified(self.folder / "corpora", "made-up", _documents(), with_groups=False, files=_PIECES)
         flags = f"--corpora {self.folder}/corpora --corpus made-up --length 64 --tokenizer train --vocab_size 400"
         out = {name: self.folder / f"rows-{name}" for name in ("array", "alone")}
         parts = _PIECES - 1
@@ -97,9 +95,9 @@ class Checks:
             state = self.cluster.wait_for(job)
             outputs = "\n".join(path.read_text() for path in sorted(self.folder.glob("preprocess-*.txt")))
             _expect(state == end, f"job {job}: {state}, expected {end}", outputs)
-        alone, together = (_hashes(folder) for folder in (out["alone"], out["array"]))
-        _expect(alone == together, "other files than those of one process", f"{alone}\n{together}")
-        return f"{parts} jobs, one of which failed, {len(alone)} files, sha256 equal to those of one process"
+        alone, together = (contents(folder) for folder in (out["alone"], out["array"]))
+        _expect(alone == together, "other files than those of one process", f"{[*alone]}\n{[*together]}")
+        return f"{parts} jobs, one of which failed, {len(alone)} files, equal to those of one process"
 
     def uninterrupted(self) -> str:
         """The run that the others are compared with."""
@@ -247,32 +245,9 @@ CHECKS: dict[str, Callable[[Checks], str]] = {
 }
 
 
-def _write_corpus(folder: Path) -> None:
-    """A corpus in several files, so that there are parts to share."""
-    draw, tally, shards = random.Random(0), Tally(), {}
-    (folder / "unified").mkdir(parents=True)
-    for piece in range(_PIECES):
-        documents = [
-            Document(
-                id=f"{piece}-{number}",
-                group=f"{piece}-{number}",
-                sentences=tuple(" ".join(draw.choices(WORDS, k=9)).capitalize() + "." for _ in range(12)),
-            )
-            for number in range(40)
-        ]
-        for document in documents:
-            tally.count(document)
-        shards[shard_name(piece)] = write_documents(folder / "unified" / shard_name(piece), documents)
-    write_corpus(folder / "unified", UnifiedCorpus(name="made-up", settings={}, shards=shards, **tally.as_dict(False)))
-
-
-def _hashes(folder: Path) -> dict[str, str]:
-    """Of a dataset's files, but for the stamps and locks of how it was made."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.relative_to(folder).parts[0] != "stages"
-    }
+def _documents() -> list[Document]:
+    draw, names = random.Random(0), [f"{number}" for number in range(40 * _PIECES)]
+    return [Document(id=name, group=name, sentences=tuple(sentence(draw) for _ in range(12))) for name in names]
 
 
 def _expect(holds: bool, what: str, output: str) -> None:

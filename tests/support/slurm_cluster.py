@@ -19,17 +19,8 @@ from pathlib import Path
 NODES = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
 """Names and addresses."""
 PROGRAMS = (
-    "munged",
-    "slurmctld",
-    "slurmd",
-    "sbatch",
-    "srun",
-    "scontrol",
-    "unshare",
-    "setpriv",
-    "mount",
-    "hostname",
-    "sinfo",
+    *("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo"),
+    *("unshare", "setpriv", "mount", "hostname"),
 )
 NEEDS = (
     "error: `make cluster` needs root, Linux namespaces (`unshare --net` must be allowed) and Debian's packages: "
