@@ -13,7 +13,7 @@ from small import CPU, LENGTH, VOCABULARY, write_experiment
 
 from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.data.dataset import open_dataset
-from nystromformer.files import sha256_of, write_json
+from nystromformer.files import sha256_of
 from nystromformer.kept import write_kept
 from nystromformer.report import cost as cost_module
 from nystromformer.report.cost import (
@@ -106,26 +106,22 @@ def test_it_is_measured_once_for_the_same_weights(
     new = made_up_cost(seconds=2.0)
     monkeypatch.setattr(cost_module, "measure_cost", lambda *_: new)
     earlier = made_up_cost(weights=sha256_of(opened.checkpoints[-1]), settings=SHORT)
-
-    def measured_after(content: object) -> bool:
-        write_json(results, content)
-        return kept_or_measured(results, opened, SHORT) == new
-
+    fields = asdict(earlier)
+    write_kept(results, {"cost": fields})
+    sealed = results.read_text()
+    for content, expected in (
+        (sealed, earlier),
+        (json.dumps({"cost": fields}), earlier),
+        (sealed.replace('"seconds": ', '"seconds": 1'), new),
+        *((damaged, new) for damaged in ("{edited", "", "[" * 100_000, "7" * 5000, "\0", '["edited"]', '{"runs": {}}')),
+        (json.dumps({"cost": fields | {"rows": [{"of": "another version"}]}}), new),
+        (json.dumps({"cost": fields | {"weights": "1" * 64}}), new),
+        (json.dumps({"cost": fields | {"settings": asdict(CostSettings())}}), new),
+    ):
+        results.write_text(content)
+        assert kept_or_measured(results, opened, SHORT) == expected, content[:60]
+    results.unlink()
     assert kept_or_measured(results, opened, SHORT) == new
-    write_json(results, {"cost": asdict(earlier)})
-    assert kept_or_measured(results, opened, SHORT) == earlier
-    assert measured_after({"runs": {}})
-    assert measured_after(["edited"])
-    for damaged in ("{edited", "", "[" * 100_000, "7" * 5000, "\0"):
-        results.write_text(damaged)
-        assert kept_or_measured(results, opened, SHORT) == new
-    write_kept(results, {"cost": asdict(earlier)})
-    assert kept_or_measured(results, opened, SHORT) == earlier
-    results.write_text(results.read_text().replace('"seconds": ', '"seconds": 1'))
-    assert kept_or_measured(results, opened, SHORT) == new, "a figure was changed"
-    assert measured_after({"cost": asdict(earlier) | {"rows": [{"of": "another version"}]}})
-    assert measured_after({"cost": asdict(earlier) | {"weights": "1" * 64}})
-    assert measured_after({"cost": asdict(earlier) | {"settings": asdict(CostSettings())}})
 
 
 def test_what_takes_too_long_or_too_much_memory_is_left_out() -> None:
@@ -240,16 +236,14 @@ def test_a_table_a_picture_and_what_was_measured(tmp_path: Path) -> None:
 
 
 def test_free_memory_is_the_machines_or_the_containers(tmp_path: Path) -> None:
-    cpu = torch.device("cpu")
+    cpu, cgroup = torch.device("cpu"), tmp_path / "sys/fs/cgroup"
     assert free_memory(cpu, tmp_path) == math.inf
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal:       9000 kB\nMemAvailable:   2000 kB\n")
     assert free_memory(cpu, tmp_path) == 2000 * 1024
-    cgroup = tmp_path / "sys/fs/cgroup"
     cgroup.mkdir(parents=True)
-    (cgroup / "memory.max").write_text("max\n")
-    assert free_memory(cpu, tmp_path) == 2000 * 1024
-    (cgroup / "memory.max").write_text("1000000\n")
-    assert free_memory(cpu, tmp_path) == 1000000
+    for limit, free in (("max", 2000 * 1024), ("1000000", 1000000)):
+        (cgroup / "memory.max").write_text(f"{limit}\n")
+        assert free_memory(cpu, tmp_path) == free
     (cgroup / "memory.stat").write_text("anon 400000\nfile 500000\n")
     assert free_memory(cpu, tmp_path) == 600000

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow
 from pyarrow import parquet
-from small import CPU, write_experiment
+from small import CPU, WORDS, write_experiment
 
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
@@ -21,8 +21,6 @@ from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
 from nystromformer.tasks.imdb.read import LABELS, read_imdb
 from nystromformer.tasks.pretraining.pretrain import pretrain
-
-WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
 
 
 def pretrained(folder: Path, dataset: Path, **changes: Any) -> Experiment:

@@ -10,6 +10,7 @@ from typing import Any
 import authors
 import torch
 import torch.nn.functional as F
+from small import LENGTH, SMALL, VOCABULARY, WORDS
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import (
@@ -26,14 +27,13 @@ from transformers import (
 
 from nystromformer.data.tokenizer import save_tokenizer, train_tokenizer
 
-WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
 SIZES: dict[str, dict[str, int]] = {
     "narrow": {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 32},
     "many heads": {"hidden_size": 24, "num_attention_heads": 6, "num_hidden_layers": 1, "intermediate_size": 20},
     "deep": {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 4, "intermediate_size": 64},
 }
 """Three sizes, by transformers' keys."""
-VOCABULARY, LENGTH, LANDMARKS = 300, 32, 8
+LANDMARKS = SMALL["model"]["num_landmarks"]
 
 
 def tokenizer() -> Tokenizer:
@@ -94,24 +94,12 @@ def stored(model: PreTrainedModel, folder: Path, bert_tokens: bool = False) -> P
     return folder
 
 
-AUTHORS: dict[str, Any] = {
+AUTHORS: dict[str, Any] = SMALL["model"] | {
     "mixed_precision": True,
     "attention_grad_checkpointing": False,
     "gelu_grad_checkpointing": False,
-    "vocab_size": VOCABULARY,
     "num_sen_type": 1,
-    "max_seq_len": LENGTH,
-    "embedding_dim": 16,
-    "transformer_dim": 16,
-    "transformer_hidden_dim": 32,
-    "num_layers": 2,
-    "dropout_prob": 0.1,
-    "num_head": 2,
-    "head_dim": 8,
-    "attn_type": "nystrom",
-    "num_landmarks": LANDMARKS,
     "seq_len": LENGTH,
-    "conv_kernel_size": 5,
 }
 """The section "model" of a config.json of theirs."""
 

@@ -30,6 +30,7 @@ SHIPPED = {
 }
 """The configs of the shipped experiments."""
 LENGTH, VOCABULARY = 32, 300
+WORDS = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
 CPU = Device(torch.device("cpu"), None)
 
 SMALL: dict[str, Any] = {
@@ -97,14 +98,12 @@ SPLITS = {"train": 40, "validation": 10}
 
 def _documents(split: str, count: int, seed: int) -> Iterator[Document]:
     randomness = random.Random(f"{split}{seed}")
-    words = ["landmark", "segment", "token", "matrix", "inverse", "softmax", "query", "key", "value", "row"]
     for number in range(count):
         sentences = []
         for _ in range(randomness.randint(3, 9)):
-            first = randomness.randrange(len(words))
-            sentences.append(
-                " ".join(words[(first + 3 * i) % len(words)] for i in range(randomness.randint(3, 8))) + "."
-            )
+            first = randomness.randrange(len(WORDS))
+            words = [WORDS[(first + 3 * i) % len(WORDS)] for i in range(randomness.randint(3, 8))]
+            sentences.append(" ".join(words) + ".")
         yield Document(id=f"{split}-{number}", group=split, sentences=tuple(sentences))
 
 
