@@ -12,7 +12,7 @@ import pytest
 import slurm_cluster
 from doc_examples import blocks
 from slurm_checks import YOURS, edited
-from slurm_cluster import NODES, PROGRAMS, can_start, slurm_conf
+from slurm_cluster import NODES, can_start, slurm_conf
 from small import ROOT, run_here
 
 SCRIPTS = sorted((ROOT / "slurm").iterdir())
@@ -23,17 +23,16 @@ SHOWN = {
 }
 
 
-def names(paths: list[Path]) -> list[str]:
-    return [path.name for path in paths]
+each_script = pytest.mark.parametrize("script", SCRIPTS, ids=[path.name for path in SCRIPTS])
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=names(SCRIPTS))
+@each_script
 def test_a_script_is_shown_as_it_is(script: Path) -> None:
     page, section = SHOWN[script.name]
     assert script.read_text() in [block.text for block in blocks(ROOT / page, section)]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=names(SCRIPTS))
+@each_script
 def test_a_script_is_bash(script: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True)
     text = script.read_text()
@@ -77,28 +76,33 @@ def submit(fakes: Path, script: str, *flags: str, **variables: str) -> subproces
 
 
 @pytest.mark.parametrize("script", ["pretrain.sbatch", "finetune.sbatch"])
-@pytest.mark.parametrize(("status", "again"), [(0, False), (143, True), (2, False), (137, False)])
-def test_only_what_was_stopped_is_queued_again(script: str, status: int, again: bool, fakes: Path) -> None:
-    done = submit(fakes, script, STATUS=f"{status}", SLURM_ARRAY_TASK_ID="3")
-    assert done.returncode == status
+@pytest.mark.parametrize(
+    ("variables", "again", "said"),
+    [
+        ({"STATUS": "0"}, False, ""),
+        ({"STATUS": "2"}, False, ""),
+        ({"STATUS": "137"}, False, ""),
+        ({"STATUS": "143"}, True, ""),
+        ({"STATUS": "143", "REFUSED": "1"}, True, "job 123456 could not be queued again: submit it to go on\n"),
+        *(({"STATUS": "143", "SLURM_RESTART_COUNT": count}, True, "") for count in ("1", "99")),
+        *(
+            (
+                {"STATUS": "143", "SLURM_RESTART_COUNT": count},
+                False,
+                f"stopped; job 123456 was queued again {count} times: submit it to go on\n",
+            )
+            for count in ("100", "101")
+        ),
+    ],
+    ids=str,
+)
+def test_only_what_was_stopped_is_queued_again_and_not_for_ever(
+    script: str, variables: dict[str, str], again: bool, said: str, fakes: Path
+) -> None:
+    done = submit(fakes, script, SLURM_ARRAY_TASK_ID="3", **variables)
+    assert done.returncode == int(variables["STATUS"])
     assert ("scontrol requeue 123456" in done.stdout) == again
-    assert done.stderr == ""
-
-
-@pytest.mark.parametrize("script", ["pretrain.sbatch", "finetune.sbatch"])
-def test_a_job_that_cannot_be_queued_again_says_so(script: str, fakes: Path) -> None:
-    done = submit(fakes, script, STATUS="143", SLURM_ARRAY_TASK_ID="3", REFUSED="1")
-    assert done.returncode == 143
-    assert done.stderr == "job 123456 could not be queued again: submit it to go on\n"
-
-
-@pytest.mark.parametrize("script", ["pretrain.sbatch", "finetune.sbatch"])
-@pytest.mark.parametrize(("count", "again"), [("1", True), ("99", True), ("100", False), ("101", False)])
-def test_a_job_is_not_queued_again_for_ever(script: str, count: str, again: bool, fakes: Path) -> None:
-    done = submit(fakes, script, STATUS="143", SLURM_ARRAY_TASK_ID="3", SLURM_RESTART_COUNT=count)
-    assert done.returncode == 143
-    assert ("scontrol requeue 123456" in done.stdout) == again
-    assert done.stderr == ("" if again else f"stopped; job 123456 was queued again {count} times: submit it to go on\n")
+    assert done.stderr == said
 
 
 def test_pretraining_meets_on_the_first_node_and_passes_flags_on(fakes: Path) -> None:
@@ -154,14 +158,12 @@ def test_the_cluster_keeps_to_its_folder(tmp_path: Path) -> None:
         assert re.fullmatch(r"\w+=\S+( \w+=\S+)*", line)
 
 
-def test_without_the_packages_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda program, path: None if program == "slurmd" else program)
-    assert not can_start()
-
-
-def test_without_root_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda program, path: program)
-    monkeypatch.setattr(os, "getuid", lambda: 1000)
+@pytest.mark.parametrize(("missing", "user"), [("slurmd", 0), (None, 1000)])
+def test_without_the_packages_or_root_it_refuses(
+    missing: str | None, user: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda program, path: None if program == missing else program)
+    monkeypatch.setattr(os, "getuid", lambda: user)
     assert not can_start()
 
 
@@ -201,9 +203,3 @@ def test_the_record_says_how_it_came_about(tmp_path: Path) -> None:
     assert {"processor", "torch", "python"} <= set(record["machine"])
     assert record["commit"]
     assert (record["seconds"], record["checks"]) == (12, [row])
-
-
-def test_it_names_what_is_needed() -> None:
-    assert {"slurmd", "munged", "unshare"} <= set(PROGRAMS)
-    assert "apt-get install" in slurm_cluster.NEEDS
-    assert "root" in slurm_cluster.NEEDS
