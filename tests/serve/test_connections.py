@@ -4,9 +4,8 @@ import asyncio
 import errno
 import json
 import socket
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -14,11 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from served import ask, asked, served
+from processes import wait_for
+from served import FakeModel, ask, asked, served
 
 from nystromformer.errors import UserError
 from nystromformer.serve import connections
-from nystromformer.serve.answers import Answer, Choice
 from nystromformer.serve.app import Limits, create_app
 from nystromformer.serve.connections import Patience, most_connections
 from nystromformer.serve.limits import allowed_hosts
@@ -30,27 +29,9 @@ GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 PAGE = "x" * (32 << 20)
 
 
-class Model:
-    """Answers, or waits for a word; its explanations are longer than any socket buffers."""
-
-    name, does, longest, window = "model", "It answers.", 100, None
-
-    def __init__(self) -> None:
-        self.begun, self.go = threading.Event(), threading.Event()
-
-    def answer(self, texts: Sequence[str]) -> list[Answer]:
-        if "wait" in texts:
-            self.begun.set()
-            assert self.go.wait(30)
-        return [Answer([Choice(text, 1.0)], 1, False) for text in texts]
-
-    def explain(self, text: str) -> str | None:
-        return PAGE
-
-
 @contextmanager
 def service(patience: Patience = SHORT, most: int | None = None, **limits: Any) -> Iterator[str]:
-    with served(create_app(Model(), Limits(**limits), {}), patience, most) as address:
+    with served(create_app(FakeModel(PAGE), Limits(**limits), {}), patience, most) as address:
         yield address
 
 
@@ -172,13 +153,14 @@ def test_stopping_waits_for_no_client(content: bytes) -> None:
 
 
 def test_stopping_gives_up_an_answer_that_takes_too_long(caplog: pytest.LogCaptureFixture) -> None:
-    model = Model()
+    model = FakeModel()
+    model.go.clear()
     body = b'{"text": "wait"}'
     with ExitStack() as stack:
         with served(create_app(model, Limits(), {}), SHORT) as address:
             request = HEADER + b"content-length: %d\r\n\r\n%s" % (len(body), body)
             connection = stack.enter_context(client(address, request))
-            assert model.begun.wait(30)
+            wait_for(lambda: model.begun)
         assert to_the_end(connection) == b""
         model.go.set()
     assert "stopping: 1 requests were not answered within 0.2 seconds" in caplog.text

@@ -3,19 +3,18 @@
 import http.client
 import json
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from browser import BROWSER, open_browser
-from served import ask, asked, served
+from processes import wait_for
+from served import FakeModel, ask, asked, served
 
 import nystromformer
-from nystromformer.serve.answers import Answer, Choice
 from nystromformer.serve.app import Limits, create_app
 from nystromformer.serve.cost import RowTime
 
@@ -23,39 +22,13 @@ TIMES = RowTime([10, 100], [0.01, 1.0])
 LIMITS = Limits(most_bytes=4096, most_texts=8, waiting=300, together=16)
 
 
-class Counting:
-    """Says how many characters a text has; slow where it is told to be."""
-
-    name, does, longest = "counting <b>", "It counts & tells.", 100
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-        self.begun = self.explained = 0
-        self.go = threading.Event()
-        self.go.set()
-
-    def answer(self, texts: Sequence[str]) -> list[Answer]:
-        self.begun += 1
-        assert self.go.wait(30)
-        self.sizes.append(len(texts))
-        if any(text == "wrong" for text in texts):
-            raise ValueError("this text has no answer")
-        if any(text == "broken" for text in texts):
-            raise RuntimeError("out of order")
-        return [Answer([Choice(str(len(text)), 0.75), Choice("other", 0.25)], len(text), False) for text in texts]
-
-    def explain(self, text: str) -> str | None:
-        self.explained += 1
-        return f"<p>{len(text)}</p>" if len(text) < 50 else None
+@pytest.fixture
+def model() -> FakeModel:
+    return FakeModel()
 
 
 @pytest.fixture
-def model() -> Counting:
-    return Counting()
-
-
-@pytest.fixture
-def address(model: Counting) -> Iterator[str]:
+def address(model: FakeModel) -> Iterator[str]:
     with served(
         create_app(model, LIMITS, {"encoder_seconds": lambda tokens, rows: 0.5, "softmax_seconds": TIMES.of_rows})
     ) as found:
@@ -147,7 +120,7 @@ def test_who_sends_all_before_reading_sees_the_refusal(address: str) -> None:
             assert "longer than the 4,096 bytes" in text
 
 
-def test_two_hundred_at_once_of_mixed_lengths(address: str, model: Counting) -> None:
+def test_two_hundred_at_once_of_mixed_lengths(address: str, model: FakeModel) -> None:
     texts = ["x" * (1 + 37 * number % 1500) for number in range(200)]
     with ThreadPoolExecutor(64) as pool:
         found = list(pool.map(lambda text: asked(f"{address}/predict", text=text), texts))
@@ -157,14 +130,12 @@ def test_two_hundred_at_once_of_mixed_lengths(address: str, model: Counting) -> 
     assert max(model.sizes) <= LIMITS.together
 
 
-def test_more_than_may_wait_are_told_to_come_again(model: Counting) -> None:
+def test_more_than_may_wait_are_told_to_come_again(model: FakeModel) -> None:
     with served(create_app(model, Limits(waiting=3, together=2), {})) as address:
         model.go.clear()
         with ThreadPoolExecutor(12) as pool:
             asking = [pool.submit(asked, f"{address}/predict", text="a") for _ in range(12)]
-            deadline = time.monotonic() + 20
-            while sum(one.done() for one in asking) < 7 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_for(lambda: sum(one.done() for one in asking) >= 7)
             model.go.set()
             found = [one.result() for one in asking]
         statuses = sorted(status for status, _ in found)
@@ -173,12 +144,12 @@ def test_more_than_may_wait_are_told_to_come_again(model: Counting) -> None:
         assert asked(f"{address}/predict", text="a")[0] == 200
 
 
-def test_who_has_gone_is_not_computed(address: str, model: Counting) -> None:
+def test_who_has_gone_is_not_computed(address: str, model: FakeModel) -> None:
     place = urlsplit(address)
     model.go.clear()
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(asked, f"{address}/predict", text="first")
-        wait_until(lambda: model.begun > 0)
+        wait_for(lambda: model.begun > 0)
         for path in ("predict", "explain") * 5:
             gone = socket.create_connection((place.hostname, place.port))
             body = b'{"text": "gone"}'
@@ -194,31 +165,24 @@ def test_who_has_gone_is_not_computed(address: str, model: Counting) -> None:
     assert model.explained == 0
 
 
-def test_explanations_wait_in_the_same_queue(model: Counting) -> None:
+def test_explanations_wait_in_the_same_queue(model: FakeModel) -> None:
     with served(create_app(model, Limits(waiting=3, together=2), {})) as address:
         model.go.clear()
         with ThreadPoolExecutor(12) as pool:
             asking = [pool.submit(asked, f"{address}/predict", text="a")]
-            wait_until(lambda: model.begun > 0)
+            wait_for(lambda: model.begun > 0)
             asking += [pool.submit(ask, f"{address}/explain", b'{"text": "a"}') for _ in range(11)]
-            wait_until(lambda: sum(one.done() for one in asking) == 8)
+            wait_for(lambda: sum(one.done() for one in asking) == 8)
             model.go.set()
             statuses = sorted(one.result()[0] for one in asking)
     assert statuses == [200] * 4 + [503] * 8, "one is computed, three wait"
 
 
-def test_more_texts_than_may_wait_are_not_told_to_come_again(model: Counting) -> None:
+def test_more_texts_than_may_wait_are_not_told_to_come_again(model: FakeModel) -> None:
     with served(create_app(model, Limits(waiting=3), {})) as address:
         status, found = asked(f"{address}/predict", texts=["a"] * 4)
         assert (status, found["error"]) == (413, "expected at most 3 texts, found 4")
         assert asked(f"{address}/predict", texts=["a"] * 3)[0] == 200
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/../../etc/passwd", "/static/../app.py", "/predict/../../x"])

@@ -6,11 +6,39 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from nystromformer.serve.answers import Answer, Choice
 from nystromformer.serve.connections import Patience, Server
+
+
+class FakeModel:
+    """Says how many characters a text has, once `go` is set; explains short ones, or all by a page."""
+
+    name, does, longest, window = "counting <b>", "It counts & tells.", 100, None
+
+    def __init__(self, page: str | None = None) -> None:
+        self.sizes: list[int] = []
+        self.begun = self.explained = 0
+        self.go = threading.Event()
+        self.go.set()
+        self._page = page
+
+    def answer(self, texts: Sequence[str]) -> list[Answer]:
+        self.begun += 1
+        assert self.go.wait(30)
+        self.sizes.append(len(texts))
+        if "wrong" in texts:
+            raise ValueError("this text has no answer")
+        if "broken" in texts:
+            raise RuntimeError("out of order")
+        return [Answer([Choice(str(len(text)), 0.75), Choice("other", 0.25)], len(text), False) for text in texts]
+
+    def explain(self, text: str) -> str | None:
+        self.explained += 1
+        return self._page or (f"<p>{len(text)}</p>" if len(text) < 50 else None)
 
 
 @contextmanager
