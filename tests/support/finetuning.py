@@ -5,7 +5,7 @@ import io
 import json
 import random
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from pyarrow import parquet
 from small import CPU, WORDS, write_experiment
 
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
-from nystromformer.tasks.finetuning.results import EpochMetrics, RunResult
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
@@ -146,31 +145,3 @@ def imdb_as_table(reviews: Path, split: str, path: Path) -> Path:
     texts = read_imdb(reviews)[split]
     assert texts.labels is not None
     return write_table(path, ("body", "label"), zip(texts.first, (LABELS[each] for each in texts.labels), strict=True))
-
-
-def run_result(*validations: Mapping[str, float], **changes: Any) -> RunResult:
-    """A finished run on SST-2 with these metrics after its epochs; changes are of its settings or of the rest."""
-    settings = {"batch_size": 32, "learning_rate": 3e-5, "seed": 0, "warmup": 0.1, "bucket": 50, "pad_to": None}
-    settings |= {key: changes.pop(key) for key in [*settings, "every"] if key in changes}
-    fields: dict[str, Any] = {
-        "task": "glue/SST-2",
-        "experiment": "e",
-        "checkpoint": "cp-0002.model",
-        "checkpoint_step": 1500,
-        "checkpoint_sha256": "8d6a49d1" * 8,
-        "attention": [],
-        "settings": settings | {"epochs": len(validations)},
-        "length": 512,
-        "family": "",
-        "main_metric": "accuracy",
-        "epochs": [EpochMetrics(number, {"loss": 1.0, **metrics}) for number, metrics in enumerate(validations)],
-        "rows": {"train": 67349, "validation": 872},
-        "exact_share": {"train": 1.0, "validation": 0.99},
-        "warnings": [],
-        "data": "d" * 64,
-        "command": "",
-        "version": "0.1.0",
-        "device": "cpu",
-        "processes": 1,
-    }
-    return RunResult(**fields | changes)
