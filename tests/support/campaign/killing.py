@@ -8,7 +8,7 @@ from campaign.commands import Ended, Running
 from campaign.results import results
 from campaign.scenes import EARLIER, NEW
 from campaign.trial import LIMIT, Attempt, Outcome, Sandbox
-from campaign.verdicts import TRACEBACK, Disturbance, Verdict
+from campaign.verdicts import Disturbance, Verdict, crash
 
 _IMPORTS = 2.5
 """Seconds that a real process takes until it begins."""
@@ -70,9 +70,10 @@ def _run_and_kill(
     ended = running.end(LIMIT)
     if sandbox.fell():
         return hit, ended, Verdict("lost", f"steps that had been saved, by {hit}")
-    if (hit and number == signal.SIGKILL) or _has_finished(sandbox, ended):
+    early = ended.status in (130, -signal.SIGINT) and is_before_the_script(ended.text)
+    if early or (hit and number == signal.SIGKILL) or _has_finished(sandbox, ended):
         return hit, ended, None
-    return hit, ended, _wrong_end(ended, _STOPPED if hit else (0,))
+    return hit, ended, crash(ended, _STOPPED if hit else (0,))
 
 
 def _has_finished(sandbox: Sandbox, ended: Ended) -> bool:
@@ -80,16 +81,6 @@ def _has_finished(sandbox: Sandbox, ended: Ended) -> bool:
     scene, expected = sandbox.prepared.scene, sandbox.prepared.expected
     refuses = scene.parts is not None or scene.name in (NEW, EARLIER)
     return ended.status == 2 and refuses and results(sandbox.folder, scene.outputs) == expected
-
-
-def _wrong_end(ended: Ended, statuses: tuple[int, ...]) -> Verdict | None:
-    if ended.hung:
-        return Verdict("hang", "it did not stop")
-    if ended.status in (130, -signal.SIGINT) and is_before_the_script(ended.text):
-        return None
-    if TRACEBACK.search(ended.text) or ended.status not in statuses:
-        return Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
-    return None
 
 
 def is_before_the_script(text: str) -> bool:

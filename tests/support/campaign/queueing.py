@@ -22,7 +22,7 @@ from campaign import trees
 from campaign.commands import Command, Ended, Running, end_with_parent
 from campaign.scenes import Scene
 from campaign.trial import LIMIT, Attempt, Outcome
-from campaign.verdicts import TRACEBACK, Verdict
+from campaign.verdicts import Verdict, crash
 from campaign.world import PRETRAIN
 from nystromformer.container import control
 from nystromformer.container import queue as queue_module
@@ -92,10 +92,8 @@ class _Launchers:
     def end(self, running: Running, statuses: Sequence[int] = (0,)) -> Ended:
         """Wait for a launcher, which has to end with one of these."""
         ended = running.end(LIMIT)
-        if ended.hung:
-            raise _EndedBadly("hang", f"at work after {ended.seconds:.0f} seconds")
-        if TRACEBACK.search(ended.text) or ended.status not in _STOPPED:
-            raise _EndedBadly("traceback", f"status {ended.status}: {ended.text[-300:]}")
+        if crashed := crash(ended, _STOPPED):
+            raise _EndedBadly(crashed.kind, crashed.why)
         if ended.status not in statuses:
             raise _EndedBadly("unclear", f"status {ended.status}: {ended.text[-300:]}")
         for line in ended.text.splitlines():

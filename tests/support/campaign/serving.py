@@ -20,7 +20,7 @@ from campaign import trees
 from campaign.commands import Command, Running
 from campaign.scenes import Scene
 from campaign.trial import LIMIT, Attempt, Outcome, Sandbox
-from campaign.verdicts import TRACEBACK, Verdict
+from campaign.verdicts import Verdict, crash
 from nystromformer.serve import app, connections
 
 _FLAGS = ("--port", "0", "--device", "cpu")
@@ -52,10 +52,8 @@ def service(attempt: Attempt) -> Outcome:
         if not wrong and not all(_same(each, expected) for each in clients.last_answers()):
             wrong = "a wrong answer to one who was served when the signal came"
         ended = running.end(LIMIT)
-    if ended.hung:
-        verdict = Verdict("hang", "it did not stop")
-    elif TRACEBACK.search(ended.text) or ended.status not in _ENDS:
-        verdict = Verdict("traceback", f"status {ended.status}: {ended.text[-300:]}")
+    if crashed := crash(ended, _ENDS):
+        verdict = crashed
     elif len(ended.text) > _LOG_BYTES:
         verdict = Verdict("unclear", f"{len(ended.text):,} bytes of log")
     elif wrong:

@@ -9,7 +9,7 @@ look at and left as it was is `untouched`, unless the project promises to mend o
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from campaign.trees import Tree
 GOOD = ("identical", "clear error", "fallback", "legitimate", "untouched")
 BAD = ("silent", "traceback", "hang", "lost", "unclear")
 KINDS = (*GOOD, *BAD)
-TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^thread '.*' panicked|terminate called", re.MULTILINE)
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^thread '.*' panicked|terminate called", re.MULTILINE)
 _SAID = re.compile(
     r"damaged|going back|set aside|passed over|skipped|skipping|left out|made again|written again|not a checkpoint|"
     r"cannot be read|warning",
@@ -82,12 +82,9 @@ def judge(
         after, got: the folder when the run was over, and its results' digests.
         fell: whether the newest step among the checkpoints that are whole is an earlier one than it was.
     """
-    if ended.hung:
-        return Verdict("hang", f"at work after {ended.seconds:.0f} seconds")
-    if TRACEBACK.search(ended.text):
-        return Verdict("traceback", _last_line(ended.text))
-    if ended.status not in (0, 2):
-        return Verdict("traceback", f"status {ended.status}: {_last_line(ended.text)}")
+    crashed = crash(ended, (0, 2))
+    if crashed:
+        return crashed
     if ended.status != 0 and fell:
         return Verdict("lost", f"status {ended.status}: steps that had been saved")
     gone = lost(disturbance, before, after, got, reference)
@@ -105,6 +102,15 @@ def judge(
     if disturbance.edited:
         return Verdict("legitimate")
     return Verdict("silent", f"other results: {', '.join(differing)}")
+
+
+def crash(ended: Ended, statuses: Collection[int]) -> Verdict | None:
+    """What is to be said of a command that hung, crashed or ended with none of the statuses; None of others."""
+    if ended.hung:
+        return Verdict("hang", f"at work after {ended.seconds:.0f} seconds")
+    if _TRACEBACK.search(ended.text) or ended.status not in statuses:
+        return Verdict("traceback", f"status {ended.status}: {_last_line(ended.text)}")
+    return None
 
 
 def lost(
