@@ -1,14 +1,16 @@
-"""Files on a full disk: the error names the file, and what was there before stays."""
+"""Files on a full disk, or one that fails: the error names the file, and what was there before stays."""
 
 import re
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from small import ROOT
 
+from nystromformer.bounded import read_bytes, read_lines
 from nystromformer.errors import UserError
-from nystromformer.files import NewFile, write_figure, write_json, write_text
+from nystromformer.files import NewFile, sha256_of, write_figure, write_json, write_text
 from nystromformer.training.log import RunLog
 
 FULL = Path("/dev/full")
@@ -104,3 +106,16 @@ def test_all_files_are_written_by_what_names_them() -> None:
         if writes.search(line)
     ]
     assert not lines
+
+
+@pytest.mark.parametrize("read", [sha256_of, lambda path: read_bytes(path, 9, "x"), lambda path: list(lines_of(path))])
+def test_an_error_of_reading_an_open_file_names_it(read: Callable[[Path], object]) -> None:
+    """Nothing can be read at the beginning of a process' memory, though it can be opened."""
+    with pytest.raises(OSError, match="Input/output error") as error:
+        read(Path("/proc/self/mem"))
+    assert error.value.filename == "/proc/self/mem"
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from read_lines(file, path, 9)

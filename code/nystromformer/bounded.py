@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 
 JSON_BYTES = 1 << 26
 """The largest JSON file that describes something: manifests and vocabularies have a hundredth of it."""
@@ -64,7 +64,7 @@ def read_bytes(path: Path, limit: int, what: str, advice: str = "") -> bytes:
         UserError, OSError: as `check_readable`.
     """
     check_readable(path, limit, what, advice)
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         # it may have grown since
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -92,11 +92,16 @@ def read_lines(file: BinaryIO, place: object, limit: int, what: str = "lines") -
         UserError: names the line.
     """
     number = 0
-    while line := file.readline(limit + 1):
+    while line := _next_line(file, place, limit + 1):
         number += 1
         if len(line) > limit:
             raise UserError(f"{place}, line {number}: expected {what} of at most {size_text(limit)}, found a longer")
         yield line
+
+
+def _next_line(file: BinaryIO, place: object, limit: int) -> bytes:
+    with reading(place):
+        return file.readline(limit)
 
 
 def read_json(path: Path, advice: str = "", limit: int = JSON_BYTES) -> Any:

@@ -1,5 +1,8 @@
 """Errors that users can act on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UserError(Exception):
     """A mistake of the user's: the message says what is wrong, where, what was expected and what to do.
@@ -8,3 +11,14 @@ class UserError(Exception):
     """
 
     exit_status = 2
+
+
+@contextmanager
+def reading(place: object) -> Iterator[None]:
+    """Within the block, an OSError names this file where it names none, as when an open file cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(place)
+        raise

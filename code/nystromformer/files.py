@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 
 _CHUNK_BYTES = 1 << 20
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -217,7 +217,7 @@ def read_ordinary(path: Path) -> bytes | None:
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's content, read in pieces."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()

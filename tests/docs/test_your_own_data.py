@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from doc_examples import ROOT, blocks, commands, copy_of_project, run
-from served import asked
+from served import ask_json
 
 PAGE = ROOT / "docs" / "your-own-data.md"
 COMMANDS = commands(blocks(PAGE, "From a table to a served model"))
@@ -65,7 +65,7 @@ def test_the_five_commands_lead_from_a_table_to_a_served_model(tmp_path: Path, m
     try:
         address = re.search(r"http://127\.0\.0\.1:\d+", line)
         assert address, line
-        status, found = asked(f"{address[0]}/predict", text="a dull plot")
+        status, found = ask_json(f"{address[0]}/predict", text="a dull plot")
         assert status == 200
         assert {choice["label"] for choice in found["answers"][0]["choices"]} == {"1", "5"}
     finally:

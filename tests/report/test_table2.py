@@ -59,7 +59,7 @@ def measure(
     return measured
 
 
-class Written:
+class TableFile:
     """The table of some experiments, as its file has it.
 
     models, guessers, details: rows as their cells by their column, in `models` and `guessers` with "model".
@@ -85,7 +85,7 @@ def test_the_paper_stands_first(tmp_path: Path) -> None:
     for task in ("glue/SST-2", "glue/MRPC", "glue/QNLI", "glue/QQP", "glue/MNLI", "imdb"):
         write_run(tmp_path / "e", task)
     write_run(tmp_path / "e", "imdb", length=1024)
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     columns = ["SST-2", "MRPC (F1 / accuracy)", "QNLI", "QQP (F1 / accuracy)", "MNLI m / mm", "IMDB", "IMDB, n=1024"]
     assert [list(row.items()) for row in table.paper] == [
         list(zip(["model", *columns], row, strict=True))
@@ -101,7 +101,7 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     # Best epochs 0.80, 0.84, 0.88; last ones 0.70, 0.84, 0.80.
     for seed, values in enumerate([(0.8, 0.7), (0.5, 0.84), (0.88, 0.8)]):
         write_run(tmp_path / "e", values=values, seed=seed)
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0]["SST-2"] == "84.0 ± 4.0"
     assert "From cp-0002.model (8d6a49d1), step 1500; nystrom (num_landmarks=64)." in table.lines
     deviation = 100 * math.sqrt(((0.70 - 0.78) ** 2 + (0.84 - 0.78) ** 2 + (0.80 - 0.78) ** 2) / 2)
@@ -147,7 +147,7 @@ SHOWN: dict[str, tuple[list[dict[str, Any]], str]] = {
 def test_which_runs_are_shown(tmp_path: Path, runs: list[dict[str, Any]], cell: str) -> None:
     for changes in runs:
         write_run(tmp_path / "e", **changes)
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert [row["SST-2"] for row in table.models] == [cell]
     assert len(table.details) == 1
 
@@ -165,7 +165,7 @@ def test_which_runs_are_shown(tmp_path: Path, runs: list[dict[str, Any]], cell: 
 def test_another_model_is_another_row(tmp_path: Path, change: dict[str, Any]) -> None:
     write_run(tmp_path / "e", values=(0.9,))
     write_run(tmp_path / "e", values=(0.5,), **{"seed": 1} | change)
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert sorted(row["SST-2"] for row in table.models) == ["50.0", "90.0"]
     assert len(table.details) == len({row["model"] for row in table.models}) == 2
     assert [row["best"] for row in table.details] == [row["SST-2"] for row in table.models]
@@ -183,7 +183,7 @@ def test_mnli_has_two_figures(tmp_path: Path) -> None:
     figures = [{"accuracy": 0.8, "accuracy_mismatched": 0.6}, {"accuracy": 0.7, "accuracy_mismatched": 0.9}]
     for seed in (0, 1):
         write_run(tmp_path / "e", "glue/MNLI", seed=seed, validated=list(map(EpochMetrics, (0, 1), figures)))
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0]["MNLI m / mm"] == "80.0 ± 0.0 / 60.0 ± 0.0"
     assert table.details[0]["last"] == "70.0 ± 0.0 / 90.0 ± 0.0"
 
@@ -193,7 +193,7 @@ def test_imdb_shows_test_data(tmp_path: Path) -> None:
         best = {} if tested is None else {"accuracy": tested}
         write_run(tmp_path / "e", "imdb", (0.99,), seed=seed, test_metrics=best)
     write_run(tmp_path / "f", "imdb", (0.99,))
-    table = Written(tmp_path, tmp_path / "e", tmp_path / "f")
+    table = TableFile(tmp_path, tmp_path / "e", tmp_path / "f")
     assert [row["IMDB"] for row in table.models] == ["85.0 ± 7.1 (2 of 3 seeds)", "not tested"]
     assert table.details[0]["best"] == "99.0 ± 0.0"
 
@@ -203,9 +203,9 @@ def test_it_is_said_which_columns_show_test_data(tmp_path: Path) -> None:
     write_run(tmp_path / "both", "imdb", (0.99,))
     write_run(tmp_path / "both", "glue/SST-2")
     write_run(tmp_path / "validated", "glue/SST-2")
-    assert "Columns show test data, by which nothing was chosen." in Written(tmp_path, tmp_path / "tested").text
-    assert "Columns show validation data." in Written(tmp_path, tmp_path / "validated").text
-    found = Written(tmp_path, tmp_path / "tested", tmp_path / "both").text
+    assert "Columns show test data, by which nothing was chosen." in TableFile(tmp_path, tmp_path / "tested").text
+    assert "Columns show validation data." in TableFile(tmp_path, tmp_path / "validated").text
+    found = TableFile(tmp_path, tmp_path / "tested", tmp_path / "both").text
     assert "IMDB: test data, by which nothing was chosen; the other columns: validation data." in found
 
 
@@ -213,17 +213,17 @@ def test_the_smallest_difference_that_the_table_could_have_shown(tmp_path: Path)
     for name, value in (("a", 0.75), ("b", 0.78)):
         for seed, off in enumerate((-0.01, 0.0, 0.01)):
             write_run(tmp_path / name, values=(value + off,), seed=seed)
-    table = Written(tmp_path, tmp_path / "a", tmp_path / "b")
+    table = TableFile(tmp_path, tmp_path / "a", tmp_path / "b")
     test = "could have been shown (two-sided test at 5 %, power 80 %, examples not paired)"
     assert f"{test}: SST-2 6.2 points (3 seeds, 872 examples)" in table.text
-    assert "could have been shown" not in Written(tmp_path, tmp_path / "a").text
+    assert "could have been shown" not in TableFile(tmp_path, tmp_path / "a").text
 
 
 def test_further_tasks_where_there_are_runs(tmp_path: Path) -> None:
     write_run(tmp_path / "e", "glue/STS-B", (0.7,), main_metric="pearson_spearman")
     write_run(tmp_path / "e", "wikihop", (0.5,))
     write_run(tmp_path / "f", "glue/CoLA", (0.1,), main_metric="matthews")
-    table = Written(tmp_path, tmp_path / "e", tmp_path / "f")
+    table = TableFile(tmp_path, tmp_path / "e", tmp_path / "f")
     assert list(table.models[0])[1:] == ["CoLA (Matthews)", "STS-B (correlation)", "WikiHop"]
     assert [list(row.values())[1:] for row in table.models] == [["", "70.0", "50.0"], ["10.0", "", ""]]
 
@@ -232,7 +232,7 @@ def test_experiments_of_one_name_are_told_apart(tmp_path: Path) -> None:
     a, b = tmp_path / "a" / "nystrom", tmp_path / "b" / "nystrom"
     write_run(a)
     write_run(b, values=(0.5,))
-    table = Written(tmp_path, a, b, tmp_path / "b" / ".." / "a" / "nystrom")
+    table = TableFile(tmp_path, a, b, tmp_path / "b" / ".." / "a" / "nystrom")
     assert [(row["model"], row["SST-2"]) for row in table.models] == [(str(a), "90.0"), (str(b), "50.0")]
 
 
@@ -256,10 +256,10 @@ def test_unfinished_runs_are_counted(tmp_path: Path) -> None:
     for place, file in (("glue/MRPC/cp-0002-x", "run.lock"), ("imdb/cp-0002-y", "log.jsonl"), ("wikihop/cache", "z")):
         (model / place).mkdir(parents=True)
         (model / place / file).touch()
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert "2 runs are not finished: e/glue/MRPC/cp-0002-x, e/imdb/cp-0002-y" in table.lines
     (model / "imdb/cp-0002-y/log.jsonl").unlink()
-    assert "1 run is not finished: e/glue/MRPC/cp-0002-x" in Written(tmp_path, tmp_path / "e").lines
+    assert "1 run is not finished: e/glue/MRPC/cp-0002-x" in TableFile(tmp_path, tmp_path / "e").lines
 
 
 def test_a_folder_without_finished_runs(tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_the_command_prints_and_writes(
 def test_longer_reviews_have_a_column_of_their_own(tmp_path: Path) -> None:
     for length, value in ((512, 0.8), (1024, 0.9), (2048, 0.7)):
         write_run(tmp_path / "e", "imdb", length=length, test_metrics={"accuracy": value})
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert (table.models[0]["IMDB"], table.models[0]["IMDB, n=1024"]) == ("80.0", "90.0")
     assert table.models[0]["IMDB, n=2048"] == "70.0"
     assert [detail["length"] for detail in table.details] == ["512", "1024", "2048"]
@@ -424,7 +424,7 @@ def test_accuracy_stands_beside_f1(tmp_path: Path, task: str) -> None:
         epochs = list(map(EpochMetrics, (0, 1), figures))
         write_run(tmp_path / "e", task, seed=seed, main_metric="f1", validated=epochs)
     measure(tmp_path / "e", task, {"majority class": {"f1": (0.812, None), "accuracy": (0.684, None)}})
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     column = f"{task.removeprefix('glue/')} (F1 / accuracy)"
     assert table.models[0][column] == "82.0 ± 2.8 ≈ / 65.0 ± 7.1 ≈"
     assert table.details[0]["last"] == "72.0 ± 2.8 / 75.0 ± 7.1"
@@ -440,7 +440,7 @@ def test_baselines_stand_below_and_figures_within_their_noise_are_marked(tmp_pat
     for name, (value, _) in shown.items():
         write_run(tmp_path / name, values=(value,))
     measured = measure(tmp_path / "near", "glue/SST-2", GUESSERS)
-    table = Written(tmp_path, *(tmp_path / name for name in shown))
+    table = TableFile(tmp_path, *(tmp_path / name for name in shown))
     assert {row["model"]: row["SST-2"] for row in table.models} == {name: cell for name, (_, cell) in shown.items()}
     assert {name: row["SST-2"] for name, row in table.guessers.items()} == {
         "majority class": "50.9",
@@ -466,7 +466,7 @@ def test_baselines_of_other_data_are_rows_that_say_whose(tmp_path: Path) -> None
         measure(tmp_path / name, "glue/RTE", {"bag of words": {"accuracy": (0.6, None)}})
     measure(tmp_path / "e", "glue/SST-2", GUESSERS)
     measure(tmp_path / "e", "glue/SST-2", {"bag of words": {"accuracy": (0.7, None)}}, data="e" * 64)
-    table = Written(tmp_path, *(tmp_path / name for name in "efg"))
+    table = TableFile(tmp_path, *(tmp_path / name for name in "efg"))
     assert [row["SST-2"] for row in table.models] == ["90.0", "70.0 ≈", "60.0 <"]
     assert {name: (row["SST-2"], row["RTE"]) for name, row in table.guessers.items()} == {
         "bag of words": ("", "60.0"),
@@ -480,7 +480,7 @@ def test_baselines_that_are_measured_for_some_models_say_for_which(tmp_path: Pat
     write_run(tmp_path / "e")
     write_run(tmp_path / "f", data="e" * 64)
     measure(tmp_path / "e", "glue/SST-2", {"bag of words": {"accuracy": (0.7, None)}})
-    table = Written(tmp_path, tmp_path / "e", tmp_path / "f")
+    table = TableFile(tmp_path, tmp_path / "e", tmp_path / "f")
     assert {name: row["SST-2"] for name, row in table.guessers.items()} == {"bag of words (data of e)": "70.0"}
 
 
@@ -490,7 +490,7 @@ def test_what_is_not_measured_is_said_with_the_flag(tmp_path: Path, other: dict[
     write_run(tmp_path / "e", "wikihop", (0.5,))
     if other:
         measure(tmp_path / "e", "glue/SST-2", GUESSERS, **other)
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0]["SST-2"] == "80.0"
     for row in table.guessers.values():
         assert (row["SST-2"], row["WikiHop"]) == ("not measured", "")
@@ -502,7 +502,7 @@ def test_what_is_not_measured_is_said_with_the_flag(tmp_path: Path, other: dict[
 def test_the_bag_of_words_of_one_seed_has_no_deviation_to_explain(tmp_path: Path) -> None:
     write_run(tmp_path / "e")
     measure(tmp_path / "e", "glue/SST-2", {"bag of words": {"accuracy": (0.786, None)}}, seeds=[0])
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert MARKS in table.text
     assert RESAMPLED not in table.text
 
@@ -512,11 +512,11 @@ def test_imdbs_baselines_are_those_of_the_test_reviews(tmp_path: Path) -> None:
     write_run(tmp_path / "e", "imdb", (0.99,), **tests)
     figures = {"bag of words": {"accuracy": (0.99, None), "accuracy_test": (0.82, 0.001)}}
     measure(tmp_path / "e", "imdb", figures, tested="another")
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0]["IMDB"] == "80.0"
     assert table.guessers["bag of words"]["IMDB"] == "not measured", "on other test reviews"
     measure(tmp_path / "e", "imdb", figures, tested="t")
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert table.models[0]["IMDB"] == "80.0 <", "2 points below, on 25,000 reviews"
     assert table.guessers["bag of words"]["IMDB"] == "82.0 ± 0.1"
 
@@ -525,7 +525,7 @@ def test_a_note_stands_once(tmp_path: Path) -> None:
     for name in ("e", "f", "g"):
         write_run(tmp_path / name, warnings=(REDUCED,))
         write_run(tmp_path / name, "glue/RTE", warnings=("few rows",) if name != "f" else ())
-    table = Written(tmp_path, tmp_path / "e", tmp_path / "f", tmp_path / "g")
+    table = TableFile(tmp_path, tmp_path / "e", tmp_path / "f", tmp_path / "g")
     notes = [line for line in table.lines if line.startswith("† ")]
     assert notes == [f"† SST-2: {REDUCED}", "† RTE of e and g: few rows"]
     assert table.details[0]["task"] == "SST-2 †"
@@ -536,7 +536,7 @@ def test_it_is_said_which_weights_were_tested_and_where_seeds_are_missing(tmp_pa
         tests = {"test_metrics": {"accuracy": 0.8}, "tested_epoch": 1, "tested_data": "t"}
         write_run(tmp_path / "e", "imdb", (0.9, 0.8), seed=seed, **tests)
     write_run(tmp_path / "e", "imdb", (0.99, 0.8), seed=0, learning_rate=5e-5)
-    table = Written(tmp_path, tmp_path / "e")
+    table = TableFile(tmp_path, tmp_path / "e")
     assert "IMDB: tested with the last epoch's weights" in table.lines
     assert "IMDB: of 2 settings, 1 with fewer finished seeds than the one shown" in table.lines
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from processes import wait_for
-from served import FakeModel, ask, asked, served
+from served import FakeModel, ask, ask_json, served
 
 from nystromformer.errors import UserError
 from nystromformer.serve import connections
@@ -70,7 +70,7 @@ def test_half_a_request_is_answered_408_and_ended(content: bytes, words: str) ->
         said = to_the_end(connection).decode()
         assert "HTTP/1.1 408 " in said
         assert words in json.loads(said.rpartition("\r\n\r\n")[2])["error"]
-        assert asked(f"{address}/predict", text="on")[0] == 200
+        assert ask_json(f"{address}/predict", text="on")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_who_does_not_read_the_answer_is_ended(keeps: bytes) -> None:
     body = b'{"text": "a"}'
     request = HEADER.replace(b"predict", b"explain") + keeps + b"content-length: %d\r\n\r\n%s" % (len(body), body)
     with service(most=1) as address, client(address, request):
-        assert asked(f"{address}/predict", text="on")[0] == 200, "the only connection is free again"
+        assert ask_json(f"{address}/predict", text="on")[0] == 200, "the only connection is free again"
 
 
 def test_connections_beyond_the_limit_wait_and_are_answered(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,7 +112,7 @@ def test_connections_beyond_the_limit_wait_and_are_answered(caplog: pytest.LogCa
         for _ in range(40):
             stack.enter_context(client(address, HEADER))
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda text: asked(f"{address}/predict", text=text)[0], "abcdefgh"))
+            found = list(pool.map(lambda text: ask_json(f"{address}/predict", text=text)[0], "abcdefgh"))
         assert found == [200] * 8
     assert caplog.text == "", "of what clients do nothing is logged"
 
@@ -137,7 +137,7 @@ def test_a_machine_without_descriptors_is_logged_once(
 
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", fails)
     with service() as address:
-        assert asked(f"{address}/predict", text="on")[0] == 200
+        assert ask_json(f"{address}/predict", text="on")[0] == 200
     assert len(failures) == 50
     assert [record.getMessage() for record in caplog.records] == [
         "no connection can be accepted (Too many open files); it is tried again every second"
@@ -149,7 +149,7 @@ def test_stopping_waits_for_no_client(content: bytes) -> None:
     """The end of `served` asserts it."""
     with ExitStack() as stack, service(Patience(header=60, body=60, idle=60, stopping=0.2)) as address:
         stack.enter_context(client(address, content))
-        assert asked(f"{address}/predict", text="on")[0] == 200
+        assert ask_json(f"{address}/predict", text="on")[0] == 200
 
 
 def test_stopping_gives_up_an_answer_that_takes_too_long(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from served import ask, asked
+from served import ask, ask_json
 from small import CPU, command, run_here
 
 from nystromformer.data.tokenizer import load_tokenizer
@@ -122,7 +122,7 @@ def test_the_command_serves_until_it_is_stopped(experiment: Experiment, number: 
             break
         except OSError:
             time.sleep(0.05)
-    status, answer = asked(f"{found[0]}/predict", text="a <mask> token")
+    status, answer = ask_json(f"{found[0]}/predict", text="a <mask> token")
     assert status == 200
     assert len(answer["answers"][0]["choices"]) == 5
     assert answer["softmax_seconds"] > 0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from finetuning import finetuned_glue
-from served import ask, asked, served
+from served import ask, ask_json, served
 
 from nystromformer.errors import UserError
 from nystromformer.serve.app import Limits, create_app
@@ -35,13 +35,13 @@ def test_answers_are_the_runs_predictions(run: LoadedRun) -> None:
 
 def test_the_service_answers_and_explains(run: LoadedRun) -> None:
     with served(create_app(RunModel(run), Limits(), {})) as address:
-        status, found = asked(f"{address}/predict", texts=TEXTS)
+        status, found = ask_json(f"{address}/predict", texts=TEXTS)
         assert status == 200
         assert len(found["answers"]) == 3
         status, content = ask(f"{address}/explain", b'{"text": "softmax landmark"}')
         assert status == 200
         assert 'class="shaded"' in content
-        status, again = asked(f"{address}/predict", texts=TEXTS)
+        status, again = ask_json(f"{address}/predict", texts=TEXTS)
         assert again["answers"] == found["answers"], "an explanation leaves nothing behind"
 
 

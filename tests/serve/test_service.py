@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from browser import BROWSER, open_browser
 from processes import wait_for
-from served import FakeModel, ask, asked, served
+from served import FakeModel, ask, ask_json, served
 
 import nystromformer
 from nystromformer.serve.app import Limits, create_app
@@ -36,12 +36,12 @@ def address(model: FakeModel) -> Iterator[str]:
 
 
 def test_a_text_and_several(address: str) -> None:
-    status, found = asked(f"{address}/predict", text="four")
+    status, found = ask_json(f"{address}/predict", text="four")
     assert status == 200
     assert found["answers"][0]["choices"][0] == {"label": "4", "probability": 0.75}
     assert found["softmax_seconds"] == pytest.approx(0.01)
     assert found["encoder_seconds"] == 0.5
-    status, found = asked(f"{address}/predict", texts=["a", "bb", "ccc"])
+    status, found = ask_json(f"{address}/predict", texts=["a", "bb", "ccc"])
     assert [answer["tokens"] for answer in found["answers"]] == [1, 2, 3]
 
 
@@ -73,19 +73,19 @@ def test_what_is_no_question_is_refused_with_a_sentence(content: bytes, status: 
     found, text = ask(f"{address}/predict", content)
     assert found == status
     assert words in json.loads(text)["error"]
-    assert asked(f"{address}/predict", text="on it goes")[0] == 200
+    assert ask_json(f"{address}/predict", text="on it goes")[0] == 200
 
 
 def test_one_texts_fault_is_not_anothers(address: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         texts = ["fine", "wrong", "good", "wrong", "well", "fine"]
-        found = list(pool.map(lambda text: asked(f"{address}/predict", text=text)[0], texts))
+        found = list(pool.map(lambda text: ask_json(f"{address}/predict", text=text)[0], texts))
     assert found == [422 if text == "wrong" else 200 for text in texts]
 
 
 def test_a_fault_of_the_model_is_a_500_and_the_service_goes_on(address: str) -> None:
     assert ask(f"{address}/predict", b'{"text": "broken"}')[0] == 500
-    assert asked(f"{address}/predict", text="on")[0] == 200
+    assert ask_json(f"{address}/predict", text="on")[0] == 200
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -108,7 +108,7 @@ def test_a_huge_body_is_not_read(told: bool, address: str) -> None:
     answer = connection.getresponse()
     assert answer.status == 413
     assert "longer than the 4,096 bytes" in json.loads(answer.read())["error"]
-    assert asked(f"{address}/predict", text="on")[0] == 200
+    assert ask_json(f"{address}/predict", text="on")[0] == 200
 
 
 def test_who_sends_all_before_reading_sees_the_refusal(address: str) -> None:
@@ -123,7 +123,7 @@ def test_who_sends_all_before_reading_sees_the_refusal(address: str) -> None:
 def test_two_hundred_at_once_of_mixed_lengths(address: str, model: FakeModel) -> None:
     texts = ["x" * (1 + 37 * number % 1500) for number in range(200)]
     with ThreadPoolExecutor(64) as pool:
-        found = list(pool.map(lambda text: asked(f"{address}/predict", text=text), texts))
+        found = list(pool.map(lambda text: ask_json(f"{address}/predict", text=text), texts))
     assert [status for status, _ in found] == [200] * 200
     assert [answer["answers"][0]["tokens"] for _, answer in found] == [len(text) for text in texts]
     assert sum(model.sizes) == 200
@@ -134,21 +134,21 @@ def test_more_than_may_wait_are_told_to_come_again(model: FakeModel) -> None:
     with served(create_app(model, Limits(waiting=3, together=2), {})) as address:
         model.go.clear()
         with ThreadPoolExecutor(12) as pool:
-            asking = [pool.submit(asked, f"{address}/predict", text="a") for _ in range(12)]
+            asking = [pool.submit(ask_json, f"{address}/predict", text="a") for _ in range(12)]
             wait_for(lambda: sum(one.done() for one in asking) >= 7)
             model.go.set()
             found = [one.result() for one in asking]
         statuses = sorted(status for status, _ in found)
         assert set(statuses) == {200, 503}
         assert statuses.count(200) <= 5, "two are computed, three wait"
-        assert asked(f"{address}/predict", text="a")[0] == 200
+        assert ask_json(f"{address}/predict", text="a")[0] == 200
 
 
 def test_who_has_gone_is_not_computed(address: str, model: FakeModel) -> None:
     place = urlsplit(address)
     model.go.clear()
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(asked, f"{address}/predict", text="first")
+        first = pool.submit(ask_json, f"{address}/predict", text="first")
         wait_for(lambda: model.begun > 0)
         for path in ("predict", "explain") * 5:
             gone = socket.create_connection((place.hostname, place.port))
@@ -160,7 +160,7 @@ def test_who_has_gone_is_not_computed(address: str, model: FakeModel) -> None:
         time.sleep(0.5)
         model.go.set()
         assert first.result()[0] == 200
-    assert asked(f"{address}/predict", text="here")[0] == 200
+    assert ask_json(f"{address}/predict", text="here")[0] == 200
     assert model.sizes == [1, 1]
     assert model.explained == 0
 
@@ -169,7 +169,7 @@ def test_explanations_wait_in_the_same_queue(model: FakeModel) -> None:
     with served(create_app(model, Limits(waiting=3, together=2), {})) as address:
         model.go.clear()
         with ThreadPoolExecutor(12) as pool:
-            asking = [pool.submit(asked, f"{address}/predict", text="a")]
+            asking = [pool.submit(ask_json, f"{address}/predict", text="a")]
             wait_for(lambda: model.begun > 0)
             asking += [pool.submit(ask, f"{address}/explain", b'{"text": "a"}') for _ in range(11)]
             wait_for(lambda: sum(one.done() for one in asking) == 8)
@@ -180,9 +180,9 @@ def test_explanations_wait_in_the_same_queue(model: FakeModel) -> None:
 
 def test_more_texts_than_may_wait_are_not_told_to_come_again(model: FakeModel) -> None:
     with served(create_app(model, Limits(waiting=3), {})) as address:
-        status, found = asked(f"{address}/predict", texts=["a"] * 4)
+        status, found = ask_json(f"{address}/predict", texts=["a"] * 4)
         assert (status, found["error"]) == (413, "expected at most 3 texts, found 4")
-        assert asked(f"{address}/predict", texts=["a"] * 3)[0] == 200
+        assert ask_json(f"{address}/predict", texts=["a"] * 3)[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/../../etc/passwd", "/static/../app.py", "/predict/../../x"])

@@ -71,7 +71,7 @@ def ask(address: str, content: bytes | None = None, **headers: str) -> tuple[int
         return error.code, error.read().decode()
 
 
-def asked(address: str, **body: Any) -> tuple[int, Any]:
+def ask_json(address: str, **body: Any) -> tuple[int, Any]:
     """Status and JSON of a POST of JSON."""
     status, text = ask(address, json.dumps(body).encode())
     return status, json.loads(text)

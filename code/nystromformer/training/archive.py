@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 from nystromformer.files import DISK_FULL, sync_folder
 
 FORMAT = 2
@@ -147,7 +147,7 @@ def _trailer(path: Path) -> str:
         UnreadableCheckpoint: it ends with none, as one that was cut short.
         UserError: it ends with none, and is a whole file that something else wrote.
     """
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         begin = file.read(1)
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - _TRAILER_BYTES))
@@ -171,7 +171,7 @@ def _check_sum(path: Path) -> None:
     """
     expected = _trailer(path)
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         left = os.fstat(file.fileno()).st_size - _TRAILER_BYTES
         while left > 0 and (chunk := file.read(min(_CHUNK_BYTES, left))):
             digest.update(chunk)

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 from nystromformer.files import NewFile, writing
 
 logger = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """
     records: list[dict[str, Any]] = []
     others: list[int] = []
-    with _opened(path) as file:
+    with reading(path), _opened(path) as file:
         for number, _, record in _pieces(file):
             if record is not None:
                 records.append(record)

@@ -137,4 +137,6 @@ def names_of(path: str) -> tuple[str, ...]:
     folders = {str(each) for each in (parent, parent.parent if parent.name == "stages" else parent)} - {"."}
     # In a list of places only what has a slash in it is surely a path.
     ends = [f"{each}{end}" for each in sorted(folders) for end in ("/", ":", *((", ", ". ") if "/" in each else ()))]
-    return tuple(name for name in (os.path.basename(path), *ends) if name)
+    # Of WikiHop's files an instance's name, such as WH_train_2, says enough.
+    instances = ["WH_"] if "wikihop" in path else []
+    return tuple(name for name in (os.path.basename(path), *ends, *instances) if name)

@@ -19,7 +19,7 @@ from nystromformer.data.preprocessing.pool import Report
 from nystromformer.data.preprocessing.rows import RowWriter, encode_documents
 from nystromformer.data.preprocessing.stages import StageOutput, Stamps
 from nystromformer.data.tokenizer import load_tokenizer, special_tokens
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 from nystromformer.files import FileStamp, NewFile
 
 PARTS_FOLDER = "parts"
@@ -83,7 +83,7 @@ def merge_parts(stamps: Stamps, split: str, outputs: Mapping[str, StageOutput]) 
             for name, output in outputs.items():
                 file = f"{PARTS_FOLDER}/{file_of(f'{name}.{split}')}"
                 digest = hashlib.sha256()
-                with (folder / file).open("rb") as part:
+                with reading(folder / file), (folder / file).open("rb") as part:
                     while block := part.read(_COPY_BYTES):
                         digest.update(block)
                         merged.write(block)

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 from nystromformer.bounded import read_json
 from nystromformer.data.dataset import TOKENIZER_FOLDER, Dataset
 from nystromformer.data.tokenizer import TOKENIZER_FILE, load_tokenizer
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 from nystromformer.files import NewFile, sha256_of
 from nystromformer.tasks.experiment.folder import Experiment
 
@@ -26,11 +26,16 @@ def keep_tokenizer(source: Path, checkpoints: Path) -> None:
         target = kept / path.name
         if path.is_file() and not (target.is_file() and (is_same or _is_same(path, target))):
             with NewFile(target) as file:
-                file.write(path.read_bytes())
+                file.write(_content(path))
 
 
 def _is_same(path: Path, other: Path) -> bool:
-    return other.is_file() and other.read_bytes() == path.read_bytes()
+    return other.is_file() and _content(other) == _content(path)
+
+
+def _content(path: Path) -> bytes:
+    with reading(path):
+        return path.read_bytes()
 
 
 def find_tokenizer(experiment: Experiment, given: Path | None, sha256: str) -> Tokenizer:

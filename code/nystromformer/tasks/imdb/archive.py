@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nystromformer.bounded import too_large
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 
 _BLOCK_BYTES = 1 << 20
 
@@ -34,7 +34,11 @@ def archive_files(
     """
     try:
         # Not tarfile's own "r|gz": that does not notice a wrong checksum or a missing end.
-        with gzip.open(path) as content, tarfile.open(fileobj=content, mode="r|", errorlevel=2) as archive:
+        with (
+            reading(path),
+            gzip.open(path) as content,
+            tarfile.open(fileobj=content, mode="r|", errorlevel=2) as archive,
+        ):
             for member in archive:
                 _refuse_outside(path, member)
                 parts = tuple(posixpath.normpath(member.name).split("/"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.bounded import json_problem, size_text
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 
 MOST_CHARACTERS = 1 << 24
 """Of an item; the largest of WikiHop's training instances has about 100,000."""
@@ -144,7 +144,8 @@ class _Text:
         self._lines += used.count("\n")
         self._column = len(used) - used.rfind("\n") - 1 if "\n" in used else self._column + len(used)
         self._at = 0
-        block = self._file.read(_BLOCK_BYTES)
+        with reading(self._path):
+            block = self._file.read(_BLOCK_BYTES)
         self._ended = not block
         text = self._decoded(block)
         self._buffer += text

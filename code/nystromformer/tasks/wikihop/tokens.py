@@ -32,7 +32,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from nystromformer.errors import UserError
+from nystromformer.errors import UserError, reading
 from nystromformer.files import FileStamp, NewFile, sha256_of, sync_folder, write_json
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.tasks.wikihop.chunks import InstanceTokens
@@ -140,7 +140,8 @@ def _open_whole(folder: Path) -> TokenCache | None:
         # a pipe would be waited for
         if not all(stat.S_ISREG((folder / name).stat().st_mode) for name in (_MANIFEST, *_FILES)):
             raise ValueError("no files")
-        manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
+        with reading(folder / _MANIFEST):
+            manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
         stamps = {name: FileStamp(**manifest["files"][name]) for name in _FILES}
         if any((folder / name).stat().st_size != stamp.size for name, stamp in stamps.items()):
             raise ValueError("sizes differ")
