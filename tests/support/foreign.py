@@ -50,35 +50,25 @@ def randomize(model: torch.nn.Module, seed: int = 0) -> None:
 
 
 def nystromformer(size: str = "narrow", classes: int | None = None, **changes: Any) -> PreTrainedModel:
-    keys: dict[str, Any] = {
-        **SIZES[size],
-        "vocab_size": VOCABULARY,
-        "max_position_embeddings": LENGTH,
-        "segment_means_seq_len": LENGTH,
-        "num_landmarks": LANDMARKS,
-        "conv_kernel_size": 5,
-    }
-    torch.manual_seed(0)
+    keys = {"max_position_embeddings": LENGTH, "segment_means_seq_len": LENGTH, "num_landmarks": LANDMARKS}
+    keys |= {"conv_kernel_size": 5} | changes
     if classes is None:
-        model = NystromformerForMaskedLM(NystromformerConfig(**keys | changes))
-    else:
-        model = NystromformerForSequenceClassification(NystromformerConfig(**keys | changes, num_labels=classes))
-    randomize(model)
-    return model.eval()
+        return _random(NystromformerForMaskedLM, NystromformerConfig, size, **keys)
+    return _random(NystromformerForSequenceClassification, NystromformerConfig, size, num_labels=classes, **keys)
 
 
 def bert(size: str = "narrow", **changes: Any) -> PreTrainedModel:
-    keys = {**SIZES[size], "vocab_size": VOCABULARY, "max_position_embeddings": LENGTH}
-    torch.manual_seed(0)
-    model = BertForMaskedLM(BertConfig(**keys | changes))
-    randomize(model)
-    return model.eval()
+    return _random(BertForMaskedLM, BertConfig, size, **{"max_position_embeddings": LENGTH} | changes)
 
 
 def roberta(size: str = "narrow", **changes: Any) -> PreTrainedModel:
-    keys = {**SIZES[size], "vocab_size": VOCABULARY, "max_position_embeddings": LENGTH + 2, "type_vocab_size": 1}
+    keys = {"max_position_embeddings": LENGTH + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    return _random(RobertaForMaskedLM, RobertaConfig, size, **keys | changes)
+
+
+def _random(kind: Any, config: Any, size: str, **keys: Any) -> PreTrainedModel:
     torch.manual_seed(0)
-    model = RobertaForMaskedLM(RobertaConfig(**keys | {"layer_norm_eps": 1e-5} | changes))
+    model: PreTrainedModel = kind(config(**SIZES[size] | {"vocab_size": VOCABULARY} | keys))
     randomize(model)
     return model.eval()
 
