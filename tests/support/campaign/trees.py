@@ -1,11 +1,14 @@
 """What lies in a folder: one entry for each path below it, to be compared with another time's."""
 
 import hashlib
+import json
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+from nystromformer.kept import read_kept, write_kept
 
 Tree = dict[str, str]
 """Paths below a folder, and of each a word for what it is: `file:SHA-256`, `folder`, `link:target`, `fifo`."""
@@ -46,9 +49,9 @@ def copy(source: Path, target: Path) -> None:
 
 
 def move_along(path: Path, source: Path, target: Path) -> None:
-    """Name another folder in a file, with the file's time kept."""
+    """Name another folder in a file with a checksum, with the file's time kept."""
     stat = path.stat()
-    path.write_text(path.read_text().replace(f"{source}/", f"{target}/"))
+    write_kept(path, json.loads(json.dumps(read_kept(path)).replace(f"{source}/", f"{target}/")))
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 

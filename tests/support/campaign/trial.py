@@ -120,7 +120,7 @@ class Sandbox:
         target, source = self.folder / path, self.prepared.folder / path
         trees.remove(target)
         shutil.copy2(source, target)
-        if target.name == "run.json":
+        if target.parts[-2:] == ("stages", "run.json"):
             trees.move_along(target, self.prepared.folder, self.folder)
 
 
