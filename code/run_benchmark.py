@@ -44,7 +44,7 @@ def approximation(
     experiment = open_experiment(model, overrides or [])
 
     from nystromformer.benchmark.approximation.compare import measure_approximation
-    from nystromformer.tasks.experiment.door import run_device
+    from nystromformer.tasks.experiment.opening import run_device
     from nystromformer.training import Group
 
     chosen = run_device(experiment, device, Group())

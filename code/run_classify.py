@@ -153,9 +153,9 @@ def classify(
     between = check_separator(separator, wanted)
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.documents.command import check_scratch, run_documents
     from nystromformer.tasks.documents.cut import check_rule
     from nystromformer.tasks.documents.divide import check_division
+    from nystromformer.tasks.documents.folds import check_scratch, run_documents
     from nystromformer.tasks.documents.source import Columns
     from nystromformer.tasks.documents.task import Documents, Places, Question
 

@@ -26,9 +26,9 @@ def explain(
     device: DeviceName = "auto",
 ) -> None:
     """Shade a text by what a prediction goes by: attention of what is pooled, over layers, and gradient x input."""
-    from nystromformer.bounded import JSON_BYTES, read_text
     from nystromformer.errors import UserError
     from nystromformer.files import check_new_file
+    from nystromformer.reading import JSON_BYTES, read_text
 
     if out.suffix != ".html":
         raise UserError(f"--out {out}: expected a name that ends in .html; a .json of the same name stands beside it")

@@ -144,7 +144,7 @@ def convert(
 
     Stopped and started again, it continues. The folder gets conversion.md, with the errors before and after.
     """
-    from nystromformer.exchange.convert.command import Conversion, convert_model
+    from nystromformer.exchange.convert.convert import Conversion, convert_model
 
     asked = Conversion(
         attention,

@@ -43,7 +43,7 @@ def glue(
     tasks = find_tasks(",".join(task))
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.command import run_sweeps
+    from nystromformer.tasks.finetuning.sweeps import run_sweeps
     from nystromformer.tasks.glue.task import Glue
 
     folder = Path(glue) if glue else experiment.path(experiment.config.glue_dataset_folder)

@@ -47,7 +47,7 @@ def imdb(
     experiment, sweep = shared.open()
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.command import run_sweeps
+    from nystromformer.tasks.finetuning.sweeps import run_sweeps
     from nystromformer.tasks.imdb.task import Imdb
 
     source = imdb or experiment.path(experiment.config.imdb_dataset_folder)

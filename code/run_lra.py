@@ -152,8 +152,8 @@ def lra(
         experiment = open_experiment(folder, overrides)
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.command import run_baselines, run_sweeps
-    from nystromformer.tasks.lra.command import divide_steps, run_phases
+    from nystromformer.tasks.finetuning.sweeps import run_baselines, run_sweeps
+    from nystromformer.tasks.lra.phases import divide_steps, run_phases
     from nystromformer.tasks.lra.task import Arena, TokensOf
 
     source = data or experiment.path(experiment.config.data_folder)

@@ -63,7 +63,7 @@ def predict(
     whose = predict_choice(weights)
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.prediction.command import run_predict
+    from nystromformer.tasks.prediction.predict import run_predict
 
     run_predict(run, input, out, text, id, whose, no_quotes, skip_empty, tokens_at_a_time, device)
 

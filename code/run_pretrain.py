@@ -29,7 +29,7 @@ def pretrain(
     experiment = open_experiment(model, overrides or [])
 
     # After the config was checked: importing torch takes seconds.
-    from nystromformer.tasks.experiment.door import run_device
+    from nystromformer.tasks.experiment.opening import run_device
     from nystromformer.tasks.pretraining.pretrain import pretrain as run
     from nystromformer.training import join_group
 

@@ -48,7 +48,7 @@ def wikihop(
     experiment, sweep = shared.open()
 
     # After the flags were checked: importing torch takes seconds.
-    from nystromformer.tasks.finetuning.command import run_sweeps
+    from nystromformer.tasks.finetuning.sweeps import run_sweeps
     from nystromformer.tasks.wikihop.task import WikiHop
 
     source = wikihop or experiment.path(experiment.config.wikihop_dataset_folder)

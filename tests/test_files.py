@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from small import ROOT
 
-from nystromformer.bounded import read_bytes, read_lines
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile, sha256_of, write_figure, write_json, write_text
+from nystromformer.reading import read_bytes, read_lines
 from nystromformer.training.log import RunLog
 
 FULL = Path("/dev/full")

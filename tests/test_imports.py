@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "nystromformer"
 
-PLAIN = ("errors", "files", "bounded", "paths", "resources", "wording")
+PLAIN = ("errors", "files", "reading", "paths", "resources", "wording")
 LIBRARY = ("config", "attention", "model", "interop")
 TASKS = (
     "tasks.declaration",
@@ -30,8 +30,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # What everything may stand on, and knows nothing of the rest.
     "errors": (),
     "files": ("errors",),
-    "kept": ("errors", "files", "config"),
-    "bounded": ("errors",),
+    "checked_json": ("errors", "files", "config"),
+    "reading": ("errors",),
     "interrupt": (),
     "allocator": (),
     "paths": (),
@@ -58,19 +58,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # For models of other people: tasks have their own.
     "nn": ("config", "attention", "model"),
     # What training reads, and the loop: neither knows the other, a model or a task.
-    "data": (*PLAIN, "kept"),
-    "data.preprocessing": (*PLAIN, "kept", "progress", "flag_groups", "data"),
+    "data": (*PLAIN, "checked_json"),
+    "data.preprocessing": (*PLAIN, "checked_json", "progress", "flag_groups", "data"),
     "training": (*PLAIN, "torchrun"),
     "tasks.declaration": ("errors",),
     # What a run keeps in its folder.
-    "runs": (*PLAIN, "kept", "checked_command"),
+    "runs": (*PLAIN, "checked_json", "checked_command"),
     # Tasks: what all experiments share; pretraining and fine-tuning side by side; each data set by itself.
     "tasks.experiment": (*PLAIN, *LIBRARY, "interop.formats", "data", "training"),
     "tasks.pretraining": (
         *PLAIN,
         *LIBRARY,
         "interop.formats",
-        "kept",
+        "checked_json",
         "tables",
         "machine",
         "progress",
@@ -92,7 +92,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.documents": (
         *PLAIN,
         *LIBRARY,
-        "kept",
+        "checked_json",
         "tables",
         "data",
         "training",
@@ -106,7 +106,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "tasks.lra": (
         *PLAIN,
         *LIBRARY,
-        "kept",
+        "checked_json",
         "data",
         "data.preprocessing",
         "training",
@@ -138,7 +138,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *LIBRARY,
         "extras",
         "interop.formats",
-        "kept",
+        "checked_json",
         "machine",
         "tables",
         "data",
@@ -156,7 +156,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *PLAIN,
         *LIBRARY,
         *TASKS,
-        "kept",
+        "checked_json",
         "runs",
         "tables",
         "machine",
@@ -164,7 +164,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "data.preprocessing",
         "training",
     ),
-    "report": (*PLAIN, *LIBRARY, *TASKS, "kept", "runs", "tables", "machine", "data", "training", "benchmark"),
+    "report": (*PLAIN, *LIBRARY, *TASKS, "checked_json", "runs", "tables", "machine", "data", "training", "benchmark"),
     "serve": (*PLAIN, *LIBRARY, *TASKS, "interrupt", "runs", "data", "training", "report"),
     # Containers know scripts by their names and experiments by their folders.
     "container": (
@@ -185,7 +185,7 @@ with."""
 NOT_WHEN_IMPORTED = {"torch", "transformers", "datasets", "triton", "sklearn", "matplotlib", "tensorboard"}
 """Libraries that take a second or more to import."""
 QUICK = (
-    "bounded",
+    "reading",
     "paths",
     "resources",
     "checked_command",

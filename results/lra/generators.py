@@ -19,7 +19,7 @@ from nystromformer.machine import machine_facts
 from nystromformer.tables import markdown
 from nystromformer.tasks.lra.listops import OPERATORS, TOKENS
 from nystromformer.tasks.lra.pathfinder import Drawing, Style, draw, paint
-from nystromformer.tasks.lra.stored import SPLITS, open_stored
+from nystromformer.tasks.lra.store import SPLITS, open_stored
 
 HERE = Path(__file__).resolve().parent
 KNOWN = {"median length": "1,012", "10 % are shorter than": "586", "10 % are longer than": "1,667"}

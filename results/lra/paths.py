@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nystromformer.files import write_json
 from nystromformer.machine import machine_facts
-from nystromformer.tasks.lra.stored import Stored, open_stored
+from nystromformer.tasks.lra.store import Stored, open_stored
 
 HERE = Path(__file__).resolve().parent
 BATCH, RATE, SEED = 32, 1e-3, 0

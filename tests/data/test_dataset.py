@@ -13,6 +13,7 @@ import pytest
 from corpora import write_unified
 
 from nystromformer import __version__
+from nystromformer.checked_json import read_checked, write_checked
 from nystromformer.data.dataset import Dataset, check_fits, open_dataset
 from nystromformer.data.manifest import Manifest
 from nystromformer.data.preprocessing import build as building
@@ -21,7 +22,6 @@ from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
-from nystromformer.kept import read_kept, write_kept
 
 SETTINGS = DatasetSettings(32, ("sample",), TRAIN, 300, validation=0.2, seed=3)
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
@@ -144,8 +144,8 @@ def rewrite(**changes: object) -> Callable[[Path], None]:
     """The manifest as another version would have written it."""
 
     def apply(folder: Path) -> None:
-        record = read_kept(folder / "manifest.json")
-        write_kept(folder / "manifest.json", {**record, **changes})
+        record = read_checked(folder / "manifest.json")
+        write_checked(folder / "manifest.json", {**record, **changes})
 
     return apply
 

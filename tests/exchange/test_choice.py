@@ -14,7 +14,7 @@ import nystromformer
 from nystromformer.errors import UserError
 from nystromformer.exchange.card import model_card
 from nystromformer.exchange.layouts import lay_out
-from nystromformer.exchange.opened import open_model
+from nystromformer.exchange.open_model import open_model
 from nystromformer.runs.call import Call
 from nystromformer.runs.record import EpochMetrics, Run, read_run
 from nystromformer.tasks.documents.divide import Division

@@ -19,10 +19,10 @@ from nystromformer.attention import create_attention
 from nystromformer.attention.grid import Grid
 from nystromformer.attention.near_far import NearFarAttention
 from nystromformer.config.attention_text import parse_attention
-from nystromformer.exchange.convert.command import RECORD, WORK
+from nystromformer.exchange.convert.convert import RECORD, WORK
 from nystromformer.exchange.convert.original import build, converted_config, open_original
 from nystromformer.exchange.hf import export_hf
-from nystromformer.exchange.opened import open_model
+from nystromformer.exchange.open_model import open_model
 from nystromformer.interop.distance import relative_square
 from nystromformer.training.archive import read_checkpoint
 

@@ -21,7 +21,7 @@ from nystromformer.errors import UserError
 from nystromformer.exchange.exported import export_model
 from nystromformer.exchange.imported import ImportSettings, import_model
 from nystromformer.exchange.layouts import MODULE_FILE
-from nystromformer.exchange.opened import open_model
+from nystromformer.exchange.open_model import open_model
 from nystromformer.files import sha256_of
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.source import Columns

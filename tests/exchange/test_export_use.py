@@ -15,9 +15,9 @@ from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassificatio
 
 from nystromformer.exchange.exported import export_model
 from nystromformer.exchange.imported import ImportSettings, import_model
-from nystromformer.exchange.opened import open_model
-from nystromformer.tasks.documents.command import run_documents
+from nystromformer.exchange.open_model import open_model
 from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.folds import run_documents
 from nystromformer.tasks.documents.source import Columns
 from nystromformer.tasks.documents.task import Documents, Places, Question
 from nystromformer.tasks.prediction.loaded import load_run

@@ -23,7 +23,7 @@ from nystromformer.data.preprocessing.build import DatasetSettings, build_datase
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
 from nystromformer.exchange.imported import ImportSettings, import_model
-from nystromformer.exchange.opened import open_model
+from nystromformer.exchange.open_model import open_model
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.experiment.start import StartWeights, open_start_weights

@@ -17,7 +17,7 @@ from nystromformer.errors import UserError
 from nystromformer.exchange import programs
 from nystromformer.exchange.exported import export_model
 from nystromformer.exchange.imported import ImportSettings, import_model
-from nystromformer.exchange.opened import Opened, open_model
+from nystromformer.exchange.open_model import Opened, open_model
 from nystromformer.exchange.programs import ONNX_FILE, OPSET, TOLERANCE, TORCH_FILE, Exported, inputs
 
 LENGTHS, BATCHES = (1, 7, 8, 21, LENGTH), (1, 2, 5)

@@ -12,9 +12,9 @@ from costs import made_up_cost, write_weights
 from small import CPU, LENGTH, VOCABULARY, write_experiment
 
 from nystromformer.benchmark.attention import OURS, SOFTMAX
+from nystromformer.checked_json import write_checked
 from nystromformer.data.dataset import open_dataset
 from nystromformer.files import sha256_of
-from nystromformer.kept import write_kept
 from nystromformer.report import cost as cost_module
 from nystromformer.report.cost import (
     METHODS,
@@ -27,8 +27,8 @@ from nystromformer.report.cost import (
 )
 from nystromformer.report.cost_report import cost_findings, cost_table, draw_cost, what_is_measured
 from nystromformer.resources import free_memory
-from nystromformer.tasks.experiment.door import OpenedScoring
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedScoring
 from nystromformer.training import Group
 
 SHORT = CostSettings(lengths=(LENGTH, 2 * LENGTH, 4 * LENGTH), seconds=60, repeats=3)
@@ -107,7 +107,7 @@ def test_it_is_measured_once_for_the_same_weights(
     monkeypatch.setattr(cost_module, "measure_cost", lambda *_: new)
     earlier = made_up_cost(weights=sha256_of(opened.checkpoints[-1]), settings=SHORT)
     fields = asdict(earlier)
-    write_kept(results, {"cost": fields})
+    write_checked(results, {"cost": fields})
     sealed = results.read_text()
     for content, expected in (
         (sealed, earlier),

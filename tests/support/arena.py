@@ -12,7 +12,7 @@ from small import ROOT, run_here
 
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
-from nystromformer.tasks.lra.stored import Manifest, write_manifest, write_split
+from nystromformer.tasks.lra.store import Manifest, write_manifest, write_split
 
 SCRIPT = "code/run_lra.py"
 SIZES = {"train": 30, "validation": 12, "test": 9}

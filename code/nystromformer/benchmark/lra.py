@@ -29,7 +29,7 @@ from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import Expressions
 from nystromformer.tasks.lra.listops_data import draw_listops
-from nystromformer.tasks.lra.stored import open_stored
+from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.target import SequenceClasses
 from nystromformer.training.device import Device, choose_device
 

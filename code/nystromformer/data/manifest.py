@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from nystromformer.checked_json import checked, read_checked, write_checked
 from nystromformer.data.tokenizer import SpecialTokens
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp
-from nystromformer.kept import checked, read_kept, write_kept
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class Manifest(_Record):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write a folder's manifest, which declares the folder complete."""
-    write_kept(folder / MANIFEST_FILE, manifest.model_dump(mode="json"))
+    write_checked(folder / MANIFEST_FILE, manifest.model_dump(mode="json"))
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -149,13 +149,13 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_record(path: Path, kind: type[T], version: int, advice: str) -> T | None:
-    """What `write_kept` wrote of a value with a `format_version`; None where there is no file.
+    """What `write_checked` wrote of a value with a `format_version`; None where there is no file.
 
     Raises:
         UserError: the file is damaged or of another version; ends in `advice`.
     """
     try:
-        record = read_kept(path)
+        record = read_checked(path)
         if record is None:
             return None
         found = record.get("format_version", "none") if isinstance(record, dict) else "none"

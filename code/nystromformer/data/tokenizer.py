@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from nystromformer.bounded import JSON_BYTES, read_bytes
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile, write_json
+from nystromformer.reading import JSON_BYTES, read_bytes
 
 TOKENIZER_FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"

@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nystromformer.bounded import read_json
 from nystromformer.data.manifest import MANIFEST_FILE, SPLITS
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of, temporary_name
+from nystromformer.reading import read_json
 
 if TYPE_CHECKING:
     from nystromformer.data.dataset import Dataset

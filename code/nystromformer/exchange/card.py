@@ -11,7 +11,7 @@ from nystromformer.config import NystromConfig
 from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
 from nystromformer.errors import UserError
 from nystromformer.exchange.layouts import Layout
-from nystromformer.exchange.opened import Opened
+from nystromformer.exchange.open_model import Opened
 from nystromformer.runs.call import Call
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.training.log import figure, read_log

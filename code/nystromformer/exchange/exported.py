@@ -7,7 +7,7 @@ from nystromformer.errors import UserError
 from nystromformer.exchange.folders import check_free
 from nystromformer.exchange.hf import export_hf
 from nystromformer.exchange.layouts import CODES, Code
-from nystromformer.exchange.opened import open_model
+from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.programs import export_onnx, export_torch, require_onnx
 
 FORMATS = ("hf", "onnx", "torch")

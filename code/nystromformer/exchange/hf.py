@@ -10,7 +10,7 @@ from nystromformer.errors import UserError
 from nystromformer.exchange.card import model_card
 from nystromformer.exchange.folders import write_folder
 from nystromformer.exchange.layouts import MODULE_FILE, Code, Layout, lay_out
-from nystromformer.exchange.opened import Opened
+from nystromformer.exchange.open_model import Opened
 from nystromformer.files import NewFile, write_json, write_text
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from nystromformer.config import ModelConfig, NystromConfig, SoftmaxConfig
 from nystromformer.config.attention import AttentionConfig
 from nystromformer.errors import UserError
-from nystromformer.exchange.opened import Opened
+from nystromformer.exchange.open_model import Opened
 from nystromformer.interop.formats.names import BERT, NYSTROMFORMER, Names
 
 Code = Literal["auto", "transformers", "file"]

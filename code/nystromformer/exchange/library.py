@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from nystromformer.exchange.opened import open_model
+from nystromformer.exchange.open_model import open_model
 from nystromformer.model import ClassificationModel, PretrainingModel
 
 

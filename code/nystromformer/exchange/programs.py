@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from nystromformer.errors import UserError
 from nystromformer.exchange.folders import write_folder
 from nystromformer.exchange.hf import write_tokenizer
-from nystromformer.exchange.opened import Opened
+from nystromformer.exchange.open_model import Opened
 from nystromformer.extras import how_to_install
 from nystromformer.files import write_json
 from nystromformer.model import ClassificationModel, PretrainingModel

@@ -21,16 +21,16 @@ from nystromformer.attention.base import Attention
 from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.benchmark.peers import WrittenOutSoftmax
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, summarise, time_side_by_side
+from nystromformer.checked_json import read_checked
 from nystromformer.config import ModelConfig
 from nystromformer.files import sha256_of
 from nystromformer.interop.transfer import transfer_weights
-from nystromformer.kept import read_kept
 from nystromformer.machine import machine_facts
 from nystromformer.model import Encoder, PretrainingModel
 from nystromformer.model.layers import Layer
 from nystromformer.resources import free_memory
-from nystromformer.tasks.experiment.door import OpenedScoring
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedScoring
 from nystromformer.training import Device
 from nystromformer.training.archive import read_checkpoint
 
@@ -125,7 +125,7 @@ def kept_or_measured(results: Path, opened: OpenedScoring, settings: CostSetting
 
 def _read(results: Path) -> Cost | None:
     try:
-        data = read_kept(results)
+        data = read_checked(results)
         return TypeAdapter(Cost).validate_python(data.get("cost"))
     except (ValueError, AttributeError):  # of pydantic's and JSON's kinds
         return None  # none yet, one of another version, or an edited file

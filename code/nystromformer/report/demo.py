@@ -13,12 +13,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from nystromformer.checked_json import read_checked, write_checked
 from nystromformer.config import ExperimentConfig, load_config
 from nystromformer.data.manifest import MANIFEST_FILE, read_manifest
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
-from nystromformer.kept import read_kept, write_kept
 from nystromformer.machine import machine_facts
 from nystromformer.paths import EXPERIMENTS, PROJECT
 from nystromformer.report.cost import Cost, CostSettings, kept_or_measured
@@ -27,8 +27,8 @@ from nystromformer.report.curves import draw_curves, read_curve
 from nystromformer.report.page import PageFigures, write_page
 from nystromformer.runs.figures import Spread, power_note, smallest_difference
 from nystromformer.tables import Column, aligned
-from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring, run_device
 from nystromformer.tasks.experiment.folder import open_experiment, read_experiment
+from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring, run_device
 from nystromformer.tasks.pretraining.guess import Guess, top_guesses
 from nystromformer.tasks.pretraining.validation import RESULTS, Validation, load_checkpoint, read_validation
 from nystromformer.training import Group
@@ -142,7 +142,7 @@ def _write_once(path: Path, content: dict[str, Any]) -> None:
 
 def _says(path: Path, content: dict[str, Any]) -> bool:
     try:
-        return bool(read_kept(path) == content)
+        return bool(read_checked(path) == content)
     except ValueError:
         return False
 
@@ -188,7 +188,7 @@ def _report(settings: DemoSettings, runs: list[Path], opened: OpenedScoring, cos
     guesses = _guesses(opened)
     learned = PageFigures(_results(results, shown.baselines), _differences(results), curves)
     costs = PageFigures(cost_table(cost), cost_findings(cost), cost_curves)
-    write_kept(
+    write_checked(
         settings.folder / RESULTS_FILE,
         {
             "machine": machine_facts(),

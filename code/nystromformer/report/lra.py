@@ -9,10 +9,10 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
+from nystromformer.checked_json import checked
 from nystromformer.config.network import NO_EFFECT
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of, write_figure, write_json, write_text
-from nystromformer.kept import checked
 from nystromformer.report.finetuning import attention_text, declaration_of
 from nystromformer.report.paper import LRA_TASKS, PAPER_TABLE_3
 from nystromformer.runs.baselines import BASELINES, find_baselines, read_baselines

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.errors import UserError
-from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 
@@ -49,7 +49,7 @@ def read_baselines(path: Path) -> list[Baselines]:
         UserError: something else is there.
     """
     try:
-        kept = read_kept(path)
+        kept = read_checked(path)
         if kept is None and not path.exists():
             return []
         return checked(_File, kept).measured
@@ -83,4 +83,4 @@ def add_baselines(path: Path, measured: Baselines) -> None:
         UserError: the file cannot be written, or something else is there.
     """
     others = [entry for entry in read_baselines(path) if (entry.data, entry.tested) != (measured.data, measured.tested)]
-    write_kept(path, {"format": FORMAT, "measured": [asdict(entry) for entry in (*others, measured)]})
+    write_checked(path, {"format": FORMAT, "measured": [asdict(entry) for entry in (*others, measured)]})

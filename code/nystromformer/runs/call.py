@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nystromformer.checked_command import GIVEN
-from nystromformer.kept import STRICT
+from nystromformer.checked_json import STRICT
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
-from nystromformer.kept import STRICT
+from nystromformer.checked_json import STRICT
 
 Mark = Literal["", "≈", "<"]
 

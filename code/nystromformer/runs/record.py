@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, sha256_of
-from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.runs.call import Call
 from nystromformer.runs.figures import Spread
 from nystromformer.runs.settings import Count, Predict, RunSettings, Share
@@ -182,7 +182,7 @@ class Run:
             UserError: it cannot be written.
         """
         data = {key: value for key, value in asdict(self).items() if key != "folder"}
-        write_kept(self.folder / _FILE, {"format": FORMAT, **data})
+        write_checked(self.folder / _FILE, {"format": FORMAT, **data})
 
     def refusal(self, reason: str) -> UserError:
         """The error for a record that does not belong to its folder."""
@@ -202,7 +202,7 @@ def read_run(folder: Path) -> Run | None:
     """
     path = folder / _FILE
     try:
-        data = read_kept(path)
+        data = read_checked(path)
         if data is None and not path.exists():
             return None
         if isinstance(data, dict) and (found := data.pop("format", FORMAT)) != FORMAT:

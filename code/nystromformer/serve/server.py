@@ -15,8 +15,8 @@ from nystromformer.errors import UserError
 from nystromformer.runs.record import is_finished
 from nystromformer.serve.answers import Model
 from nystromformer.serve.limits import allowed_hosts
-from nystromformer.tasks.experiment.door import run_device
 from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.experiment.opening import run_device
 from nystromformer.training import Device, Group
 
 logger = logging.getLogger(__name__)

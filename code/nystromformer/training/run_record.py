@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nystromformer.bounded import JSON_BYTES, read_bytes
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
+from nystromformer.reading import JSON_BYTES, read_bytes
 from nystromformer.training.archive import read_facts
 
 RECORD = "run.json"

@@ -242,7 +242,7 @@ def test_an_unfinished_corpus_is_refused(corpora: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("moment", ["build._make_tokenizer", "stages.write_kept", "stages.Stamps.remove"])
+@pytest.mark.parametrize("moment", ["build._make_tokenizer", "stages.write_checked", "stages.Stamps.remove"])
 def test_an_overwritten_run_leaves_nothing_behind(
     corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -13,6 +13,7 @@ from corpora import WRITE, contents, paragraph, sentence, write_bookcorpus, writ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nystromformer.checked_json import write_checked
 from nystromformer.data.preprocessing.build import DatasetSettings
 from nystromformer.data.preprocessing.corpora import files as files_module
 from nystromformer.data.preprocessing.corpora import text as text_module
@@ -26,7 +27,6 @@ from nystromformer.data.preprocessing.corpus import Document, read_documents, wr
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.data.preprocessing.unified import read_corpus
 from nystromformer.errors import UserError
-from nystromformer.kept import write_kept
 
 RULES = {
     "wiki": Rules(min_words=128),
@@ -479,7 +479,7 @@ def test_unified_folders_are_checked(tmp_path: Path) -> None:
     (out / "00000.jsonl").write_bytes(b"cut")
     with pytest.raises(UserError, match=r"00000\.jsonl: 3 bytes, expected \d+ bytes as in corpus\.json"):
         read_corpus(out)
-    write_kept(out / "corpus.json", {"format_version": 2})
+    write_checked(out / "corpus.json", {"format_version": 2})
     with pytest.raises(UserError, match=r"corpus\.json: expected format_version 3, found 2.*--overwrite"):
         read_corpus(out)
     (out / "corpus.json").unlink()

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from nystromformer.kept import read_kept, write_kept
+from nystromformer.checked_json import read_checked, write_checked
 
 Tree = dict[str, str]
 """Paths below a folder, and of each a word for what it is: `file:SHA-256`, `folder`, `link:target`, `fifo`."""
@@ -51,7 +51,7 @@ def copy(source: Path, target: Path) -> None:
 def move_along(path: Path, source: Path, target: Path) -> None:
     """Name another folder in a file with a checksum, with the file's time kept."""
     stat = path.stat()
-    write_kept(path, json.loads(json.dumps(read_kept(path)).replace(f"{source}/", f"{target}/")))
+    write_checked(path, json.loads(json.dumps(read_checked(path)).replace(f"{source}/", f"{target}/")))
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 

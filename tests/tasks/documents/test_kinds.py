@@ -13,8 +13,8 @@ from torch import Tensor
 from nystromformer.runs.figures import Spread, mark, shown
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.metrics import MAIN, calibration_error, score
+from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.targets import balanced_weights, predicted, probabilities, target_of
-from nystromformer.tasks.documents.written import write_split
 from nystromformer.tasks.finetuning.examples import Texts
 
 CLASSES = Answer("classes", ("a", "b", "c"))

@@ -17,9 +17,9 @@ from nystromformer.data.tokenizer import train_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.report.table2 import write_table2
 from nystromformer.runs.record import Run, read_run
-from nystromformer.tasks.documents.command import over_folds
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
+from nystromformer.tasks.documents.folds import over_folds
 from nystromformer.tasks.documents.source import Columns
 from nystromformer.tasks.documents.task import Documents, Places, Question
 from nystromformer.tasks.experiment.folder import Experiment

@@ -12,7 +12,7 @@ import pytest
 from small import CPU, small_data, write_experiment
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment.door import (
+from nystromformer.tasks.experiment.opening import (
     Opened,
     OpenedPretraining,
     open_finetuning,

@@ -15,7 +15,7 @@ from small import CPU
 from nystromformer.errors import UserError
 from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.experiment.folder import open_experiment
-from nystromformer.tasks.finetuning.finished import RunFiles
+from nystromformer.tasks.finetuning.run_files import RunFiles
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue

@@ -23,8 +23,8 @@ from nystromformer.runs.record import (
     best_combination,
     read_run,
 )
-from nystromformer.tasks.experiment.door import open_finetuning
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
+from nystromformer.tasks.experiment.opening import open_finetuning
 from nystromformer.tasks.finetuning.run import _build, run_folder
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune, plan_setup
 from nystromformer.tasks.finetuning.tables import table
@@ -534,7 +534,7 @@ def test_baselines_are_kept(
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("nystromformer.tasks.finetuning.command.text_baselines", refuse)
+    monkeypatch.setattr("nystromformer.tasks.finetuning.sweeps.text_baselines", refuse)
     assert run_here(monkeypatch, "code/run_glue.py", *flags, "--device", "cpu") == 0
     assert capsys.readouterr().out == first
     assert "bag of words" in first

@@ -17,7 +17,7 @@ from nystromformer.attention.performer import PerformerAttention
 from nystromformer.attention.reformer import ReformerAttention
 from nystromformer.model import SequenceModel
 from nystromformer.runs.record import read_run
-from nystromformer.tasks.lra.stored import open_stored, write_manifest
+from nystromformer.tasks.lra.store import open_stored, write_manifest
 from nystromformer.tasks.lra.target import SequenceClasses
 
 LENGTH, PADDED = 25, 32

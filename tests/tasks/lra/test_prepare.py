@@ -22,7 +22,7 @@ from nystromformer.tasks.lra.image_data import convert_to_grey, read_pictures
 from nystromformer.tasks.lra.listops import Expressions, evaluate
 from nystromformer.tasks.lra.listops_data import draw_listops
 from nystromformer.tasks.lra.prepare import carve
-from nystromformer.tasks.lra.stored import SPLITS, Stored, open_stored, write_split
+from nystromformer.tasks.lra.store import SPLITS, Stored, open_stored, write_split
 
 SHORT = Expressions(longer_than=4, shorter_than=40, depth=5, most_values=4)
 SIZES = {"train": 30, "validation": 5, "test": 5}

@@ -14,7 +14,7 @@ from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.listops import apply, evaluate, parse
 from nystromformer.tasks.lra.pathfinder import draw, find_style, paint
 from nystromformer.tasks.lra.rules import Table, build_rules
-from nystromformer.tasks.lra.stored import Example, StoredSplit, write_split
+from nystromformer.tasks.lra.store import Example, StoredSplit, write_split
 
 pytest.importorskip("sklearn")
 

@@ -14,7 +14,7 @@ from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.noise import IGNORED, MaskedExamples, mask_tokens, move_pictures
-from nystromformer.tasks.lra.stored import open_stored
+from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.target import SequenceClasses, Tokens
 from nystromformer.training.archive import read_checkpoint
 

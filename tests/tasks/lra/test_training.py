@@ -19,7 +19,7 @@ from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.recipe import TASKS
-from nystromformer.tasks.lra.stored import open_stored
+from nystromformer.tasks.lra.store import open_stored
 from nystromformer.tasks.lra.task import Arena
 from nystromformer.training import Group
 from nystromformer.training.archive import read_checkpoint

@@ -12,11 +12,11 @@ import pytest
 from forking import Forked, as_torchrun
 from small import CPU, run_here, write_experiment
 
+from nystromformer.checked_json import write_checked
 from nystromformer.data.verification import MEMORY_FILE, Verification
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
-from nystromformer.kept import write_kept
-from nystromformer.tasks.experiment.door import verify_beside
+from nystromformer.tasks.experiment.opening import verify_beside
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group, join_group
@@ -113,7 +113,7 @@ def test_rows_that_cannot_be_end_the_run_before_the_model_sees_them(
     manifest = json.loads((data / "manifest.json").read_text())
     manifest["train"]["files"][name]["sha256"] = sha256_of(data / name)
     del manifest["sha256"]
-    write_kept(data / "manifest.json", manifest)
+    write_checked(data / "manifest.json", manifest)
     monkeypatch.setattr("nystromformer.data.verification.Verification.run", lambda *_, **__: None)
     write_experiment(tmp_path / "run")
     flags = "--dataset", data, "--device", "cpu", "--workers", workers

@@ -14,8 +14,8 @@ from pydantic import ConfigDict
 from torch import Tensor, nn
 
 from nystromformer.benchmark.abilities.tasks import NO_ANSWER, TASKS, Rows, Task
+from nystromformer.checked_json import STRICT
 from nystromformer.config import AttentionConfig, ModelConfig, attention_config
-from nystromformer.kept import STRICT
 from nystromformer.model.encoder import Encoder
 
 LAYERS, WIDTH, HEADS = 2, 64, 2

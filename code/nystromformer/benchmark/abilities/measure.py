@@ -13,9 +13,9 @@ from nystromformer.benchmark.abilities.report import budgets, draw_budgets, draw
 from nystromformer.benchmark.pieces import MEASURED, Piece, measure_in_processes
 from nystromformer.benchmark.results import on_one_line, with_place
 from nystromformer.benchmark.settings import Abilities
+from nystromformer.checked_json import checked, read_checked, write_checked
 from nystromformer.errors import UserError
 from nystromformer.files import write_text
-from nystromformer.kept import checked, read_kept, write_kept
 from nystromformer.machine import commit_of, machine_facts
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def measure_abilities(flags: Abilities, folder: Path, command: str) -> str:
         (cell,) = outcome.rows
         # One that was given less time before makes room.
         cells = [*(each for each in cells if each.setting.key != cell.setting.key), cell]
-        write_kept(path, {"machine": facts, "commands": commands, "cells": [asdict(each) for each in cells]})
+        write_checked(path, {"machine": facts, "commands": commands, "cells": [asdict(each) for each in cells]})
         result = f"{100 * cell.accuracy:.1f} % after {cell.steps} steps, {cell.seconds:.0f} s"
         logger.info("%d of %d: %s: %s", number, len(missing), outcome.title, result)
     if failed:
@@ -72,7 +72,7 @@ def read_cells(path: Path) -> tuple[list[Cell], list[str]]:
         UserError: the file is invalid.
     """
     try:
-        data = read_kept(path)
+        data = read_checked(path)
         if data is None:
             return [], []
         return checked(list[Cell], data["cells"]), checked(list[str], data["commands"])

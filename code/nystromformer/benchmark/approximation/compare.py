@@ -25,8 +25,8 @@ from nystromformer.benchmark.settings import Approximation
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
-from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring
 from nystromformer.tasks.pretraining.validation import load_checkpoint
 from nystromformer.training.device import Device
 

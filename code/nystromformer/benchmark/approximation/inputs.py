@@ -13,7 +13,7 @@ from torch import Tensor
 from nystromformer.attention import Attention, AttentionMask
 from nystromformer.benchmark.models import watch_attention
 from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment.door import OpenedScoring
+from nystromformer.tasks.experiment.opening import OpenedScoring
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 
 RANDOM = "random"

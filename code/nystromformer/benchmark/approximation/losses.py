@@ -17,8 +17,8 @@ from nystromformer.config import AttentionConfig, ModelConfig, attention_config
 from nystromformer.errors import UserError
 from nystromformer.files import write_json
 from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment.door import OpenedScoring
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
+from nystromformer.tasks.experiment.opening import OpenedScoring
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training.archive import read_checkpoint

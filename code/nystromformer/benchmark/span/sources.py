@@ -13,8 +13,8 @@ from nystromformer.errors import UserError
 from nystromformer.model import Encoder
 from nystromformer.runs.record import Run, open_run
 from nystromformer.tasks.declaration import task_of
-from nystromformer.tasks.experiment.door import open_scoring
 from nystromformer.tasks.experiment.folder import open_experiment
+from nystromformer.tasks.experiment.opening import open_scoring
 from nystromformer.tasks.finetuning.definition import Definition, Loading
 from nystromformer.tasks.finetuning.plan import fit_to_budget
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from nystromformer.bounded import read_lines
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile
+from nystromformer.reading import read_lines
 
 MAX_LINE = 1 << 24
 """Bytes of a line of text, which is held in memory."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile, sha256_of
-from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.wording import first_names, number_of
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Stamps:
 
     def write(self, name: str, fingerprint: str, output: StageOutput) -> None:
         """Stamp a stage whose files have their final names."""
-        write_kept(self._file(name), asdict(_Stamp(fingerprint, output)))
+        write_checked(self._file(name), asdict(_Stamp(fingerprint, output)))
 
     def remove(self, name: str) -> None:
         """Remove a stage's files, its stamp and its lock."""
@@ -86,7 +86,7 @@ class Stamps:
     def _read(self, name: str) -> _Stamp | None:
         """A stage's stamp; None where there is none, or a damaged one."""
         try:
-            return checked(_Stamp, read_kept(self._file(name)))
+            return checked(_Stamp, read_checked(self._file(name)))
         except (UserError, ValueError):
             return None
 
@@ -220,7 +220,7 @@ class Stages:
 
     def _read_run(self) -> dict[str, Any] | None:
         try:
-            parameters = read_kept(self._run_file)
+            parameters = read_checked(self._run_file)
         except (UserError, ValueError):
             return None
         return parameters if isinstance(parameters, dict) else None
@@ -254,7 +254,7 @@ class Stages:
                 else:
                     path.unlink(missing_ok=True)
         # Replaced, not removed first: without the file, what is left in the folder would be taken for foreign.
-        write_kept(self._run_file, self._parameters)
+        write_checked(self._run_file, self._parameters)
 
     def _take(self, kind: int, whom: str) -> None:
         """Change the lock, between whose two kinds another process may get it."""

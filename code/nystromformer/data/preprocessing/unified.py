@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from nystromformer.checked_json import write_checked
 from nystromformer.data.manifest import check_size, read_record
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp
-from nystromformer.kept import write_kept
 from nystromformer.wording import counted, number_of
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class UnifiedCorpus(BaseModel):
 
 def write_corpus(folder: Path, corpus: UnifiedCorpus) -> None:
     """Write `corpus.json`, which declares a folder complete."""
-    write_kept(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
+    write_checked(folder / CORPUS_FILE, corpus.model_dump(mode="json"))
 
 
 def read_corpus(folder: Path) -> UnifiedCorpus:

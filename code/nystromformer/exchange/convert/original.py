@@ -18,7 +18,7 @@ from nystromformer.errors import UserError
 from nystromformer.exchange.hf import check_tokenizer
 from nystromformer.exchange.hub import find_source
 from nystromformer.exchange.imported import HEADLESS
-from nystromformer.exchange.opened import open_model
+from nystromformer.exchange.open_model import open_model
 from nystromformer.exchange.tokenizers import import_tokenizer
 from nystromformer.files import sha256_of
 from nystromformer.interop.formats import is_foreign, open_source

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nystromformer.bounded import read_json
 from nystromformer.errors import UserError
+from nystromformer.reading import read_json
 from nystromformer.wording import number_of
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from nystromformer.bounded import read_json
 from nystromformer.config import ModelConfig, experiment_config
 from nystromformer.errors import UserError
 from nystromformer.files import sha256_of
@@ -26,6 +25,7 @@ from nystromformer.interop.formats.translate import (
 )
 from nystromformer.interop.transfer import grouped
 from nystromformer.model import PretrainingModel
+from nystromformer.reading import read_json
 from nystromformer.wording import listed
 
 CONFIG = "config.json"

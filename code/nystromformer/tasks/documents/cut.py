@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from nystromformer.checked_json import STRICT
 from nystromformer.data.tokenizer import special_tokens
 from nystromformer.errors import UserError
-from nystromformer.kept import STRICT
 from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal, longest_first
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 

@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nystromformer.bounded import half_character
 from nystromformer.errors import UserError
+from nystromformer.reading import half_character
 from nystromformer.tasks.documents.table import Cell
 from nystromformer.wording import number_of
 

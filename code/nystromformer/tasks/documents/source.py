@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nystromformer.bounded import half_character
 from nystromformer.errors import UserError
+from nystromformer.reading import half_character
 from nystromformer.tasks.documents.hub import PREFIX, open_hub
 from nystromformer.tasks.documents.label_cells import LabelCells, is_missing
 from nystromformer.tasks.documents.table import Cell, Table, columns_named, open_table

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nystromformer.bounded import json_problem, read_lines
 from nystromformer.errors import UserError
+from nystromformer.reading import json_problem, read_lines
 from nystromformer.wording import first_names, number_of
 
 Cell = Any

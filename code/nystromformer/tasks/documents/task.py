@@ -19,10 +19,10 @@ from nystromformer.tasks.documents.answer import Answer, Kind, answer_of, number
 from nystromformer.tasks.documents.cut import Cut, encode_cut
 from nystromformer.tasks.documents.divide import Division, divide
 from nystromformer.tasks.documents.metrics import MAIN, score
+from nystromformer.tasks.documents.predictions import write_split
 from nystromformer.tasks.documents.recipe import Recipe
 from nystromformer.tasks.documents.source import Columns, Rows, open_place, read_rows
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
-from nystromformer.tasks.documents.written import write_split
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts

@@ -22,13 +22,13 @@ from nystromformer.model import count_parameters
 from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, read_run
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
-from nystromformer.tasks.experiment.door import OpenedFinetuning
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedFinetuning
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
-from nystromformer.tasks.finetuning.finished import RunFiles
 from nystromformer.tasks.finetuning.plan import PLAN_VERSION
+from nystromformer.tasks.finetuning.run_files import RunFiles
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import load_encoder
 from nystromformer.tasks.finetuning.trainable import Finetuning

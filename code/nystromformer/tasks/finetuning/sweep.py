@@ -11,13 +11,13 @@ from tokenizers import Tokenizer
 from nystromformer.errors import UserError
 from nystromformer.runs.baselines import BASELINES, read_baselines
 from nystromformer.runs.record import Run, best_combination
-from nystromformer.tasks.experiment.door import OpenedFinetuning, open_finetuning
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.room import check_room_to_train
+from nystromformer.tasks.experiment.memory import check_room_to_train
+from nystromformer.tasks.experiment.opening import OpenedFinetuning, open_finetuning
 from nystromformer.tasks.experiment.run import held_folder, say
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.predicted import has_predictions, predict
+from nystromformer.tasks.finetuning.predictions import has_predictions, predict
 from nystromformer.tasks.finetuning.run import Setup, exact_shares, files_of, train
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.start import finetuning_config, load_encoder

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from nystromformer.tasks.finetuning.examples import Texts
-from nystromformer.tasks.finetuning.scored import write_rows, write_scored
+from nystromformer.tasks.finetuning.score_tables import write_rows, write_scored
 from nystromformer.tasks.glue.catalog import GlueTask
 from nystromformer.tasks.glue.metrics import check_scores
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nystromformer.bounded import check_readable, is_there, read_lines
 from nystromformer.errors import UserError
+from nystromformer.reading import check_readable, is_there, read_lines
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.glue.catalog import TASKS, GlueSplit, GlueTask
 

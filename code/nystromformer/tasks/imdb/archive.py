@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from nystromformer.bounded import too_large
 from nystromformer.errors import UserError, reading
+from nystromformer.reading import too_large
 
 _BLOCK_BYTES = 1 << 20
 

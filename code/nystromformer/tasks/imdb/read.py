@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nystromformer.bounded import read_bytes
 from nystromformer.errors import UserError
+from nystromformer.reading import read_bytes
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.texts import without_breaks
 from nystromformer.tasks.imdb.archive import archive_files

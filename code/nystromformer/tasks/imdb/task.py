@@ -15,7 +15,7 @@ from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.divide import split_validation
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
-from nystromformer.tasks.finetuning.scored import write_scored
+from nystromformer.tasks.finetuning.score_tables import write_scored
 from nystromformer.tasks.finetuning.target import Classes, Target, accuracy
 from nystromformer.tasks.finetuning.texts import at_least, describe, encode, reduce
 from nystromformer.tasks.imdb.read import LABELS, check_sizes, read_imdb

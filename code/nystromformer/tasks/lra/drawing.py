@@ -12,7 +12,7 @@ from nystromformer.data.preprocessing.pool import Report, run_works
 from nystromformer.data.preprocessing.progress import ReadingProgress
 from nystromformer.errors import UserError
 from nystromformer.runs.store import Store
-from nystromformer.tasks.lra.stored import Example, SplitFacts, write_split
+from nystromformer.tasks.lra.store import Example, SplitFacts, write_split
 from nystromformer.wording import number_of
 
 logger = logging.getLogger(__name__)

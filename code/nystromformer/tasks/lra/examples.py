@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nystromformer.tasks.finetuning.examples import Ints
-from nystromformer.tasks.lra.stored import StoredSplit
+from nystromformer.tasks.lra.store import StoredSplit
 
 PADDING = 0
 """The token of padding; the data's own count from 1."""

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.bounded import read_bytes
 from nystromformer.data.hub import load_split, reason_of
 from nystromformer.errors import UserError
+from nystromformer.reading import read_bytes
 from nystromformer.tasks.lra.prepare import HELD_OUT, TaskData, find_files, prepare_read
-from nystromformer.tasks.lra.stored import VALIDATE_ON_LAST, Example, Manifest
+from nystromformer.tasks.lra.store import VALIDATE_ON_LAST, Example, Manifest
 
 IMAGE = TaskData("image", 10, {"train": 45_000, "validation": 5_000, "test": 10_000})
 SIDE = 32

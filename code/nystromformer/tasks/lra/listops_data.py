@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 from functools import partial as partial_of
 from pathlib import Path
 
-from nystromformer.bounded import read_lines
 from nystromformer.errors import UserError
+from nystromformer.reading import read_lines
 from nystromformer.tasks.lra.listops import BRACKETS, CLASSES, TOKENS, Expressions, draw, evaluate, parse
 from nystromformer.tasks.lra.prepare import TaskData, find_files, prepare_drawn, prepare_read
-from nystromformer.tasks.lra.stored import Example, Manifest
+from nystromformer.tasks.lra.store import Example, Manifest
 
 LISTOPS = TaskData("listops", CLASSES, {"train": 96_000, "validation": 2_000, "test": 2_000}, kinds=len(TOKENS))
 WITH_BRACKETS = replace(LISTOPS, kinds=len(TOKENS) + len(BRACKETS))

@@ -21,7 +21,7 @@ from nystromformer.tasks.lra.prepare import (
     prepare_drawn,
     prepare_read,
 )
-from nystromformer.tasks.lra.stored import SPLITS, Example, Manifest, StoredSplit
+from nystromformer.tasks.lra.store import SPLITS, Example, Manifest, StoredSplit
 from nystromformer.wording import number_of
 
 PATHFINDER = TaskData("pathfinder", 2, {"train": 160_000, "validation": 20_000, "test": 20_000})

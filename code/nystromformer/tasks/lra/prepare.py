@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nystromformer.bounded import is_there
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
+from nystromformer.reading import is_there
 from nystromformer.runs.store import MARK, Store
 from nystromformer.tasks.lra.drawing import Draw, NoMoreExamples, draw_splits
-from nystromformer.tasks.lra.stored import (
+from nystromformer.tasks.lra.store import (
     MANIFEST_FILE,
     SPLITS,
     VALIDATE_ON_LAST,

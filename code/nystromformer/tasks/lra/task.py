@@ -16,13 +16,13 @@ from nystromformer.runs.figures import Spread
 from nystromformer.tasks.finetuning.definition import Loading, Splits
 from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import subset
-from nystromformer.tasks.finetuning.scored import write_rows
+from nystromformer.tasks.finetuning.score_tables import write_rows
 from nystromformer.tasks.finetuning.target import Target, accuracy
 from nystromformer.tasks.lra.declaration import TASK
 from nystromformer.tasks.lra.examples import StoredExamples
 from nystromformer.tasks.lra.noise import MaskedExamples, mask_tokens, move_pictures
 from nystromformer.tasks.lra.recipe import MASK_RATES, TRACKS, Track
-from nystromformer.tasks.lra.stored import VALIDATE_ON_LAST, open_stored
+from nystromformer.tasks.lra.store import VALIDATE_ON_LAST, open_stored
 from nystromformer.tasks.lra.target import SequenceClasses, Tokens
 from nystromformer.wording import number_of
 

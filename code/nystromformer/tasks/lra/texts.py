@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from nystromformer.bounded import read_lines
 from nystromformer.errors import UserError
+from nystromformer.reading import read_lines
 from nystromformer.tasks.imdb.read import OFFICIAL_SIZE, read_imdb
 from nystromformer.tasks.lra.prepare import TaskData, find_files, prepare_read
-from nystromformer.tasks.lra.stored import SPLITS, Example, Manifest
+from nystromformer.tasks.lra.store import SPLITS, Example, Manifest
 
 _HELD_OUT = OFFICIAL_SIZE // 10
 _SIZES = {"train": OFFICIAL_SIZE - _HELD_OUT, "validation": _HELD_OUT, "test": OFFICIAL_SIZE}

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.bounded import half_character
 from nystromformer.config import ExperimentConfig, experiment_config
 from nystromformer.data.tokenizer import load_tokenizer
 from nystromformer.errors import UserError
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.model import ClassificationModel
+from nystromformer.reading import half_character
 from nystromformer.runs.record import Run, open_run
 from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.cut import encode_cut

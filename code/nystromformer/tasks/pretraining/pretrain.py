@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from nystromformer.model import count_parameters
-from nystromformer.tasks.experiment.door import OpenedPretraining, open_pretraining
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedPretraining, open_pretraining
 from nystromformer.tasks.experiment.run import placed, resume, say, tidy, training_settings
 from nystromformer.tasks.experiment.start import initial_model
 from nystromformer.tasks.experiment.tokenizer import keep_tokenizer

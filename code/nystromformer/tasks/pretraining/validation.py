@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
+from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.data.manifest import SPLITS
 from nystromformer.errors import UserError
 from nystromformer.interop.formats.files import check_finite_weights
 from nystromformer.interop.transfer import mentioned
-from nystromformer.kept import STRICT, checked, read_kept, write_kept
 from nystromformer.model import PretrainingModel
 from nystromformer.progress import SECONDS_BETWEEN_LINES, WorkDone
 from nystromformer.tables import Column, aligned
-from nystromformer.tasks.experiment.door import OpenedScoring, open_scoring, verify_beside
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedScoring, open_scoring, verify_beside
 from nystromformer.tasks.pretraining.baselines import baseline_accuracies
 from nystromformer.tasks.pretraining.batches import RowPreparation, ValidationBatches
 from nystromformer.tasks.pretraining.trainable import Pretraining
@@ -160,7 +160,7 @@ def write_validation(result: Validation, path: Path) -> None:
         "baselines": result.baselines,
         "scores": [{"checkpoint": s.checkpoint, "step": s.step, **s.metrics} for s in result.scores],
     }
-    write_kept(path, data)
+    write_checked(path, data)
 
 
 def read_validation(path: Path) -> Validation:
@@ -170,7 +170,7 @@ def read_validation(path: Path) -> Validation:
         UserError: not there, or damaged.
     """
     try:
-        data = read_kept(path)
+        data = read_checked(path)
         if data is None and not path.exists():
             raise UserError(f"{path}: no such file; run code/run_validation.py for this folder first")
         file = checked(_File, data)

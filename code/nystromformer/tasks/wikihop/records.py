@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nystromformer.bounded import json_problem, size_text
 from nystromformer.errors import UserError, reading
+from nystromformer.reading import json_problem, size_text
 
 MOST_CHARACTERS = 1 << 24
 """Of an item; the largest of WikiHop's training instances has about 100,000."""

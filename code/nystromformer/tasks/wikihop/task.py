@@ -10,9 +10,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from nystromformer.bounded import is_there
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
+from nystromformer.reading import is_there
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.finetuning.plan import subset

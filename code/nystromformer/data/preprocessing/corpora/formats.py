@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from nystromformer.bounded import half_character, json_problem
 from nystromformer.data.preprocessing.corpora.files import OpenFile
 from nystromformer.data.preprocessing.corpora.text import (
     MAX_DOCUMENT,
@@ -25,6 +24,7 @@ from nystromformer.data.preprocessing.corpora.text import (
 )
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.errors import UserError
+from nystromformer.reading import half_character, json_problem
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.errors import UserError
-from nystromformer.kept import STRICT, checked, read_kept, write_kept
 
 VALUES: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -39,22 +39,22 @@ class Outer:
 def test_what_is_written_is_read(data: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.json"
-        write_kept(path, data)
-        assert read_kept(path) == data
+        write_checked(path, data)
+        assert read_checked(path) == data
         path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
-        assert read_kept(path) == data, "the order and the space between are no content"
+        assert read_checked(path) == data, "the order and the space between are no content"
 
 
 @given(st.integers(0, 10_000), st.integers(0, 7))
 def test_a_flipped_bit_changes_nothing_that_is_read(place: int, bit: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.json"
-        write_kept(path, DATA)
+        write_checked(path, DATA)
         content = bytearray(path.read_bytes())
         content[place % len(content)] ^= 1 << bit
         path.write_bytes(content)
         try:
-            read = read_kept(path)
+            read = read_checked(path)
         except ValueError:
             return
         # Its key was hit, or one behind which a checksum is one of the keys: the reader's types refuse that.
@@ -62,14 +62,14 @@ def test_a_flipped_bit_changes_nothing_that_is_read(place: int, bit: int) -> Non
 
 
 def test_bytes_that_are_no_text_cost_no_result(tmp_path: Path) -> None:
-    write_kept(tmp_path / "x.json", {"command": "python x --model caf\udce9"})
-    assert read_kept(tmp_path / "x.json") == {"command": "python x --model caf?"}
+    write_checked(tmp_path / "x.json", {"command": "python x --model caf\udce9"})
+    assert read_checked(tmp_path / "x.json") == {"command": "python x --model caf?"}
 
 
 def test_files_without_a_checksum_are_read(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"a": 1}')
-    assert read_kept(tmp_path / "x.json") == {"a": 1}
-    assert read_kept(tmp_path / "nowhere.json") is None
+    assert read_checked(tmp_path / "x.json") == {"a": 1}
+    assert read_checked(tmp_path / "nowhere.json") is None
 
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         path = tmp_path / name
         path.mkdir() if name == "folder" else path.symlink_to(tmp_path / "nowhere")
         with pytest.raises(UserError, match=f"{name}: expected a file"):
-            read_kept(path)
+            read_checked(path)
 
 
 def test_a_file_of_gigabytes_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "x.json").open("wb") as file:
         file.truncate(5 << 30)
     with pytest.raises(ValueError, match="5,368,709,120 bytes, which is more than such a file has"):
-        read_kept(tmp_path / "x.json")
+        read_checked(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize(

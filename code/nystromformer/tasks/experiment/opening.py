@@ -30,7 +30,7 @@ from nystromformer.tasks.experiment.checks import (
     check_shared_equally,
 )
 from nystromformer.tasks.experiment.folder import Experiment, checkpoint_facts
-from nystromformer.tasks.experiment.room import check_room_to_compute, check_room_to_train
+from nystromformer.tasks.experiment.memory import check_room_to_compute, check_room_to_train
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, say
 from nystromformer.tasks.experiment.start import (
     Pretrained,

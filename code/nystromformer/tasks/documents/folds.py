@@ -16,14 +16,14 @@ from nystromformer.files import write_json
 from nystromformer.runs.figures import Spread, shown
 from nystromformer.runs.record import Run, best_combination, by_combination, spread_of
 from nystromformer.tasks.documents.task import Documents
-from nystromformer.tasks.experiment.door import OpenedFinetuning
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import OpenedFinetuning
 from nystromformer.tasks.experiment.run import say
-from nystromformer.tasks.finetuning.command import run_sweeps
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.flags import FinetuningFlags
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.sweep import Finetuned
+from nystromformer.tasks.finetuning.sweeps import run_sweeps
 from nystromformer.training import Device, Group
 
 

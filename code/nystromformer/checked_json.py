@@ -24,7 +24,7 @@ _SHA256 = "sha256"
 """The last key of such a file: of all others, whatever their order and the space between them."""
 
 
-def write_kept(path: Path, data: Mapping[str, Any]) -> None:
+def write_checked(path: Path, data: Mapping[str, Any]) -> None:
     """Write JSON with a checksum, whole or not at all.
 
     Raises:
@@ -35,7 +35,7 @@ def write_kept(path: Path, data: Mapping[str, Any]) -> None:
     write_json(path, {**plain, _SHA256: _checksum(plain)})
 
 
-def read_kept(path: Path) -> Any:
+def read_checked(path: Path) -> Any:
     """The JSON of a file, without its checksum, which files of earlier versions have not; None where there is no file.
 
     Raises:

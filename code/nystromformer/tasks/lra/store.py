@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nystromformer.checked_json import STRICT, checked, read_checked, write_checked
 from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile, sha256_of
-from nystromformer.kept import STRICT, checked, read_kept, write_kept
 
 VALIDATE_ON_LAST = "validate_on_last"
 """The setting of Image's data whose validation examples are the last of the training examples."""
@@ -125,7 +125,7 @@ def write_split(
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it, whole or not at all."""
-    write_kept(folder / MANIFEST_FILE, asdict(manifest))
+    write_checked(folder / MANIFEST_FILE, asdict(manifest))
 
 
 class StoredSplit:
@@ -202,7 +202,7 @@ def open_stored(folder: Path, task: str) -> Stored:
     """
     path = folder / MANIFEST_FILE
     try:
-        data = read_kept(path)
+        data = read_checked(path)
         if data is None:
             raise UserError(f"{folder}: no prepared data: run `python experiments/lra/prepare.py {task}` first")
         manifest = checked(Manifest, data)

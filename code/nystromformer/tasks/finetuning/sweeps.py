@@ -9,13 +9,13 @@ from nystromformer.machine import machine_facts
 from nystromformer.runs.baselines import BASELINES, Baselines, add_baselines, find_baselines, read_baselines
 from nystromformer.runs.figures import Spread
 from nystromformer.tables import terminal_width
-from nystromformer.tasks.experiment.door import run_device
 from nystromformer.tasks.experiment.folder import Experiment
+from nystromformer.tasks.experiment.opening import run_device
 from nystromformer.tasks.finetuning.baselines import Guessed, constant_baseline, text_baselines
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples
-from nystromformer.tasks.finetuning.predicted import test_fingerprint
+from nystromformer.tasks.finetuning.predictions import test_fingerprint
 from nystromformer.tasks.finetuning.run import Setup
 from nystromformer.tasks.finetuning.settings import Sweep
 from nystromformer.tasks.finetuning.sweep import Begin, Finetuned, load_splits, open_sweeps, run_sweep

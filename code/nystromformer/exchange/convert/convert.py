@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 
 import nystromformer
+from nystromformer.checked_json import read_checked, write_checked
 from nystromformer.config import ExperimentConfig
 from nystromformer.config.attention_text import parse_attention
 from nystromformer.data.dataset import TOKENIZER_FOLDER
@@ -26,7 +27,6 @@ from nystromformer.exchange.convert.stages import Goal, Stage
 from nystromformer.exchange.folders import check_free, write_folder
 from nystromformer.exchange.imported import CHECKPOINTS, HEADLESS, write_config
 from nystromformer.files import write_json, write_text
-from nystromformer.kept import read_kept, write_kept
 from nystromformer.machine import machine_facts
 from nystromformer.model import PretrainingModel
 from nystromformer.tasks.experiment.run import held_folder, newest, resume
@@ -172,7 +172,7 @@ def _begin(work: Path, facts: Mapping[str, Any], force: bool) -> None:
     record, decides = work / RECORD, {"id": id_of(facts)}
     if os.path.lexists(work):
         try:
-            found = read_kept(record)
+            found = read_checked(record)
         except ValueError as error:
             raise UserError(f"{record}: {error}: remove {work} to convert anew") from None
         if found == decides:
@@ -188,7 +188,7 @@ def _begin(work: Path, facts: Mapping[str, Any], force: bool) -> None:
             )
         shutil.rmtree(work)
     work.mkdir(parents=True)
-    write_kept(record, decides)
+    write_checked(record, decides)
 
 
 def _train(
@@ -202,11 +202,11 @@ def _train(
 ) -> tuple[dict[str, Any], Signals | None]:
     """All stages; returns the figures before, along and after."""
     before = work / "before.json"
-    figures = read_kept(before)
+    figures = read_checked(before)
     if figures is None:
         first = compare(student, teacher, text, asked.rows, device)
         figures = first.as_data()
-        write_kept(before, figures)
+        write_checked(before, figures)
         logger.info("before: %s", {key: round(value, 4) for key, value in first.metrics().items()})
     curves: dict[str, Any] = {}
     for goal, steps in asked.stages():
