@@ -84,10 +84,15 @@ class Stamps:
         return self.folder / _FOLDER / f"{name}.lock"
 
     def _read(self, name: str) -> _Stamp | None:
-        """A stage's stamp; None where there is none, or a damaged one."""
+        """A stage's stamp; None where there is none, or a damaged one.
+
+        Raises:
+            UserError: it cannot be read.
+        """
         try:
-            return checked(_Stamp, read_checked(self._file(name)))
-        except (UserError, ValueError):
+            data = read_checked(self._file(name))
+            return None if data is None else checked(_Stamp, data)
+        except ValueError:
             return None
 
     def _file(self, name: str) -> Path:
