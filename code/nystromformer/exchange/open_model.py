@@ -23,7 +23,7 @@ from nystromformer.tasks.documents.recipe import recipe_in
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import read_experiment
 from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.checkpoint import choose_weights, epoch_name, find_weights
+from nystromformer.training.checkpoint import choose_weights, find_weights
 from nystromformer.training.fitting import check_weights, load_weights
 from nystromformer.wording import number_of
 
@@ -246,8 +246,3 @@ def _labels(content: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(named, list | tuple) and len(named) == count and all(isinstance(each, str) for each in named):
         return tuple(named)
     return tuple(f"LABEL_{number}" for number in range(count))
-
-
-def checkpoint_name(opened: Opened) -> str:
-    """Such as `cp-0099`."""
-    return epoch_name(int(opened.content["epoch"]))

@@ -25,7 +25,7 @@ from nystromformer.runs.record import (
 )
 from nystromformer.tasks.experiment.folder import Experiment, open_experiment
 from nystromformer.tasks.experiment.opening import open_finetuning
-from nystromformer.tasks.finetuning.run import _build, run_folder
+from nystromformer.tasks.finetuning.run import _build, files_of
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune, plan_setup
 from nystromformer.tasks.finetuning.tables import table
 from nystromformer.tasks.glue.catalog import find_tasks
@@ -360,7 +360,7 @@ def test_every_input_is_of_the_identity(
         wanted = sweep(**changes)
         opened = open_finetuning(open_experiment(experiment.folder, overrides), device, wanted.checkpoint)
         setup = plan_setup(opened, definition, wanted)
-        return run_folder(setup, definition.load(setup.loading), wanted.runs[0]).name
+        return files_of(setup, definition.load(setup.loading), wanted.runs[0]).folder.name
 
     base = name()
     different = [
@@ -416,7 +416,7 @@ def test_seeds_begin_with_heads_of_their_own(experiment: Experiment, glue_folder
     splits = definition.load(setup.loading)
     heads, encoders = [], []
     for run in sweep(seeds=(0, 0, 1)).runs:
-        model = _build(setup, splits, run)[0].model
+        model = _build(setup, splits, files_of(setup, splits, run))[0].model
         heads.append(model.state_dict()["head.dense.weight"])
         encoders.append(model.state_dict()["encoder.layers.0.attention.query.weight"])
     assert torch.equal(heads[0], heads[1])
@@ -513,7 +513,8 @@ def test_a_finished_runs_model_is_let_go(experiment: Experiment, glue_folder: Pa
     """On a GPU, models that wait for the garbage collector add up."""
     definition = sst2(glue_folder)
     setup = plan_setup(open_finetuning(experiment, CPU), definition, sweep())
-    finetuning, _ = _build(setup, definition.load(setup.loading), sweep().runs[0])
+    splits = definition.load(setup.loading)
+    finetuning, _ = _build(setup, splits, files_of(setup, splits, sweep().runs[0]))
     list(finetuning.steps(0, 2))
     model = weakref.ref(finetuning.model)
     gc.disable()

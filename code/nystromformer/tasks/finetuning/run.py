@@ -103,14 +103,13 @@ def identity(setup: Setup, splits: Splits, settings: RunSettings) -> dict[str, A
     return facts | {"plan": PLAN_VERSION} if settings.bucket > 1 else facts
 
 
-def run_folder(setup: Setup, splits: Splits, settings: RunSettings) -> Path:
+def _run_folder(setup: Setup, settings: RunSettings, sign: str) -> Path:
     """Where a run's files lie, below the experiment's checkpoints."""
-    sign = digest(identity(setup, splits, settings))[:8]
     steps = settings.num_steps
     length = f"epoch{settings.epochs}" if steps is None else f"step{steps}"
     readable = f"batch{settings.batch_size}-lr{settings.learning_rate:g}-{length}-seed{settings.seed}"
     begun = setup.pretrained.name if setup.pretrained else "scratch"
-    return setup.experiment.checkpoints / setup.definition.name / f"{begun}-{readable}-{sign}"
+    return setup.experiment.checkpoints / setup.definition.name / f"{begun}-{readable}-{sign[:8]}"
 
 
 def digest(facts: Mapping[str, Any]) -> str:
@@ -128,11 +127,11 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
     folder = files.folder
     with held_folder(folder, group):
         result = group.on_main(lambda: _finished(files))
-        group.on_main(lambda: _keep_tokenizer(setup, folder))
+        group.on_main(lambda: _keep_tokenizer(setup, files.run))
         if result is not None:
             say(group, "%s: done already", folder)
             return result
-        finetuning, facts = _build(setup, splits, settings)
+        finetuning, facts = _build(setup, splits, files)
         trainer = Trainer(
             finetuning, _training_settings(setup, splits, settings), folder, setup.device, facts, setup.group
         )
@@ -159,12 +158,12 @@ def train(setup: Setup, splits: Splits, settings: RunSettings) -> Run | Signals:
         return group.on_main(finish)
 
 
-def _keep_tokenizer(setup: Setup, folder: Path) -> None:
+def _keep_tokenizer(setup: Setup, run: Run) -> None:
     """Write the tokenizer that a run reads its texts with to its folder; the same one stays."""
     if setup.loading.vocabulary is None:
         return
-    path = folder / TOKENIZER / TOKENIZER_FILE
-    if not path.is_file() or sha256_of(path) != _tokenizer_sha256(setup):
+    path = run.folder / TOKENIZER / TOKENIZER_FILE
+    if not path.is_file() or sha256_of(path) != run.tokenizer_sha256:
         save_tokenizer(setup.loading.vocabulary, path.parent)
 
 
@@ -176,11 +175,8 @@ def _tokenizer_sha256(setup: Setup) -> str:
 
 def files_of(setup: Setup, splits: Splits, settings: RunSettings) -> RunFiles:
     """A run's folder, and what tells its own files from others."""
-    return RunFiles(
-        begun_run(setup, splits, settings),
-        identity(setup, splits, settings),
-        settings.steps_per_epoch(len(splits.train)),
-    )
+    facts = identity(setup, splits, settings)
+    return RunFiles(_begun_run(setup, splits, settings, facts), facts, settings.steps_per_epoch(len(splits.train)))
 
 
 def _finished(files: RunFiles) -> Run | None:
@@ -212,9 +208,10 @@ def _say_division(saved: Saved, facts: Mapping[str, Any]) -> None:
             logger.info("changed since %s: %s: %s in the checkpoint, %s now", saved.path.name, key, before, now)
 
 
-def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetuning, dict[str, Any]]:
+def _build(setup: Setup, splits: Splits, files: RunFiles) -> tuple[Finetuning, dict[str, Any]]:
     """A run's trainable with its first weights, and what its checkpoints say about where they come from."""
     config, definition, group, pretrained = setup.config, setup.definition, setup.group, setup.pretrained
+    settings = files.run.settings
     torch.manual_seed(settings.seed)
     model = definition.target.build(config.model)
     if pretrained is not None:
@@ -228,8 +225,8 @@ def _build(setup: Setup, splits: Splits, settings: RunSettings) -> tuple[Finetun
         "config": config.model_dump(mode="json", by_alias=True),
         "dataset": splits.fingerprint,
         "tokenizer": pretrained.tokenizer_sha256 if pretrained else "",
-        "finetuning": identity(setup, splits, settings),
-        "texts": files_of(setup, splits, settings).run.texts,
+        "finetuning": files.identity,
+        "texts": files.run.texts,
         "division": {"processes": group.size, "gpu_setting.inst_per_gpu": config.gpu_setting.inst_per_gpu},
     }
     return assembled(setup, splits, settings, model), facts
@@ -271,10 +268,10 @@ def _training_settings(setup: Setup, splits: Splits, settings: RunSettings) -> T
     )
 
 
-def begun_run(setup: Setup, splits: Splits, settings: RunSettings) -> Run:
+def _begun_run(setup: Setup, splits: Splits, settings: RunSettings, facts: Mapping[str, Any]) -> Run:
     """The record of a run that has reached nothing yet."""
     definition, pretrained, model = setup.definition, setup.pretrained, setup.config.model
-    facts = identity(setup, splits, settings)
+    sign = digest(facts)
     family = {**facts, "settings": {key: value for key, value in facts["settings"].items() if key != "seed"}}
     origin = Origin()
     if pretrained is not None:
@@ -296,7 +293,7 @@ def begun_run(setup: Setup, splits: Splits, settings: RunSettings) -> Run:
         attention=tuple(attention.model_dump(mode="json") for attention in model.attentions),
         texts=json.loads(json.dumps(definition.texts(setup.loading))),
         tokenizer_sha256=_tokenizer_sha256(setup),
-        identity=digest(facts),
+        identity=sign,
         family=digest(family)[:16],
         main_metric=definition.main_metric,
         data=splits.fingerprint,
@@ -307,7 +304,7 @@ def begun_run(setup: Setup, splits: Splits, settings: RunSettings) -> Run:
         version=nystromformer.__version__,
         device=str(setup.device),
         processes=setup.group.size,
-        folder=run_folder(setup, splits, settings),
+        folder=_run_folder(setup, settings, sign),
     )
 
 
