@@ -28,11 +28,6 @@ class RowTime:
     window: float | None = None
     """Of each row of a text that takes several, which are computed together; None: as of one alone."""
 
-    @property
-    def measured_to(self) -> int:
-        """The longest row that was measured."""
-        return self.lengths[-1]
-
     def at(self, length: int) -> float:
         """Of a row of so many tokens: between measured ones, and beyond them, by the power of the length by which the
         next two differ, from the first to the second power.
