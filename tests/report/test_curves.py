@@ -118,7 +118,7 @@ def test_what_is_no_record_of_a_log_is_passed_over(
     odd = [
         {"type": "train", "step": 5, "loss": None, "mlm_accuracy": "high"},
         {"type": "train", "step": 5, "loss": [1], "mlm_accuracy": True},
-        {"type": "train", "step": 5, "loss": 10**400, "mlm_accuracy": float("nan"), "$x_accuracy": 1.0},
+        {"type": "train", "step": 5, "loss": float("inf"), "mlm_accuracy": float("nan"), "$x_accuracy": 1.0},
         {"type": ["train"], "step": 5, "loss": 1.0},
     ]
     damaged = [b"", b"\xff\x00", b"[" * 100_000, b'{"type": "tr', *(json.dumps(record).encode() for record in odd)]

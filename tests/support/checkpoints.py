@@ -40,3 +40,12 @@ def put_in_the_place_of(path: Path, kind: str) -> None:
         zipfile.ZipFile(path, "w").close()
     else:
         path.touch()
+
+
+def raising(error: Exception) -> Any:
+    """A function that does nothing but fail."""
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise error
+
+    return fail

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import put_in_the_place_of, seal
+from checkpoints import put_in_the_place_of, raising, seal
 
 from nystromformer.errors import UserError
 from nystromformer.training.archive import (
@@ -33,6 +33,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_checkpoint(content(), path)
     assert torch.equal(read_checkpoint(path)["model"]["weight"], torch.ones(50, 50))
     assert [p.name for p in tmp_path.iterdir()] == ["cp-0000.cp"]
+    for mmap in (False, True):  # torch reads the file as it is
+        weights = torch.load(path, weights_only=True, mmap=mmap)["model"]
+        assert torch.equal(weights["weight"], torch.ones(50, 50))
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path: Path) -> None:
@@ -51,14 +54,15 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write_checkpoint(content(), tmp_path / "missing" / "cp-0000.cp")
 
 
-@pytest.mark.parametrize("keep", [0, 1, 100, 0.5, 0.99])
-def test_truncated_files_are_unreadable(tmp_path: Path, keep: float) -> None:
+@pytest.mark.parametrize("end", [0, 1, 100, 5000, -3])
+def test_truncated_files_are_unreadable(tmp_path: Path, end: int) -> None:
     path = tmp_path / "cp-0000.cp"
     write_checkpoint(content(), path)
-    data = path.read_bytes()
-    path.write_bytes(data[: int(keep * len(data)) if isinstance(keep, float) else keep])
-    with pytest.raises(UnreadableCheckpoint, match="truncated or damaged"):
-        read_checkpoint(path)
+    path.write_bytes(path.read_bytes()[:end])
+    for read in (read_checkpoint, read_facts):
+        with pytest.raises(UnreadableCheckpoint, match="no checksum at its end"):
+            read(path)
+    assert not looks_whole(path)
 
 
 def test_a_flipped_bit_anywhere_is_proved(tmp_path: Path) -> None:
@@ -72,24 +76,7 @@ def test_a_flipped_bit_anywhere_is_proved(tmp_path: Path) -> None:
                 read_checkpoint(path)
 
 
-def test_one_that_lacks_its_checksum_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "cp-0000.cp"
-    write_checkpoint(content(), path)
-    path.write_bytes(path.read_bytes()[:-3])
-    for read in (read_checkpoint, read_facts):
-        with pytest.raises(UnreadableCheckpoint, match="no checksum at its end"):
-            read(path)
-    assert not looks_whole(path)
-
-
-def test_torch_reads_the_file_as_it_is(tmp_path: Path) -> None:
-    write_checkpoint(content(), tmp_path / "cp-0000.cp")
-    for mmap in (False, True):
-        weights = torch.load(tmp_path / "cp-0000.cp", weights_only=True, mmap=mmap)["model"]
-        assert torch.equal(weights["weight"], torch.ones(50, 50))
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 @pytest.mark.parametrize("when", ["stat", "open", "read"])
 def test_a_fault_of_the_machine_proves_nothing(
     tmp_path: Path, number: int, when: str, monkeypatch: pytest.MonkeyPatch
@@ -141,13 +128,6 @@ def test_a_lack_of_memory_proves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(UserError, match=r"cp-0000\.cp: not enough memory") as caught:
             read_checkpoint(path)
         assert not isinstance(caught.value, UnreadableCheckpoint)
-
-
-def raising(error: Exception) -> Any:
-    def fail(*args: Any, **options: Any) -> None:
-        raise error
-
-    return fail
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "dangling link", "link to itself", "empty zip", "empty"])

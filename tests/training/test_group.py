@@ -10,7 +10,6 @@ from torch.distributed import HashStore, Store
 
 from nystromformer.errors import UserError
 from nystromformer.training.group import Group, ProcessLost, is_lost_connection, join_group, store_of_attempt
-from nystromformer.training.prefetch import Prefetched
 
 
 def meet(store: Store, size: int, late: int | None = None) -> set[str]:
@@ -76,40 +75,3 @@ def test_only_failed_connections_count_as_lost() -> None:
     assert is_lost_connection(RuntimeError("[/x/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed"))
     assert is_lost_connection(torch.distributed.DistBackendError("NCCL error"))
     assert not is_lost_connection(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-
-
-class TestPrefetched:
-    def test_gives_the_items_in_order(self) -> None:
-        assert list(Prefetched(range(100))) == list(range(100))
-        assert list(Prefetched([])) == []
-
-    def test_is_ahead_but_not_further(self) -> None:
-        made: list[int] = []
-        items = iter(Prefetched((made.append(n) or n for n in range(100)), ahead=2))
-        assert next(items) == 0
-        deadline = time.monotonic() + 5
-        while len(made) < 4 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.1)
-        # One was taken, two wait, and one waits for a place.
-        assert made == [0, 1, 2, 3]
-
-    def test_what_goes_wrong_is_raised_where_the_item_is_asked_for(self) -> None:
-        def items() -> object:
-            yield 1
-            raise OSError("the disk")
-
-        iterator = iter(Prefetched(items()))  # type: ignore[arg-type]
-        assert next(iterator) == 1
-        with pytest.raises(OSError, match="the disk"):
-            next(iterator)
-
-    def test_leaving_early_ends_the_thread(self) -> None:
-        before = threading.active_count()
-        for item in Prefetched(range(1000)):
-            if item == 3:
-                break
-        deadline = time.monotonic() + 5
-        while threading.active_count() > before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert threading.active_count() == before

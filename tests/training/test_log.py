@@ -19,25 +19,15 @@ from nystromformer.training.state import RunState, is_history
 
 DAMAGED = {
     "blank": b"",
-    "spaces": b"  \t",
     "binary": bytes(range(256)).replace(b"\n", b""),
-    "nulls": bytes(4096),
     "not UTF-8": b'{"type": "train", "step": 1, "name": "\xff"}',
-    "UTF-16": '{"type": "train", "step": 1}'.encode("utf-16").replace(b"\n", b""),
     "cut short": b'{"type": "tr',
     "a list": b"[1, 2]",
-    "a text": b'"train"',
     "nested": b"[" * 200_000,
-    "huge": b'{"type": "train", "step": 1, "text": "' + b"x" * 3_000_000 + b'"}',
-    "thousands of digits": b'{"type": "train", "step": 1, "loss": ' + b"7" * 5000 + b"}",
-    "no type": b'{"step": 1}',
     "no step": b'{"type": "train"}',
     "type of another kind": b'{"type": 3, "step": 1}',
-    "step of another kind": b'{"type": "train", "step": "1"}',
-    "step true": b'{"type": "train", "step": true}',
-    "step null": b'{"type": "train", "step": null}',
     "step negative": b'{"type": "train", "step": -1}',
-    "step beyond 64 bits": b'{"type": "train", "step": 18446744073709551616}',
+    "step true": b'{"type": "train", "step": true}',
 }
 SPEED = {"tokens_per_second": 1.0, "memory_mib": 1.0}
 
@@ -76,7 +66,7 @@ def test_a_line_that_is_no_record_stays_and_costs_none(
 
 
 @given(
-    st.lists(st.one_of(st.integers(0, 9), st.sampled_from(sorted(set(DAMAGED) - {"huge", "nested"}))), max_size=12),
+    st.lists(st.one_of(st.integers(0, 9), st.sampled_from(sorted(set(DAMAGED) - {"nested"}))), max_size=12),
     st.integers(0, 9),
 )
 def test_going_on_drops_later_steps_and_nothing_else(lines: list[int | str], step: int) -> None:
@@ -113,14 +103,10 @@ def test_many_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture
     ("text", "value"),
     [
         ("1.5", 1.5),
-        ("2", 2.0),
         ("null", None),
         ("true", None),
         ('"1"', None),
-        ("[1]", None),
         ("NaN", None),
-        ("-Infinity", None),
-        ("1e999", None),
         ("9" * 400, None),
     ],
 )

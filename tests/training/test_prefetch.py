@@ -1,11 +1,12 @@
 """Batches that are on their way while others are computed."""
 
 import threading
+import time
 
 import pytest
 import torch
 
-from nystromformer.training.prefetch import batches_ahead, copied_ahead, one_ahead
+from nystromformer.training.prefetch import Prefetched, begin_next, copy_steps, prefetch_batches
 from nystromformer.training.trainable import Step
 
 
@@ -18,10 +19,38 @@ def test_the_next_item_has_begun_before_one_is_given_out(count: int) -> None:
         return 10 * item
 
     given = []
-    for item in one_ahead(range(count), begin):
+    for item in begin_next(range(count), begin):
         assert len(begun) == min(len(given) + 2, count)
         given.append(item)
     assert given == [10 * item for item in range(count)]
+
+
+def test_a_thread_gives_the_items_in_order() -> None:
+    assert list(Prefetched(range(100))) == list(range(100))
+    assert list(Prefetched([])) == []
+
+
+def test_the_thread_is_as_far_as_its_depth_allows() -> None:
+    items_made: list[int] = []
+    items = iter(Prefetched((items_made.append(n) or n for n in range(100)), depth=2))
+    assert next(items) == 0
+    deadline = time.monotonic() + 5
+    while len(items_made) < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    # One was taken, two wait, and one waits for a place.
+    assert items_made == [0, 1, 2, 3]
+
+
+def test_what_goes_wrong_is_raised_where_the_item_is_asked_for() -> None:
+    def items() -> object:
+        yield 1
+        raise OSError("the disk")
+
+    iterator = iter(Prefetched(items()))  # type: ignore[arg-type]
+    assert next(iterator) == 1
+    with pytest.raises(OSError, match="the disk"):
+        next(iterator)
 
 
 def steps(count: int) -> list[Step]:
@@ -30,7 +59,7 @@ def steps(count: int) -> list[Step]:
 
 def test_on_a_cpu_the_steps_are_as_they_were() -> None:
     made = steps(3)
-    assert all(a is b for a, b in zip(copied_ahead(made, torch.device("cpu")), made, strict=True))
+    assert all(a is b for a, b in zip(copy_steps(made, torch.device("cpu")), made, strict=True))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -38,14 +67,14 @@ def test_batches_of_a_validation_arrive_in_order(device: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     batches = ({"x": torch.full((3,), float(number))} for number in range(5))
-    copied = list(batches_ahead(batches, torch.device(device)))
+    copied = list(prefetch_batches(batches, torch.device(device)))
     assert [batch["x"].device.type for batch in copied] == [device] * 5
     assert [batch["x"].tolist() for batch in copied] == [[float(number)] * 3 for number in range(5)]
 
 
 def test_a_validation_that_ends_early_ends_its_thread() -> None:
     before = threading.active_count()
-    batches = batches_ahead(({"x": torch.zeros(1)} for _ in range(100)), torch.device("cpu"))
+    batches = prefetch_batches(({"x": torch.zeros(1)} for _ in range(100)), torch.device("cpu"))
     next(batches)
     batches.close()  # type: ignore[attr-defined]  # it is a generator
     assert threading.active_count() == before
@@ -58,7 +87,7 @@ def test_on_a_gpu_what_is_computed_waits_for_the_copy_and_the_host_does_not() ->
     torch.cuda.set_sync_debug_mode("error")
     try:
         sums = []
-        for step in copied_ahead((each.pin_memory() for each in steps(4)), device):
+        for step in copy_steps((each.pin_memory() for each in steps(4)), device):
             busy = busy @ busy / 64
             sums.append(torch.stack([batch["x"].sum() for batch in step.micro_batches]))
     finally:

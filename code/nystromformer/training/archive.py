@@ -117,18 +117,6 @@ def read_facts(path: Path) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key not in STATE}
 
 
-def check_whole(path: Path) -> None:
-    """Check a checkpoint's bytes, of which nothing is loaded.
-
-    Raises:
-        UnreadableCheckpoint: truncated, damaged, or no file at all.
-        UserError: missing, or the machine could not read it.
-    """
-    _check_is_file(path)
-    with _machine_faults(path):
-        _check_sum(path)
-
-
 def looks_whole(path: Path) -> bool:
     """Whether a file ends as a checkpoint does, which one that was cut short does not; nothing else of it is read."""
     try:
@@ -276,10 +264,7 @@ def _check_archive(path: Path) -> None:
         if error.errno != errno.EINVAL:  # which a damaged offset gives
             raise
         raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
-    except (
-        *(zipfile.BadZipFile, zlib.error, struct.error),
-        *(EOFError, RuntimeError, ValueError, OverflowError),
-    ) as error:
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError) as error:
         raise UnreadableCheckpoint(f"{path}: truncated or damaged ({error})") from error
     if not any(name.endswith("/data.pkl") for name in names):
         raise UnreadableCheckpoint(f"{path}: damaged at its directory, which names no data.pkl")

@@ -13,7 +13,6 @@ from nystromformer.errors import UserError
 from nystromformer.training.archive import (
     STATE,
     UnreadableCheckpoint,
-    check_whole,
     read_checkpoint,
     read_facts,
     write_checkpoint,
@@ -192,8 +191,7 @@ def _write_missing_weights(whole: Path) -> None:
 
 def _damage(path: Path) -> UserError | None:
     try:
-        check_whole(path)
-        facts = read_facts(path)
+        facts = read_checkpoint(path, mmap=True)
         record = read_record(path.parent)
     except UnreadableCheckpoint as error:
         return error

@@ -11,20 +11,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tqdm import tqdm
 
-from nystromformer.errors import UserError, reading
+from nystromformer.errors import UserError
 from nystromformer.files import NewFile, writing
 
 logger = logging.getLogger(__name__)
 
 _LOG, _BOARD = "log.jsonl", "tensorboard"
-_LONGEST = 1 << 20
-"""Bytes of a line; no record has as many, and what is longer is never held at once."""
 _NAMED = 5
 """Lines that are no records, which a warning names; it counts the others."""
 
@@ -189,12 +186,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """
     records: list[dict[str, Any]] = []
     others: list[int] = []
-    with reading(path), _opened(path) as file:
-        for number, _, record in _pieces(file):
-            if record is not None:
-                records.append(record)
-            elif others[-1:] != [number]:
-                others.append(number)
+    for number, line in enumerate(_read_lines(path), start=1):
+        record = _record(line)
+        if record is None:
+            others.append(number)
+        else:
+            records.append(record)
     _warn(path, others, "passed over")
     return records
 
@@ -212,29 +209,18 @@ def _is_finite(value: float) -> bool:
         return False
 
 
-def _opened(path: Path) -> BinaryIO:
+def _read_lines(path: Path) -> list[bytes]:
     try:
-        return path.open("rb")
+        with path.open("rb") as file:
+            return file.readlines()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-def _pieces(file: BinaryIO) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
-    """All bytes of a log in pieces: lines, or parts of one that is too long; each with its line's number, from 1, and
-    the record that it is, if it is one.
-    """
-    number, is_line = 0, True
-    while piece := file.readline(_LONGEST):
-        begins = is_line
-        number += begins
-        is_line = len(piece) < _LONGEST or piece.endswith(b"\n")
-        yield number, piece, _record(piece) if begins and is_line else None
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line.decode())
-    except (ValueError, RecursionError):  # other text, numbers of thousands of digits, deep nesting
+    except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or not isinstance(record.get("type"), str):
         return None
@@ -262,31 +248,16 @@ def _drop_after(path: Path, step: int, unvalidated: bool) -> None:
     if not os.path.lexists(path):
         return
 
-    def is_dropped(record: dict[str, Any] | None) -> bool:
-        if record is None:
-            return False
-        again = unvalidated and record["type"] == "validation"
-        return bool(record["step"] > step or (again and record["step"] == step))
+    def is_run_again(record: dict[str, Any]) -> bool:
+        again = unvalidated and record["type"] == "validation" and record["step"] == step
+        return bool(record["step"] > step or again)
 
-    others: list[int] = []
-    is_longer, last = False, b"\n"
-    with _opened(path) as file:
-        for number, piece, record in _pieces(file):
-            if record is None and others[-1:] != [number]:
-                others.append(number)
-            if is_dropped(record):
-                is_longer = True
-            else:
-                last = piece
-    _warn(path, others, "kept, and passed over")
-    # What comes next begins a line of its own.
-    ending = b"" if last.endswith(b"\n") else b"\n"
-    if is_longer:
-        with _opened(path) as file, NewFile(path) as shorter:
-            for _, piece, record in _pieces(file):
-                if not is_dropped(record):
-                    shorter.write(piece)
-            shorter.write(ending)
-    elif ending:
-        with path.open("ab") as file:
-            file.write(ending)
+    lines = _read_lines(path)
+    records = [_record(line) for line in lines]
+    _warn(path, [number for number, record in enumerate(records, 1) if record is None], "kept, and passed over")
+    staying = [line for line, record in zip(lines, records, strict=True) if record is None or not is_run_again(record)]
+    if staying and not staying[-1].endswith(b"\n"):
+        staying[-1] += b"\n"  # what comes next begins a line of its own
+    if staying != lines:
+        with NewFile(path) as shorter:
+            shorter.write(b"".join(staying))

@@ -29,7 +29,7 @@ from nystromformer.training.fitting import load_weights
 from nystromformer.training.group import Group
 from nystromformer.training.log import RunLog, SilentLog, check_log
 from nystromformer.training.optim import build_optimizer, learning_rate
-from nystromformer.training.prefetch import copied_ahead
+from nystromformer.training.prefetch import copy_steps
 from nystromformer.training.resumable import check_whole_state
 from nystromformer.training.run_record import RunRecord, id_of, kept_record, read_record
 from nystromformer.training.seeds import dropout_seed
@@ -93,7 +93,7 @@ class Trainer:
             UserError: what does not fit (lists all), or a checkpoint of weights alone; nothing is loaded then.
         """
         model = unwrapped(self.trainable.model)
-        check_whole_state(content, model, self.optimizer, self.settings, bool(content.get("scaler")), source)
+        check_whole_state(content, model, self.optimizer, self.settings, source)
         load_weights(model, content["model"], source)
         # The moments are the checkpoint's; all else of the optimizer is as config.json says and this version does it.
         wanted = [
@@ -140,7 +140,7 @@ class Trainer:
                     return stopped_by
                 self._end_epoch(log)
             clock = Clock(self.state.tokens)
-            for step in clock.waiting_for(copied_ahead(self.trainable.steps(first, last), self.device.device)):
+            for step in clock.waiting_for(copy_steps(self.trainable.steps(first, last), self.device.device)):
                 gradient_norm = self._step(step)
                 log.advance()
                 if self._is_report_due():
@@ -304,43 +304,32 @@ class Trainer:
         check_finite(self.state.step, metrics)
         self.state.note_validation(self._epoch, metrics)
         log.validation(self.state.step, self._epoch, metrics)
-        log.flush()
-        kept = self._kept_epochs(metrics)
-        path, content = self.folder / f"{epoch_name(self._epoch)}.cp", self._content()
-
-        def write() -> None:
-            for place in (path, path.with_suffix(".model")):
-                make_place(place, self._record)
-            write_checkpoint(content, path)
-            write_checkpoint(weights_of(content), path.with_suffix(".model"))
-            remove_old(self.folder, self._record, self.settings.keep_checkpoints, kept, self.settings.keep_epochs)
-
-        self.group.on_main(write)
-        self._saved_at = time.monotonic()
-
-    def _kept_epochs(self, metrics: Mapping[str, float]) -> tuple[int, ...] | None:
-        """The epochs whose weights stay after this one's validation; None: all."""
         name = self.settings.best_metric
-        if name is None:
-            return None
-        if not self.state.best or metrics[name] > self.state.best[1]:
+        if name is not None and (not self.state.best or metrics[name] > self.state.best[1]):
             self.state.best = [self._epoch, metrics[name]]
-        return int(self.state.best[0]), self._epoch
-
-    def _kept_between(self) -> tuple[int, ...] | None:
-        """As `_kept_epochs`, within an epoch: the best one and the last that is over."""
-        best = self.state.best
-        return (int(best[0]), self._epoch - 1) if best else None
+        self._save(log, is_end=True)
 
     def _save_between(self, log: RunLog | SilentLog) -> None:
         self._check_before_saving()
+        self._save(log, is_end=False)
+
+    def _save(self, log: RunLog | SilentLog, is_end: bool) -> None:
+        """Write the checkpoint of where the run stands, with its `.model` at an epoch's end, and remove old ones."""
         log.flush()
-        path, content = self.folder / f"{between_name(self._epoch, self.state.step)}.cp", self._content()
+        name = epoch_name(self._epoch) if is_end else between_name(self._epoch, self.state.step)
+        path, content, settings = self.folder / f"{name}.cp", self._content(), self.settings
+        weights = path.with_suffix(".model")
+        # Where there is a best epoch, its weights stay and those of the last one that is over.
+        epochs = (int(self.state.best[0]), self._epoch - (not is_end)) if self.state.best else None
 
         def write() -> None:
+            if is_end:
+                make_place(path, self._record)
+                make_place(weights, self._record)
             write_checkpoint(content, path)
-            settings = self.settings
-            remove_old(self.folder, self._record, settings.keep_checkpoints, self._kept_between(), settings.keep_epochs)
+            if is_end:
+                write_checkpoint(weights_of(content), weights)
+            remove_old(self.folder, self._record, settings.keep_checkpoints, epochs, settings.keep_epochs)
 
         self.group.on_main(write)
         self._saved_at = time.monotonic()

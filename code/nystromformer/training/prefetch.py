@@ -25,22 +25,22 @@ class _Failure:
 
 
 class Prefetched(Generic[T]):
-    """An iterable whose items a thread makes up to `ahead` before they are asked for.
+    """An iterable whose items a thread makes up to `depth` before they are asked for.
 
     What making an item raises is raised where that item is asked for. Leaving the loop early ends the thread.
     """
 
-    def __init__(self, items: Iterable[T], ahead: int = 2) -> None:
+    def __init__(self, items: Iterable[T], depth: int = 2) -> None:
         self._items = items
-        self._ahead = ahead
+        self._depth = depth
 
     def __iter__(self) -> Iterator[T]:
-        made: queue.Queue[object] = queue.Queue(self._ahead)
+        items: queue.Queue[object] = queue.Queue(self._depth)
         left = threading.Event()
-        thread = threading.Thread(target=self._make, args=(made, left), name="prefetch", daemon=True)
+        thread = threading.Thread(target=self._make, args=(items, left), name="prefetch", daemon=True)
         thread.start()
         try:
-            while (item := made.get()) is not _END:
+            while (item := items.get()) is not _END:
                 if isinstance(item, _Failure):
                     raise item.error
                 yield item  # type: ignore[misc]  # the queue holds items beside the two marks
@@ -48,28 +48,28 @@ class Prefetched(Generic[T]):
             left.set()
             thread.join()
 
-    def _make(self, made: queue.Queue[object], left: threading.Event) -> None:
+    def _make(self, items: queue.Queue[object], left: threading.Event) -> None:
         try:
             for item in self._items:
-                if not _put(made, item, left):
+                if not _put(items, item, left):
                     return
-            _put(made, _END, left)
+            _put(items, _END, left)
         except BaseException as error:
-            _put(made, _Failure(error), left)
+            _put(items, _Failure(error), left)
 
 
-def _put(made: queue.Queue[object], item: object, left: threading.Event) -> bool:
+def _put(items: queue.Queue[object], item: object, left: threading.Event) -> bool:
     """Wait for a place in the queue; False once nobody asks any more."""
     while not left.is_set():
         try:
-            made.put(item, timeout=0.05)
+            items.put(item, timeout=0.05)
         except queue.Full:
             continue
         return True
     return False
 
 
-def one_ahead(items: Iterable[S], begin: Callable[[S], T]) -> Iterator[T]:
+def begin_next(items: Iterable[S], begin: Callable[[S], T]) -> Iterator[T]:
     """`begin(item)` of each item, which is called for the next one before this one is given out."""
     begun: list[T] = []
     for item in items:
@@ -104,7 +104,7 @@ def _raise(failure: UserError | OSError | None) -> None:
         raise failure
 
 
-def copied_ahead(steps: Iterable[Step], device: torch.device) -> Iterator[Step]:
+def copy_steps(steps: Iterable[Step], device: torch.device) -> Iterator[Step]:
     """The steps on the device. To a GPU the next step is copied on a stream of its own while this one is computed, and
     what is computed with it waits there, on the GPU, for the copy."""
     if device.type != "cuda":
@@ -117,7 +117,7 @@ def copied_ahead(steps: Iterable[Step], device: torch.device) -> Iterator[Step]:
             copied = Step([to_device(batch, device) for batch in step.micro_batches], step.tokens)
             return copied, stream.record_event()
 
-    for step, done in one_ahead(steps, begin):
+    for step, done in begin_next(steps, begin):
         current = torch.cuda.current_stream(device)
         current.wait_event(done)
         for batch in step.micro_batches:
@@ -126,9 +126,9 @@ def copied_ahead(steps: Iterable[Step], device: torch.device) -> Iterator[Step]:
         yield step
 
 
-def batches_ahead(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+def prefetch_batches(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
     """The batches on the device, made in a thread; to a GPU each is copied while the one before is computed."""
     pinned = device.type == "cuda"
     steps = (Step([batch], tokens=0) for batch in batches)
-    for step in copied_ahead(Prefetched(step.pin_memory() if pinned else step for step in steps), device):
+    for step in copy_steps(Prefetched(step.pin_memory() if pinned else step for step in steps), device):
         yield step.micro_batches[0]

@@ -29,7 +29,7 @@ class RunRecord:
     """What a folder knows of its run."""
 
     run_id: str
-    _known: dict[tuple[str, int, int, int], bool] = field(default_factory=dict, compare=False, repr=False)
+    _judged: dict[tuple[str, int, int, int], bool] = field(default_factory=dict, compare=False, repr=False)
 
     def owns(self, facts: Mapping[str, Any]) -> bool:
         """Whether a checkpoint that says this is one of the run."""
@@ -40,9 +40,9 @@ class RunRecord:
         try:
             status = path.stat()
             key = (path.name, status.st_size, status.st_mtime_ns, status.st_ino)
-            if key not in self._known:
-                self._known[key] = self.owns(facts := read_facts(path)) and bears_its_name(path, facts)
-            return self._known[key]
+            if key not in self._judged:
+                self._judged[key] = self.owns(facts := read_facts(path)) and bears_its_name(path, facts)
+            return self._judged[key]
         except (OSError, UserError):
             return False
 

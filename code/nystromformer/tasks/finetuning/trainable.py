@@ -15,7 +15,7 @@ from nystromformer.tasks.finetuning.examples import Examples, Ints
 from nystromformer.tasks.finetuning.plan import epoch_batches, fit_to_budget
 from nystromformer.tasks.finetuning.target import Target
 from nystromformer.training import Device, Group, Step
-from nystromformer.training.prefetch import Prefetched, batches_ahead, in_step
+from nystromformer.training.prefetch import Prefetched, in_step, prefetch_batches
 from nystromformer.training.trainable import Batch
 
 Metrics = Callable[[Tensor, Tensor], dict[str, float]]
@@ -108,7 +108,7 @@ class Finetuning:
         mine = parts[self.group.rank :: self.group.size]
         made = (examples.batch(part if len(part) else everything[:1], self.settings.pad_to) for part in mine)
         parts_IC: list[Tensor] = []
-        prepared = in_step(batches_ahead(made, self.device.device), self.group)
+        prepared = in_step(prefetch_batches(made, self.device.device), self.group)
         for part, batch in zip(mine, prepared, strict=True):
             parts_IC.append(self.target.scores(self.model, batch).float()[: len(part)])
         (width,) = self.group.highest(max(scores.shape[1] for scores in parts_IC))

@@ -35,7 +35,7 @@ from nystromformer.training import Device, choose_device
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import epoch_name
 from nystromformer.training.fitting import load_weights
-from nystromformer.training.prefetch import batches_ahead
+from nystromformer.training.prefetch import prefetch_batches
 
 TOKENS_AT_A_TIME = {"cpu": 2048, "cuda": 8192}
 """On each kind of device, padding included; an example of more is computed alone. On a CPU the tensors of more are so
@@ -139,7 +139,7 @@ class LoadedRun:
         with torch.inference_mode(), self.device.autocast(), self.device.products(width) as are_fast:
             lengths = [self._padded_length(int(examples.lengths[part].max()), are_fast) for part in parts]
             batches = (examples.batch(part, length) for part, length in zip(parts, lengths, strict=True))
-            for part, batch in zip(parts, batches_ahead(batches, self.device.device), strict=True):
+            for part, batch in zip(parts, prefetch_batches(batches, self.device.device), strict=True):
                 scores = self._scores(batch, tokens_at_a_time).float().cpu()
                 total = scores.new_zeros(len(examples), scores.shape[1]) if total is None else total
                 total[torch.from_numpy(part)] = scores

@@ -242,7 +242,7 @@ def _compute(run: LoadedRun, job: Job, table: _Checked, pieces: Pieces) -> None:
     wanted = set(missing)
     to_do = (window for number, window in enumerate(table.again(job)) if number in wanted)
     # The next window is read and tokenised while one is computed.
-    for number, each in zip(missing, Prefetched(map(_encoder(run), to_do), ahead=1), strict=True):
+    for number, each in zip(missing, Prefetched(map(_encoder(run), to_do), depth=1), strict=True):
         scores = np.full((each.rows, run.recipe.answer.outputs), np.nan, dtype=np.float32)
         tokens = 0
         if each.examples is not None:

@@ -14,7 +14,7 @@ from nystromformer.data.dataset import Dataset
 from nystromformer.data.masking import IGNORED_LABEL
 from nystromformer.tasks.pretraining.batches import PretrainingSteps, RowPreparation, ValidationBatches, training_steps
 from nystromformer.training import Device, Group, Step
-from nystromformer.training.prefetch import batches_ahead, in_step
+from nystromformer.training.prefetch import in_step, prefetch_batches
 from nystromformer.training.trainable import Batch
 
 _SOME = 8
@@ -92,7 +92,7 @@ class Pretraining:
         batches = ValidationBatches(self.dataset.validation, self.preparation, num_rows)
         # A sharded model needs all processes in each call: one that has no batch left scores the last one for show.
         mine = range(group.rank, len(batches) + (-len(batches)) % group.size, group.size)
-        prepared = batches_ahead((batches[min(number, len(batches) - 1)] for number in mine), device)
+        prepared = prefetch_batches((batches[min(number, len(batches) - 1)] for number in mine), device)
         for number, batch in zip(mine, in_step(prepared, group), strict=True):
             sums = self._sums(batch)
             if number < len(batches):
