@@ -10,9 +10,8 @@ import torch
 from attention_cases import CASES, DIM, HEADS, Case, qkv, random_mask, suffix_mask
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from largest import Largest
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from nystromformer.attention import Attention, AttentionMask, attention_class, create_attention
 from nystromformer.config import ATTENTIONS
@@ -297,29 +296,16 @@ def test_weights_of_chosen_tokens_are_the_matrix(case: Case, kind: str) -> None:
     torch.testing.assert_close(module.mean_weights(q, k, keep), mean, rtol=1e-9, atol=1e-11)
 
 
-class _Largest(TorchDispatchMode):
-    """Counts the numbers of the largest tensor that is made."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for one in tree_leaves(out):
-            if isinstance(one, Tensor):
-                self.numbers = max(self.numbers, one.numel())
-        return out
-
-
 @holding("weights")
 @pytest.mark.parametrize("asked", ["queries", "keys"])
 def test_weights_of_a_token_form_no_more_than_the_method_does(case: Case, asked: str) -> None:
     module = case.build()
     q, k, v = qkv(1, min(case.longest, 2048))
-    with _Largest() as own:
+    with Largest() as own:
         gradients_of(module(q, k, v).sum(), [q, k, v])
-    with _Largest() as seen:
+    with Largest() as seen:
         module.weights(q, k, **{asked: [0]})
-    assert seen.numbers <= own.numbers
+    assert seen.elements <= own.elements
 
 
 @holding("weights")

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, random_mask
+from largest import Largest
 from small import small_config
 from torch import Tensor
 from torch.func import functional_call
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nystromformer.attention import AttentionMask, create_attention, reference
 from nystromformer.attention.longformer import LongformerAttention
@@ -116,24 +116,14 @@ def test_marks_count_where_the_mask_is_ignored() -> None:
 @pytest.mark.parametrize("dilation", [1, [1, 3]], ids=str)
 def test_nothing_is_quadratic(dilation: int | list[int]) -> None:
     """Neither forward nor backward makes a tensor that is larger than a few of its inputs."""
-    largest = 0
-
-    class Largest(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            found = [each.numel() for each in (out if isinstance(out, tuple) else (out,)) if isinstance(each, Tensor)]
-            largest = max([largest, *found])
-            return out
-
     length = 8192
     module = longformer(window=32, dilation=dilation, num_global_tokens=2, global_projections=True)
     x = qkv(1, length)
     marks = torch.arange(length)[None] % 1000 == 0
-    with Largest():
+    with Largest() as seen:
         out = module(*x, AttentionMask(torch.ones(1, length, dtype=torch.bool), marks))
         torch.autograd.grad(out.sum(), x)
-    assert largest < 10 * x[0].numel()
+    assert seen.elements < 10 * x[0].numel()
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, random_mask, suffix_mask
+from largest import Largest
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import NystromformerConfig
 from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
@@ -276,29 +276,15 @@ def test_fixed_segments_refuse_a_length_that_does_not_divide() -> None:
         NystromAttention(HEADS, DIM, 8, segments="padded")(*qkv(1, 30))
 
 
-class _Largest(TorchDispatchMode):
-    """Records the largest tensor that any operation made."""
-
-    numel = 0
-    shape: tuple[int, ...] = ()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        result = func(*args, **(kwargs or {}))
-        for out in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(out, Tensor) and out.numel() > self.numel:
-                self.numel, self.shape = out.numel(), tuple(out.shape)
-        return result
-
-
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
 def test_no_tokens_by_landmarks_matrix_is_made(masked: bool) -> None:
     # With D = 8 and M = 64, an N x M matrix per head would be eight times the size of Q.
     length = 32768
     q, k, v = qkv(1, length)
     attention = NystromAttention(HEADS, DIM, 64, conv_kernel_size=33)
-    with _Largest() as largest:
+    with Largest() as seen:
         attention(q, k, v, random_mask(1, length) if masked else None).sum().backward()
-    assert largest.numel < 2.5 * q.numel() < length * 64, largest.shape
+    assert seen.elements < 2.5 * q.numel() < length * 64
 
 
 def all_ones(shape: tuple[int, ...]) -> Tensor:

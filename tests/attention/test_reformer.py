@@ -6,6 +6,7 @@ import authors
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, suffix_mask
+from largest import bytes_for_backward
 from torch import Tensor
 from transformers import ReformerConfig
 from transformers.models.reformer.modeling_reformer import LSHSelfAttention
@@ -183,14 +184,11 @@ def test_rotations_are_saved_and_go_on_from_there() -> None:
 def test_memory_is_linear() -> None:
     """No score is kept for the backward pass, nor are there as many as tokens squared."""
 
-    def kept(length: int) -> int:
-        found: list[int] = []
+    def saved(length: int) -> int:
         q, _, v = qkv(1, length)
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: (found.append(x.nbytes), x)[1], lambda x: x):
-            reformer(chunk_length=16)(q, q, v)
-        return sum(found)
+        return sum(bytes_for_backward(lambda: reformer(chunk_length=16)(q, q, v)).values())
 
-    assert kept(2048) < 2.1 * kept(1024)
+    assert saved(2048) < 2.1 * saved(1024)
 
 
 @pytest.mark.slow

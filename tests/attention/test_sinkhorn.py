@@ -7,6 +7,7 @@ import torch
 from attention_cases import DIM, HEADS, qkv, random_mask, suffix_mask
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from largest import bytes_for_backward
 from small import small_data
 from torch import Tensor
 
@@ -83,14 +84,8 @@ def test_what_a_short_last_block_lacks_fades_smoothly() -> None:
 def test_no_tensor_is_as_large_as_the_pairs_of_tokens() -> None:
     module, sizes = sinkhorn(block_size=32), []
     for length in (1024, 4096):
-        held: dict[int, int] = {}
-
-        def count(x: Tensor, held: dict[int, int] = held) -> Tensor:
-            held[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
-            return x
-
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
-            module(*qkv(1, length), random_mask(1, length))
+        x, keep = qkv(1, length), random_mask(1, length)
+        held = bytes_for_backward(lambda x=x, keep=keep: module(*x, keep))
         assert max(held.values()) < 4 * HEADS * length * length / 8
         sizes.append(sum(held.values()))
     # Pairs of blocks alone grow with the square.

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from largest import bytes_for_backward
 from small import LENGTH, VOCABULARY, small_config
 from torch import Tensor
 
@@ -97,30 +98,21 @@ def test_autocast_is_that_of_the_forward_pass(monkeypatch: pytest.MonkeyPatch) -
             assert (result - right).norm() < 0.02 * right.norm() + 1e-3
 
 
-def kept_bytes(model: torch.nn.Module) -> int:
-    """What a forward pass keeps for its backward, each memory once, weights excluded."""
+def saved_bytes(model: torch.nn.Module) -> int:
+    """What a forward pass saves for its backward, each memory once, weights excluded."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    kept: dict[int, int] = {}
-
-    def keep(x: Tensor) -> Tensor:
-        storage = x.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        out = model(tokens())  # noqa: F841  # what is kept lives as long
-    return sum(kept.values())
+    sizes = bytes_for_backward(lambda: model(tokens()))
+    return sum(size for address, size in sizes.items() if address not in weights)
 
 
 @pytest.mark.parametrize("attention", ["softmax", "reformer"])
-def test_what_is_kept_does_not_grow_with_the_layers(attention: str) -> None:
-    def kept(layers: int, reversible: bool) -> int:
-        return kept_bytes(Encoder(config(num_layers=layers, reversible=reversible, **ATTENTIONS[attention])).train())
+def test_what_is_saved_does_not_grow_with_the_layers(attention: str) -> None:
+    def saved(layers: int, reversible: bool) -> int:
+        return saved_bytes(Encoder(config(num_layers=layers, reversible=reversible, **ATTENTIONS[attention])).train())
 
-    assert kept(12, True) == kept(2, True)
-    assert kept(12, False) > 4 * kept(2, False)
-    assert kept(12, True) < 0.3 * kept(12, False)
+    assert saved(12, True) == saved(2, True)
+    assert saved(12, False) > 4 * saved(2, False)
+    assert saved(12, True) < 0.3 * saved(12, False)
 
 
 def test_decisions_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +141,7 @@ def test_feed_forward_in_chunks_computes_the_same(chunk: int, reversible: bool) 
 
 def test_of_chunks_no_hidden_layer_is_kept() -> None:
     sizes = {"transformer_hidden_dim": 512, "reversible": False}
-    assert kept_bytes(Encoder(config(feed_forward_chunk=8, **sizes))) < 0.5 * kept_bytes(Encoder(config(**sizes)))
+    assert saved_bytes(Encoder(config(feed_forward_chunk=8, **sizes))) < 0.5 * saved_bytes(Encoder(config(**sizes)))
 
 
 def test_pretraining_learns_through_it() -> None:

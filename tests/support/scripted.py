@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nystromformer.training import Step, TrainingSettings
+from nystromformer.tasks.experiment.run import newest, resume, tidy
+from nystromformer.training import Group, Step, Trainer, TrainingSettings
 from nystromformer.training.trainable import Batch
 
 SETTINGS = TrainingSettings(
@@ -64,3 +65,14 @@ class Scripted:
     def validate(self) -> dict[str, float]:
         self.validated += 1
         return {"score": self.values[self.validated - 1]}
+
+
+def train_or_resume(trainer: Trainer) -> None:
+    """Begin a run in the trainer's folder, or go on with it as the commands do."""
+    latest = newest(trainer.folder, Group())
+    if latest is not None and latest.ends(trainer.settings.num_steps):
+        tidy(latest, trainer.settings, Group())
+        return
+    if latest is not None:
+        resume(trainer, latest)
+    trainer.run()

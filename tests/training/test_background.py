@@ -131,26 +131,29 @@ def test_what_fails_after_a_stop_is_told(tmp_path: Path, dataset_folder: Path) -
     assert not list(experiment.checkpoints.glob("cp-*"))
 
 
-def test_a_failure_is_told_before_the_others_are_ready(tmp_path: Path) -> None:
+def test_the_failure_of_one_process_is_everybodys(tmp_path: Path) -> None:
+    """At once, though the work of the other one goes on."""
+
     def work() -> int:
         with join_group() as group:
 
             def read(stop: threading.Event) -> None:
+                stop.wait(0.7 if group.rank else 100)
                 if group.rank:
                     raise UserError("the rows are damaged")
-                stop.wait(100)
 
-            background = Background(read)
+            background = Background(read, "the verification")
             try:
                 background.require(group)
             except UserError as error:
                 still_reads = background.is_pending == (group.rank == 0)
                 background.close()
-                return 3 if "the rows are damaged" in str(error) and still_reads else 4
+                return 3 if str(error) == "process 1: the rows are damaged" and still_reads else 4
             return 5
 
     processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
     assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text().count("waiting for the end of the verification") == 1
 
 
 def test_two_processes_give_up_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,28 +176,6 @@ def test_nobody_waits_for_what_was_closed() -> None:
     background.close()
     background.require(Group())
     assert not background.failed
-
-
-def test_the_failure_of_one_process_is_everybodys(tmp_path: Path) -> None:
-    """They wait for the slowest, and the work of one of them fails."""
-
-    def work() -> int:
-        with join_group() as group:
-
-            def fail(stop: threading.Event) -> None:
-                stop.wait(0.7)
-                raise UserError("the rows are damaged")
-
-            background = Background(fail if group.rank else None, "the verification")
-            try:
-                background.require(group)
-            except UserError as error:
-                return 3 if str(error) == "process 1: the rows are damaged" else 4
-            return 5
-
-    processes = [Forked(work, tmp_path / "log", environment) for environment in as_torchrun(2)]
-    assert [each.wait(60) for each in processes] == [3, 3], (tmp_path / "log").read_text()
-    assert (tmp_path / "log").read_text().count("waiting for the end of the verification") == 1
 
 
 def test_what_failed_first_is_explained_by_what_the_work_finds() -> None:

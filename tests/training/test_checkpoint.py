@@ -8,18 +8,13 @@ from torch import nn
 
 from nystromformer.errors import UserError
 from nystromformer.training.archive import FORMAT, write_checkpoint
-from nystromformer.training.checkpoint import between_name, epoch_name, find_checkpoints, read_latest
+from nystromformer.training.checkpoint import find_checkpoints, read_latest
 from nystromformer.training.fitting import load_weights
 from nystromformer.training.tidying import remove_leftovers, remove_old
 
 
 def content(value: float = 1.0) -> dict[str, Any]:
     return {"format": FORMAT, "model": {"weight": torch.full((50, 50), value)}}
-
-
-def test_the_order_of_checkpoints() -> None:
-    assert epoch_name(99) == "cp-0099"
-    assert between_name(3, 1234) == "cp-0003-step-00001234"
 
 
 def test_the_newest_readable_one_is_found_and_the_damaged_reported(tmp_path: Path) -> None:

@@ -200,23 +200,3 @@ def test_of_several_processes_one_tells_of_a_mistake(
     assert run_here(monkeypatch, "code/run_pretrain.py", *flags) == 2
     said = re.findall("error: .*", capsys.readouterr().err)
     assert ["expected a dataset folder, found none" in line for line in said] == [True] * (1 - local_rank)
-
-
-@pytest.mark.slow
-def test_a_number_of_processes_that_does_not_divide_the_batch(tmp_path: Path, dataset_folder: Path) -> None:
-    write_experiment(tmp_path, pretraining_setting__batch_size=20)
-    assert run(tmp_path, dataset_folder, processes=3) == 1
-    said = re.findall("error: .*", stderr(tmp_path))
-    assert len(said) == 1, "one process speaks for all"
-    assert "3 processes cannot share batches of 20 rows" in said[0]
-    assert not (tmp_path / "model").exists()
-
-
-@pytest.mark.slow
-def test_a_mistake_is_said_once_and_ends_all(tmp_path: Path) -> None:
-    write_experiment(tmp_path)
-    assert run(tmp_path, tmp_path / "nowhere") == 1
-    said = re.findall("error: .*", stderr(tmp_path))
-    assert len(said) == 1
-    assert "expected a dataset folder, found none" in said[0]
-    assert "Traceback" not in stderr(tmp_path).split("elastic")[0], "only the launcher shows one, its own"

@@ -1,18 +1,14 @@
 """A run whose `epoch` is lowered below the step that it has reached ends where it stands, and may go on later."""
 
-import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small import CPU, run_here, write_experiment
+from small import CPU, run_here, stop_at, write_experiment
 
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.tasks.pretraining.trainable import Pretraining
-from nystromformer.training import Step
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
 from nystromformer.training.log import read_log
@@ -23,16 +19,8 @@ FOUR = {"pretraining_setting__epoch": 4, "pretraining_setting__batches_per_epoch
 
 def stop_after(step: int, folder: Path, dataset: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Train until a scheduler's SIGTERM in a step."""
-    steps = Pretraining.steps
-
-    def stopping(pretraining: Pretraining, first: int, last: int) -> Iterator[Step]:
-        for number, made in enumerate(steps(pretraining, first, last), start=first + 1):
-            if number == step:
-                os.kill(os.getpid(), signal.SIGTERM)
-            yield made
-
     with monkeypatch.context() as patched:
-        patched.setattr(Pretraining, "steps", stopping)
+        stop_at(step - 1, patched)
         assert pretrain(write_experiment(folder, **changes), dataset, CPU) == signal.SIGTERM
 
 

@@ -166,14 +166,9 @@ def test_no_step_of_finetuning_waits(guard: Guard, source: Path, tmp_path: Path,
 def mistakes() -> dict[str, Callable[[Tensor], object]]:
     return {
         "item": lambda sums: sums[0].item(),
-        "float": lambda sums: float(sums[0]),
-        "if": lambda sums: 1 if torch.isfinite(sums).all() else 0,
         "tolist": lambda sums: sums.tolist(),
-        "nonzero": lambda sums: sums.nonzero(),
         "bools": lambda sums: sums[sums > 0],
-        "cpu": lambda sums: sums.cpu(),
         "tensor": lambda sums: torch.tensor([0.0, 1.0], device=sums.device),
-        "repeat_interleave": lambda sums: sums.repeat_interleave((sums > 0).long()),
     }
 
 

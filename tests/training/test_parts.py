@@ -1,4 +1,4 @@
-"""Schedule, optimizer groups, devices, the folder's lock and the log."""
+"""Schedule, optimizer groups, devices, the folder's lock and the stop."""
 
 import errno
 import math
@@ -16,7 +16,6 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.pretraining.pretrain import training_settings
 from nystromformer.training.device import choose_device
 from nystromformer.training.folder import RunLock
-from nystromformer.training.log import RunLog, read_log
 from nystromformer.training.optim import build_optimizer, learning_rate
 from nystromformer.training.stop import StopSignal
 
@@ -124,17 +123,3 @@ def test_the_first_signal_waits_and_the_second_acts() -> None:
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, before)
-
-
-def test_a_resumed_log_drops_the_steps_that_run_again(tmp_path: Path) -> None:
-    speed = {"tokens_per_second": 1.0, "memory_mib": 1.0}
-    log = RunLog(tmp_path, 0, 10)
-    for step in (2, 4, 6):
-        log.train(step, 0, {"loss": 1.0}, speed)
-    log.close()
-    with (tmp_path / "log.jsonl").open("a") as file:
-        file.write('{"type": "tr')  # cut short by a kill
-    log = RunLog(tmp_path, 4, 10)
-    log.train(6, 0, {"loss": 2.0}, speed)
-    log.close()
-    assert [(r["step"], r["loss"]) for r in read_log(tmp_path / "log.jsonl")] == [(2, 1.0), (4, 1.0), (6, 2.0)]

@@ -14,14 +14,10 @@ from typing import Any
 import pytest
 import torch
 from forking import Forked
-from small import CPU, LENGTH, command, small_config, write_experiment
+from small import CPU, LENGTH, command, stop_at, write_experiment
 
-from nystromformer.data.dataset import open_dataset
-from nystromformer.model import PretrainingModel
-from nystromformer.tasks.experiment.folder import Experiment, checkpoint_facts, open_experiment
-from nystromformer.tasks.pretraining.pretrain import pretrain, training_settings
-from nystromformer.tasks.pretraining.trainable import Pretraining
-from nystromformer.training import Trainer
+from nystromformer.tasks.experiment.folder import Experiment, open_experiment
+from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
 from nystromformer.training.log import read_log
@@ -177,28 +173,11 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
     assert_same(final_weights(tmp_path), final_weights(uninterrupted))
 
 
-class _StopAt:
-    """Ends pretraining's steps early, as a crash between two steps would."""
-
-    def __init__(self, pretraining: Pretraining, last: int) -> None:
-        self._pretraining, self._last = pretraining, last
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pretraining, name)
-
-    def steps(self, first: int, last: int) -> Any:
-        return self._pretraining.steps(first, min(last, self._last))
-
-
-def train(folder: Path, dataset_folder: Path, workers: int = 0, **changes: Any) -> PretrainingModel:
-    config = small_config(**changes)
-    dataset = open_dataset(dataset_folder)
-    torch.manual_seed(0)
-    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    folder.mkdir(exist_ok=True)
-    pretraining = Pretraining(model, config, dataset, CPU, workers)
-    Trainer(pretraining, training_settings(config), folder, CPU, checkpoint_facts(config, dataset)).run()
-    return model
+def train(folder: Path, dataset_folder: Path, workers: int = 0, **changes: Any) -> dict[str, torch.Tensor]:
+    """The weights at the end of a run."""
+    assert pretrain(write_experiment(folder, **changes), dataset_folder, CPU, workers) is None
+    weights: dict[str, torch.Tensor] = read_checkpoint(find_checkpoints(folder / "model")[-1].path)["model"]
+    return weights
 
 
 def test_accumulation_gives_the_same_steps(tmp_path: Path, dataset_folder: Path) -> None:
@@ -206,7 +185,7 @@ def test_accumulation_gives_the_same_steps(tmp_path: Path, dataset_folder: Path)
     for size in (16, 4):
         changes = {"pretraining_setting__batch_size": 16, "gpu_setting__inst_per_gpu": size, "model__dropout_prob": 0.0}
         train(tmp_path / str(size), dataset_folder, **TWO, pretraining_setting__batches_per_report=1, **changes)
-        records = read_log(tmp_path / str(size) / "log.jsonl")
+        records = read_log(tmp_path / str(size) / "model" / "log.jsonl")
         curves.append([(r["loss"], r["sop_loss"], r["gradient_norm"]) for r in records if r["type"] == "train"])
     assert len(curves[0]) == 20
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
@@ -215,76 +194,27 @@ def test_accumulation_gives_the_same_steps(tmp_path: Path, dataset_folder: Path)
 def test_workers_change_nothing(tmp_path: Path, dataset_folder: Path) -> None:
     alone = train(tmp_path / "0", dataset_folder, pretraining_setting__epoch=1)
     helped = train(tmp_path / "2", dataset_folder, workers=2, pretraining_setting__epoch=1)
-    assert_same(alone.state_dict(), helped.state_dict())
+    assert_same(alone, helped)
 
 
 def test_a_seed_fixes_everything(tmp_path: Path, dataset_folder: Path) -> None:
     first, again, other = (
-        train(
-            tmp_path / str(n), dataset_folder, pretraining_setting__epoch=1, pretraining_setting__seed=seed
-        ).state_dict()
+        train(tmp_path / f"{n}", dataset_folder, pretraining_setting__epoch=1, pretraining_setting__seed=seed)
         for n, seed in enumerate((5, 5, 6))
     )
     assert_same(first, again)
     assert not torch.equal(first["mlm.bias"], other["mlm.bias"])
 
 
-def test_dropout_and_learning_rate_go_on_where_they_stopped(
-    tmp_path: Path, dataset_folder: Path, two_epochs: Path
-) -> None:
-    """Stopped between two checkpoints in one process, resumed in another object."""
-    config = small_config(**TWO, pretraining_setting__minutes_per_checkpoint=1e-6)
-    dataset = open_dataset(dataset_folder)
-    facts = checkpoint_facts(config, dataset)
-
-    torch.manual_seed(0)
-    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    pretraining = Pretraining(model, config, dataset, CPU)
-    (tmp_path / "parts").mkdir()
-    Trainer(_StopAt(pretraining, 13), training_settings(config), tmp_path / "parts", CPU, facts).run()
-    newest = find_checkpoints(tmp_path / "parts")[-1]
-    assert newest.step == 13
-    torch.manual_seed(99)
-    fresh = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    trainer = Trainer(
-        Pretraining(fresh, config, dataset, CPU), training_settings(config), tmp_path / "parts", CPU, facts
-    )
-    trainer.resume(read_checkpoint(newest.path), newest.path)
-    trainer.run()
-    assert_same(fresh.state_dict(), read_checkpoint(two_epochs / "model" / "cp-0001.model")["model"])
-
-
-class _StopDuring:
-    """A scheduler's SIGTERM while a step is computed."""
-
-    def __init__(self, pretraining: Pretraining, number: int) -> None:
-        self._pretraining, self._number = pretraining, number
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pretraining, name)
-
-    def steps(self, first: int, last: int) -> Any:
-        for number, step in enumerate(self._pretraining.steps(first, last), start=first + 1):
-            if number == self._number:
-                os.kill(os.getpid(), signal.SIGTERM)
-            yield step
-
-
 @pytest.mark.parametrize("step", [10, 20])
 def test_a_stop_at_an_epochs_end_does_not_wait_for_its_validation(
-    step: int, tmp_path: Path, dataset_folder: Path, two_epochs: Path
+    step: int, tmp_path: Path, dataset_folder: Path, two_epochs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next start makes up for it, also where nothing else is left to do."""
     experiment = write_experiment(tmp_path, **TWO)
-    config = experiment.config
-    dataset = open_dataset(dataset_folder)
-    torch.manual_seed(0)
-    model = PretrainingModel(config.model, config.pretraining_setting.objectives)
-    pretraining = _StopDuring(Pretraining(model, config, dataset, CPU), step)
-    (tmp_path / "model").mkdir()
-    facts = checkpoint_facts(config, dataset) | {"started_from": None}
-    trainer = Trainer(pretraining, training_settings(config), tmp_path / "model", CPU, facts)
-    assert trainer.run() == signal.SIGTERM
+    with monkeypatch.context() as patched:
+        stop_at(step - 1, patched)
+        assert pretrain(experiment, dataset_folder, CPU) == signal.SIGTERM
     assert find_checkpoints(tmp_path / "model")[-1].path.name.endswith(f"step-{step:08d}.cp")
     assert pretrain(experiment, dataset_folder, CPU) is None
     records = [
@@ -325,7 +255,7 @@ def test_a_validation_that_no_checkpoint_followed_is_in_the_log_once(
     assert (model / "cp-0001.model").exists()
 
 
-def test_checkpoints_that_are_kept(tmp_path: Path, dataset_folder: Path, uninterrupted: Path) -> None:
+def test_each_epoch_has_its_checkpoints(tmp_path: Path, dataset_folder: Path, uninterrupted: Path) -> None:
     names = sorted(path.name for path in (uninterrupted / "model").glob("cp-*"))
     assert names == [f"cp-{epoch:04d}.{kind}" for epoch in range(4) for kind in ("cp", "model")]
     content = read_checkpoint(uninterrupted / "model" / "cp-0001.model")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from checkpoints import put_in_the_place_of, raising, write_named
-from scripted import Scripted, settings
+from scripted import Scripted, settings, train_or_resume
 from small import CPU
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.experiment.run import Saved, newest, resume, tidy
+from nystromformer.tasks.experiment.run import Saved, newest
 from nystromformer.training import Group, Trainer, checkpoint
 from nystromformer.training.archive import UnreadableCheckpoint, read_checkpoint
 from nystromformer.training.checkpoint import choose_weights, mend_weights, read_latest
@@ -26,13 +26,7 @@ def start(folder: Path, steps: int = STEPS, facts: dict[str, Any] | None = None,
     folder.mkdir(exist_ok=True)
     wanted = settings(steps, **changes)
     trainer = Trainer(Scripted([1.0] * steps), wanted, folder, CPU, {"config": {"steps": 4}} | (facts or {}))
-    latest = newest(folder, Group())
-    if latest is not None and latest.ends(wanted.num_steps):
-        tidy(latest, wanted, Group())
-    else:
-        if latest is not None:
-            resume(trainer, latest)
-        trainer.run()
+    train_or_resume(trainer)
     return float(read_checkpoint(folder / f"cp-{steps - 1:04d}.model")["model"]["weight"])
 
 

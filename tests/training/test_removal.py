@@ -1,18 +1,18 @@
 """Which checkpoints stay on the disk, and that none goes before a newer one is whole."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from checkpoints import RUN, write_named
-from scripted import Scripted, settings
+from scripted import Scripted, settings, train_or_resume
 from small import CPU
 from torch import Tensor
 
-from nystromformer.tasks.experiment.run import newest, resume, tidy
-from nystromformer.training import Group, Trainer
-from nystromformer.training.checkpoint import read_latest
+from nystromformer.training import Trainer
+from nystromformer.training.checkpoint import find_checkpoints, find_weights, read_latest
 from nystromformer.training.tidying import remove_old
 
 PER_EPOCH, EPOCHS = 3, 4
@@ -23,13 +23,7 @@ def start(folder: Path, **changes: Any) -> None:
     frequent = {"steps_per_epoch": PER_EPOCH, "minutes_per_checkpoint": 0.0} | changes
     wanted = settings(PER_EPOCH * EPOCHS, **frequent)
     trainer = Trainer(Scripted([1.0] * EPOCHS, steps_per_epoch=PER_EPOCH), wanted, folder, CPU, {})
-    latest = newest(folder, Group())
-    if latest is not None and latest.ends(wanted.num_steps):
-        tidy(latest, wanted, Group())
-        return
-    if latest is not None:
-        resume(trainer, latest)
-    trainer.run()
+    train_or_resume(trainer)
 
 
 def names(folder: Path) -> list[str]:
@@ -41,13 +35,13 @@ def of_epochs(*epochs: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("keep", "kept"), [(None, (0, 1, 2, 3)), (1, (3,)), (2, (2, 3)), (3, (1, 2, 3)), (9, (0, 1, 2, 3))]
+    ("keep", "epochs"), [(None, (0, 1, 2, 3)), (1, (3,)), (2, (2, 3)), (3, (1, 2, 3)), (9, (0, 1, 2, 3))]
 )
 def test_the_last_epochs_stay_and_none_of_what_lay_between(
-    tmp_path: Path, keep: int | None, kept: tuple[int, ...]
+    tmp_path: Path, keep: int | None, epochs: tuple[int, ...]
 ) -> None:
     start(tmp_path, keep_epochs=keep)
-    assert names(tmp_path) == of_epochs(*kept)
+    assert names(tmp_path) == of_epochs(*epochs)
 
 
 def test_a_lower_number_holds_from_the_next_start_on(tmp_path: Path) -> None:
@@ -69,6 +63,20 @@ def test_weights_whose_whole_state_is_lost_do_not_count_as_the_last_epoch(tmp_pa
         write_named(tmp_path / name)
     remove_old(tmp_path, RUN, 2, keep_epochs=1)
     assert names(tmp_path) == [*of_epochs(1), "cp-0002.model"]
+
+
+@pytest.mark.parametrize(
+    ("values", "best"), [((0.2, 0.9, 0.5, 0.7), 1), ((0.1, 0.2, 0.3, 0.4), 3), ((0.4, 0.4, 0.4, 0.4), 0)]
+)
+@pytest.mark.parametrize("stop", [4, 2, 3])
+def test_the_best_and_the_last_stay(values: Sequence[float], best: int, stop: int, tmp_path: Path) -> None:
+    """Also where the run was stopped after `stop` epochs and resumed."""
+    Trainer(Scripted(values), settings(stop, best_metric="score"), tmp_path, CPU, {}).run()
+    if stop < 4:
+        train_or_resume(Trainer(Scripted(values), settings(4, best_metric="score"), tmp_path, CPU, {}))
+    staying = [epoch for epoch, path in find_weights(tmp_path).items() if path.suffix == ".model"]
+    assert staying == sorted({best, 3})
+    assert [checkpoint.epoch for checkpoint in find_checkpoints(tmp_path)] == [2, 3], "the last two"
 
 
 class Killed(BaseException):
