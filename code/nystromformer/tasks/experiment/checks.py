@@ -59,29 +59,18 @@ def check_shared_equally(config: ExperimentConfig, processes: int) -> None:
         )
 
 
-def check_has_training_rows(dataset: Dataset) -> None:
+def check_has_training_rows(dataset: Dataset, advice: str) -> None:
     """Check that a dataset is not one for validation only.
+
+    Args:
+        advice: what to do where it is.
 
     Raises:
         UserError: it is.
     """
     if not len(dataset.train):
         raise UserError(
-            f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on: make one with "
-            "another --validation, or score checkpoints on this one with code/run_validation.py"
-        )
-
-
-def check_has_rows_for_baselines(dataset: Dataset) -> None:
-    """Check that there are training rows to count the baselines from.
-
-    Raises:
-        UserError: there are none.
-    """
-    if not len(dataset.train):
-        raise UserError(
-            f"{dataset.folder}: a dataset for validation only has no training rows, from which the baselines are "
-            "counted: leave out --baselines"
+            f"{dataset.folder}: a dataset for validation only (--validation 1) has no rows to train on: {advice}"
         )
 
 

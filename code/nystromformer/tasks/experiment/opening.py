@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from nystromformer.data.dataset import Dataset
 from nystromformer.data.manifest import SPLITS
 from nystromformer.data.verification import Verification
 from nystromformer.tasks.experiment.checks import (
-    check_has_rows_for_baselines,
     check_has_training_rows,
     check_is_of_a_run,
     check_resumable,
@@ -46,6 +44,8 @@ from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.background import Background
 from nystromformer.training.checkpoint import choose_weights, mend_weights
 from nystromformer.training.fitting import check_weights
+
+_NO_TRAINING_ROWS = "make one with another --validation, or score checkpoints on this one with code/run_validation.py"
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def open_pretraining(
     """
     check_shared_equally(experiment.config, group.size)
     dataset = group.check(lambda: experiment.dataset(dataset_folder))
-    check_has_training_rows(dataset)
+    check_has_training_rows(dataset, _NO_TRAINING_ROWS)
     group.check(lambda: _check_room(experiment, dataset, device, group))
     facts = checkpoint_facts(experiment.config, dataset)
     facts |= {"precision": device.precision, "set_by_flag": dict(experiment.set_by_flag)}
@@ -162,7 +162,7 @@ def verify_beside(
     def begin() -> Background:
         verification = Verification(dataset, SPLITS if first else splits, experiment.checkpoints)
         is_to_do = group.local_rank == 0 and (first or verification.size > 0)
-        work = partial(_verify, verification, first) if is_to_do else None
+        work = partial(verification.run, first) if is_to_do else None
         return Background(work, f"the verification of {dataset.folder}")
 
     background = group.check(begin)
@@ -174,10 +174,6 @@ def verify_beside(
             background.close()
             raise
     return background
-
-
-def _verify(verification: Verification, force: bool, stop: Event) -> None:
-    verification.run(force, stop)
 
 
 def open_scoring(
@@ -199,7 +195,7 @@ def open_scoring(
     """
     dataset = experiment.dataset(dataset_folder)
     if baselines:
-        check_has_rows_for_baselines(dataset)
+        check_has_training_rows(dataset, "the baselines are counted from them: leave out --baselines")
     checkpoints = []
     chosen_files = choose_weights(experiment.checkpoints, wanted)
     check_room_to_compute(experiment.config_file, experiment.config.model, device.device)

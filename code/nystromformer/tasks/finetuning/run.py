@@ -23,7 +23,6 @@ from nystromformer.runs.record import TOKENIZER, EpochMetrics, Origin, Run, read
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tasks.experiment.checks import check_is_of_a_run
 from nystromformer.tasks.experiment.folder import Experiment
-from nystromformer.tasks.experiment.opening import OpenedFinetuning
 from nystromformer.tasks.experiment.run import Saved, held_folder, newest, placed, resume, say, training_settings
 from nystromformer.tasks.experiment.start import Pretrained
 from nystromformer.tasks.finetuning.definition import Definition, Loading, Splits
@@ -42,29 +41,16 @@ logger = logging.getLogger(__name__)
 class Setup:
     """What all runs of a command share."""
 
-    opened: OpenedFinetuning
+    experiment: Experiment
+    device: Device
+    group: Group
+    pretrained: Pretrained | None
+    """What the runs begin with; None: initial weights."""
     config: ExperimentConfig
     """With room for the task's rows and tokens."""
     definition: Definition
     loading: Loading
     sweep: Sweep
-
-    @property
-    def experiment(self) -> Experiment:
-        return self.opened.experiment
-
-    @property
-    def pretrained(self) -> Pretrained | None:
-        """What the runs begin with; None: initial weights."""
-        return self.opened.pretrained
-
-    @property
-    def device(self) -> Device:
-        return self.opened.device
-
-    @property
-    def group(self) -> Group:
-        return self.opened.group
 
     @property
     def budget(self) -> int:

@@ -137,7 +137,8 @@ def plan_setup(opened: OpenedFinetuning, definition: Definition, sweep: Sweep) -
             (most for layer in config.model.attentions if (most := layer.most_global) is not None), default=None
         ),
     )
-    return Setup(opened, config, definition, loading, sweep)
+    where = experiment, opened.device, opened.group
+    return Setup(*where, opened.pretrained, config, definition, loading, sweep)
 
 
 def run_sweep(setup: Setup) -> Finetuned:
