@@ -381,4 +381,4 @@ def test_a_dataset_for_validation_only_trains_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
     command = ("code/run_validation.py", "--model", finished.folder, *flags)
     assert run_here(monkeypatch, *command, "--baselines") == 2
-    assert "no training rows, from which the baselines are counted" in capsys.readouterr().err
+    assert "leave out --baselines" in capsys.readouterr().err
