@@ -131,11 +131,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def meet_at_the_end(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
     """Let runs in one folder reach their end at the same moment."""
-    alone = Stages.alone
+    exclude = Stages.exclude_others
     barrier = threading.Barrier(processes)
 
     def together(stages: Stages) -> None:
         barrier.wait(30)
-        alone(stages)
+        exclude(stages)
 
-    monkeypatch.setattr(Stages, "alone", together)
+    monkeypatch.setattr(Stages, "exclude_others", together)

@@ -141,7 +141,7 @@ def stop(
 ) -> None:
     """End runs after their step, with a checkpoint. Those that wait in the queue are taken out of it."""
     engine = Engine()
-    for job in _chosen(engine, names, everything, lambda job: job.is_active or job.is_waiting, "stop"):
+    for job in _choose_jobs(engine, names, everything, lambda job: job.is_active or job.is_waiting, "stop"):
         if job.is_waiting:
             control.remove(engine, job)
             typer.echo(f"{job.folder.name}: taken out of the queue")
@@ -154,7 +154,7 @@ def stop(
 def kill(names: Names = None, everything: All = False) -> None:
     """End runs at once. What they did since their last checkpoint is lost."""
     engine = Engine()
-    for job in _chosen(engine, names, everything, lambda job: job.is_active, "kill"):
+    for job in _choose_jobs(engine, names, everything, lambda job: job.is_active, "kill"):
         with clear_errors(f"killing {job.name}"):
             engine.api.kill(job.id)
             with suppress(NotFound):
@@ -165,7 +165,7 @@ def kill(names: Names = None, everything: All = False) -> None:
 def resume(names: Names = None, everything: All = False) -> None:
     """Start stopped, killed or failed containers again. They go on from their last checkpoint."""
     engine, refused = Engine(), []
-    for job in _chosen(engine, names, everything, lambda job: job.has_ended and job.state != "done", "resume"):
+    for job in _choose_jobs(engine, names, everything, lambda job: job.has_ended and job.state != "done", "resume"):
         # Those whose GPUs are the queue's, or whose work another one does, are named in one error at the end.
         try:
             queue.refuse_resuming(job, find_jobs(engine))
@@ -183,7 +183,7 @@ def resume(names: Names = None, everything: All = False) -> None:
 def remove(names: Names = None, everything: All = False) -> None:
     """Remove containers that have ended. Checkpoints and logs stay in the experiment folders."""
     engine = Engine()
-    for job in _chosen(engine, names, everything, lambda job: not job.is_active and not job.is_waiting, "remove"):
+    for job in _choose_jobs(engine, names, everything, lambda job: not job.is_active and not job.is_waiting, "remove"):
         control.remove(engine, job)
         typer.echo(f"{job.name}: removed; its files stay in {job.home}")
 
@@ -267,7 +267,7 @@ def _drive(engine: Engine) -> None:
         raise typer.Exit(_FAILED)
 
 
-def _chosen(
+def _choose_jobs(
     engine: Engine, names: Sequence[str] | None, everything: bool, fits: Callable[[Job], bool], verb: str
 ) -> list[Job]:
     """The jobs that users name and that something can be done to."""

@@ -48,7 +48,7 @@ def _make(engine: Engine, spec: RunSpec) -> str:
     something is not as it was looked at, it is looked at again."""
     tries_left = _TRIES
     while True:
-        jobs = _past_starting(engine, spec)
+        jobs = _wait_past_starting(engine, spec)
         refuse_active(spec, jobs)
         try:
             remove_ended(engine, spec, jobs)
@@ -60,7 +60,7 @@ def _make(engine: Engine, spec: RunSpec) -> str:
         time.sleep(_SECONDS_BETWEEN_TRIES)
 
 
-def _past_starting(engine: Engine, spec: RunSpec) -> list[Job]:
+def _wait_past_starting(engine: Engine, spec: RunSpec) -> list[Job]:
     """All containers of ours, once the one of this name is no longer about to be started."""
     deadline = time.monotonic() + _STARTING_SECONDS
     while True:

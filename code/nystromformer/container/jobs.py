@@ -154,7 +154,7 @@ def describe(detail: dict[str, Any]) -> Job | None:
         created=datetime.fromisoformat(detail["Created"]).timestamp(),
         started=_start(state.get("StartedAt")),
         health=(state.get("Health") or {}).get("Status") or "",
-        gpus=labels.get(GPUS_LABEL) or _requested(requests),
+        gpus=labels.get(GPUS_LABEL) or _requested_gpus(requests),
         out_of_memory=bool(state.get("OOMKilled")),
         stop_seconds=int(config.get("StopTimeout") or 10),
         labels=labels,
@@ -178,7 +178,7 @@ def select_jobs(jobs: Sequence[Job], name: str) -> list[Job]:
     return named
 
 
-def _requested(requests: Sequence[dict[str, Any]]) -> str:
+def _requested_gpus(requests: Sequence[dict[str, Any]]) -> str:
     """GPUs that a container asked for without our label; where it asked for a number of any, all of them."""
     ids = [each.rpartition("=")[2] for request in requests for each in request.get("DeviceIDs") or []]  # or CDI's names
     if not requests:

@@ -67,35 +67,35 @@ class _Folders:
 
     def add_corpus(self, home: Path) -> None:
         """Of stage one. `home` is the script's folder, where the corpus is if no flag says otherwise."""
-        source = self._add_read("--source")
+        source = self._mount_to_read("--source")
         for folder in (home, home / _UNIFIED):
             self._mounts.follow(folder, read_only=False)
         self._mounts.follow_below(source or home)
-        self._add_written("--out")
+        self._mount_to_write("--out")
 
     def add_rows(self) -> None:
         """Of stage two."""
-        corpora = self._add_read("--corpora") or _HOME
+        corpora = self._mount_to_read("--corpora") or _HOME
         for corpus in sorted(corpora.iterdir()) if self._mounts.place.is_here else ():
             # Those of data-preprocessing may be where a dataset goes.
             self._mounts.follow(corpus, read_only=corpora != _HOME)
             self._mounts.follow_below(corpus / _UNIFIED)
         self._add_tokenizer(corpora)
-        self._add_written("--out")
+        self._mount_to_write("--out")
 
-    def _add_read(self, flag: str) -> Path | None:
+    def _mount_to_read(self, flag: str) -> Path | None:
         """Mount the folder that a flag names; None without the flag."""
-        path = self._named(flag)
+        path = self._named_folder(flag)
         if path is not None:
             if self._mounts.place.is_here and not (path := path.resolve()).is_dir():
                 raise UserError(f"{flag} {path}: no such folder")
             self._mount(flag, path)
         return path
 
-    def _add_written(self, flag: str) -> None:
+    def _mount_to_write(self, flag: str) -> None:
         """Mount the folder that a flag names, which is to be made where there is none. To mount the next one above it
         instead would give a script all that is there, such as a home."""
-        path = self._named(flag)
+        path = self._named_folder(flag)
         if path is not None:
             path = path.resolve() if self._mounts.place.is_here else path
             is_new = self._mount(flag, path, read_only=False)
@@ -103,7 +103,7 @@ class _Folders:
 
     def _add_tokenizer(self, corpora: Path) -> None:
         """As the script: a folder of that name, or one beside the corpora, or a name that is none of a folder."""
-        name, path = self.flags.last("--tokenizer"), self._named("--tokenizer")
+        name, path = self.flags.last("--tokenizer"), self._named_folder("--tokenizer")
         is_here = self._mounts.place.is_here
         # What looks like a path is one, and "me/mine" a name of the hub.
         is_path = name is not None and (name.startswith((".", "/")) or name.count("/") > 1)
@@ -114,7 +114,7 @@ class _Folders:
         elif is_here:
             self._mounts.follow_below(corpora / (name or "roberta-base"))
 
-    def _named(self, flag: str) -> Path | None:
+    def _named_folder(self, flag: str) -> Path | None:
         """The folder that a flag names, seen from where the launcher was called."""
         name = self.flags.last(flag)
         if name == "":

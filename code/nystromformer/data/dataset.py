@@ -77,14 +77,14 @@ class Rows:
     @cached_property
     def tokens(self) -> np.ndarray:
         """Token ids, (R, N), read-only."""
-        return self._mapped(self._tokens_path, self._tokens_dtype, self._shape)
+        return self._map(self._tokens_path, self._tokens_dtype, self._shape)
 
     @cached_property
     def splits(self) -> np.ndarray:
         """Index in its row of the second part's first token, (R,), read-only; 0 where there is no sentence order."""
-        return self._mapped(self._splits_path, self._splits_dtype, self._shape[:1])
+        return self._map(self._splits_path, self._splits_dtype, self._shape[:1])
 
-    def _mapped(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    def _map(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         # nothing cannot be mapped
         return np.memmap(path, dtype, "r", shape=shape) if len(self) else np.empty(shape, dtype)
 

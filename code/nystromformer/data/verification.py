@@ -50,7 +50,7 @@ class Verification:
     @property
     def size(self) -> int:
         """Bytes of the files that have to be read."""
-        return sum(self._stamps[name].size for name in self._unverified())
+        return sum(self._stamps[name].size for name in self._unverified_files())
 
     def run(self, force: bool = False, stop: threading.Event | None = None) -> None:
         """Read the files that were not verified yet, and remember them.
@@ -63,14 +63,14 @@ class Verification:
             UserError: a file is not what the manifest says.
             VerificationStopped: `stop` was set.
         """
-        for name in self._stamps if force else self._unverified():
+        for name in self._stamps if force else self._unverified_files():
             before = self._entry(name)
             self._verify(name, stop or threading.Event())
             if self._entry(name) == before:
                 self._remember(before)
 
-    def _unverified(self) -> list[str]:
-        verified = [entry for path in self._memory for entry in _remembered(path)]
+    def _unverified_files(self) -> list[str]:
+        verified = [entry for path in self._memory for entry in _read_memory(path)]
         return [name for name in self._stamps if self._entry(name) not in verified]
 
     def _entry(self, name: str) -> Entry:
@@ -101,7 +101,7 @@ class Verification:
     def _remember(self, entry: Entry) -> None:
         """Of two processes that write at once, one's entry may be lost, which is then verified again."""
         for path in self._memory:
-            entries = [*(old for old in _remembered(path) if old != entry), entry][-_MOST_REMEMBERED:]
+            entries = [*(old for old in _read_memory(path) if old != entry), entry][-_MOST_REMEMBERED:]
             temporary = path.with_name(temporary_name(path.name))
             try:
                 temporary.write_text(json.dumps(entries, indent=1))
@@ -120,7 +120,7 @@ def _reading(path: Path) -> Iterator[Path]:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _remembered(path: Path) -> list[Entry]:
+def _read_memory(path: Path) -> list[Entry]:
     """What a file says was verified; nothing where it is missing or damaged, as that costs only time."""
     try:
         entries = read_json(path)

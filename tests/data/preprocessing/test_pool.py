@@ -137,13 +137,13 @@ def test_the_end_of_a_run_is_waited_for(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=work)
     with join(tmp_path) as first:
-        first.alone()
+        first.exclude_others()
         thread.start()
         assert not entered.wait(0.5), "a process that joins waits for the one that ends the run"
     assert entered.wait(10)
     with join(tmp_path) as third:
         threading.Timer(0.5, leave.set).start()
-        third.alone()
+        third.exclude_others()
         assert leave.is_set(), "the process that ends the run waits for those that share it"
     thread.join(10)
 
@@ -154,7 +154,7 @@ def test_a_run_that_was_replaced_is_not_ended(tmp_path: Path) -> None:
         with join(tmp_path, overwrite=True):
             pass
         with pytest.raises(UserError, match="another process has replaced the run"):
-            first.alone()
+            first.exclude_others()
 
 
 @pytest.mark.parametrize("counted", ["tokens", "words"])

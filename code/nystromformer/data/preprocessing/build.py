@@ -101,14 +101,14 @@ def build_dataset(
     sources = [
         _Source(folders[name], read[name], choice) for name, choice in zip(folders, settings.choices(read), strict=True)
     ]
-    pretrained = _pretrained(settings, corpora)
+    pretrained = _read_pretrained(settings, corpora)
     parameters = _parameters(settings, sources, pretrained)
     run = {"format_version": FORMAT_VERSION, **parameters}
     with Stages(out, run, MANIFEST_FILE, _RESERVED, overwrite) as stages:
         if _is_finished(out):
             log.info("%s: finished already, nothing to do", out)
             if part is None and (out / PARTS_FOLDER).exists():
-                stages.alone()
+                stages.exclude_others()
                 _remove_parts(stages)
             return open_dataset(out).manifest
         tokenizer = _make_tokenizer(stages, settings, sources, pretrained)
@@ -116,7 +116,7 @@ def build_dataset(
         outputs = run_units(stages, [unit for each in units.values() for unit in each], workers, "rows", part)
         if part is not None:
             return None
-        stages.alone()
+        stages.exclude_others()
         if _is_finished(out):
             log.info("%s: finished by another process", out)
             _remove_parts(stages)
@@ -139,7 +139,7 @@ def _unified_folder(corpora: Path, corpus: WeightedCorpus) -> Path:
     return folder / "unified"
 
 
-def _pretrained(settings: DatasetSettings, corpora: Path) -> PretrainedTokenizer | None:
+def _read_pretrained(settings: DatasetSettings, corpora: Path) -> PretrainedTokenizer | None:
     if settings.tokenizer == TRAIN:
         return None
     pretrained = read_tokenizer(find_tokenizer(settings.tokenizer, corpora), settings.tokenizer)

@@ -72,9 +72,9 @@ class Stamps:
 
     def names(self) -> list[str]:
         """Stages that have a stamp or a lock."""
-        return sorted({*self.finished(), *(path.stem for path in (self.folder / _FOLDER).glob("*.lock"))})
+        return sorted({*self.stamp_times(), *(path.stem for path in (self.folder / _FOLDER).glob("*.lock"))})
 
-    def finished(self) -> dict[str, int]:
+    def stamp_times(self) -> dict[str, int]:
         """Stages that have a stamp, be it damaged, and the time of each stamp."""
         stamps = sorted((self.folder / _FOLDER).glob("*.json"))
         return {path.stem: path.stat().st_mtime_ns for path in stamps if path != self.folder / RUN_FILE}
@@ -103,9 +103,9 @@ class Stages:
     """The stages of one run in one folder; a context manager.
 
     `<folder>/stages/run.json`, the run's parameters, is written first. Processes of the same run share the folder: they
-    claim its stages one by one (`units.run_units`), and one of them ends the run in `alone`. A process with other
-    parameters replaces a run of which nothing is finished; one that has finished a stage, which may have taken hours,
-    it replaces with `overwrite` only.
+    claim its stages one by one (`units.run_units`), and one of them ends the run, by `exclude_others`. A process with
+    other parameters replaces a run of which nothing is finished; one that has finished a stage, which may have taken
+    hours, it replaces with `overwrite` only.
 
     Args:
         folder: the run's folder, made if missing.
@@ -162,7 +162,7 @@ class Stages:
         return self
 
     def _begin(self) -> None:
-        alone = _locked(self._lock, fcntl.LOCK_EX)
+        alone = _try_lock(self._lock, fcntl.LOCK_EX)
         if not alone and not self._overwrite:
             self._wait_for(fcntl.LOCK_SH, "another process, which is beginning or ending the run")
         if not self._is_this_run():
@@ -170,16 +170,16 @@ class Stages:
                 raise UserError(f"{self.folder}: another process is at work there: wait for it, or stop it")
             self._replace_run()
         self._identity = self._run_file.stat()
-        self._is_first_start = alone and not self.stamps.finished()
+        self._is_first_start = alone and not self.stamps.stamp_times()
         if alone:
             self._failed_file.unlink(missing_ok=True)
             self._take(fcntl.LOCK_SH, "another process, which is ending the run")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         with self._lock:
-            if kind is None or not _locked(self._lock, fcntl.LOCK_EX):
+            if kind is None or not _try_lock(self._lock, fcntl.LOCK_EX):
                 return
-            if self._before is not None and self._before[1] == self.stamps.finished() and not self._final.exists():
+            if self._before is not None and self._before[1] == self.stamps.stamp_times() and not self._final.exists():
                 # A corpus that is not there any more takes nothing from what was made of it.
                 with suppress(UserError), NewFile(self._final) as file:
                     file.write(self._before[0])
@@ -189,7 +189,7 @@ class Stages:
                 with suppress(OSError):
                     self._failed_file.touch()
 
-    def alone(self) -> None:
+    def exclude_others(self) -> None:
         """Keep other processes out, after waiting for them; one of them may have ended the run by then.
 
         Raises:
@@ -200,7 +200,7 @@ class Stages:
     def unfinish(self) -> None:
         """Declare the folder incomplete, before anything in it changes."""
         if self._final.is_file():
-            self._before = self._final.read_bytes(), self.stamps.finished()
+            self._before = self._final.read_bytes(), self.stamps.stamp_times()
         self._final.unlink(missing_ok=True)
 
     def _is_this_run(self) -> bool:
@@ -213,7 +213,7 @@ class Stages:
             return False
         if self._read_run() == self._parameters:
             return True
-        finished = [*self.stamps.finished()]
+        finished = [*self.stamps.stamp_times()]
         if self._final.exists() or (finished and not self._failed_file.exists()):
             done = f"{number_of(len(finished), 'stage')} done: {first_names(finished)}"
             what = "a run" if self._final.exists() else f"an unfinished run ({done})"
@@ -269,7 +269,7 @@ class Stages:
             raise UserError(f"{self.folder}: another process has replaced the run: start the command again")
 
     def _wait_for(self, kind: int, whom: str) -> None:
-        if not _locked(self._lock, kind):
+        if not _try_lock(self._lock, kind):
             log.info("%s: waiting for %s", self.folder, whom)
             fcntl.flock(self._lock, kind)
 
@@ -281,7 +281,7 @@ def fingerprint_of(value: Any) -> str:
 
 # Held by many at once, or by one alone to begin or end the run, and changed from one to the other: that is flock's own,
 # which filelock has only for one at a time.
-def _locked(file: TextIO, kind: int) -> bool:
+def _try_lock(file: TextIO, kind: int) -> bool:
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:

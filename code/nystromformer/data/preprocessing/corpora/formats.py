@@ -108,7 +108,7 @@ def read_wiki(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Document]:
             return
         opening = _DOC.match(line)
         if opening is None:
-            raise file.error(offset, f"expected WikiExtractor's <doc id=… url=… title=…>, found {_shown(line)}")
+            raise file.error(offset, f"expected WikiExtractor's <doc id=… url=… title=…>, found {_quote(line)}")
         body = _wiki_body(file, offset, lines, rules, tally)
         first = next(body, "")
         title = html.unescape((opening["title"] or b"").decode(errors="replace"))
@@ -144,10 +144,10 @@ def read_bookcorpus(file: OpenFile, rules: Rules, tally: Tally) -> Iterator[Docu
     """
     lines = _plain_lines(file, "one sentence a line", rules, tally)
     named = ((f"{file.name}@{offset}", line) for offset, line in lines)
-    return _grouped(_documents_of_lines(named, rules, tally), tally, follows=file.begin > 0)
+    return _group_documents(_documents_of_lines(named, rules, tally), tally, follows=file.begin > 0)
 
 
-def _grouped(documents: Iterator[Document], tally: Tally, follows: bool) -> Iterator[Document]:
+def _group_documents(documents: Iterator[Document], tally: Tally, follows: bool) -> Iterator[Document]:
     """The same documents in groups that are named after their first one, less those between two groups.
 
     What is too little for a group at the end belongs to the last one.
@@ -192,7 +192,7 @@ def _documents_of_lines(lines: Iterable[tuple[str, str]], rules: Rules, tally: T
 
 def bookcorpus_rows(rows: Iterable[tuple[str, str]], rules: Rules, tally: Tally) -> Iterator[Document]:
     """Documents of a data set whose rows are sentences; what is before them is another part's."""
-    return _grouped(_documents_of_lines(rows, rules, tally), tally, follows=True)
+    return _group_documents(_documents_of_lines(rows, rules, tally), tally, follows=True)
 
 
 _LONGEST_WRAPPED = 120
@@ -247,7 +247,7 @@ def _plain_lines(file: OpenFile, looks: str, rules: Rules, tally: Tally) -> Iter
         head = _head(lines)
         if _is_other_format(b"\n".join(line for _, line in head)):
             offset, line = next((offset, line) for offset, line in head if line.strip())
-            raise _OtherFormat(str(file.error(offset, f"expected {looks}, found {_shown(line)}")))
+            raise _OtherFormat(str(file.error(offset, f"expected {looks}, found {_quote(line)}")))
         lines = chain(head, lines)
     for offset, line in lines:
         if b"\0" in line:
@@ -325,7 +325,7 @@ def _article_text(line: str, key: str) -> str:
     return text
 
 
-def _shown(line: bytes) -> str:
+def _quote(line: bytes) -> str:
     return repr(line[:60].decode(errors="replace"))
 
 

@@ -93,7 +93,7 @@ def write_unified(
         outputs = run_units(stages, units, workers, name, part, "words")
         if part is not None:
             return None
-        stages.alone()
+        stages.exclude_others()
         stale = sorted(set(stages.stamps.names()) - set(outputs))
         corpus = _corpus(name, settings, outputs.values())
         if not stale and (out / CORPUS_FILE).exists() and read_corpus(out) == corpus:
@@ -158,11 +158,11 @@ def _unify_rows(
     """Write the documents of one part of a data set."""
     assert rules.hub is not None
     tally = Tally()
-    rows = _reporting(hub_rows(rules.hub, state, part, parts, rules.text_field), report)
+    rows = _report_rows(hub_rows(rules.hub, state, part, parts, rules.text_field), report)
     return _write(out, shard_name(part), format.rows(rows, rules, tally), tally, report, format.few_groups)
 
 
-def _reporting(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, str]]:
+def _report_rows(rows: Iterable[tuple[str, str]], report: Report) -> Iterator[tuple[str, str]]:
     for name, text in rows:
         report(len(text), 0)
         yield name, text
