@@ -1,23 +1,17 @@
 """Each mistake gives one clear error and exit status 2, before there is a container, or with none left behind."""
 
 import os
-import threading
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from docker.api.container import ContainerApiMixin
-from fake_engine import FakeEngine, Launcher, Refusal, connected
+from fake_engine import FakeEngine, Launcher, Refusal
 from small import write_experiment
 
 from nystromformer.container import control
-from nystromformer.container.command_line import ScriptFlags
-from nystromformer.container.experiments import experiment_spec
 from nystromformer.container.jobs import QUEUE_LABEL, WAITING
-from nystromformer.container.mounts import Place
-from nystromformer.container.options import LaunchOptions
-from nystromformer.container.scripts import SCRIPTS
-from nystromformer.errors import UserError
 
 Words = tuple[object, ...]
 
@@ -50,7 +44,10 @@ def refused(fake: FakeEngine, launch: Launcher) -> Refused:
         (["--mount", os.fsdecode(b"/a\xff:/more")], "expected text in UTF-8"),
         (["--model", "/model"], "No such option: --model"),
         (["--learning_rate", "1"], "No such option: --learning_rate"),
-        (["--workers", "two"], "--workers"),
+        (["--workers", "two"], "expected an integer of at least 0, found 'two'"),
+        (["--workers", "-1"], "--workers"),
+        (["--workers"], "requires an argument"),
+        (["--verify=no"], "does not take a value"),
         (["--set", "model.num_layers=0"], "model.num_layers"),
         (["--set", "x"], "section.key=value"),
         (
@@ -220,35 +217,6 @@ def test_a_name_of_somebody_elses(fake: FakeEngine, launch: Launcher, words: Wor
     assert fake.state("mine") == "running"
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_starts_at_once(fake: FakeEngine, home: Path, dataset_folder: Path, count: int) -> None:
-    """One of them starts it; to the others it is one that runs, whatever they saw before."""
-    options, flags = LaunchOptions(gpus="none"), ScriptFlags(("--dataset", str(dataset_folder)))
-    spec = experiment_spec(SCRIPTS["pretrain"], home, flags, options, Place(is_here=True))
-    together = threading.Barrier(count)
-    said: list[str] = []
-
-    def once() -> None:
-        engine = connected(fake)
-        together.wait()
-        try:
-            said.append(f"started {control.start(engine, spec).name}")
-        except UserError as error:
-            said.append(str(error))
-
-    threads = [threading.Thread(target=once) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    said.sort(key=lambda text: not text.startswith("started"))
-    assert said[0] == "started small-pretrain"
-    for text in said[1:]:
-        assert text.startswith(f"{home}: pretrain is running already, in the container small-pretrain.")
-    assert fake.started == ["small-pretrain"]
-    assert fake.names == ["small-pretrain"]
-
-
 @pytest.mark.parametrize("status", [409, 500], ids=["Docker", "Podman"])
 @pytest.mark.parametrize("looks", [0, 2], ids=["at once", "a little later"])
 def test_another_launcher_is_faster(
@@ -263,10 +231,13 @@ def test_another_launcher_is_faster(
     monkeypatch.setattr(control, "_STARTING_SECONDS", 10.0)
 
     def start_it() -> None:
-        identity = fake.add("small-pretrain", home, status="created")
-        for _ in range(looks):
-            fake.when("GET", "/containers/json", lambda: None)
-        fake.when("GET", "/containers/json", lambda: fake.start(identity))
+        identity, number = fake.add("small-pretrain", home, status="created"), count()
+
+        def look() -> None:
+            if next(number) == looks:
+                fake.start(identity)
+
+        fake.when("GET", "/containers/json", look, times=looks + 1)
         raise Refusal(status, 'the container name "/small-pretrain" is already in use by 12')
 
     fake.when("POST", "/containers/create", start_it)

@@ -70,37 +70,30 @@ def test_pretraining(folder: Path, dataset_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "file", "data", "target"),
+    ("command", "file", "data"),
     [
-        ("pretrain", "run_pretrain.py", "data-preprocessing/32-roberta", "/dataset"),
-        ("validate", "run_validation.py", "data-preprocessing/32-roberta", "/dataset"),
-        ("glue", "run_glue.py", "glue", "/glue"),
-        ("imdb", "run_imdb.py", "data/imdb", "/imdb"),
-        ("wikihop", "run_wikihop.py", "wikihop", "/wikihop"),
+        ("pretrain", "run_pretrain.py", "data-preprocessing/32-roberta:/dataset"),
+        ("validate", "run_validation.py", "data-preprocessing/32-roberta:/dataset"),
+        ("glue", "run_glue.py", "glue:/glue"),
+        ("imdb", "run_imdb.py", "data/imdb:/imdb"),
+        ("wikihop", "run_wikihop.py", "wikihop:/wikihop"),
     ],
 )
-def test_the_authors_folders_where_nothing_else_is_named(
-    folder: Path, command: str, file: str, data: str, target: str
-) -> None:
+def test_the_authors_folders_where_nothing_else_is_named(folder: Path, command: str, file: str, data: str) -> None:
     made = spec(command, folder, place=ELSEWHERE)
-    assert others(made) == [Mount(str(PROJECT / data), target, True)]
+    source, _, target = data.partition(":")
+    assert others(made) == [Mount(str(PROJECT / source), target, True)]
     assert made.argv == ("python3", f"/code/{file}")
     assert made.output == f"/model/{command}.txt"
     assert made.name == f"experiment-{command}"
     assert (PROJECT / "code" / file).is_file()
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "length"),
-    [
-        ("nystrom-4096", (), 4096),
-        ("experiments/nystrom-small-conv", (), 512),
-        ("nystrom-512", ("--set", "model.max_seq_len=1024"), 1024),  # of the run, not of the file
-    ],
-)
-def test_each_length_has_its_folder(name: str, change: tuple[str, ...], length: int) -> None:
-    made = spec("pretrain", PROJECT / name, *change, place=ELSEWHERE)
-    assert others(made) == [Mount(str(PROJECT / f"data-preprocessing/{length}-roberta"), "/dataset", True)]
+def test_each_length_has_its_folder() -> None:
+    """That of the run, not of the file."""
+    for change, length in (((), 512), (("--set", "model.max_seq_len=1024"), 1024)):
+        made = spec("pretrain", PROJECT / "nystrom-512", *change, place=ELSEWHERE)
+        assert others(made) == [Mount(str(PROJECT / f"data-preprocessing/{length}-roberta"), "/dataset", True)]
 
 
 def test_data_from_elsewhere(folder: Path, tmp_path: Path) -> None:

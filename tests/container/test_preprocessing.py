@@ -120,7 +120,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def made(name: str, *words: object) -> tuple[RunSpec, list[str]]:
+def spec_and_words(name: str, *words: object) -> tuple[RunSpec, list[str]]:
     """The container, and the words after the script's name."""
     spec = preprocess_spec(name, ScriptFlags(tuple(map(str, words))), LaunchOptions(), HERE)
     assert spec.home == spec.mounts[0].source
@@ -144,7 +144,7 @@ def test_folders_that_flags_name_are_where_they_are_here(home: Path, tmp_path: P
     source, out = tmp_path / "texts" / "dump", tmp_path / "results" / "new" / "unified"
     write(source / "AA" / "wiki_00")
     (tmp_path / "results").mkdir()
-    spec, words = made("wiki", "--source", "../texts/dump", "--workers", "2", f"--out={out}")
+    spec, words = spec_and_words("wiki", "--source", "../texts/dump", "--workers", "2", f"--out={out}")
     assert words == ["--workers", "2", "--source", str(source), "--out", str(out)]
     container = Container(spec)
     assert same_files(container, str(source), source) == {"AA/wiki_00"}
@@ -157,7 +157,7 @@ def test_folders_that_flags_name_are_where_they_are_here(home: Path, tmp_path: P
 
 def test_folders_of_data_preprocessing_are_not_mounted_again(home: Path) -> None:
     write(home / "mine" / "wiki_00")
-    spec, words = made("wiki", "--source", home / "mine", "--out", "data-preprocessing/mine/unified")
+    spec, words = spec_and_words("wiki", "--source", home / "mine", "--out", "data-preprocessing/mine/unified")
     assert words == ["--source", "/data-preprocessing/mine", "--out", "/data-preprocessing/mine/unified"]
     assert spec.to_make is None
     assert [mount.target for mount in spec.mounts] == ["/data-preprocessing", "/code"]
@@ -165,7 +165,7 @@ def test_folders_of_data_preprocessing_are_not_mounted_again(home: Path) -> None
 
 def test_one_folder_to_read_and_to_write(home: Path, tmp_path: Path) -> None:
     write(tmp_path / "dump" / "wiki_00")
-    spec, _ = made("wiki", "--source", tmp_path / "dump", "--out", tmp_path / "dump" / "unified")
+    spec, _ = spec_and_words("wiki", "--source", tmp_path / "dump", "--out", tmp_path / "dump" / "unified")
     dump, rows = str(tmp_path / "dump"), str(tmp_path / "dump" / "unified")
     assert spec.mounts[2:] == (Mount(dump, dump, True), Mount(rows, rows))
 
@@ -187,7 +187,7 @@ def test_links_of_a_corpus(home: Path, tmp_path: Path, is_named: bool) -> None:
     link(corpus / "nothing", "/nowhere/at/all")
     (corpus / "unified").mkdir()
     link(corpus / "unified" / "not-read", "/nowhere")
-    spec, words = made("wiki", *(("--source", corpus) if is_named else ()))
+    spec, words = spec_and_words("wiki", *(("--source", corpus) if is_named else ()))
     inside = str(corpus) if is_named else "/data-preprocessing/wiki"
     (corpus / "nothing").unlink()
     (corpus / "unified" / "not-read").unlink()
@@ -203,7 +203,7 @@ def test_links_that_lead_round_in_circles(home: Path, tmp_path: Path) -> None:
     link(tmp_path / "disk" / "again", tmp_path / "disk")
     link(home / "wiki" / "dump", tmp_path / "disk")
     link(home / "wiki" / "itself", "itself")
-    spec, _ = made("wiki")
+    spec, _ = spec_and_words("wiki")
     assert Container(spec).find("/data-preprocessing/wiki/dump/wiki_00") == tmp_path / "disk" / "wiki_00"
 
 
@@ -212,12 +212,12 @@ def test_results_on_another_disk(home: Path, tmp_path: Path) -> None:
         (tmp_path / "disk" / name).mkdir(parents=True)
     link(home / "wiki" / "unified", tmp_path / "disk" / "unified")
     link(home / "512-roberta", tmp_path / "disk" / "rows")
-    container = Container(made("wiki")[0])
+    container = Container(spec_and_words("wiki")[0])
     assert container.find("/data-preprocessing/wiki/unified") == tmp_path / "disk" / "unified"
     assert container.is_writable(str(tmp_path / "disk" / "unified"))
-    container = Container(made("wiki", "--source", tmp_path / "disk")[0])
+    container = Container(spec_and_words("wiki", "--source", tmp_path / "disk")[0])
     assert container.is_writable(str(tmp_path / "disk" / "unified")), "though what is above it is only read"
-    container = Container(made("512")[0])
+    container = Container(spec_and_words("512")[0])
     assert container.find("/data-preprocessing/512-roberta") == tmp_path / "disk" / "rows"
     assert container.is_writable(str(tmp_path / "disk" / "rows"))
 
@@ -236,7 +236,7 @@ def test_links_of_unified_corpora(home: Path, tmp_path: Path, is_named: bool) ->
     link(corpora / "roberta-base", disk / "snapshots" / "12ab")
     link(disk / "snapshots" / "12ab" / "vocab.json", "../../blobs/34cd")
     write(disk / "blobs" / "34cd")
-    spec, words = made("512", *(("--corpora", corpora) if is_named else ()))
+    spec, words = spec_and_words("512", *(("--corpora", corpora) if is_named else ()))
     inside = str(corpora) if is_named else "/data-preprocessing"
     container = Container(spec)
     for name in ("plain/unified", "whole/unified", "part/unified", "roberta-base"):
@@ -249,14 +249,14 @@ def test_a_tokenizer(home: Path, tmp_path: Path, kept: str) -> None:
     write(tmp_path / "blobs" / "1")
     link(tmp_path / "12ab" / "vocab.json", "../blobs/1")
     folder = tmp_path / "12ab" if kept == "plain" else link(tmp_path / "mine", "12ab")
-    spec, words = made("512", "--tokenizer", f"../{folder.name}")
+    spec, words = spec_and_words("512", "--tokenizer", f"../{folder.name}")
     assert words == ["--tokenizer", str(folder)], "whose name goes into the manifest"
     assert same_files(Container(spec), str(folder), folder) == {"vocab.json"}
 
 
 def test_tokenizers_that_are_no_folders(home: Path) -> None:
     for name in ("train", "roberta-large", "me/mine"):
-        spec, words = made("512", "--tokenizer", name)
+        spec, words = spec_and_words("512", "--tokenizer", name)
         assert words == ["--tokenizer", name]
         assert len(spec.mounts) == 2
 
@@ -273,7 +273,7 @@ def test_tokenizers_that_are_no_folders(home: Path) -> None:
 )
 def test_folders_that_cannot_be_mounted(home: Path, words: list[str], said: str) -> None:
     with pytest.raises(UserError) as info:
-        made(*words)
+        spec_and_words(*words)
     assert said in str(info.value)
 
 
@@ -281,7 +281,7 @@ def test_links_between_folders_of_data_preprocessing(home: Path) -> None:
     write(home / "stories" / "a")
     link(home / "mine" / "a", "../stories/a")
     link(home / "mine" / "more", "../stories")
-    spec, _ = made("wiki", "--source", home / "mine")
+    spec, _ = spec_and_words("wiki", "--source", home / "mine")
     assert same_files(Container(spec), "/data-preprocessing/mine", home / "mine") == {"a", "more/a"}
     assert [mount.target for mount in spec.mounts] == ["/data-preprocessing", "/code"], "as they are there already"
 

@@ -9,18 +9,14 @@ from pathlib import Path
 
 import pytest
 from container_engine import Engine
-from launching import Launcher, last_step, records, wait_until
-from small import write_dataset, write_experiment
+from launching import Launcher, last_step, wait_until
+from run_files import records
+from small import write_experiment
 
 from nystromformer.container.engine import Engine as Connection
 from nystromformer.container.jobs import Job, find_jobs
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("no_containers_left")]
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_dataset(tmp_path_factory.mktemp("queue") / "dataset")
 
 
 def experiments(folder: Path, *names: str, epochs: int = 6) -> list[Path]:
@@ -33,10 +29,10 @@ def jobs(engine: Engine) -> dict[str, Job]:
     return {job.name: job for job in find_jobs(Connection({"DOCKER_HOST": engine.url}))}
 
 
-def test_a_queue_outlives_its_launcher(engine: Engine, dataset: Path, tmp_path: Path) -> None:
+def test_a_queue_outlives_its_launcher(engine: Engine, dataset_folder: Path, tmp_path: Path) -> None:
     launch = Launcher(engine)
     first, second, third, fourth = folders = experiments(tmp_path, "first", "second", "third", "fourth")
-    flags = ("--dataset", dataset, "--gpus", "0,1", "--device", "cpu")
+    flags = ("--dataset", dataset_folder, "--gpus", "0,1", "--device", "cpu")
     driver = launch.begin("queue", *folders, *flags)
     wait_until(lambda: last_step(first) and last_step(second), "two experiments at work")
     driver.send_signal(signal.SIGKILL)
@@ -61,20 +57,3 @@ def test_a_queue_outlives_its_launcher(engine: Engine, dataset: Path, tmp_path: 
         f"{name}-pretrain": "done" for name in ("first", "second", "third")
     }
     assert all(len(records(folder, "start")) == 1 and last_step(folder) == 240 for folder in (first, second, third))
-
-
-def test_a_gpu_has_one_experiment_at_a_time(engine: Engine, dataset: Path, tmp_path: Path) -> None:
-    launch = Launcher(engine)
-    by_hand, queued, broken = experiments(tmp_path, "by-hand", "queued", "broken", epochs=2)
-    flags = ("--dataset", dataset, "--gpus", "3", "--device", "cpu")
-    launch("pretrain", by_hand, *flags)
-    diverging = [f"pretraining_setting.{key}=10" for key in ("learning_rate", "weight_decay")]
-    driver = launch.begin("queue", broken, queued, *flags, "--set", diverging[0], "--set", diverging[1])
-    wait_until(lambda: "queued-pretrain.waiting" in jobs(engine), "the queue")
-    output, _ = driver.communicate(timeout=120)
-    starts = [records(folder, "start")[0]["time"] for folder in (by_hand, broken, queued)]
-    ends = [records(folder)[-1]["time"] for folder in (by_hand, broken, queued)]
-    assert ends[0] < starts[1] <= ends[1] < starts[2]
-    assert "broken-pretrain: failed (2)" in output, "its loss is no number"
-    assert driver.returncode == 1
-    assert "queued-pretrain: failed (2)" in output, "a failure does not keep the next from its turn"

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -64,20 +66,6 @@ def gpu_of(fake: FakeEngine, name: str) -> str:
     return str(fake.container(name)["Config"]["Labels"][GPUS_LABEL])
 
 
-def watch(fake: FakeEngine) -> list[str]:
-    """Complaints about GPUs with two experiments at a time, or containers that run twice."""
-    complaints: list[str] = []
-
-    def look() -> None:
-        running = [each for each in fake.containers.values() if each["State"]["Status"] == "running"]
-        gpus = Counter(each["Config"]["Labels"][GPUS_LABEL] for each in running)
-        complaints.extend(f"{count} on {gpu}" for gpu, count in gpus.items() if count > 1)
-
-    for method in ("GET", "POST", "DELETE"):
-        fake.when(method, "/containers/", look, times=1 << 30)
-    return complaints
-
-
 @pytest.mark.parametrize(
     ("gpus", "each", "slots"),
     [
@@ -105,7 +93,7 @@ def test_what_waits_is_in_the_engine(fake: FakeEngine) -> None:
 
 
 def test_one_after_another_on_each_gpu(fake: FakeEngine) -> None:
-    complaints = watch(fake)
+    complaints = fake.watch_gpus()
     fake.plans["a-pretrain"] = (40, 0)
     put(fake, "abcd", TWO)
     said = run(fake)
@@ -141,7 +129,7 @@ def test_what_is_put_in_first_comes_first_and_gets_the_gpus_of_its_slot(fake: Fa
 @pytest.mark.parametrize("looks", [0, 3], ids=["before anybody looks again", "later"])
 def test_a_failure_does_not_keep_the_next_from_its_turn(fake: FakeEngine, slot: str, where: str, looks: int) -> None:
     fake.plans["a-pretrain"] = (looks, 2)
-    complaints = watch(fake)
+    complaints = fake.watch_gpus()
     put(fake, "ab", [slot])
     said: list[str] = []
     ended = drive(connected(fake), said.append, seconds_between_looks=0)
@@ -292,43 +280,50 @@ class Killed(BaseException):
     """Not of the kinds that a program cleans up after."""
 
 
-def dying(fake: FakeEngine, at: int, sent: bool) -> Engine:
-    """A connection whose owner is killed at its request of that number, before or after the engine has got it."""
-    engine = connected(fake)
-    numbers = iter(range(1 << 30))
+def through(fake: FakeEngine, act: Callable[[int, Callable[[], Any]], Any]) -> Engine:
+    """A connection whose requests, with their numbers, are left to `act`."""
+    engine, numbers = connected(fake), count()
     request: Callable[..., Any] = engine.api.request
-
-    def counted(*arguments: Any, **more: Any) -> Any:
-        number = next(numbers)
-        if number == at and sent:
-            request(*arguments, **more)
-        if number >= at:
-            raise Killed
-        return request(*arguments, **more)
-
-    engine.api.request = counted
+    engine.api.request = lambda *words, **more: act(next(numbers), partial(request, *words, **more))
     return engine
+
+
+@contextmanager
+def two_queued() -> Iterator[FakeEngine]:
+    """An engine with two experiments for one GPU, which they never share: each runs once, and is there at the end."""
+    with fake_engine() as fake:
+        fake.plans |= {"a-pretrain": (3, 0), "b-pretrain": (2, 3)}
+        put(fake, "ab")
+        complaints = fake.watch_gpus()
+        yield fake
+        assert sorted(fake.names) == ["a-pretrain", "b-pretrain"]
+        assert not complaints
 
 
 @EVERY
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
 def test_a_launcher_that_is_killed_loses_nothing(sent: bool, every: int) -> None:
+    """At each of its requests, before or after the engine has got it."""
     at = 0
-    while True:
-        with fake_engine() as fake:
-            fake.plans |= {"a-pretrain": (3, 0), "b-pretrain": (2, 3)}
-            put(fake, "ab")
-            complaints = watch(fake)
+
+    def die(number: int, send: Callable[[], Any]) -> Any:
+        if number == at and sent:
+            send()
+        if number >= at:
+            raise Killed
+        return send()
+
+    for at in count(step=every):
+        with two_queued() as fake:
+            was_killed = False
             try:
-                run(fake, dying(fake, at, sent))
+                run(fake, through(fake, die))
             except Killed:
-                at += every
-            else:
-                break
-            run(fake)
+                was_killed = True
+                run(fake)
             assert Counter(fake.started) == {"a-pretrain": 1, "b-pretrain": 1}, f"killed at request {at}"
-            assert sorted(fake.names) == ["a-pretrain", "b-pretrain"], f"killed at request {at}"
-            assert not complaints
+        if not was_killed:
+            break
     assert at > 20
 
 
@@ -349,45 +344,27 @@ def test_two_launchers_do_each_others_work(monkeypatch: pytest.MonkeyPatch, whol
             raise Pause
 
     monkeypatch.setattr("time.sleep", pause)
-    at, done = 0, False
-    while not done:
-        with fake_engine() as fake:
-            fake.plans |= {"a-pretrain": (3, 0), "b-pretrain": (2, 3)}
-            put(fake, "ab")
-            complaints = watch(fake)
+    last = 0
+    for at in count(step=every):
+        with two_queued() as fake:
             second = connected(fake)
 
-            def come_in(second: Engine = second) -> None:
-                with suppress(Pause):
-                    drive(second, lambda text: None, seconds_between_looks=0 if whole else 1)
+            def come_in(number: int, send: Callable[[], Any], at: int = at, second: Engine = second) -> Any:
+                nonlocal last
+                last = number
+                if number == at:
+                    with suppress(Pause):
+                        drive(second, lambda text: None, seconds_between_looks=0 if whole else 1)
+                return send()
 
-            first = connected(fake)
-            done = not interrupted(first, at, come_in, lambda engine: run(fake, engine))
-            at += every
+            run(fake, through(fake, come_in))
             # Once, but for the moment between the last look and the start.
             starts = Counter(fake.started)
             assert starts.keys() == {"a-pretrain", "b-pretrain"}, f"at request {at}"
             assert starts.total() <= 3
-            assert sorted(fake.names) == ["a-pretrain", "b-pretrain"], f"at request {at}"
-            assert not complaints
-    assert at > 20
-
-
-def interrupted(engine: Engine, at: int, come_in: Callable[[], None], work: Callable[[Engine], object]) -> bool:
-    """Do the work, with something else before the request of that number; returns whether there was one."""
-    request: Callable[..., Any] = engine.api.request
-    made = 0
-
-    def counted(*arguments: Any, **more: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made == at + 1:
-            come_in()
-        return request(*arguments, **more)
-
-    engine.api.request = counted
-    work(engine)
-    return made > at
+        if last < at:
+            break
+    assert last > 20
 
 
 def take(fake: FakeEngine, name: str, gpu: str = "0") -> None:
@@ -407,7 +384,7 @@ def test_of_two_that_took_one_gpu_the_later_gives_way(
     fake: FakeEngine, moment: tuple[str, str] | None, taken: str, started: str
 ) -> None:
     put(fake, "ab")
-    complaints = watch(fake)
+    complaints = fake.watch_gpus()
     if moment is None:
         for name in taken:
             take(fake, name)

@@ -13,12 +13,11 @@ import re
 import signal
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import served
 import typer
 
 from nystromformer import cli
@@ -30,15 +29,10 @@ QUESTION = {"text": "the <mask> of a token"}
 _answered: list[dict[str, Any]] = []
 
 
-def ask(address: str, patience: float = 60) -> dict[str, Any]:
+def ask(address: str) -> dict[str, Any]:
     """Status and answers."""
-    headers = {"content-type": "application/json"}
-    request = urllib.request.Request(f"{address}predict", json.dumps(QUESTION).encode(), headers)
-    try:
-        with urllib.request.urlopen(request, timeout=patience) as answer:
-            return {"status": answer.status, "answers": json.loads(answer.read())["answers"]}
-    except urllib.error.HTTPError as error:
-        return {"status": error.code}
+    status, said = served.ask(f"{address}predict", json.dumps(QUESTION).encode())
+    return {"status": status, "answers": json.loads(said)["answers"]} if status == 200 else {"status": status}
 
 
 def _told(text: str) -> None:

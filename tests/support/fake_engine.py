@@ -14,11 +14,12 @@ import tempfile
 import threading
 import time
 import urllib.parse
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import BaseServer, TCPServer, ThreadingMixIn, UnixStreamServer
+from socketserver import ThreadingTCPServer, ThreadingUnixStreamServer
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from launch import launcher
 from nystromformer.container import control
 from nystromformer.container.engine import Engine
 from nystromformer.container.jobs import find_job
+from nystromformer.container.scripts import GPUS_LABEL
 
 NEVER = "0001-01-01T00:00:00Z"
 _API = "1.43"
@@ -99,8 +101,7 @@ class FakeEngine:
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._rules: list[_Rule] = []
-        self._looks_left: dict[str, int] = {}
-        self._programs: dict[str, bytes] = {}
+        self.looks_left: dict[str, int] = {}
 
     # What tests arrange
 
@@ -141,7 +142,7 @@ class FakeEngine:
             },
             **config,
         }
-        identity = self._create(body, name)
+        identity = self.create(body, name)
         if status != "created":
             self.start(identity)
         if status not in ("created", "running"):
@@ -151,9 +152,9 @@ class FakeEngine:
     def start(self, identity: str) -> None:
         state = self.containers[identity]["State"]
         state.update(Status="running", StartedAt=self._now(), ExitCode=0)
-        self.started.append(self._name(identity))
-        looks, exit_code = self.plans.get(self._name(identity), (1 << 30, 0))
-        self._looks_left[identity] = looks
+        self.started.append(self.name_of(identity))
+        looks, exit_code = self.plans.get(self.name_of(identity), (1 << 30, 0))
+        self.looks_left[identity] = looks
         if looks == 0:
             self.end(identity, exit_code)
 
@@ -165,15 +166,28 @@ class FakeEngine:
     def find(self, name: str) -> str | None:
         """The id of the container of that name, or that begins so."""
         for identity in self.containers:
-            if name in (self._name(identity), identity) or (len(name) >= 12 and identity.startswith(name)):
+            if name in (self.name_of(identity), identity) or (len(name) >= 12 and identity.startswith(name)):
                 return identity
         return None
 
     # What tests look at
 
+    def watch_gpus(self) -> list[str]:
+        """Complaints, from now on, about GPUs with two containers at a time."""
+        complaints: list[str] = []
+
+        def look() -> None:
+            running = [each for each in self.containers.values() if each["State"]["Status"] == "running"]
+            gpus = Counter(gpu for each in running for gpu in each["Config"]["Labels"][GPUS_LABEL].split(","))
+            complaints.extend(f"{count} on {gpu}" for gpu, count in gpus.items() if count > 1)
+
+        for method in ("GET", "POST", "DELETE"):
+            self.when(method, "/containers/", look, times=1 << 60)
+        return complaints
+
     @property
     def names(self) -> list[str]:
-        return [self._name(identity) for identity in self.containers]
+        return [self.name_of(identity) for identity in self.containers]
 
     def container(self, name: str) -> dict[str, Any]:
         """What `docker inspect` says of a container that is there."""
@@ -206,7 +220,7 @@ class FakeEngine:
 
     # The API
 
-    def handle(self, request: Request) -> "Answer":
+    def handle(self, request: Request) -> Any:
         with self._lock:
             self.requests.append(request)
             for rule in list(self._rules):
@@ -216,11 +230,10 @@ class FakeEngine:
             for method, pattern, answer in _ROUTES:
                 match = re.fullmatch(pattern, request.path)
                 if match and method == request.method:
-                    answered: Answer = answer(self, request, *match.groups())
-                    return answered
+                    return answer(self, request, *match.groups())
             raise Refusal(404, "page not found")
 
-    def _create(self, body: dict[str, Any], name: str) -> str:
+    def create(self, body: dict[str, Any], name: str) -> str:
         if any(name == other for other in self.names):
             raise Refusal(
                 409,
@@ -248,14 +261,17 @@ class FakeEngine:
         }
         return identity
 
-    def _present(self, name: str) -> str:
+    def present(self, name: str) -> str:
         identity = self.find(name)
         if identity is None:
             raise Refusal(404, f"No such container: {name}")
         return identity
 
-    def _name(self, identity: str) -> str:
+    def name_of(self, identity: str) -> str:
         return str(self.containers[identity]["Name"]).removeprefix("/")
+
+    def exit_code(self, name: str) -> int:
+        return int(self.containers[self.present(name)]["State"]["ExitCode"])
 
     def _now(self) -> str:
         """A time long ago, later at each call."""
@@ -265,96 +281,51 @@ class FakeEngine:
 
 @dataclass(frozen=True)
 class Answer:
-    body: Any = None
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    """An answer with headers of its own."""
+
+    body: bytes
+    headers: Mapping[str, str]
 
 
-def _ping(engine: FakeEngine, request: Request) -> Answer:
-    return Answer(b"OK")
-
-
-def _version(engine: FakeEngine, request: Request) -> Answer:
-    return Answer(
-        {"ApiVersion": _API, "MinAPIVersion": "1.24", "Version": "24.0.0", "Components": [{"Name": engine.product}]}
-    )
-
-
-def _info(engine: FakeEngine, request: Request) -> Answer:
-    return Answer({"SecurityOptions": engine.security})
-
-
-def _image(engine: FakeEngine, request: Request, name: str) -> Answer:
+def _image(engine: FakeEngine, request: Request, name: str) -> Any:
     if name not in engine.images:
         raise Refusal(404, f"No such image: {name}")
-    return Answer({"Id": f"sha256:{name}"})
+    return {"Id": f"sha256:{name}"}
 
 
-def _list(engine: FakeEngine, request: Request) -> Answer:
+def _list(engine: FakeEngine, request: Request) -> Any:
     engine.patience -= 1
     if engine.patience < 0:
         raise Refusal(500, "this does not end")
-    for identity, looks in list(engine._looks_left.items()):
+    for identity, looks in list(engine.looks_left.items()):
         if engine.containers.get(identity, {}).get("State", {}).get("Status") == "running":
-            engine._looks_left[identity] = looks - 1
+            engine.looks_left[identity] = looks - 1
             if looks <= 1:
-                engine.end(identity, engine.plans[engine._name(identity)][1])
-    entries = [
-        {
-            "Id": each["Id"],
-            "Names": [each["Name"]],
-            "Labels": each["Config"].get("Labels"),
-            "State": each["State"]["Status"],
-        }
-        for each in engine.containers.values()
-    ]
-    return Answer(entries[::-1])
+                engine.end(identity, engine.plans[engine.name_of(identity)][1])
+    return [{"Id": identity} for identity in reversed(engine.containers)]
 
 
-def _inspect(engine: FakeEngine, request: Request, name: str) -> Answer:
-    return Answer(engine.containers[engine._present(name)])
+def _make(engine: FakeEngine, request: Request) -> Any:
+    _image(engine, request, request.body["Image"])
+    return {"Id": engine.create(request.body, request.query.get("name", "unnamed")), "Warnings": []}
 
 
-def _make(engine: FakeEngine, request: Request) -> Answer:
-    if request.body["Image"] not in engine.images:
-        raise Refusal(404, f"No such image: {request.body['Image']}")
-    name = request.query.get("name") or f"unnamed{next(engine._numbers)}"
-    return Answer({"Id": engine._create(request.body, name), "Warnings": []}, 201)
+def _start(engine: FakeEngine, request: Request, name: str) -> None:
+    identity = engine.present(name)
+    if engine.containers[identity]["State"]["Status"] != "running":
+        engine.start(identity)
 
 
-def _start(engine: FakeEngine, request: Request, name: str) -> Answer:
-    identity = engine._present(name)
-    if engine.containers[identity]["State"]["Status"] == "running":
-        return Answer(status=304)
-    engine.start(identity)
-    return Answer(status=204)
-
-
-def _stop(engine: FakeEngine, request: Request, name: str) -> Answer:
-    engine.end(engine._present(name), 143)
-    return Answer(status=204)
-
-
-def _kill(engine: FakeEngine, request: Request, name: str) -> Answer:
-    engine.end(engine._present(name), 137)
-    return Answer(status=204)
-
-
-def _wait(engine: FakeEngine, request: Request, name: str) -> Answer:
-    return Answer({"StatusCode": engine.containers[engine._present(name)]["State"]["ExitCode"]})
-
-
-def _remove(engine: FakeEngine, request: Request, name: str) -> Answer:
-    identity = engine._present(name)
+def _remove(engine: FakeEngine, request: Request, name: str) -> None:
+    identity = engine.present(name)
     if engine.containers[identity]["State"]["Status"] == "running" and request.query.get("force") != "True":
         raise Refusal(409, f"You cannot remove a running container {identity}.")
     del engine.containers[identity]
-    return Answer(status=204)
 
 
 def _archive(engine: FakeEngine, request: Request, name: str) -> Answer:
     path = request.query["path"]
-    content = engine.archives.get((engine._name(engine._present(name)), path))
+    content = engine.archives.get((engine.name_of(engine.present(name)), path))
     if content is None:
         raise Refusal(404, f"Could not find the file {path} in container {name}")
     buffer = io.BytesIO()
@@ -363,29 +334,27 @@ def _archive(engine: FakeEngine, request: Request, name: str) -> Answer:
         entry.size = len(content)
         archive.addfile(entry, io.BytesIO(content))
     about = base64.b64encode(json.dumps({"name": Path(path).name}).encode()).decode()
-    return Answer(buffer.getvalue(), headers={"X-Docker-Container-Path-Stat": about})
+    return Answer(buffer.getvalue(), {"X-Docker-Container-Path-Stat": about})
 
 
-def _logs(engine: FakeEngine, request: Request, name: str) -> Answer:
-    kept = engine.own_logs.get(engine._name(engine._present(name)), engine.own_logs.get("", b""))
-    return Answer(_frame(kept))
+def _logs(engine: FakeEngine, request: Request, name: str) -> bytes:
+    return _frame(engine.own_logs.get(engine.name_of(engine.present(name)), engine.own_logs.get("", b"")))
 
 
-def _prepare_program(engine: FakeEngine, request: Request, name: str) -> Answer:
-    identity = engine._present(name)
+def _prepare_program(engine: FakeEngine, request: Request, name: str) -> Any:
+    identity = engine.present(name)
     if engine.containers[identity]["State"]["Status"] != "running":
         raise Refusal(409, f"container {identity} is not running")
-    program = f"{next(engine._numbers):064x}"
-    engine._programs[program] = engine.answers.get(" ".join(request.body["Cmd"]), b"")
-    return Answer({"Id": program}, 201)
+    return {"Id": " ".join(request.body["Cmd"]).encode().hex()}
 
 
-def _run_program(engine: FakeEngine, request: Request, name: str) -> Answer:
-    return Answer(_frame(engine._programs[name]), headers={"Content-Type": "application/vnd.docker.raw-stream"})
+def _run_program(engine: FakeEngine, request: Request, words: str) -> Answer:
+    answer = engine.answers.get(bytes.fromhex(words).decode(), b"")
+    return Answer(_frame(answer), {"Content-Type": "application/vnd.docker.raw-stream"})
 
 
 def _build(engine: FakeEngine, request: Request) -> Answer:
-    return Answer("".join(json.dumps(step) + "\r\n" for step in engine.steps).encode(), headers={"Chunked": "1"})
+    return Answer("".join(json.dumps(step) + "\r\n" for step in engine.steps).encode(), {"Chunked": "1"})
 
 
 def _frame(content: bytes) -> bytes:
@@ -393,18 +362,18 @@ def _frame(content: bytes) -> bytes:
     return struct.pack(">BxxxL", 1, len(content)) + content if content else b""
 
 
-_ROUTES: Sequence[tuple[str, str, Callable[..., Answer]]] = (
-    ("GET", "/_ping", _ping),
-    ("GET", "/version", _version),
-    ("GET", "/info", _info),
+_ROUTES: Sequence[tuple[str, str, Callable[..., Any]]] = (
+    ("GET", "/_ping", lambda engine, request: b"OK"),
+    ("GET", "/version", lambda engine, request: {"ApiVersion": _API, "Components": [{"Name": engine.product}]}),
+    ("GET", "/info", lambda engine, request: {"SecurityOptions": engine.security}),
     ("GET", "/images/(.+)/json", _image),
     ("GET", "/containers/json", _list),
     ("POST", "/containers/create", _make),
-    ("GET", "/containers/([^/]+)/json", _inspect),
+    ("GET", "/containers/([^/]+)/json", lambda engine, request, name: engine.containers[engine.present(name)]),
     ("POST", "/containers/([^/]+)/start", _start),
-    ("POST", "/containers/([^/]+)/stop", _stop),
-    ("POST", "/containers/([^/]+)/kill", _kill),
-    ("POST", "/containers/([^/]+)/wait", _wait),
+    ("POST", "/containers/([^/]+)/stop", lambda engine, request, name: engine.end(engine.present(name), 143)),
+    ("POST", "/containers/([^/]+)/kill", lambda engine, request, name: engine.end(engine.present(name), 137)),
+    ("POST", "/containers/([^/]+)/wait", lambda engine, request, name: {"StatusCode": engine.exit_code(name)}),
     ("DELETE", "/containers/([^/]+)", _remove),
     ("GET", "/containers/([^/]+)/archive", _archive),
     ("GET", "/containers/([^/]+)/logs", _logs),
@@ -431,19 +400,21 @@ class _Handler(BaseHTTPRequestHandler):
             json.loads(content) if is_json else content,
         )
         try:
-            answer = self.engine.handle(request)
+            self._send(200, self.engine.handle(request))
         except Refusal as refusal:
-            answer = Answer({"message": str(refusal)}, refusal.status)
-        self._send(answer)
+            self._send(refusal.status, {"message": str(refusal)})
 
     do_GET = do_POST = do_DELETE = do_HEAD = handle_any
 
-    def _send(self, answer: Answer) -> None:
-        is_text = isinstance(answer.body, bytes)
-        content = answer.body if is_text else b"" if answer.body is None else json.dumps(answer.body).encode()
-        self.send_response(answer.status)
-        headers = {"Content-Type": "text/plain" if is_text else "application/json", **answer.headers}
-        is_chunked, is_stream = headers.pop("Chunked", None), "raw-stream" in headers["Content-Type"]
+    def _send(self, status: int, answer: Any) -> None:
+        """An `Answer`, text as bytes, or what JSON can hold."""
+        if not isinstance(answer, Answer):
+            is_text = isinstance(answer, bytes)
+            content = answer if is_text else json.dumps(answer).encode()
+            answer = Answer(content, {"Content-Type": "text/plain" if is_text else "application/json"})
+        content, headers = answer.body, dict(answer.headers)
+        is_chunked, is_stream = headers.pop("Chunked", None), "raw-stream" in headers.get("Content-Type", "")
+        self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         if is_chunked:
@@ -454,7 +425,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
         elif is_stream:
             self.send_header("Connection", "close")
-        elif answer.status not in (204, 304):
+        else:
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if is_stream:
@@ -476,14 +447,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are kept; they need not be printed."""
 
 
-class _UnixServer(ThreadingMixIn, UnixStreamServer):
-    daemon_threads = True
-
-
-class _TcpServer(ThreadingMixIn, TCPServer):
-    daemon_threads = True
-
-
 @contextlib.contextmanager
 def fake_engine(tcp: bool = False) -> Iterator[FakeEngine]:
     """An engine that listens on a socket file, or at a port of this machine."""
@@ -491,13 +454,14 @@ def fake_engine(tcp: bool = False) -> Iterator[FakeEngine]:
     # Not one of pytest's folders: a socket's path may have about 100 characters.
     folder = Path(tempfile.mkdtemp(prefix="fake-"))
     handler = type("Handler", (_Handler,), {"engine": engine})
-    server: BaseServer
+    server: ThreadingTCPServer
     if tcp:
-        server = _TcpServer(("127.0.0.1", 0), handler)
+        server = ThreadingTCPServer(("127.0.0.1", 0), handler)
         engine.url = f"tcp://127.0.0.1:{server.server_address[1]}"
     else:
-        server = _UnixServer(str(folder / "sock"), handler)
+        server = ThreadingUnixStreamServer(str(folder / "sock"), handler)
         engine.url = f"unix://{folder}/sock"
+    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
@@ -512,14 +476,6 @@ def fake_engine(tcp: bool = False) -> Iterator[FakeEngine]:
 def connected(engine: FakeEngine) -> Engine:
     """The launcher's own connection to it."""
     return Engine({"DOCKER_HOST": engine.url})
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command printed."""
-
-    out: str
-    err: str
 
 
 @functools.cache
@@ -543,12 +499,13 @@ class Launcher:
         # What lies there without having been started was left over.
         monkeypatch.setattr(control, "_STARTING_SECONDS", 0.0)
 
-    def __call__(self, *words: object, status: int = 0) -> Said:
+    def __call__(self, *words: object, status: int = 0) -> Any:
+        """What it printed: `out` and `err`."""
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as exit_info:
             _commands()(list(map(str, words)), prog_name="launch.py")
         code = exit_info.value.code or 0
-        said = Said(*self._capsys.readouterr())
+        said = self._capsys.readouterr()
         assert code == status, f"status {code}\n{said.out}\n{said.err}"
         return said
 
@@ -557,4 +514,4 @@ class Launcher:
         said = self(*words, status=2)
         assert len(re.findall(r"^error: |^Error: ", said.err, re.MULTILINE)) == 1, said.err
         assert "Traceback" not in said.err
-        return said.err
+        return str(said.err)

@@ -1,6 +1,5 @@
 """Running the launcher, and looking at what it leaves, for tests against a real engine."""
 
-import json
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from container_engine import Engine
+from run_files import records
 from small import command
 
 _SECONDS = 120.0
@@ -45,14 +45,6 @@ def wait_until(holds: Callable[[], Any], what: str, seconds: float = _SECONDS) -
     while not holds():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.05)
-
-
-def records(experiment: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """The whole lines of an experiment's log."""
-    path = experiment / "model" / "log.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    written = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [record for record in written if kind in (None, record["type"])]
 
 
 def last_step(experiment: Path) -> int:

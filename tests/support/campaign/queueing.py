@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import signal
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -195,15 +194,7 @@ def _run_engine(plans: Mapping[str, int], folder: Path, telling: int, ending: in
         engine.patience = 1 << 30
         engine.plans = {f"{name}-pretrain": (looks, 0) for name, looks in plans.items()}
         engine.add("mine-pretrain", folder / "mine", status="exited", exit_code=143, labels={GPUS_LABEL: "0"})
-        complaints: list[str] = []
-
-        def look() -> None:
-            running = [each for each in engine.containers.values() if each["State"]["Status"] == "running"]
-            gpus = Counter(gpu for each in running for gpu in each["Config"]["Labels"][GPUS_LABEL].split(","))
-            complaints.extend(f"{count} on {gpu}" for gpu, count in gpus.items() if count > 1 and gpu != "none")
-
-        for method in ("GET", "POST", "DELETE"):
-            engine.when(method, "/containers/", look, times=1 << 60)
+        complaints = engine.watch_gpus()
         os.write(telling, f"{engine.url}\n".encode())
         os.read(ending, 1)
         states = {name: engine.state(name) for name in engine.names}

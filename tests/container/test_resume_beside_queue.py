@@ -15,9 +15,9 @@ def ended(fake: FakeEngine, name: str, gpus: str) -> str:
     return fake.add(name, f"/x/{name}", status="exited", exit_code=143, labels={GPUS_LABEL: gpus})
 
 
-def queued(fake: FakeEngine, name: str, *slots: str, status: str = "created", gpus: str = "", **labels: str) -> str:
+def queued(fake: FakeEngine, name: str, slots: str = "", status: str = "created", gpus: str = "", **labels: str) -> str:
     """A job of the queue: one that waits for a slot, or has GPUs."""
-    told = {GPUS_LABEL: gpus or " or ".join(slots), QUEUE_LABEL: "taken" if gpus else WAITING, PLACE: "1"}
+    told = {GPUS_LABEL: gpus or slots, QUEUE_LABEL: "taken" if gpus else WAITING, PLACE: "1"}
     spec = {"command": "pretrain", "home": f"/x/{name}", "mounts": [], "argv": []}
     spec |= {"name": name, "options": {}, "output": "/model/x.txt"}
     told |= {SPEC: json.dumps(spec)} | labels
@@ -25,47 +25,37 @@ def queued(fake: FakeEngine, name: str, *slots: str, status: str = "created", gp
 
 
 @pytest.mark.parametrize(
-    ("gpus", "slots", "is_refused"),
+    ("gpus", "theirs", "is_refused"),
     [
-        ("0", ("0",), True),
-        ("0", ("1", "0"), True),
-        ("0,1", ("1,2",), True),
-        ("all", ("3",), True),
-        ("0", ("1", "2"), False),
-        ("none", ("0",), False),
-        ("none", ("none",), False),
-        ("0", ("none",), False),
-        ("1", ("10", "11"), False),
+        *((gpus, slots, True) for gpus, slots in (("0", "0"), ("0", "1 or 0"), ("0,1", "1,2"), ("all", "3"))),
+        *((gpus, slots, False) for gpus, slots in (("0", "1 or 2"), ("none", "0"), ("none", "none"), ("0", "none"))),
+        ("1", "10 or 11", False),
+        *(("0", status, status != "exited") for status in ("running", "created", "exited")),
     ],
 )
-def test_a_gpu_that_one_waits_for_is_not_taken(
-    fake: FakeEngine, launch: Launcher, gpus: str, slots: tuple[str, ...], is_refused: bool
+def test_a_gpu_that_one_waits_for_or_has_is_not_taken(
+    fake: FakeEngine, launch: Launcher, gpus: str, theirs: str, is_refused: bool
 ) -> None:
     ended(fake, "mine", gpus)
-    queued(fake, "theirs.waiting", *slots)
+    waits = theirs not in ("running", "created", "exited")
+    name = "theirs.waiting" if waits else "theirs"
+    if waits:
+        queued(fake, name, theirs)
+    else:
+        queued(fake, name, status=theirs, gpus="0")
     if not is_refused:
         launch("resume", "mine")
         assert fake.started.count("mine") == 2
         return
     said = launch.refused("resume", "mine")
-    assert f"mine: GPU {gpus} is promised to theirs.waiting, which waits in the queue" in said
-    assert "`launch.py stop theirs.waiting` takes it out" in said
     assert fake.started.count("mine") == 1
-    launch("stop", "theirs.waiting")
-    launch("resume", "mine")
-
-
-@pytest.mark.parametrize("status", ["running", "created", "exited"])
-def test_a_gpu_that_the_queue_has_given_is_not_taken(fake: FakeEngine, launch: Launcher, status: str) -> None:
-    ended(fake, "mine", "0")
-    queued(fake, "theirs", status=status, gpus="0")
-    if status == "exited":
+    if waits:
+        assert f"mine: GPU {gpus} is promised to {name}, which waits in the queue" in said
+        assert f"`launch.py stop {name}` takes it out" in said
+        launch("stop", name)
         launch("resume", "mine")
-        return
-    assert "mine: the queue has given GPU 0 to theirs. Resume it when that has ended" in launch.refused(
-        "resume", "mine"
-    )
-    assert fake.started.count("mine") == 1
+    else:
+        assert f"mine: the queue has given GPU 0 to {name}. Resume it when that has ended" in said
 
 
 def test_of_several_the_others_are_resumed(fake: FakeEngine, launch: Launcher) -> None:
