@@ -1,27 +1,25 @@
 """A dataset folder: what is read, what is refused, and how a build continues."""
 
 import dataclasses
-import json
 import os
 import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from corpora import write_unified
 
-from nystromformer import __version__
 from nystromformer.checked_json import read_checked, write_checked
-from nystromformer.data.dataset import Dataset, check_fits, open_dataset
+from nystromformer.data.dataset import Dataset, open_dataset
 from nystromformer.data.manifest import Manifest
 from nystromformer.data.preprocessing import build as building
 from nystromformer.data.preprocessing.build import TRAIN, DatasetSettings, build_dataset
 from nystromformer.data.preprocessing.corpus import Document
 from nystromformer.data.verification import MEMORY_FILE
 from nystromformer.errors import UserError
-from nystromformer.files import sha256_of
 
 SETTINGS = DatasetSettings(32, ("sample",), TRAIN, 300, validation=0.2, seed=3)
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
@@ -51,20 +49,20 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def made(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "dataset"
+def reference(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reference") / "dataset"
     build(corpora, folder)
     return folder
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "dataset"))
+def folder(reference: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reference, tmp_path / "dataset"))
 
 
-def test_what_is_written_is_read(made: Path) -> None:
-    assert not list(made.rglob("*.tmp"))
-    dataset = open_dataset(made, verify=True)
+def test_what_is_written_is_read(reference: Path) -> None:
+    assert not list(reference.rglob("*.tmp"))
+    dataset = open_dataset(reference, verify=True)
     assert (dataset.length, dataset.vocab_size) == (32, dataset.manifest.vocab_size)
     assert dataset.special.mask == 4
     assert (dataset.tokenizer_folder / "tokenizer_config.json").is_file()
@@ -84,44 +82,16 @@ def test_what_is_written_is_read(made: Path) -> None:
         assert dataset.manifest.fill(split) > 0.8
 
 
-def test_the_manifest_tells_how_it_was_made_without_paths(corpora: Path, made: Path) -> None:
-    text = (made / "manifest.json").read_text()
-    record = json.loads(text)
-    assert "/" not in text
-    padding = {split: int((getattr(open_dataset(made), split).tokens == 1).sum()) for split in ("train", "validation")}
-    assert padding == {split: record[split]["padding"] for split in padding}
-    counts = {
-        split: {key: record[split][key] for key in ("documents", "tokens", "rows")} for split in ("train", "validation")
-    }
-    assert record["corpora"] == [{"name": "sample", "weight": 1.0, **counts}]
-    assert record["code_version"] == __version__
-    assert record["seed"] == 3
-    parameters = record["parameters"]
-    assert sha256_of(corpora / "sample" / "unified" / "corpus.json") == parameters.pop("unified")["sample"]
-    assert parameters == {
-        "length": 32,
-        "corpora": {"sample": "1"},
-        "validation": 0.2,
-        "seed": 3,
-        "tokenizer": "train",
-        "vocab_size": 300,
-    }
-    assert record["tokenizer_sha256"] == sha256_of(made / "tokenizer" / "tokenizer.json")
-    for split in ("train", "validation"):
-        for name, stamp in record[split]["files"].items():
-            assert stamp == {"size": (made / name).stat().st_size, "sha256": sha256_of(made / name)}
-
-
-def test_the_fingerprint_names_the_content(corpora: Path, made: Path, tmp_path: Path) -> None:
-    fingerprint = open_dataset(made).fingerprint
+def test_the_fingerprint_names_the_content(corpora: Path, reference: Path, tmp_path: Path) -> None:
+    fingerprint = open_dataset(reference).fingerprint
     build(corpora, tmp_path / "again")
     assert open_dataset(tmp_path / "again").fingerprint == fingerprint
     build(corpora, tmp_path / "other", length=33)
     assert open_dataset(tmp_path / "other").fingerprint != fingerprint
 
 
-def test_a_pickle_maps_the_files_again(made: Path) -> None:
-    dataset = open_dataset(made)
+def test_a_pickle_maps_the_files_again(reference: Path) -> None:
+    dataset = open_dataset(reference)
     total = int(dataset.train.tokens.sum())
     pickled = pickle.dumps(dataset)
     assert dataset.train.tokens.tobytes() not in pickled
@@ -187,51 +157,34 @@ def test_a_bad_folder_is_refused(folder: Path, case: str) -> None:
     assert str(folder) in str(caught.value)
 
 
-def test_a_model_must_be_large_enough(made: Path) -> None:
-    dataset = open_dataset(made)
-    size = dataset.vocab_size
-    check_fits(dataset, 32, size)
-    with pytest.raises(UserError, match=r"32 tokens, the model takes 31: set model.max_seq_len.*config.json to 32"):
-        check_fits(dataset, 31, size)
-    with pytest.raises(UserError, match=rf"{size} tokens, the model {size - 1}: set model.vocab_size"):
-        check_fits(dataset, 32, size - 1)
-    with pytest.raises(UserError, match=r"max_seq_len.*vocab_size"):
-        check_fits(dataset, 1, 1)
-
-
-def stop(*args: object) -> None:
-    raise KeyboardInterrupt
+def fail_in(stage: str, corpora: Path, folder: Path, error: BaseException | None = None, **changes: object) -> None:
+    """A run that ends in this stage, interrupted or by another error."""
+    error = error or KeyboardInterrupt()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(building, stage, Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            build(corpora, folder, **changes)
 
 
 MOMENTS = ["train_tokenizer", "_units", "merge_parts", "load_tokenizer", "write_manifest", "_remove_parts"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_stopped_build_continues(
-    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_a_stopped_build_continues(corpora: Path, reference: Path, tmp_path: Path, moment: str) -> None:
     (tmp_path / "train.tokens.bin.tmp").write_text("what a killed process left")
-    with monkeypatch.context() as patch:
-        patch.setattr(building, moment, stop)
-        with pytest.raises(KeyboardInterrupt):
-            build(corpora, tmp_path)
+    fail_in(moment, corpora, tmp_path)
     assert (tmp_path / "manifest.json").exists() == (moment == "_remove_parts")
     build(corpora, tmp_path)
-    assert contents(tmp_path) == contents(made)
+    assert contents(tmp_path) == contents(reference)
 
 
 @pytest.mark.parametrize("name", ["train.splits.bin", "tokenizer/tokenizer.json"])
-def test_a_lost_file_is_made_again(
-    corpora: Path, made: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_lost_file_is_made_again(corpora: Path, reference: Path, folder: Path, name: str) -> None:
     (folder / name).unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr(building, "merge_parts", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build(corpora, folder)
+    fail_in("merge_parts", corpora, folder)
     assert not (folder / "manifest.json").exists()
     build(corpora, folder)
-    assert contents(folder) == contents(made)
+    assert contents(folder) == contents(reference)
 
 
 @pytest.mark.parametrize(
@@ -251,57 +204,45 @@ def test_another_run_is_refused(corpora: Path, folder: Path, change: dict[str, o
     assert contents(folder) == before
 
 
-def fail_in(stage: str, corpora: Path, folder: Path) -> None:
-    """A run with a slip in its flags that ends in this stage."""
-
-    def fail(*args: object) -> None:
-        raise UserError("no")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(building, stage, fail)
-        with pytest.raises(UserError, match="no"):
-            build(corpora, folder, length=40, seed=9)
+SLIP = {"error": UserError("no"), "length": 40, "seed": 9}
+"""In the flags."""
 
 
 def test_a_run_that_has_done_nothing_does_not_hinder_the_corrected_command(
-    corpora: Path, made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    corpora: Path, reference: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fail_in("train_tokenizer", corpora, tmp_path / "dataset")
+    fail_in("train_tokenizer", corpora, tmp_path / "dataset", **SLIP)
     build(corpora, tmp_path / "dataset")
     assert "an unfinished or failed run with other parameters is replaced:\n  length: found 40, exp" in caplog.text
-    assert contents(tmp_path / "dataset") == contents(made)
+    assert contents(tmp_path / "dataset") == contents(reference)
 
 
 @pytest.mark.parametrize("stage", ["_units", "merge_parts", "write_manifest"])
 def test_what_an_unfinished_run_has_done_is_not_removed_by_a_slip(
-    corpora: Path, made: Path, tmp_path: Path, stage: str
+    corpora: Path, reference: Path, tmp_path: Path, stage: str
 ) -> None:
-    fail_in(stage, corpora, tmp_path)
+    fail_in(stage, corpora, tmp_path, **SLIP)
     before = contents(tmp_path)
     done = "1 stage done: tokenizer" if stage == "_units" else "2 stages done: sample-00000, tokenizer"
     with pytest.raises(UserError, match=rf"(?s)unfinished run \({done}\).*length: found 40.*changed.*--overwrite"):
         build(corpora, tmp_path)
     assert contents(tmp_path) == before
     build(corpora, tmp_path, overwrite=True)
-    assert contents(tmp_path) == contents(made)
+    assert contents(tmp_path) == contents(reference)
 
 
 def test_the_run_goes_on_after_a_slip(
-    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpora: Path, reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(building, "merge_parts", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build(corpora, tmp_path)
+    fail_in("merge_parts", corpora, tmp_path)
     with pytest.raises(UserError, match="seed: found 3, expected 4"):
         build(corpora, tmp_path, seed=4)
-    with monkeypatch.context() as patch:
-        patch.setattr("nystromformer.data.preprocessing.parts.encode_documents", None)
-        build(corpora, tmp_path)
-    assert contents(tmp_path) == contents(made)
+    monkeypatch.setattr("nystromformer.data.preprocessing.parts.encode_documents", None)
+    build(corpora, tmp_path)
+    assert contents(tmp_path) == contents(reference)
 
 
-def test_damaged_notes_of_a_run(corpora: Path, folder: Path, made: Path) -> None:
+def test_damaged_notes_of_a_run(corpora: Path, folder: Path, reference: Path) -> None:
     """They are an error, be the run finished or not, and only --overwrite removes what is there."""
     notes = sorted((folder / "stages").glob("*.json"))
     for damage in (b"{", b"\xff", b"[]", b'{"files": {"a": 1}}'):
@@ -315,19 +256,16 @@ def test_damaged_notes_of_a_run(corpora: Path, folder: Path, made: Path) -> None
         with pytest.raises(UserError, match=r"(?s)holds an unfinished run.*Nothing was changed"):
             build(corpora, folder)
         build(corpora, folder, overwrite=True)
-        assert contents(folder) == contents(made)
+        assert contents(folder) == contents(reference)
 
 
 @pytest.mark.parametrize("name", ["made-tokenizer", "part"])
 def test_what_was_changed_meanwhile_is_not_built_upon(
-    corpora: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    corpora: Path, reference: Path, tmp_path: Path, name: str
 ) -> None:
     """A byte of equal size, between two starts of a command."""
     folder = tmp_path / "dataset"
-    with monkeypatch.context() as patch:
-        patch.setattr(building, "merge_parts", stop)
-        with pytest.raises(KeyboardInterrupt):
-            build(corpora, folder)
+    fail_in("merge_parts", corpora, folder)
     if name == "part":
         flip_last_byte(folder / "parts" / "sample-00000.train.tokens.bin")
         with pytest.raises(UserError, match=r"train\.tokens\.bin: changed since it was written.*start the same"):
@@ -336,7 +274,7 @@ def test_what_was_changed_meanwhile_is_not_built_upon(
     else:
         flip_last_byte(folder / "tokenizer" / "tokenizer.json")
     build(corpora, folder)
-    assert contents(folder) == contents(made)
+    assert contents(folder) == contents(reference)
 
 
 def test_changed_documents_are_found_as_they_are_read(corpora: Path, tmp_path: Path) -> None:
