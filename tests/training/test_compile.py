@@ -12,6 +12,7 @@ import pytest
 import torch
 from finetuning import copy_of, pretrained, sweep, write_sst2
 from functorch.compile import make_boxed_func
+from run_files import assert_same_weights, records, weights
 from small import CPU, small_config, write_experiment
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
@@ -29,8 +30,6 @@ from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.tasks.pretraining.trainable import Pretraining
 from nystromformer.training import Group, Step, Trainer, choose_device
 from nystromformer.training import compile as compiling
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.log import read_log
 
 SHORT = {
     "pretraining_setting__batches_per_epoch": 4,
@@ -42,10 +41,7 @@ SHORT = {
     "model__num_landmarks": None,
 }
 NYSTROM = {"model__attn_type": {"name": "nystrom", "pinv_iterations": 1}, "model__num_landmarks": 8}
-EITHER_ATTENTION = pytest.mark.parametrize(
-    "attention",
-    [pytest.param({}, id="softmax"), pytest.param(NYSTROM, id="nystrom", marks=pytest.mark.slow)],
-)
+LAST = "cp-0001.model"
 Compiler = Callable[..., Any]
 
 
@@ -101,31 +97,12 @@ def paying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counting]:
     torch.compiler.reset()
 
 
-def weights(folder: Path) -> dict[str, Tensor]:
-    model: dict[str, Tensor] = read_checkpoint(folder / "model" / "cp-0001.model")["model"]
-    return model
-
-
-def never_compiled(folder: Path, dataset_folder: Path, attention: dict[str, Any]) -> Path:
-    changes = SHORT | attention | {"model__compile": False}
-    assert pretrain(write_experiment(folder, **changes), dataset_folder, CPU) is None
-    return folder
-
-
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    return never_compiled(tmp_path_factory.mktemp("plain"), dataset_folder, {})
-
-
-@pytest.fixture(scope="module")
-def plain_nystrom(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Path:
-    return never_compiled(tmp_path_factory.mktemp("nystrom"), dataset_folder, NYSTROM)
-
-
-def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert actual.keys() == expected.keys()
-    for name, weight in expected.items():
-        assert torch.equal(actual[name], weight), name
+    """A run that was never compiled."""
+    folder = tmp_path_factory.mktemp("plain")
+    assert pretrain(write_experiment(folder, **SHORT, model__compile=False), dataset_folder, CPU) is None
+    return folder
 
 
 def test_auto_compiles_nothing_on_a_cpu(
@@ -138,7 +115,7 @@ def test_auto_compiles_nothing_on_a_cpu(
     with caplog.at_level(logging.INFO):
         pretrain(write_experiment(tmp_path, **SHORT), dataset_folder, CPU)
     assert "layers" not in caplog.text
-    assert_equal(weights(tmp_path), weights(plain))
+    assert_same_weights(tmp_path, plain, LAST)
 
 
 @pytest.fixture
@@ -198,16 +175,12 @@ def test_every_step_runs_what_was_compiled_before_the_first(
 
 
 @pytest.mark.usefixtures("paying")
-@EITHER_ATTENTION
-def test_compiled_where_it_pays_it_is_the_same_training(
-    tmp_path: Path, dataset_folder: Path, attention: dict[str, Any]
-) -> None:
+def test_compiled_where_it_pays_it_is_the_same_training(tmp_path: Path, dataset_folder: Path) -> None:
     runs = tmp_path / "auto", tmp_path / "never"
     for run, choice in zip(runs, ("auto", False), strict=True):
-        pretrain(write_experiment(run, **(SHORT | attention), model__compile=choice), dataset_folder, CPU)
-    for name, weight in weights(runs[1]).items():
-        torch.testing.assert_close(weights(runs[0])[name], weight, rtol=0, atol=1e-5)
-    curves = [[r["loss"] for r in read_log(run / "model" / "log.jsonl") if "loss" in r] for run in runs]
+        pretrain(write_experiment(run, **SHORT, model__compile=choice), dataset_folder, CPU)
+    torch.testing.assert_close(*(weights(run, LAST) for run in runs), rtol=0, atol=1e-5)
+    curves = [[r["loss"] for r in records(run, "train", "validation")] for run in runs]
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-4)
 
 
@@ -222,69 +195,57 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.usefixtures("paying")
-@EITHER_ATTENTION
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_compiler_that_fails_or_is_wrong_ends_no_run(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
     tmp_path: Path,
     dataset_folder: Path,
+    plain: Path,
     name: str,
-    attention: dict[str, Any],
 ) -> None:
-    expected: Path = request.getfixturevalue("plain_nystrom" if attention else "plain")
     compiler, reason = MISTAKES[name]
     monkeypatch.setattr(compiling, "_BACKEND", compiler)
-    pretrain(write_experiment(tmp_path, **(SHORT | attention)), dataset_folder, CPU)
+    pretrain(write_experiment(tmp_path, **SHORT), dataset_folder, CPU)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     (said,) = [text for text in warnings if text.startswith("layers as they are")]
     assert reason in said
-    assert_equal(weights(tmp_path), weights(expected))
+    assert_same_weights(tmp_path, plain, LAST)
 
 
-@EITHER_ATTENTION
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("auto", True), (False, "auto"), (True, "auto"), ("auto", False)],
-)
 @pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [("auto", True), (False, "auto"), (True, "auto"), ("auto", False)])
 def test_a_run_goes_on_with_another_choice(
     monkeypatch: pytest.MonkeyPatch,
     paying: Counting,
     tmp_path: Path,
     dataset_folder: Path,
-    request: pytest.FixtureRequest,
+    plain: Path,
     before: Any,
     after: Any,
-    attention: dict[str, Any],
 ) -> None:
-    expected: Path = request.getfixturevalue("plain_nystrom" if attention else "plain")
     compile_module = nn.Module.compile
 
     def counted(module: nn.Module, **options: Any) -> None:
         compile_module(module, **options | {"backend": backend(paying, paying)})
 
     monkeypatch.setattr(nn.Module, "compile", counted)
-    whole = SHORT | attention
-    half = whole | {"pretraining_setting__epoch": 1, "pretraining_setting__warmup": 0.0}
+    half = SHORT | {"pretraining_setting__epoch": 1, "pretraining_setting__warmup": 0.0}
     pretrain(write_experiment(tmp_path, **half, model__compile=before), dataset_folder, CPU)
     assert (paying.calls > 0) == (before is not False)
     calls = paying.calls
-    pretrain(write_experiment(tmp_path, **whole, model__compile=after), dataset_folder, CPU)
+    pretrain(write_experiment(tmp_path, **SHORT, model__compile=after), dataset_folder, CPU)
     assert (paying.calls > calls) == (after is not False)
-    assert weights(tmp_path).keys() == weights(expected).keys()
+    assert weights(tmp_path, LAST).keys() == weights(plain, LAST).keys()
 
 
-@EITHER_ATTENTION
 @pytest.mark.parametrize("name", ["right", "backward"])
 def test_a_trial_leaves_no_trace(
-    monkeypatch: pytest.MonkeyPatch, paying: Counting, dataset_folder: Path, name: str, attention: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, paying: Counting, dataset_folder: Path, name: str
 ) -> None:
     if name == "backward":
         monkeypatch.setattr(compiling, "_BACKEND", MISTAKES[name][0])
-    softmax = {"model__attn_type": "softmax", "model__num_landmarks": None}
-    config = small_config(**(softmax | attention | {"model__num_layers": 1}))
+    config = small_config(model__attn_type="softmax", model__num_landmarks=None, model__num_layers=1)
     torch.manual_seed(3)
     model = PretrainingModel(config.model, ["mlm", "sop"])
     pretraining = Pretraining(model, config, open_dataset(dataset_folder), CPU)
@@ -294,7 +255,7 @@ def test_a_trial_leaves_no_trace(
     assert stance == ("eager_on_recompile" if name == "right" else "force_eager")
     assert torch.equal(torch.get_rng_state(), state)
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert_equal(model.state_dict(), before)
+    torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
     assert {module.p for module in model.modules() if isinstance(module, (Dropout, nn.Dropout))} == {0.1, 0.0}
 
 
@@ -348,20 +309,19 @@ def test_without_a_compiler_layers_that_were_to_be_compiled_run_as_they_are(
     with caplog.at_level(logging.INFO):
         pretrain(write_experiment(tmp_path / "run", **SHORT, model__compile=True), dataset_folder, CPU)
     assert "found no C++ compiler" in caplog.text
-    assert_equal(weights(tmp_path / "run"), weights(plain))
+    assert_same_weights(tmp_path / "run", plain, LAST)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(compiling.missing_compiler(CPU.device) is not None, reason="no C++ compiler here")
-def test_compiled_training_is_the_same_training(tmp_path: Path, dataset_folder: Path, plain_nystrom: Path) -> None:
-    changes = SHORT | NYSTROM | {"model__compile": True}
-    pretrain(write_experiment(tmp_path, **changes), dataset_folder, CPU)
-    curves = [
-        [(r["loss"], r["gradient_norm"]) for r in read_log(run / "model" / "log.jsonl") if r["type"] == "train"]
-        for run in (tmp_path, plain_nystrom)
-    ]
+def test_compiled_training_is_the_same_training(tmp_path: Path, dataset_folder: Path) -> None:
+    runs = tmp_path / "compiled", tmp_path / "plain"
+    for run, choice in zip(runs, (True, False), strict=True):
+        pretrain(write_experiment(run, **(SHORT | NYSTROM), model__compile=choice), dataset_folder, CPU)
+    curves = [[(r["loss"], r["gradient_norm"]) for r in records(run, "train")] for run in runs]
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-4)
-    assert weights(tmp_path).keys() == weights(plain_nystrom).keys(), "either goes on from the other's checkpoint"
+    one, other = (weights(run, LAST) for run in runs)
+    assert one.keys() == other.keys(), "either goes on from the other's checkpoint"
 
 
 def test_finetuning_compiles_nothing_by_itself(paying: Counting, tmp_path: Path, dataset_folder: Path) -> None:
@@ -372,7 +332,7 @@ def test_finetuning_compiles_nothing_by_itself(paying: Counting, tmp_path: Path,
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@EITHER_ATTENTION
+@pytest.mark.parametrize("attention", [{}, NYSTROM], ids=["softmax", "nystrom"])
 @pytest.mark.parametrize("precision", [False, "bf16", "fp16"], ids=["float32", "bf16", "fp16"])
 def test_on_a_gpu_auto_compiles_and_the_curve_is_the_same(
     caplog: pytest.LogCaptureFixture,
@@ -394,6 +354,6 @@ def test_on_a_gpu_auto_compiles_and_the_curve_is_the_same(
             monkeypatch.setattr(Trainer, "_step", strict if choice == "auto" else step)
             folder = tmp_path / str(choice)
             pretrain(write_experiment(folder, **(SHORT | attention), model__compile=choice), dataset_folder, device)
-            curves.append([r["loss"] for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "train"])
+            curves.append([r["loss"] for r in records(folder, "train")])
     assert "layers compiled in" in caplog.text
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0.02, atol=0)

@@ -6,13 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from forking import Forked, as_torchrun
+from processes import wait_for
+from run_files import records
 from small import CPU, ROOT, run_here, write_experiment
 
 from nystromformer.errors import UserError
@@ -21,7 +22,6 @@ from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import Group, join_group
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
-from nystromformer.training.log import read_log
 
 STEPS = 30
 EVERY_STEP = {
@@ -54,9 +54,9 @@ def stderr(folder: Path) -> str:
 
 
 def curve(folder: Path, steps: int = STEPS) -> torch.Tensor:
-    records = [r for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "train"]
-    assert [r["step"] for r in records] == list(range(1, len(records) + 1)), "no line lost, none twice"
-    return torch.tensor([[r[key] for key in ("mlm_loss", "sop_loss", "gradient_norm")] for r in records[:steps]])
+    lines = records(folder, "train")
+    assert [r["step"] for r in lines] == list(range(1, len(lines) + 1)), "no line lost, none twice"
+    return torch.tensor([[r[key] for key in ("mlm_loss", "sop_loss", "gradient_norm")] for r in lines[:steps]])
 
 
 def assert_same_curve(folder: Path, expected: Path, steps: int = STEPS) -> None:
@@ -65,13 +65,9 @@ def assert_same_curve(folder: Path, expected: Path, steps: int = STEPS) -> None:
 
 
 def wait_for_step(process: subprocess.Popen[bytes] | Forked, folder: Path, step: int) -> None:
-    deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline:
-        log = folder / "model" / "log.jsonl"
-        if log.exists() and f'"step": {step},' in log.read_text():
-            return
-        time.sleep(0.01)
-    raise AssertionError(stderr(folder))
+    log = folder / "model" / "log.jsonl"
+    wait_for(lambda: process.poll() is not None or (log.exists() and f'"step": {step},' in log.read_text()), 120)
+    assert process.poll() is None, stderr(folder)
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +102,7 @@ def test_one_by_sixteen_four_by_four_and_two_processes_agree(
             pretrain(experiment, dataset_folder, CPU)
     for name in ("4x4", "2x4x2"):
         assert_same_curve(folders[name], folders["1x16"], steps=20)
-    validations = [
-        [r["loss"] for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "validation"]
-        for folder in folders.values()
-    ]
+    validations = [[r["loss"] for r in records(folder, "validation")] for folder in folders.values()]
     assert len(validations[0]) == 3
     torch.testing.assert_close(torch.tensor(validations[1:]), torch.tensor(validations[:1] * 2), rtol=0, atol=1e-5)
 
@@ -126,23 +119,16 @@ def fork(experiment: Experiment, dataset_folder: Path) -> list[Forked]:
 
 
 @pytest.mark.parametrize("layout", ["ddp", "fsdp"])
-@pytest.mark.parametrize("launcher", ["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_stopped_with_two_processes_and_resumed_with_one(
-    layout: str, launcher: str, tmp_path: Path, dataset_folder: Path, alone: Path
+    layout: str, tmp_path: Path, dataset_folder: Path, alone: Path
 ) -> None:
     """Dropout, order and masks go on exactly; the signals come as a scheduler sends them: to all, and again."""
     experiment = write_experiment(tmp_path, **EVERY_STEP, gpu_setting__parallel=layout)
-    if launcher == "forks":
-        processes = fork(experiment, dataset_folder)
-        wait_for_step(processes[0], tmp_path, 5)
-        for each in processes * 2:
-            os.kill(each.pid, signal.SIGTERM)
-        assert [each.wait(timeout=60) for each in processes] == [128 + signal.SIGTERM] * 2, stderr(tmp_path)
-    else:
-        process = start(tmp_path, dataset_folder)
-        wait_for_step(process, tmp_path, 5)
-        os.killpg(process.pid, signal.SIGTERM)
-        assert process.wait(timeout=60) == 1, stderr(tmp_path)
+    processes = fork(experiment, dataset_folder)
+    wait_for_step(processes[0], tmp_path, 5)
+    for each in processes * 2:
+        os.kill(each.pid, signal.SIGTERM)
+    assert [each.wait(timeout=60) for each in processes] == [128 + signal.SIGTERM] * 2, stderr(tmp_path)
     newest = read_checkpoint(find_checkpoints(tmp_path / "model")[-1].path)
     assert 5 <= newest["step"] < STEPS
     assert re.findall(r"stopped by SIGTERM after step (\d+)", stderr(tmp_path)) == [str(newest["step"])]

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from run_files import assert_same_weights, records
 from small import CPU, run_here, stop_at, write_experiment
 
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
-from nystromformer.training.log import read_log
 
 PRETRAIN = "code/run_pretrain.py"
 FOUR = {"pretraining_setting__epoch": 4, "pretraining_setting__batches_per_epoch": 4}
@@ -29,7 +28,7 @@ def checkpoints(folder: Path) -> list[str]:
 
 
 def validations(folder: Path) -> list[int]:
-    return [record["step"] for record in read_log(folder / "model" / "log.jsonl") if record["type"] == "validation"]
+    return [record["step"] for record in records(folder, "validation")]
 
 
 def test_it_ends_with_a_validation_and_a_checkpoint_of_where_it_stands(
@@ -63,11 +62,8 @@ def test_it_ends_with_a_validation_and_a_checkpoint_of_where_it_stands(
     assert checkpoints(tmp_path) == [f"cp-{number:04d}.{kind}" for number in range(4) for kind in ("cp", "model")]
     pretrain(write_experiment(tmp_path / "whole", **FOUR), dataset_folder, CPU)
     for number in (2, 3):
-        resumed, expected = (
-            read_checkpoint(folder / "model" / f"cp-{number:04d}.model") for folder in (tmp_path, tmp_path / "whole")
-        )
-        assert resumed["step"] == expected["step"] == 4 * (number + 1)
-        assert all(torch.equal(resumed["model"][name], weight) for name, weight in expected["model"].items())
+        assert_same_weights(tmp_path, tmp_path / "whole", f"cp-{number:04d}.model")
+        assert read_checkpoint(tmp_path / "model" / f"cp-{number:04d}.model")["step"] == 4 * (number + 1)
 
 
 def test_at_an_epochs_end_there_is_nothing_to_do(

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from run_files import records
 from small import CPU, write_experiment
 
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training import loop
 from nystromformer.training.device import peak_memory_in_mib
 from nystromformer.training.group import Group
-from nystromformer.training.log import read_log
 
 SHORT = {"pretraining_setting__batches_per_epoch": 4, "pretraining_setting__epoch": 1}
 
@@ -33,8 +33,7 @@ def test_the_log_has_the_peak_of_the_process_with_most(
     )
     with caplog.at_level("INFO"):
         pretrain(write_experiment(tmp_path, **SHORT), dataset_folder, CPU)
-    lines = [record for record in read_log(tmp_path / "model" / "log.jsonl") if record["type"] == "train"]
-    assert [line["memory_mib"] for line in lines] == [4096.0, 4096.0]
+    assert [line["memory_mib"] for line in records(tmp_path, "train")] == [4096.0, 4096.0]
     assert len(re.findall(r"peak memory 4\.00 GiB", caplog.text)) == 2
 
 

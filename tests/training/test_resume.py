@@ -7,39 +7,28 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from forking import Forked
+from processes import wait_for
+from run_files import assert_same_weights, records, weights
 from small import CPU, LENGTH, command, stop_at, write_experiment
 
-from nystromformer.tasks.experiment.folder import Experiment, open_experiment
+from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.pretraining.pretrain import pretrain
 from nystromformer.training.archive import read_checkpoint
 from nystromformer.training.checkpoint import find_checkpoints
-from nystromformer.training.log import read_log
 
 STEPS = 40
 TWO = {"pretraining_setting__epoch": 2}
 FREQUENT = {"pretraining_setting__epoch": 4, "pretraining_setting__minutes_per_checkpoint": 1e-6}
 
 
-def final_weights(folder: Path) -> dict[str, torch.Tensor]:
-    weights: dict[str, torch.Tensor] = read_checkpoint(folder / "model" / "cp-0003.model")["model"]
-    return weights
-
-
-def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
-
-
 def losses(folder: Path) -> list[tuple[int, float]]:
-    return [(r["step"], r["loss"]) for r in read_log(folder / "model" / "log.jsonl") if r["type"] == "train"]
+    return [(r["step"], r["loss"]) for r in records(folder, "train")]
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +54,6 @@ def start(folder: Path, dataset_folder: Path, workers: int = 0, **options: Any) 
     )
 
 
-def fork(folder: Path, dataset_folder: Path, workers: int = 0) -> Forked:
-    experiment = open_experiment(folder)
-    return Forked(lambda: 0 if pretrain(experiment, dataset_folder, CPU, workers) is None else 1, folder / "stderr.txt")
-
-
 def newest_step(folder: Path) -> int:
     """The step of the folder's newest checkpoint, by its name; 0 without one."""
     checkpoints = find_checkpoints(folder / "model")
@@ -80,43 +64,26 @@ def newest_step(folder: Path) -> int:
     return per_epoch * (newest.epoch + 1) if newest.step == float("inf") else int(newest.step)
 
 
-def wait_for_step(process: subprocess.Popen[bytes] | Forked, folder: Path, step: int) -> None:
-    """Until the run's newest checkpoint is past the step, or the run is over."""
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if newest_step(folder) >= step:
-            return
-        time.sleep(0.002)
-    assert process.poll() is not None, (folder / "stderr.txt").read_text()
+def is_past(process: subprocess.Popen[bytes] | Forked, folder: Path, step: int) -> bool:
+    """Whether the run's newest checkpoint is past a step, or the run is over."""
+    return process.poll() is not None or newest_step(folder) >= step
 
 
-@pytest.mark.parametrize(
-    ("kills", "launch"),
-    [
-        pytest.param([(17, 2)], fork, id="once"),
-        pytest.param([(3, 0), (17, 2), (29, 0)], start, id="three times", marks=pytest.mark.slow),
-    ],
-)
 def test_sigkill_at_any_moment_ends_in_the_same_bits(
-    tmp_path: Path,
-    dataset_folder: Path,
-    uninterrupted: Path,
-    kills: list[tuple[int, int]],
-    launch: Callable[[Path, Path, int], Forked | subprocess.Popen[bytes]],
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, dataset_folder: Path, uninterrupted: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     experiment = write_experiment(tmp_path, **FREQUENT)
-    # With data workers, which outlive the kill for a moment, where the second number says so.
-    for kill_after, workers in kills:
-        process = launch(tmp_path, dataset_folder, workers)
-        wait_for_step(process, tmp_path, kill_after)
-        time.sleep(0.0137 * (kill_after % 3))
-        process.kill()
-        process.wait()
-        assert not (tmp_path / "model" / "cp-0003.model").exists(), "killed before the end"
+    # With data workers, which outlive the kill for a moment.
+    log = tmp_path / "stderr.txt"
+    process = Forked(lambda: 0 if pretrain(experiment, dataset_folder, CPU, workers=2) is None else 1, log)
+    wait_for(lambda: is_past(process, tmp_path, 17), 60)
+    time.sleep(0.03)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "model" / "cp-0003.model").exists(), "killed before the end"
     with caplog.at_level("INFO"):
         assert pretrain(experiment, dataset_folder, CPU) is None
-    assert_same(final_weights(tmp_path), final_weights(uninterrupted))
+    assert_same_weights(tmp_path, uninterrupted, "cp-0003.model")
     assert losses(tmp_path) == losses(uninterrupted), "no line is lost or written twice"
     assert "going on from" in caplog.text
 
@@ -140,7 +107,8 @@ def test_sigkill_at_random_moments_ends_in_the_same_bits(tmp_path: Path, dataset
     for number in range(KILLS):
         process = start(killed, dataset_folder, moments.choice((0, 0, 1)))
         if moments.random() < 0.8:  # else within the start
-            wait_for_step(process, killed, newest_step(killed) + 1)
+            step = newest_step(killed) + 1
+            wait_for(lambda: is_past(process, killed, step), 60)  # noqa: B023
         time.sleep(moments.uniform(0, 0.3))
         process.kill()
         assert process.wait() == -signal.SIGKILL, f"over before kill {number}: {(killed / 'stderr.txt').read_text()}"
@@ -148,8 +116,7 @@ def test_sigkill_at_random_moments_ends_in_the_same_bits(tmp_path: Path, dataset
     assert process.wait(timeout=120 + 20 * KILLS) == 0, (killed / "stderr.txt").read_text()
     last = f"cp-{settings['pretraining_setting__epoch'] - 1:04d}"
     for kind in ("model", "cp"):
-        resumed, expected = (read_checkpoint(folder / "model" / f"{last}.{kind}") for folder in (killed, whole))
-        assert_same(resumed["model"], expected["model"])
+        assert_same_weights(killed, whole, f"{last}.{kind}")
     assert losses(killed) == losses(whole)
 
 
@@ -160,9 +127,7 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
     # To the whole group, as a scheduler sends it: the data workers get it too.
     process = start(tmp_path, dataset_folder, 1, start_new_session=True)
     log = tmp_path / "model" / "log.jsonl"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and '"train"' in log.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for(lambda: log.exists() and '"train"' in log.read_text(), 60)
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     newest = find_checkpoints(tmp_path / "model")[-1]
@@ -170,40 +135,33 @@ def test_sigterm_leaves_a_checkpoint_at_the_very_step(
     assert 2 <= content["step"] < STEPS
     assert f"stopped by SIGTERM after step {content['step']}" in (tmp_path / "stderr.txt").read_text()
     assert pretrain(experiment, dataset_folder, CPU) is None
-    assert_same(final_weights(tmp_path), final_weights(uninterrupted))
+    assert_same_weights(tmp_path, uninterrupted, "cp-0003.model")
 
 
-def train(folder: Path, dataset_folder: Path, workers: int = 0, **changes: Any) -> dict[str, torch.Tensor]:
-    """The weights at the end of a run."""
+def one_epoch(folder: Path, dataset_folder: Path, workers: int = 0, seed: int = 0) -> Path:
+    changes = {"pretraining_setting__epoch": 1, "pretraining_setting__seed": seed}
     assert pretrain(write_experiment(folder, **changes), dataset_folder, CPU, workers) is None
-    weights: dict[str, torch.Tensor] = read_checkpoint(find_checkpoints(folder / "model")[-1].path)["model"]
-    return weights
+    return folder
 
 
 def test_accumulation_gives_the_same_steps(tmp_path: Path, dataset_folder: Path) -> None:
     curves = []
     for size in (16, 4):
         changes = {"pretraining_setting__batch_size": 16, "gpu_setting__inst_per_gpu": size, "model__dropout_prob": 0.0}
-        train(tmp_path / str(size), dataset_folder, **TWO, pretraining_setting__batches_per_report=1, **changes)
-        records = read_log(tmp_path / str(size) / "model" / "log.jsonl")
-        curves.append([(r["loss"], r["sop_loss"], r["gradient_norm"]) for r in records if r["type"] == "train"])
+        changes |= {**TWO, "pretraining_setting__batches_per_report": 1}
+        pretrain(write_experiment(tmp_path / str(size), **changes), dataset_folder, CPU)
+        lines = records(tmp_path / str(size), "train")
+        curves.append([(r["loss"], r["sop_loss"], r["gradient_norm"]) for r in lines])
     assert len(curves[0]) == 20
     torch.testing.assert_close(torch.tensor(curves[0]), torch.tensor(curves[1]), rtol=0, atol=1e-5)
 
 
-def test_workers_change_nothing(tmp_path: Path, dataset_folder: Path) -> None:
-    alone = train(tmp_path / "0", dataset_folder, pretraining_setting__epoch=1)
-    helped = train(tmp_path / "2", dataset_folder, workers=2, pretraining_setting__epoch=1)
-    assert_same(alone, helped)
-
-
-def test_a_seed_fixes_everything(tmp_path: Path, dataset_folder: Path) -> None:
-    first, again, other = (
-        train(tmp_path / f"{n}", dataset_folder, pretraining_setting__epoch=1, pretraining_setting__seed=seed)
-        for n, seed in enumerate((5, 5, 6))
-    )
-    assert_same(first, again)
-    assert not torch.equal(first["mlm.bias"], other["mlm.bias"])
+def test_a_seed_fixes_everything_and_workers_change_nothing(tmp_path: Path, dataset_folder: Path) -> None:
+    first = one_epoch(tmp_path / "first", dataset_folder)
+    assert_same_weights(one_epoch(tmp_path / "again", dataset_folder, workers=2), first, "cp-0000.model")
+    other = one_epoch(tmp_path / "other", dataset_folder, seed=6)
+    one, two = (weights(folder, "cp-0000.model")["mlm.bias"] for folder in (first, other))
+    assert not torch.equal(one, two)
 
 
 @pytest.mark.parametrize("step", [10, 20])
@@ -217,18 +175,13 @@ def test_a_stop_at_an_epochs_end_does_not_wait_for_its_validation(
         assert pretrain(experiment, dataset_folder, CPU) == signal.SIGTERM
     assert find_checkpoints(tmp_path / "model")[-1].path.name.endswith(f"step-{step:08d}.cp")
     assert pretrain(experiment, dataset_folder, CPU) is None
-    records = [
-        [
-            (r["type"], r["step"], r["loss"])
-            for r in read_log(folder / "model" / "log.jsonl")
-            if r["type"] in ("train", "validation")
-        ]
+    curves = [
+        [(r["type"], r["step"], r["loss"]) for r in records(folder, "train", "validation")]
         for folder in (two_epochs, tmp_path)
     ]
-    assert records[0] == records[1]
+    assert curves[0] == curves[1]
     for name in ("cp-0000.model", "cp-0001.model"):
-        first, second = (read_checkpoint(folder / "model" / name)["model"] for folder in (two_epochs, tmp_path))
-        assert_same(first, second)
+        assert_same_weights(tmp_path, two_epochs, name)
     for name in ("cp-0000.cp", "cp-0001.cp"):
         first, second = (read_checkpoint(folder / "model" / name)["optimizer"] for folder in (two_epochs, tmp_path))
         assert first["param_groups"] == second["param_groups"], "the learning rate, too"
@@ -246,11 +199,11 @@ def test_a_validation_that_no_checkpoint_followed_is_in_the_log_once(
     """Killed between an epoch's validation and its checkpoint, a run validates again."""
     experiment = copied(two_epochs, tmp_path)
     model = tmp_path / "model"
-    before = [r for r in read_log(model / "log.jsonl") if r["type"] == "validation"]
+    before = records(tmp_path, "validation")
     (model / "cp-0001.cp").rename(model / "cp-0001-step-00000020.cp")
     (model / "cp-0001.model").unlink()
     pretrain(experiment, dataset_folder, CPU)
-    after = [r for r in read_log(model / "log.jsonl") if r["type"] == "validation"]
+    after = records(tmp_path, "validation")
     assert [(r["step"], r["loss"]) for r in after] == [(r["step"], r["loss"]) for r in before]
     assert (model / "cp-0001.model").exists()
 
@@ -268,7 +221,6 @@ def test_an_epochs_weights_lost_to_a_kill_are_written_again(
     tmp_path: Path, dataset_folder: Path, two_epochs: Path
 ) -> None:
     experiment = copied(two_epochs, tmp_path)
-    expected = read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"]
     # Killed within the last epoch's end: the run is done, but for this file.
     last = (tmp_path / "model" / "cp-0001.model").read_bytes()
     (tmp_path / "model" / "cp-0001.model").unlink()
@@ -280,12 +232,11 @@ def test_an_epochs_weights_lost_to_a_kill_are_written_again(
     for name in ("cp-0000.model", "cp-0001.model", "cp-0001.cp"):
         (tmp_path / "model" / name).unlink()
     pretrain(experiment, dataset_folder, CPU)
-    assert_same(read_checkpoint(tmp_path / "model" / "cp-0000.model")["model"], expected)
+    assert_same_weights(tmp_path, two_epochs, "cp-0000.model")
 
 
 def test_tensorboard_and_log_hold_the_curves(uninterrupted: Path) -> None:
-    records = read_log(uninterrupted / "model" / "log.jsonl")
-    train_lines = [r for r in records if r["type"] == "train"]
+    train_lines = records(uninterrupted, "train")
     assert [r["step"] for r in train_lines] == list(range(2, STEPS + 1, 2))
     for key in (
         "loss",
@@ -297,7 +248,7 @@ def test_tensorboard_and_log_hold_the_curves(uninterrupted: Path) -> None:
         "memory_mib",
     ):
         assert key in train_lines[0]
-    assert [r["step"] for r in records if r["type"] == "validation"] == [10, 20, 30, 40]
+    assert [r["step"] for r in records(uninterrupted, "validation")] == [10, 20, 30, 40]
     assert list((uninterrupted / "model" / "tensorboard").glob("events.*"))
     assert json.loads((uninterrupted / "model" / "log.jsonl").read_text().splitlines()[0])["type"] == "start"
 

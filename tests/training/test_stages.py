@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from run_files import assert_same_weights
 from small import LENGTH, VOCABULARY, run_here, small_config, small_data, stop_at, write_dataset
 
 from nystromformer.config import ExperimentConfig, experiment_config
@@ -39,11 +39,6 @@ def write(folder: Path, short: Path, long: Path) -> Path:
     changes = {"pretraining_setting__epoch": 1, "pretraining_setting__stages": stages(short, long)}
     (folder / "config.json").write_text(json.dumps(small_data(**changes)))
     return folder
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    content: dict[str, torch.Tensor] = read_checkpoint(path)["model"]
-    return content
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +76,7 @@ def test_stopped_in_any_phase_it_ends_in_the_same_bits(
         stop_at(stop, patch)
         assert run_here(patch, SCRIPT, *flags) == 128 + signal.SIGTERM
     assert run_here(monkeypatch, SCRIPT, *flags) == 0
-    expected, resumed = (weights(each / "model" / "cp-0000.model") for each in (whole, folder))
-    assert all(torch.equal(resumed[name], expected[name]) for name in expected)
+    assert_same_weights(folder, whole, "cp-0000.model")
     assert run_here(monkeypatch, SCRIPT, *flags) == 0, "done already"
 
 

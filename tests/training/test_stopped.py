@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from run_files import assert_same_weights, records, weights
 from small import CPU, stop_at, write_experiment
 
 from nystromformer.tasks.pretraining.pretrain import pretrain
-from nystromformer.training.archive import read_checkpoint
-from nystromformer.training.log import read_log
 
 
 def drawing(name: str, **parameters: Any) -> dict[str, Any]:
@@ -42,15 +40,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> Cal
     return run
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    content: dict[str, torch.Tensor] = read_checkpoint(folder / "model" / "cp-0001.model")["model"]
-    return content
-
-
-def losses(folder: Path) -> list[tuple[str, int, float]]:
-    return [(r["type"], r["step"], r["loss"]) for r in read_log(folder / "model" / "log.jsonl") if "loss" in r]
-
-
 @pytest.mark.parametrize(
     ("network", "stop"),
     [
@@ -73,14 +62,18 @@ def test_a_stopped_run_ends_in_the_same_bits(
         stop_at(stop, patched)
         assert pretrain(experiment, dataset_folder, CPU) == signal.SIGTERM
     assert pretrain(experiment, dataset_folder, CPU) is None
-    expected, resumed = weights(whole(network)), weights(tmp_path)
-    assert resumed.keys() == expected.keys()
-    assert all(torch.equal(resumed[name], expected[name]) for name in expected)
-    assert losses(tmp_path) == losses(whole(network))
+    assert_same_weights(tmp_path, whole(network), "cp-0001.model")
+    resumed, expected = (
+        [(r["type"], r["step"], r["loss"]) for r in records(run, "train", "validation")]
+        for run in (tmp_path, whole(network))
+    )
+    assert resumed == expected
 
 
 def test_layers_draw_features_of_their_own_every_few_steps(whole: Callable[[str], Path]) -> None:
-    numbers = {name: value for name, value in weights(whole("performer")).items() if value.numel() == 1}
+    numbers = {
+        name: value for name, value in weights(whole("performer"), "cp-0001.model").items() if value.numel() == 1
+    }
     draws = [int(value) for name, value in numbers.items() if name.endswith(".draw")]
     assert draws == [6, 6], "step 19 of 20, and every 3 steps new features"
     assert len({int(value) for name, value in numbers.items() if name.endswith(".seed")}) == 2
