@@ -1,6 +1,5 @@
 """WikiHop's batches, read back from their tokens, its prediction files, and the real instances."""
 
-import json
 import os
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from nystromformer.errors import UserError
 from nystromformer.tasks.finetuning.examples import Examples
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import add_special_tokens, markers
-from nystromformer.tasks.wikihop.predictions import write_predictions
 from nystromformer.tasks.wikihop.read import check_size, read_instances
 from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
 
@@ -44,7 +42,6 @@ def test_the_protocol(examples: WikiHopExamples) -> None:
     protocol: Examples = examples
     assert (protocol.name, len(protocol)) == ("WikiHop train", 9)
     assert examples.ids == [one["id"] for one in RECORDS]
-    assert examples.candidate_texts(1) == ["france", "wales", "the river"]
     assert examples.num_cut == (examples.rows > 1).sum() > 0
 
 
@@ -132,19 +129,12 @@ def test_a_prefix_that_the_attention_does_not_take_as_global(cache: TokenCache, 
         WikiHopExamples("x", cache, tokenizer, LENGTH, longest - 1)
 
 
-def test_predictions(examples: WikiHopExamples, tmp_path: Path) -> None:
+def test_answers_are_the_best_candidates(examples: WikiHopExamples) -> None:
     scores = torch.full((9, 3), -torch.inf)
     scores[:, 0], scores[4:, 1] = -5.0, -4.0
     scores[7, 2] = 0.5
-    write_predictions(examples, scores, tmp_path / "out" / "predictions.json")
     best = ["france"] * 4 + ["wales"] * 3 + ["the river", "wales"]
-    expected = {one["id"]: text for one, text in zip(RECORDS, best, strict=True)}
-    assert json.loads((tmp_path / "out" / "predictions.json").read_text()) == expected
-    with pytest.raises(ValueError, match="expected scores of 9 instances, found 8"):
-        write_predictions(examples, scores[:8], tmp_path / "predictions.json")
-    scores[0, 2] = 0.0
-    with pytest.raises(ValueError, match="WH_train_0: expected -inf from candidate 2 on, found its best score at 2"):
-        write_predictions(examples, scores, tmp_path / "predictions.json")
+    assert examples.answers(scores) == {one["id"]: text for one, text in zip(RECORDS, best, strict=True)}
 
 
 @pytest.mark.data
@@ -153,7 +143,7 @@ def test_predictions(examples: WikiHopExamples, tmp_path: Path) -> None:
 def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
     tokenizer = add_special_tokens(read_tokenizer(DATA / "roberta-base", "roberta-base").tokenizer)
     cache = open_tokens(DATA / "wikihop" / "train.json", tokenizer, tmp_path)
-    instances = read_instances(DATA / "wikihop" / "train.json")
+    instances, _ = read_instances(DATA / "wikihop" / "train.json")
     assert "WikiHop train has 22 instances" in (check_size(cache.ids, "train") or "")
     examples = WikiHopExamples("WikiHop train", cache, tokenizer, length)
     ids = markers(tokenizer)

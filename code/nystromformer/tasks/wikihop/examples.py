@@ -84,9 +84,15 @@ class WikiHopExamples:
         """Instances that take several chunks."""
         return int((self.rows > 1).sum())
 
-    def candidate_texts(self, number: int) -> list[str]:
-        """An instance's candidates, in the order of their numbers."""
-        return self._cache.candidates[int(self._numbers[number])]
+    def answers(self, scores_IA: Tensor) -> dict[str, str]:
+        """By each instance's id the text of its best candidate, as QAngaroo's evaluation reads it.
+
+        Args:
+            scores_IA: of all instances' candidates, in order; -inf where an instance has no such candidate.
+        """
+        best = scores_IA.argmax(-1).tolist()
+        texts = [self._cache.candidates[number] for number in self._numbers.tolist()]
+        return {name: own[number] for name, own, number in zip(self.ids, texts, best, strict=True)}
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
         """The chunks of these instances, one after the other.

@@ -1,6 +1,5 @@
 """WikiHop, and MedHop in the same form, as a fine-tuning task: which of an instance's candidates answers its query."""
 
-import logging
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from nystromformer.data.counter import permute
 from nystromformer.errors import UserError
+from nystromformer.files import write_json
 from nystromformer.reading import is_there
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.examples import Examples
@@ -19,12 +19,9 @@ from nystromformer.tasks.finetuning.plan import subset
 from nystromformer.tasks.finetuning.target import Candidates, Target, accuracy
 from nystromformer.tasks.wikihop.examples import WikiHopExamples
 from nystromformer.tasks.wikihop.markers import add_special_tokens
-from nystromformer.tasks.wikihop.predictions import write_predictions
 from nystromformer.tasks.wikihop.read import check_file, check_size
 from nystromformer.tasks.wikihop.tokens import TokenCache, open_tokens
 from nystromformer.wording import number_of
-
-logger = logging.getLogger(__name__)
 
 _VALIDATION_STREAM = 31
 
@@ -108,7 +105,7 @@ class WikiHop(OnText):
         for name, examples in {validation.name: validation, **test}.items():
             assert isinstance(examples, WikiHopExamples)
             scores_IA = scores["" if examples is validation else name]
-            write_predictions(examples, scores_IA, folder / f"{name}.json")
+            write_json(folder / f"{name}.json", examples.answers(scores_IA))
             if examples.labels is not None and examples is not validation:
                 # Beside dev.json, a test.json with answers does not take its place.
                 ending = "" if name == "dev" or "dev" not in test else f"_{name}"

@@ -19,7 +19,6 @@ import json
 import logging
 import os
 import shutil
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -32,11 +31,11 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from nystromformer.errors import UserError, reading
+from nystromformer.errors import UserError
 from nystromformer.files import FileStamp, NewFile, sha256_of, sync_folder, write_json
 from nystromformer.tasks.finetuning.encoded import literal
 from nystromformer.tasks.wikihop.chunks import InstanceTokens
-from nystromformer.tasks.wikihop.read import Instance, check_file, log_left_out, read_and_leave_out
+from nystromformer.tasks.wikihop.read import Instance, check_file, read_instances
 from nystromformer.wording import number_of
 
 log = logging.getLogger(__name__)
@@ -64,7 +63,9 @@ class TokenCache:
         self.fingerprint = fingerprint
         self.ids: list[str] = json.loads((folder / _IDS).read_bytes())
         self._candidates_path = folder / _CANDIDATES
-        self._tokens = np.memmap(folder / _TOKENS, _TOKEN, "r") if (folder / _TOKENS).stat().st_size else _empty()
+        # A file of no bytes cannot be mapped.
+        is_empty = not (folder / _TOKENS).stat().st_size
+        self._tokens = np.empty(0, _TOKEN) if is_empty else np.memmap(folder / _TOKENS, _TOKEN, "r")
         self._offsets: NDArray[np.int64] = np.fromfile(folder / _OFFSETS, _NUMBER).astype(np.int64)
         self._sizes = np.diff(self._offsets)
         table = np.fromfile(folder / _INSTANCES, _NUMBER).astype(np.int64).reshape(-1, 4)
@@ -124,7 +125,9 @@ def open_tokens(source: Path, tokenizer: Tokenizer, cache: Path, skip_unanswerab
                 _make(folder, source, tokenizer, skip_unanswerable)
                 tokens = _open_whole(folder)
     assert tokens is not None
-    log_left_out(source, tokens.left_out)
+    if tokens.left_out:
+        left_out = number_of(len(tokens.left_out), "instance")
+        log.warning("%s: left out %s whose answer is no candidate, %s first", source, left_out, tokens.left_out[0])
     return tokens
 
 
@@ -136,25 +139,17 @@ def _name(source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> str:
 
 def _open_whole(folder: Path) -> TokenCache | None:
     """The cache in a folder; None where there is none or its files are not as its manifest says."""
+    if not folder.is_dir():
+        return None
     try:
-        # a pipe would be waited for
-        if not all(stat.S_ISREG((folder / name).stat().st_mode) for name in (_MANIFEST, *_FILES)):
-            raise ValueError("no files")
-        with reading(folder / _MANIFEST):
-            manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
+        manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
         stamps = {name: FileStamp(**manifest["files"][name]) for name in _FILES}
-        if any((folder / name).stat().st_size != stamp.size for name, stamp in stamps.items()):
-            raise ValueError("sizes differ")
-        # as long as it takes to hash the source, which is done every time, too
+        # It takes as long as to hash the source, which is done every time, too.
         if any(sha256_of(folder / name) != stamp.sha256 for name, stamp in stamps.items()):
             raise ValueError("contents differ")
         hashes = [stamps[name].sha256 for name in (_TOKENS, _OFFSETS, _INSTANCES)]
         return TokenCache(folder, manifest["left_out"], hashlib.sha256(json.dumps(hashes).encode()).hexdigest())
-    except (FileNotFoundError, NotADirectoryError):
-        if folder.is_dir():
-            log.warning("%s: a file is missing: the tokens are made again", folder)
-        return None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         log.warning("%s: damaged: the tokens are made again", folder)
         return None
 
@@ -176,7 +171,7 @@ def _alone(cache: Path) -> Iterator[None]:
 
 
 def _make(folder: Path, source: Path, tokenizer: Tokenizer, skip_unanswerable: bool) -> None:
-    instances, left_out = read_and_leave_out(source, skip_unanswerable)
+    instances, left_out = read_instances(source, skip_unanswerable)
     log.info("%s: tokenising %s", source, number_of(len(instances), "instance"))
     temporary = folder.with_name(folder.name + ".tmp")
     for leftover in (folder, temporary):
@@ -238,7 +233,3 @@ def _write(path: Path, values: NDArray[np.int64]) -> FileStamp:
     with NewFile(path) as file:
         file.write(values.astype(_NUMBER).tobytes())
     return file.stamp
-
-
-def _empty() -> NDArray[np.int32]:
-    return np.empty(0, np.int32)
