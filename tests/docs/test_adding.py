@@ -23,6 +23,10 @@ FILES = {
         "code/nystromformer/model/build.py",
         "tests/tasks/pretraining/test_first_character.py",
     ],
+    "A task on tables": [
+        "code/nystromformer/tasks/glue/paws.py",
+        "code/nystromformer/tasks/glue/catalog.py",
+    ],
     "A task": [
         "code/nystromformer/tasks/spam/declaration.py",
         "code/nystromformer/tasks/spam/__init__.py",
@@ -86,6 +90,29 @@ def test_an_objective_is_added_as_the_page_says(project: Path, tmp_path: Path, d
     assert "first_character_accuracy" in said.stderr, shlex.join(line)
     scores = run(["python", "code/run_validation.py", *line[2:]], project)
     assert "first_character_accuracy" in scores.stdout
+
+
+@pytest.mark.slow
+def test_a_task_on_tables_is_added_as_the_page_says(project: Path, tmp_path: Path, source: Path) -> None:
+    examples = examples_of("A task on tables")
+    train, launch, report = commands(examples)
+    (project / "glue" / "PAWS").mkdir()
+    for split, count in (("train", 24), ("dev", 12), ("test", 6)):
+        rows = [f"{n}\tthe segment of {n}\t{'the' if n % 2 else 'a prize for'} segment\t{n % 2}" for n in range(count)]
+        text = "\n".join(["id\tsentence1\tsentence2\tlabel", *rows, ""])
+        (project / "glue" / "PAWS" / f"{split}.tsv").write_text(text)
+    *_, file, line = apply(examples, project)
+    assert (file.name, line.name) == ("paws.py", "catalog.py")
+    experiment = copy_of(source, tmp_path / "experiment")
+    # The page's lines, on a small model.
+    done = run([str(experiment.folder) if word == "nystrom-small-conv" else word for word in train], project, 300)
+    assert "glue/PAWS, " in done.stdout
+    assert "majority class" in done.stdout
+    (predicted,) = experiment.checkpoints.glob("glue/PAWS/*-seed0-*/predictions")
+    assert {path.name for path in predicted.iterdir()} == {"dev.tsv", "test.tsv", "PAWS.tsv"}
+    assert "/code/run_glue.py" in run(launch, project).stdout
+    table = run([*report[:-1], str(experiment.folder), "--out", str(tmp_path / "t.md")], project).stdout
+    assert "PAWS (accuracy / F1)" in table
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from nystromformer.tasks.finetuning.plan import LEAST_POOLS
 from nystromformer.tasks.finetuning.target import Classes
 from nystromformer.tasks.finetuning.trainable import Finetuning
 from nystromformer.tasks.glue.catalog import find_tasks
-from nystromformer.tasks.glue.tsv import read_split
+from nystromformer.tasks.glue.read import read_split
 from nystromformer.training import choose_device
 from nystromformer.training.device import Device
 
@@ -110,7 +110,7 @@ def _examples(settings: flags.Finetuning) -> Examples:
     if settings.glue is None or settings.tokenizer is None:
         return MadeUpRows(LEAST_POOLS * 50 * settings.batch, settings.vocab_size)
     tokenizer = read_tokenizer(settings.tokenizer, str(settings.tokenizer)).tokenizer
-    texts = read_split(find_tasks("SST-2")[0], settings.glue, "train")
+    texts, _ = read_split(find_tasks("SST-2")[0], settings.glue, "train")
     return EncodedTexts(texts, tokenizer, settings.pad_to, sentence_types=False)
 
 

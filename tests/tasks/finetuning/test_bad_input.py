@@ -134,7 +134,7 @@ def test_data_folders(
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("no label", ["expected 2 columns, found 1: 'no label'"]),
+        ("no label", ["expected 2 cells, found 1"]),
         ("fine\t2", ["expected label to be 0 or 1, found '2'"]),
     ],
     ids=["columns", "label"],
@@ -152,7 +152,7 @@ def test_bad_glue_rows(
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:4], row, *lines[4:], ""]))
     flags = ("--glue", glue, "--task", "SST-2", "--epoch", 1, "--device", "cpu")
-    assert_says(refused(GLUE, experiment, *flags), f"{path}: line 5: ", *words, "--skip_bad_rows")
+    assert_says(refused(GLUE, experiment, *flags), f"{path}, row 4: ", *words, "--skip_bad_rows")
     with caplog.at_level(logging.INFO):
         assert run_here(monkeypatch, GLUE, "--model", experiment, *flags, "--skip_bad_rows") == 0
     assert caplog.text.count("1 of 61 rows is bad and is left out") == 1
@@ -170,7 +170,7 @@ def test_each_glue_task_is_looked_at_before_the_first_one_trains(
     for split in ("train", "dev"):
         (glue / "RTE" / f"{split}.tsv").write_text(f"{header}0\ta\tb\tentailment\n")
     (glue / "RTE" / "dev.tsv").write_text(f"{header}0\ta\tb\tmaybe\n")
-    assert_says(refused(GLUE, experiment, *tasks), "RTE/dev.tsv: line 2", "'maybe'")
+    assert_says(refused(GLUE, experiment, *tasks), "RTE/dev.tsv, row 1", "'maybe'")
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_several_processes_speak_with_one_voice(experiment: Path, glue: Path) ->
 
 def test_test_data_are_looked_at_before_training(refused: Refused, experiment: Path, glue: Path) -> None:
     (glue / "SST-2" / "test.tsv").write_text("index\tsentence\n0\tfine\n1\n")
-    assert_says(refused(GLUE, experiment, "--glue", glue, "--task", "SST-2"), "SST-2/test.tsv: line 3")
+    assert_says(refused(GLUE, experiment, "--glue", glue, "--task", "SST-2"), "SST-2/test.tsv, row 2")
 
 
 def test_the_hub_without_a_network(refused: Refused, experiment: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_answer_that_is_no_candidate(
 def test_broken_json(refused: Refused, experiment: Path, wikihop: Path) -> None:
     (wikihop / "train.json").write_text('[\n {"id": "a",\n  "query" "b"}]')
     said = refused(WIKIHOP, experiment, "--wikihop", wikihop, leaves="cache")
-    assert_says(said, "train.json: line 3, column 11", "expected JSON")
+    assert_says(said, "train.json: expected JSON", "line 3 column 11")
 
 
 def test_no_dev_file(refused: Refused, experiment: Path, wikihop: Path) -> None:

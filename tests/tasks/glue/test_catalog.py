@@ -4,7 +4,7 @@ import pytest
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.glue.catalog import TASKS, find_tasks
-from nystromformer.tasks.glue.tsv import check_size
+from nystromformer.tasks.glue.read import check_size
 
 
 @pytest.mark.parametrize(
@@ -45,17 +45,13 @@ def test_the_catalogue_is_in_step_with_itself() -> None:
     expected = "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm AX QNLI RTE WNLI"
     assert files == [f"{name}.tsv" for name in expected.split()]
     for each in TASKS:
-        assert each.main_metric in each.metrics
         assert len(each.sentences) == len(each.hub_sentences)
         assert each.required_splits[0] == "train"
         assert {"train", *each.dev_splits, *each.test_splits} == {split.name for split in each.splits}
-    with pytest.raises(ValueError, match=r"MNLI: expected a split of train, dev_matched, .* found 'dev'"):
-        find_tasks("MNLI")[0].split("dev")
 
 
 def test_a_size_that_is_not_glues_gives_a_sentence_with_both() -> None:
     assert check_size(find_tasks("MRPC")[0], "train", 3668) is None
     sentence = check_size(find_tasks("MRPC")[0], "train", 3570)
     assert sentence is not None
-    assert "3570" in sentence
-    assert "3668" in sentence
+    assert sentence.startswith("MRPC train has 3,570 rows, the official one 3,668")

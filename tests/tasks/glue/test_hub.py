@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.glue.catalog import TASKS, GlueTask, find_tasks
+from nystromformer.tasks.glue.catalog import TASKS, find_tasks
 from nystromformer.tasks.glue.hub import read_hub_split
-from nystromformer.tasks.glue.tsv import read_split
+from nystromformer.tasks.glue.read import read_split
+from nystromformer.tasks.glue.table_task import GlueTask
 
 
 @pytest.fixture
@@ -66,20 +67,13 @@ def test_the_hub_and_the_files_give_the_same(asked: list[tuple[str, str, str]], 
     rows = ("question 0\tsentence 0\tnot_entailment", "question 1\tsentence 1\tentailment")
     path.write_text("question\tsentence\tlabel\n" + "\n".join(rows) + "\n")
     (task,) = find_tasks("QNLI")
-    local, hub = read_split(task, tmp_path, "dev"), read_hub_split(task, "dev")
+    local, hub = read_split(task, tmp_path, "dev")[0], read_hub_split(task, "dev")
     assert (local.name, list(local.first), local.ids) == (hub.name, list(hub.first), hub.ids)
     assert local.second == hub.second
     np.testing.assert_array_equal(local.labels, hub.labels)
 
 
-def test_labels_that_are_none_of_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in(monkeypatch, lambda *_, **__: {"sentence": ["a", "b", "c"], "label": [1, -1, -1]})
-    (task,) = find_tasks("CoLA")
-    with pytest.raises(UserError, match=r"CoLA dev: row 1: expected the label to be 0 to 1, found -1 \(2 of 3 rows"):
-        read_hub_split(task, "dev")
-
-
-@pytest.mark.parametrize("error", [ConnectionError("no route\nto host"), KeyError(), OSError("quota")])
+@pytest.mark.parametrize("error", [ConnectionError("no route\nto host"), KeyError()])
 def test_any_failure_names_the_network_and_the_files(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def load_dataset(*_: Any, **__: Any) -> Any:
         raise error
@@ -91,12 +85,3 @@ def test_any_failure_names_the_network_and_the_files(monkeypatch: pytest.MonkeyP
     assert "\n" not in str(info.value)
     with pytest.raises(UserError, match=r"here AX/AX\.tsv or .*diagnostic/diagnostic\.tsv"):
         read_hub_split(task, "ax")
-
-
-def test_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    (task,) = find_tasks("RTE")
-    with pytest.raises(UserError, match=r"RTE train cannot be loaded .*needs a network.*RTE/train\.tsv"):
-        read_hub_split(task, "train")

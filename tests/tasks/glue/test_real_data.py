@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from nystromformer.tasks.glue.catalog import TASKS, GlueTask, find_tasks
-from nystromformer.tasks.glue.tsv import available_splits, check_size, read_split
+from nystromformer.tasks.glue.catalog import TASKS, find_tasks
+from nystromformer.tasks.glue.read import available_splits, check_size, read_split
+from nystromformer.tasks.glue.table_task import GlueTask
 
 DATA = Path(os.environ.get("NYSTROM_DATA", "/nonexistent")) / "glue"
 pytestmark = [
@@ -26,12 +27,12 @@ PARTS = {
 
 @pytest.mark.parametrize("each", TASKS, ids=lambda each: each.name)
 def test_row_counts(each: GlueTask) -> None:
-    if not (DATA / each.folder).is_dir():
-        pytest.skip(f"no {each.folder} in the data")
+    if not (DATA / each.name).is_dir():
+        pytest.skip(f"no {each.name} in the data")
     splits = available_splits(each, DATA)
     assert set(each.required_splits) <= set(splits)
     for split in splits:
-        texts = read_split(each, DATA, split)
+        texts, _ = read_split(each, DATA, split)
         expected = PARTS.get((each.name, split), each.split(split).rows)
         assert len(texts) in (expected, each.split(split).rows)
         assert (check_size(each, split, len(texts)) is None) == (len(texts) == each.split(split).rows)
@@ -47,6 +48,6 @@ def test_original_columns(name: str, train_rows: int, dev_rows: int) -> None:
     folder = DATA / f"{name}_original_columns"
     if not folder.is_dir():
         pytest.skip(f"no {folder.name} in the data")
-    train, dev = (read_split(task, folder, split) for split in task.required_splits)
+    train, dev = (read_split(task, folder, split)[0] for split in task.required_splits)
     assert (len(train), len(dev)) == (train_rows, dev_rows)
     assert not any(text.startswith("(") for text in dev.first), "no parse trees"

@@ -108,24 +108,14 @@ def test_other_names_and_bytes(tmp_path: Path) -> None:
     path.rename(path.with_name("5_8.txt")).write_bytes("très".encode("latin-1"))
     with pytest.raises(UserError, match=r"5_8\.txt: expected UTF-8, found the byte 0xe8 at offset 2"):
         read_imdb(tmp_path)
-    archive = packed(tmp_path / "a.tar.gz", [member("aclImdb/train/pos/5_8.txt", b"tr\xe8s")])
-    with pytest.raises(UserError, match=r"a\.tar\.gz: aclImdb/train/pos/5_8\.txt: expected UTF-8"):
-        read_imdb(archive)
 
 
-def test_a_review_of_400_mb_is_not_read(tmp_path: Path) -> None:
-    path = unpacked(tmp_path) / "train/pos/5_8.txt"
-    with path.open("wb") as file:
-        file.truncate(400 << 20)  # takes no place on the disk
-    with pytest.raises(UserError, match=r"5_8\.txt: expected a review of at most 1,048,576 bytes, found 400 MiB"):
-        read_imdb(tmp_path)
-    archive = packed(tmp_path / "a.tar.gz", [member("aclImdb/train/pos/5_8.txt", b"x" * ((1 << 20) + 1))])
-    with pytest.raises(UserError, match=r"train/pos/5_8\.txt: expected a review of at most 1,048,576 bytes"):
-        read_imdb(archive)
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(UserError, match=r"5_8\.txt: expected a file, found a FIFO"):
-        read_imdb(tmp_path)
+def test_a_review_over_a_mib_is_not_read(tmp_path: Path) -> None:
+    large = b"x" * ((1 << 20) + 1)
+    (unpacked(tmp_path) / "train/pos/5_8.txt").write_bytes(large)
+    for source in (tmp_path, packed(tmp_path / "a.tar.gz", [member("aclImdb/train/pos/5_8.txt", large)])):
+        with pytest.raises(UserError, match=r"train/pos/5_8\.txt: expected a review of at most 1,048,576 bytes"):
+            read_imdb(source)
 
 
 def test_cut_off_archives(tmp_path: Path) -> None:
@@ -139,7 +129,7 @@ def test_cut_off_archives(tmp_path: Path) -> None:
 def test_damaged_archives(tmp_path: Path) -> None:
     whole = packed(tmp_path / "a.tar.gz").read_bytes()
     path = tmp_path / "damaged.tar.gz"
-    for at in range(20, len(whole), 29):
+    for at in range(20, len(whole), 97):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
         with pytest.raises(UserError, match="the archive is damaged or cut off"):
             read_imdb(path)
@@ -149,28 +139,7 @@ def test_damaged_archives(tmp_path: Path) -> None:
             read_imdb(path)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        member("/aclImdb/train/pos/1_9.txt"),
-        member("../1_9.txt"),
-        member("aclImdb/train/../../../1_9.txt"),
-        member("aclImdb/train/pos/1_9.txt", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
-        member("aclImdb/elsewhere", type=tarfile.SYMTYPE, linkname="../../elsewhere"),
-        member("aclImdb/elsewhere", type=tarfile.LNKTYPE, linkname="../elsewhere"),
-    ],
-    ids=["absolute", "above", "above-later", "absolute-link", "link-above", "hard-link-above"],
-)
-def test_members_that_leave_the_folder(tmp_path: Path, bad: tuple[tarfile.TarInfo, bytes]) -> None:
-    archive = packed(tmp_path / "a.tar.gz", [bad])
-    with pytest.raises(UserError, match="outside of the archive's folder") as error:
-        read_imdb(archive)
-    assert repr(bad[0].name) in str(error.value)
-
-
-def test_links_inside_the_folder(tmp_path: Path) -> None:
-    link = member("aclImdb/latest", type=tarfile.SYMTYPE, linkname="../aclImdb/train")
-    assert len(read_imdb(packed(tmp_path / "a.tar.gz", [link]))["train"]) == 3
+def test_a_link_is_no_review(tmp_path: Path) -> None:
     link = member("aclImdb/train/pos/1_9.txt", type=tarfile.SYMTYPE, linkname="0_10.txt")
     with pytest.raises(UserError, match=r"train/pos/1_9\.txt: expected a regular file, found a link"):
         read_imdb(packed(tmp_path / "a.tar.gz", [link]))

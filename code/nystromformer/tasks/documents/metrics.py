@@ -81,16 +81,24 @@ def _of_ordered(answer: Answer, scores: Tensor, labels: Tensor) -> dict[str, flo
 
 
 def _of_values(values: Tensor, labels: Tensor) -> dict[str, float]:
-    from torchmetrics.functional.regression import mean_squared_error, pearson_corrcoef, spearman_corrcoef
+    from torchmetrics.functional.regression import mean_squared_error
 
-    figures = {"pearson": 0.0, "spearman": 0.0}
-    if not (_is_constant(values) or _is_constant(labels)):
-        figures = {
-            "pearson": pearson_corrcoef(values, labels).item(),
-            "spearman": spearman_corrcoef(values, labels).item(),
-        }
-    return figures | {"rmse": mean_squared_error(values, labels, squared=False).item()}
+    return correlations(values, labels) | {"rmse": mean_squared_error(values, labels, squared=False).item()}
 
 
-def _is_constant(values: Tensor) -> bool:
+def correlations(values: Tensor, labels: Tensor) -> dict[str, float]:
+    """Pearson's and Spearman's correlation of two rows of float64 numbers; 0 where one of them is constant."""
+    # imported here: it takes seconds
+    from torchmetrics.functional.regression import pearson_corrcoef, spearman_corrcoef
+
+    if is_constant(values) or is_constant(labels):
+        return {"pearson": 0.0, "spearman": 0.0}
+    return {
+        "pearson": pearson_corrcoef(values, labels).item(),
+        "spearman": spearman_corrcoef(values, labels).item(),
+    }
+
+
+def is_constant(values: Tensor) -> bool:
+    """Whether all are the same."""
     return bool((values == values[0]).all())

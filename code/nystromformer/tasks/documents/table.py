@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,12 @@ class Table:
     Args:
         name: what messages call it.
         columns: in their order; none without a name.
-        read: gives the cells of the named columns, row by row.
+        read: gives the cells of the named columns, row by row; for a row that is none what is wrong with it.
     """
 
     name: str
     columns: tuple[str, ...]
-    read: Callable[[Sequence[str]], Iterator[Row]]
+    read: Callable[[Sequence[str]], Iterator[Row | UserError]]
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """The cells of these columns, row by row.
@@ -48,6 +47,10 @@ class Table:
         Raises:
             UserError: a column is not there (lists those that are), or a row is none; names the row.
         """
+        return map(_row_or_raise, self.rows_or_errors(columns))
+
+    def rows_or_errors(self, columns: Sequence[str]) -> Iterator[Row | UserError]:
+        """The same with an error in the place of a row of another number of cells, after which others may follow."""
         missing = [column for column in columns if column not in self.columns]
         if missing:
             raise UserError(
@@ -61,6 +64,12 @@ class Table:
     def place(self, row: int) -> str:
         """What messages call a row; they count from 1, without the header."""
         return f"{self.name}, row {row:,}"
+
+
+def _row_or_raise(row: Row | UserError) -> Row:
+    if isinstance(row, UserError):
+        raise row
+    return row
 
 
 def columns_named(flag: str, text: str, table: Table) -> tuple[str, ...]:
@@ -84,24 +93,23 @@ def _columns(names: Sequence[str]) -> str:
     return f"{noun} {first_names(names)}"
 
 
-def open_table(path: Path, quotes: bool = True) -> Table:
+def open_table(path: Path, quotes: bool = True, header: Sequence[str] | None = None) -> Table:
     """A table in a file whose name ends in one of ENDINGS.
 
     Args:
         quotes: whether cells of CSV and TSV may stand in quotes; else a quote is a character like any other, as in
             GLUE's files.
+        header: the columns of a CSV or TSV file that has no header.
 
     Raises:
         UserError: there is no such file, its name ends otherwise, or its beginning is none of a table; or it is of a
             format without quotes that are not to be read.
     """
-    opener = (_OPENERS if quotes else _UNQUOTED).get(path.suffix.lower())
-    if opener is None and path.suffix.lower() in _OPENERS:
-        raise UserError(f"{path}: expected a file that ends in {', '.join(_UNQUOTED)} beside --no_quotes")
-    if opener is None:
-        raise UserError(
-            f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {path.suffix or 'no ending'}"
-        )
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise UserError(f"{path}: expected a file that ends in {', '.join(ENDINGS)}, found {ending or 'no ending'}")
+    if not quotes and ending not in _DELIMITERS:
+        raise UserError(f"{path}: expected a file that ends in {', '.join(_DELIMITERS)} beside --no_quotes")
     if not path.is_file():
         if path.is_dir():
             raise UserError(f"{path}: expected one file, found a folder: join what is in it, such as by pandas")
@@ -111,32 +119,38 @@ def open_table(path: Path, quotes: bool = True) -> Table:
             )
         raise UserError(f"{path}: no such file")
     try:
-        return opener(path)
+        if ending in _DELIMITERS:
+            return _open_delimited(path, _DELIMITERS[ending], quotes, header)
+        return _open_parquet(path) if ending == ".parquet" else _open_json_lines(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _delimited(delimiter: str, quotes: bool, path: Path) -> Table:
+def _open_delimited(path: Path, delimiter: str, quotes: bool, given_header: Sequence[str] | None) -> Table:
+    def read_header(records: Iterator[list[str]]) -> list[str] | None:
+        names = given_header or next(records, None)
+        return None if names is None else [name.strip() for name in names]
+
     with path.open("rb") as file:
-        header = next(_records(file, path, delimiter, quotes), None)
+        header = read_header(_records(file, path, delimiter, quotes))
     if header is None:
         raise UserError(f"{path}: expected a header and rows, found an empty file")
-    header = [name.strip() for name in header]
 
-    def read(columns: Sequence[str]) -> Iterator[Row]:
+    def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
         places = [header.index(column) for column in columns]
         with path.open("rb") as file:
             records = _records(file, path, delimiter, quotes)
-            if [name.strip() for name in next(records, [])] != header:
+            if read_header(records) != header:
                 raise UserError(f"{path}: changed while it was read: its header is another one now")
             for number, record in enumerate(records, start=1):
-                if len(record) != len(header):
-                    unquoted = "a cell holds a delimiter" + (" and is not quoted" if quotes else "")
-                    raise UserError(
-                        f"{path}, row {number:,}: expected {number_of(len(header), 'cell')}, found {len(record)}: the "
-                        f"file ends early, or {unquoted}"
-                    )
-                yield tuple(record[place] for place in places)
+                if len(record) == len(header):
+                    yield tuple(record[place] for place in places)
+                    continue
+                unquoted = "a cell holds a delimiter" + (" and is not quoted" if quotes else "")
+                yield UserError(
+                    f"{path}, row {number:,}: expected {number_of(len(header), 'cell')}, found {len(record)}: the "
+                    f"file ends early, or {unquoted}"
+                )
 
     # Tables that pandas wrote begin with a column of row numbers without a name.
     return Table(str(path), tuple(filter(None, header)), read)
@@ -169,9 +183,13 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
                 ) from None
             encoding = "utf-8"
 
-    reader = csv.reader(
-        lines(), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, strict=True
-    )
+    if not quotes:
+        for line in lines():
+            if line.strip("\r\n"):
+                yield line.removesuffix("\n").removesuffix("\r").split(delimiter)
+                number += 1
+        return
+    reader = csv.reader(lines(), delimiter=delimiter, strict=True)
     while True:
         try:
             record = next(reader, None)
@@ -182,8 +200,9 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
                     "such as by tr '\\r' '\\n'"
                 ) from None
             reason = "it ends within quotes: the file ends early" if "unexpected end" in str(error) else str(error)
-            undoubled = ", or a quote is not doubled. Add --no_quotes if the file quotes no cells" if quotes else ""
-            raise UserError(f"{where()}: {reason}{undoubled}") from None
+            raise UserError(
+                f"{where()}: {reason}, or a quote is not doubled. Add --no_quotes if the file quotes no cells"
+            ) from None
         if record is None:
             return
         if record:
@@ -191,7 +210,7 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
             number += 1
 
 
-def _json_lines(path: Path) -> Table:
+def _open_json_lines(path: Path) -> Table:
     def objects() -> Iterator[dict[str, Cell]]:
         number = 0
         with path.open("rb") as file:
@@ -214,20 +233,21 @@ def _json_lines(path: Path) -> Table:
     if first is None:
         raise UserError(f"{path}: expected an object of JSON in each line, found an empty file")
 
-    def read(columns: Sequence[str]) -> Iterator[Row]:
+    def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
         for number, value in enumerate(objects(), start=1):
             missing = [column for column in columns if column not in value]
-            if missing:
-                raise UserError(
-                    f"{path}, row {number:,}: expected {_columns(missing)}, which it has not; it has "
-                    f"{_columns(list(value))}"
-                )
-            yield tuple(value[column] for column in columns)
+            if not missing:
+                yield tuple(value[column] for column in columns)
+                continue
+            yield UserError(
+                f"{path}, row {number:,}: expected {_columns(missing)}, which it has not; it has "
+                f"{_columns(list(value))}"
+            )
 
     return Table(str(path), tuple(first), read)
 
 
-def _parquet(path: Path) -> Table:
+def _open_parquet(path: Path) -> Table:
     # imported here: it takes a second
     arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     failures = (arrow.ArrowException, OSError, UnicodeDecodeError)
@@ -265,11 +285,4 @@ def _plain(cell: Cell) -> Cell:
 
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_UNQUOTED = {ending: partial(_delimited, delimiter, False) for ending, delimiter in _DELIMITERS.items()}
-_OPENERS: dict[str, Callable[[Path], Table]] = {
-    **{ending: partial(_delimited, delimiter, True) for ending, delimiter in _DELIMITERS.items()},
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".parquet": _parquet,
-}
-ENDINGS = tuple(_OPENERS)
+ENDINGS = (*_DELIMITERS, ".jsonl", ".ndjson", ".parquet")

@@ -7,18 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nystromformer.tasks.declaration import Data, Task
+from nystromformer.tasks.glue.catalog import EVERY_TASK, find_tasks
 
-_MEASURES = {
-    "MRPC": "(F1 / accuracy)",
-    "QQP": "(F1 / accuracy)",
-    "MNLI": "m / mm",
-    "CoLA": "(Matthews)",
-    "STS-B": "(correlation)",
-}
+_MEASURES = {task.name: task.measures for task in EVERY_TASK}
 
 
 def _open(choices: Mapping[str, Any], source: Path) -> Any:
-    from nystromformer.tasks.glue.catalog import find_tasks
     from nystromformer.tasks.glue.task import Glue
 
     (task,) = find_tasks(choices["task"])

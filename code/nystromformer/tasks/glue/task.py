@@ -14,11 +14,11 @@ from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.target import Classes, Target, Value
 from nystromformer.tasks.finetuning.texts import describe, encode, reduce
-from nystromformer.tasks.glue.catalog import GlueTask
 from nystromformer.tasks.glue.hub import read_hub_split
 from nystromformer.tasks.glue.metrics import score
-from nystromformer.tasks.glue.predictions import write_predictions, write_table
-from nystromformer.tasks.glue.tsv import available_splits, check_size, read_and_leave_out
+from nystromformer.tasks.glue.predictions import write_predictions
+from nystromformer.tasks.glue.read import available_splits, check_size, read_split
+from nystromformer.tasks.glue.table_task import GlueTask
 
 
 class Glue(OnText):
@@ -39,7 +39,7 @@ class Glue(OnText):
         self.name = f"glue/{task.name}"
         self.choices = {"task": task.name}
         self.target: Target = Classes(task.num_outputs) if task.labels else Value()
-        self.main_metric: str = task.main_metric
+        self.main_metric: str = task.metrics[0]
 
     def check(self) -> None:
         for split in dict.fromkeys((*self.task.required_splits, *self._available())):
@@ -88,18 +88,13 @@ class Glue(OnText):
         folder: Path,
     ) -> dict[str, float]:
         """Files for GLUE's server, and of each row's probabilities `dev.tsv`, `test.tsv` and the like."""
-        for split in self.task.dev_splits:
-            examples = splits.validation.get(_ending(split))
+        validated = {split: splits.validation.get(_ending(split)) for split in self.task.dev_splits}
+        for split, examples in (validated | dict(test)).items():
             if examples is not None:
-                self._write_table(split, examples, scores[_ending(split)], folder)
-        for split, examples in test.items():
-            self._write_table(split, examples, scores[split], folder)
-            write_predictions(self.task, split, scores[split], folder)
+                assert isinstance(examples, EncodedTexts)
+                found = scores[_ending(split) if split in validated else split]
+                write_predictions(self.task, split, examples.texts, found, folder)
         return {}
-
-    def _write_table(self, split: str, examples: Examples, scores: Tensor, folder: Path) -> None:
-        assert isinstance(examples, EncodedTexts)
-        write_table(self.task, split, examples.texts, scores, folder)
 
     def _available(self) -> tuple[str, ...]:
         if self.source is None:
@@ -110,7 +105,7 @@ class Glue(OnText):
         """A split, and what is to be said of rows that are left out: once, though it is read again and again."""
         if self.source is None:
             return read_hub_split(self.task, split), None
-        return read_and_leave_out(self.task, self.source, split, self.skip_bad_rows)
+        return read_split(self.task, self.source, split, self.skip_bad_rows)
 
 
 def _ending(split: str) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import re
+import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from nystromformer.errors import UserError
-from nystromformer.reading import read_bytes
+from nystromformer.errors import UserError, reading
+from nystromformer.reading import read_bytes, too_large
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.texts import without_breaks
-from nystromformer.tasks.imdb.archive import archive_files
 from nystromformer.wording import number_of
 
 ARCHIVE_FILE = "aclImdb_v1.tar.gz"
@@ -24,6 +26,7 @@ OFFICIAL_SIZE = 25_000
 """Reviews of each split."""
 MAX_REVIEW = 1 << 20
 """Bytes of a review; the longest of the official ones has 14,000."""
+_BLOCK_BYTES = 1 << 20
 _REVIEW = re.compile(r"(\d+)_(\d+)\.txt")
 _HOW_TO_GET = (
     f"Download {ARCHIVE_FILE} from https://ai.stanford.edu/~amaas/data/sentiment/ and put it there; it need not be "
@@ -44,11 +47,11 @@ def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
         their names; labels 0 for negative and 1 for positive; ids such as "neg/123_4".
 
     Raises:
-        UserError: there is no such data, an archive is damaged or has members that would leave its folder, a review is
-            not UTF-8, over a MiB or not called <number>_<rating>.txt, or a split has no reviews of a label.
+        UserError: there is no such data, an archive is damaged or cut off, a review is not UTF-8, over a MiB or not
+            called <number>_<rating>.txt, or a split has no reviews of a label.
     """
     place = _find(source)
-    files = _folder_files(place) if place.is_dir() else archive_files(place, _is_review, FOLDER, MAX_REVIEW)
+    files = _folder_files(place) if place.is_dir() else _archive_files(place)
     reviews: dict[tuple[str, str], dict[tuple[int, int], str]] = {(s, label): {} for s in SPLITS for label in LABELS}
     for where, parts, content in files:
         split, label, name = parts
@@ -100,6 +103,35 @@ def _folder_files(folder: Path) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
                 parts = (split, label, path.name)
                 if _is_review(parts):
                     yield str(path), parts, read_bytes(path, MAX_REVIEW, "a review")
+
+
+def _archive_files(path: Path) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
+    """The reviews of a tar.gz, which is read as a stream: nothing is unpacked."""
+    try:
+        # Not tarfile's own "r|gz": that does not notice a wrong checksum or a missing end.
+        with (
+            reading(path),
+            gzip.open(path) as content,
+            tarfile.open(fileobj=content, mode="r|", errorlevel=2) as archive,
+        ):
+            for member in archive:
+                where, parts = f"{path}: {member.name}", PurePosixPath(member.name).parts[-3:]
+                if not _is_review(parts):
+                    continue
+                if member.size > MAX_REVIEW:
+                    raise UserError(too_large(where, "a review", member.size, MAX_REVIEW))
+                file = archive.extractfile(member) if member.isreg() else None
+                if file is None:
+                    raise UserError(f"{where}: expected a regular file, found a link or device")
+                yield where, parts, file.read()
+            # The checksum is at the end.
+            while content.read(_BLOCK_BYTES):
+                pass
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(
+            f"{path}: the archive is damaged or cut off ({error}). Download it again; the official one has 84,125,825 "
+            "bytes."
+        ) from error
 
 
 def _number(where: str, name: str) -> tuple[int, int]:

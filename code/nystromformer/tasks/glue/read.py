@@ -1,0 +1,170 @@
+"""GLUE's own files: tables whose cells are not quoted, with the quirks that each has.
+
+A quotation mark is text, and CSV quoting would merge the rows between two of them. Lines end at "\\n" alone (or
+"\\r\\n"): str.splitlines cuts at characters that occur within sentences.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nystromformer.errors import UserError
+from nystromformer.reading import is_there
+from nystromformer.tasks.documents.source import text_of
+from nystromformer.tasks.documents.table import Cell, open_table
+from nystromformer.tasks.finetuning.examples import Labels, Texts
+from nystromformer.tasks.glue.catalog import EVERY_TASK
+from nystromformer.tasks.glue.table_task import GlueSplit, GlueTask
+from nystromformer.wording import number_of
+
+_HOW_TO_GET = (
+    "Get the files by GLUE's download (gluebenchmark.com; glue/README.md says what goes where), or give --glue hub "
+    "where there is a network"
+)
+_MAX_SCORE = 5.0
+
+
+def find_folder(task: GlueTask, folder: Path) -> Path:
+    """The folder with the task's files: `folder`/MRPC, or `folder` itself where it holds them.
+
+    Raises:
+        UserError: there is neither.
+    """
+    inside, train = folder / task.name, task.split("train").files[0]
+    # tasks share names of columns: SST-2's files could be taken for CoLA's
+    foreign = folder.absolute().name in {other.name for other in EVERY_TASK if other is not task}
+    if inside.is_dir() and any(inside.iterdir()):
+        return inside
+    if not foreign and (folder / train).is_file():
+        return folder
+    raise UserError(
+        f"{folder}: no data of {task.name}. Looked for {inside / train} and {folder / train}; "
+        f"{_what_is_there(folder)}. {_HOW_TO_GET}"
+    )
+
+
+def available_splits(task: GlueTask, folder: Path) -> tuple[str, ...]:
+    """Names of the task's splits whose files are there, in the catalogue's order.
+
+    Raises:
+        UserError: the task has no folder in `folder`.
+    """
+    home = find_folder(task, folder)
+    return tuple(split.name for split in task.splits if _find_file(home, split))
+
+
+def read_split(task: GlueTask, folder: Path, split: str, skip_bad_rows: bool = False) -> tuple[Texts, str | None]:
+    """Read a split; `folder` is as `find_folder` takes it.
+
+    Args:
+        skip_bad_rows: leave bad rows of train and dev files out; those of test files never are, as GLUE's server wants
+            each predicted.
+
+    Returns:
+        The split, a test split without labels; where rows were left out, `ids` are the others' numbers in the file.
+        What is to be said of rows that were left out, if any.
+
+    Raises:
+        UserError: the folder or the file is missing, unreadable, not UTF-8, lacks a column or has no rows, or a row is
+            bad: too few or too many columns, an unknown label, a score that is no number from 0 to 5.
+    """
+    wanted, home = task.split(split), find_folder(task, folder)
+    path = _find_file(home, wanted)
+    if path is None:
+        raise UserError(f"{_place(home, wanted.files[0])}: missing; {_what_is_there(home)}. {_HOW_TO_GET}")
+    needed = [*task.sentences, *([task.label] if wanted.has_labels else [])]
+    quotes = path.suffix != ".tsv"
+    table = open_table(path, quotes)
+    if task.headerless and wanted.has_labels and not set(needed) <= set(table.columns):
+        table = open_table(path, quotes, task.headerless)
+    sentences: list[tuple[str, ...]] = []
+    labels: list[float] = []
+    ids: list[str] = []
+    bad: list[str] = []
+    for number, row in enumerate(table.rows_or_errors(needed), start=1):
+        try:
+            if isinstance(row, UserError):
+                raise row
+            texts = tuple(text_of(table, number, *each) for each in zip(task.sentences, row, strict=False))
+            labels += [_label_of(task, table.place(number), row[-1])] if wanted.has_labels else []
+        except UserError as error:
+            bad.append(str(error))
+            continue
+        sentences.append(texts)
+        ids.append(str(number - 1))
+    left_out = _left_out(bad, len(ids) + len(bad), skip_bad_rows and wanted.has_labels, wanted) if bad else None
+    if not sentences:
+        raise UserError(f"{path}: expected rows, found {f'none but {len(bad)} bad' if bad else 'none'}")
+    first, *second = map(list, zip(*sentences, strict=True))
+    values = as_labels(task, labels) if wanted.has_labels else None
+    name = f"{task.name} {split}"
+    return Texts(name, first, second[0] if second else None, values, ids if bad else None), left_out
+
+
+def as_labels(task: GlueTask, values: Sequence[float]) -> Labels:
+    """Class numbers as int64, or values as float32, (n,)."""
+    return np.array(values, dtype=np.int64) if task.labels else np.array(values, dtype=np.float32)
+
+
+def check_size(task: GlueTask, split: str, count: int) -> str | None:
+    """A sentence that says so where a split has not as many rows as the official one."""
+    official = task.split(split)
+    if count == official.rows:
+        return None
+    why = "results on it do not compare with published ones"
+    if not official.has_labels:
+        why = "GLUE's server refuses its predictions"
+    return f"{task.name} {split} has {number_of(count, 'row')}, the official one {official.rows:,}: {why}"
+
+
+def _what_is_there(folder: Path) -> str:
+    if not folder.is_dir():
+        return "the folder does not exist"
+    names = sorted(path.name for path in folder.iterdir())
+    if not names:
+        return "the folder is empty"
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return f"the folder holds {', '.join(names[:12])}{more}"
+
+
+def _find_file(home: Path, split: GlueSplit) -> Path | None:
+    return next((place for file in split.files if is_there(place := _place(home, file))), None)
+
+
+def _place(home: Path, file: str) -> Path:
+    # normpath: "MNLI/../AX" is beside MNLI also where MNLI is a link to another place
+    return Path(os.path.normpath(home / file))
+
+
+def _label_of(task: GlueTask, place: str, cell: Cell) -> float:
+    text = str(cell).strip()
+    if task.labels is not None:
+        if text not in task.labels:
+            raise UserError(f"{place}: expected {task.label} to be {' or '.join(task.labels)}, found {text!r:.60}")
+        return task.labels.index(text)
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not 0 <= score <= _MAX_SCORE:
+        raise UserError(f"{place}: expected {task.label} to be a number from 0 to 5, found {text!r:.60}")
+    return score
+
+
+def _left_out(bad: Sequence[str], count: int, skip: bool, split: GlueSplit) -> str:
+    """What is said of bad rows that are left out; of others a UserError is raised."""
+    verb = "is" if len(bad) == 1 else "are"
+    share = f"{len(bad)} of {count} rows {verb} bad"
+    if skip:
+        return f"{bad[0]}. {share} and {verb} left out"
+    remedy = (
+        "Correct them, or give --skip_bad_rows to leave such rows out"
+        if split.has_labels
+        else "Download the file again: rows of a test file cannot be left out, GLUE's server wants each predicted"
+    )
+    raise UserError(f"{bad[0]} ({share}). {remedy}")
