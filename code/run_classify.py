@@ -156,17 +156,31 @@ def classify(
     from nystromformer.tasks.documents.cut import check_rule
     from nystromformer.tasks.documents.divide import check_division
     from nystromformer.tasks.documents.folds import check_scratch, run_documents
-    from nystromformer.tasks.documents.source import Columns
-    from nystromformer.tasks.documents.task import Documents, Places, Question
+    from nystromformer.tasks.documents.question import Question
+    from nystromformer.tasks.documents.task import Documents
 
     check_scratch(from_scratch, vocab_size, shared)
-    division = check_division(validation, split_seed, folds, group, time)
-    places = Places(train, test, documents, experiment.path(experiment.config.documents_folder), not no_quotes)
-    columns = Columns(text, label, between, id, group, time, skip_empty)
-    question = Question(called, wanted, classes_named(order), weights, check_rule(cut, overlap), division)
-    run_documents(
-        experiment, Documents(places, columns, question), sweep, shared.device, typer.echo, from_scratch, vocab_size
+    question = Question(
+        name=called,
+        train=train,
+        text=text,
+        label=label,
+        test=test,
+        folder=documents,
+        default=experiment.path(experiment.config.documents_folder),
+        quotes=not no_quotes,
+        separator=between,
+        id=id,
+        group=group,
+        time=time,
+        skip_empty=skip_empty,
+        kind=wanted,
+        order=classes_named(order),
+        weights=weights,
+        cut=check_rule(cut, overlap),
+        division=check_division(validation, split_seed, folds, group, time),
     )
+    run_documents(experiment, Documents(question), sweep, shared.device, typer.echo, from_scratch, vocab_size)
 
 
 if __name__ == "__main__":

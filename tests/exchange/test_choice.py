@@ -18,8 +18,8 @@ from nystromformer.exchange.open_model import open_model
 from nystromformer.runs.call import Call
 from nystromformer.runs.record import EpochMetrics, Run, read_run
 from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.source import Columns
-from nystromformer.tasks.documents.task import Documents, Places, Question
+from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.training.archive import read_checkpoint, write_checkpoint
 
@@ -31,8 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, dataset_folder: Path) -> R
     few = {"pretraining_setting__epoch": 1, "pretraining_setting__batches_per_epoch": 1}
     made = pretrained(folder / "ours", dataset_folder, **few)
     table = write_table(folder / "t.csv", ("body", "label"), made_rows(24))
-    asked = Question("t", "classes", division=Division(share=0.25))
-    task = Documents(Places(str(table), None, None, folder), Columns("body", "label", ";"), asked)
+    task = Documents(Question("t", str(table), "body", "label", kind="classes", division=Division(share=0.25)))
     flags = {"--train": (str(table),), "--set": (f"x={folder}/y",), "--model": ("ours/it",), "--text": ("body",)}
     (result,) = finetune(made, task, sweep(call=Call(f"{folder}/code/run_classify.py", flags)), CPU).results
     metrics = [{**result.last.metrics, result.main_metric: value} for value in (0.9, 0.4)]

@@ -24,8 +24,8 @@ from nystromformer.exchange.layouts import MODULE_FILE
 from nystromformer.exchange.open_model import open_model
 from nystromformer.files import sha256_of
 from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.source import Columns
-from nystromformer.tasks.documents.task import Documents, Places, Question
+from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
 from nystromformer.tasks.glue.task import Glue
@@ -263,8 +263,8 @@ def test_a_run_on_a_table(tmp_path: Path, dataset_folder: Path, kind: Any) -> No
     texts = [text for text, _ in made_rows(24)]
     labels = {"classes": "no yes", "several": "a a;b", "value": "100.5 300", "ordered": "1 2"}[kind].split()
     table = write_table(tmp_path / "t.csv", ("body", "label"), [(text, labels[n % 2]) for n, text in enumerate(texts)])
-    asked = Question("t", kind, division=Division(share=0.25))
-    task = Documents(Places(str(table), None, None, tmp_path), Columns("body", "label", ";"), asked)
+    division = Division(share=0.25)
+    task = Documents(Question("t", str(table), "body", "label", separator=";", kind=kind, division=division))
     (result,) = finetune(made, task, sweep(epochs=1), CPU).results
     if kind == "ordered":
         with pytest.raises(UserError, match="ordered classes have no exported form"):

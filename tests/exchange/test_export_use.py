@@ -18,8 +18,8 @@ from nystromformer.exchange.imported import ImportSettings, import_model
 from nystromformer.exchange.open_model import open_model
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.folds import run_documents
-from nystromformer.tasks.documents.source import Columns
-from nystromformer.tasks.documents.task import Documents, Places, Question
+from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.prediction.loaded import load_run
 
 
@@ -65,11 +65,7 @@ def readme_prints(folder: Path) -> str:
 def test_a_run_from_scratch_has_its_tokenizer(tmp_path: Path) -> None:
     texts = made_rows(24)
     table = write_table(tmp_path / "t.csv", ("body", "label"), texts)
-    task = Documents(
-        Places(str(table), None, None, tmp_path),
-        Columns("body", "label", ";"),
-        Question("t", "classes", division=Division(share=0.25)),
-    )
+    task = Documents(Question("t", str(table), "body", "label", kind="classes", division=Division(share=0.25)))
     made = write_experiment(tmp_path / "ours")
     first = sweep(epochs=1, checkpoint="last")
     with pytest.raises(SystemExit, match=r"^0$"):

@@ -24,9 +24,9 @@ from nystromformer.runs.record import Run
 from nystromformer.runs.store import Store
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
-from nystromformer.tasks.documents.source import Columns
+from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.table import open_table
-from nystromformer.tasks.documents.task import Documents, Places, Question
+from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.finetuning.definition import Definition
 from nystromformer.tasks.finetuning.sweep import finetune
 from nystromformer.tasks.glue.catalog import find_tasks
@@ -75,8 +75,9 @@ def table_task(folder: Path, name: str, kind: Any) -> Documents:
     ]
     label = {"classes": "label", "several": "sets"}.get(name, "count")
     path = write_table(folder / f"{name}.csv", ("body", "label", "count", "sets"), rows)
-    asked = Question(name, kind, cut=Cut("windows", 4), division=Division(share=0.25))
-    return Documents(Places(str(path), str(path), None, folder), Columns("body", label, ";"), asked)
+    cut, division = Cut("windows", 4), Division(share=0.25)
+    question = Question(name, str(path), "body", label, str(path), separator=";", kind=kind, cut=cut, division=division)
+    return Documents(question)
 
 
 def own(result: Run, name: str = "test.tsv") -> list[dict[str, str]]:

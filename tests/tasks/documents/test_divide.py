@@ -108,7 +108,6 @@ def test_what_flags_exclude() -> None:
     assert check_division("v.csv", None, None, None, None).file == "v.csv"
     assert check_division(None, None, 4, "author", None) == Division(folds=4)
     for flags, said in {
-        ("1.5", None, None, None): "--validation 1.5: expected a table, or a share between 0 and 1",
         ("v.csv", 5, None, None): "--validation v.csv: expected no --folds",
         ("0.1", 5, None, "day"): "--time day: expected no --folds beside it",
         ("0.1", None, "author", "day"): "--time day: expected no --group beside it",

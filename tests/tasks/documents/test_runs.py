@@ -20,8 +20,8 @@ from nystromformer.runs.record import Run, read_run
 from nystromformer.tasks.documents.cut import Cut
 from nystromformer.tasks.documents.divide import Division
 from nystromformer.tasks.documents.folds import over_folds
-from nystromformer.tasks.documents.source import Columns
-from nystromformer.tasks.documents.task import Documents, Places, Question
+from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.task import Documents
 from nystromformer.tasks.experiment.folder import Experiment
 from nystromformer.tasks.finetuning.definition import Loading
 from nystromformer.tasks.finetuning.sweep import Finetuned, finetune
@@ -36,9 +36,8 @@ QUICK = ("--batch_size", 8, "--lr", 1e-3, "--epoch", 1, "--device", "cpu", "--va
 def documents(
     train: Path, test: Path | None = None, text: str = "body", label: str = "label", **asked: Any
 ) -> Documents:
-    places = Places(str(train), None if test is None else str(test), None, train.parent)
     asked = {"division": Division(share=0.25)} | asked
-    return Documents(places, Columns(text, label), Question(train.stem, **asked))
+    return Documents(Question(train.stem, str(train), text, label, None if test is None else str(test), **asked))
 
 
 def results(experiment: Experiment, name: str) -> list[Run]:
@@ -292,7 +291,7 @@ def test_pairs_and_two_tables_more(experiment: Experiment, tmp_path: Path) -> No
     assert list(first) == ["id", "prediction", "p_other", "p_same"]
     assert not any(name.startswith("predictions/test-") for name in result.predictions)
     # Other names of the same rows are others in the files, and the run is not trained again.
-    named = Documents(task.tables.places, replace(task.tables.columns, id="b"), task.question)
+    named = Documents(replace(task.question, id="b"))
     (again,) = finetune(experiment, named, sweep(), CPU).results
     assert (again.folder, again.epochs) == (result.folder, result.epochs)
     assert [row["id"] for row in predicted(again, "test.tsv")] == [b for _, b, _ in rows[:6]]

@@ -1,6 +1,7 @@
 """Tables in every format give the same rows; what is none is refused by one message that names the row."""
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from finetuning import write_table
 
 from nystromformer.errors import UserError
 from nystromformer.tasks.documents.hub import open_hub
-from nystromformer.tasks.documents.source import Columns, open_place, read_rows
+from nystromformer.tasks.documents.question import Question
+from nystromformer.tasks.documents.source import open_place, read_rows
 from nystromformer.tasks.documents.table import columns_named, open_table
 
 COLUMNS = ("body", "label", "a,b")
@@ -18,6 +20,7 @@ ROWS = [
     ('a "quoted", text\nof two lines\t.', "y", "2"),
     ("déjà 語 \N{GRINNING FACE}", "x", "3"),
 ] * 9
+QUESTION = Question("t", "t.csv", "body", "label")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
@@ -66,27 +69,27 @@ def test_columns_of_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nothing", ["", None])
 def test_a_test_table_with_an_empty_column_of_labels_has_none(tmp_path: Path, nothing: str | None) -> None:
     path = write_table(tmp_path / "t.jsonl", ("body", "label"), [("a", nothing), ("b", nothing)])
-    assert read_rows(open_table(path), Columns("body", "label"), labelled=False).labels is None
-    assert read_rows(open_table(path), Columns("body", "label")).labels is not None
+    assert read_rows(open_table(path), QUESTION, labelled=False).labels is None
+    assert read_rows(open_table(path), QUESTION).labels is not None
     write_table(path, ("body", "label"), [("a", nothing), ("b", "x")])
-    assert read_rows(open_table(path), Columns("body", "label"), labelled=False).labels is not None
+    assert read_rows(open_table(path), QUESTION, labelled=False).labels is not None
 
 
 def test_cells_that_are_no_text(tmp_path: Path) -> None:
     path = write_table(tmp_path / "t.jsonl", ("body", "label"), [("a", 1), (None, 2), (7, 3)])
     with pytest.raises(UserError, match=r"t.jsonl, row 3: expected text in body, found 7"):
-        read_rows(open_table(path), Columns("body", "label"))
+        read_rows(open_table(path), QUESTION)
     write_table(path, ("body", "label"), [("a", 1), ("\ud800", 2)])
     with pytest.raises(UserError, match=r"row 2: expected text in body, found a half of a character at 0"):
-        read_rows(open_table(path), Columns("body", "label"))
+        read_rows(open_table(path), QUESTION)
 
 
 def test_empty_texts_are_counted(tmp_path: Path) -> None:
     rows = [("a", "x"), ("", "y"), (" \t", "x"), ("b", "y")]
     table = open_table(write_table(tmp_path / "t.csv", ("body", "label"), rows))
     with pytest.raises(UserError, match=r"2 of 4 texts are empty, the first of them in row 2: .*--skip_empty"):
-        read_rows(table, Columns("body", "label"))
-    read = read_rows(table, Columns("body", "label", skip_empty=True))
+        read_rows(table, QUESTION)
+    read = read_rows(table, replace(QUESTION, skip_empty=True))
     assert (read.texts, read.ids, read.left_out) == ([("a",), ("b",)], ["1", "4"], 2)
     assert read.labels is not None
     assert list(read.labels.rows) == [1, 4]

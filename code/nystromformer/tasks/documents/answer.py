@@ -18,7 +18,7 @@ from nystromformer.wording import listed, number_of
 
 Kind = Literal["classes", "several", "value", "ordered"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-MOST_TOLD = 20
+MOST_CLASSES = 20
 """Different whole numbers that are taken for classes where --kind does not say what they are."""
 
 
@@ -51,7 +51,7 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
     Raises:
         UserError: labels are missing, none of the kind, or all the same; says how many and where.
     """
-    kind = wanted or _told(labels)
+    kind = wanted or _guess_kind(labels)
     if len(labels.columns) > 1 and kind != "several":
         raise UserError(f"--kind {kind}: expected one column of labels, found {', '.join(labels.columns)}")
     if order and kind != "ordered":
@@ -73,7 +73,7 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
     counts = Counter(spelt)
     if len(counts) == 1:
         raise UserError(f"{labels.name}: expected two classes or more, found {spelt[0]!r} in every row")
-    if len(counts) == len(spelt) > MOST_TOLD:
+    if len(counts) == len(spelt) > MOST_CLASSES:
         raise UserError(
             f"{labels.name}: expected classes that texts share, found another label in each of its {len(spelt):,} "
             "rows. Name another column, or --kind value where these are numbers"
@@ -117,8 +117,8 @@ def _as_named(names: Sequence[str], spelt: Sequence[str]) -> list[str]:
     return [label if label in known else by_number.get(whole_number(label) or "", label) for label in spelt]
 
 
-def _told(labels: LabelCells) -> Kind:
-    """The kind that the labels tell."""
+def _guess_kind(labels: LabelCells) -> Kind:
+    """The kind that the labels look like."""
     if len(labels.columns) > 1 or labels.has_lists:
         return "several"
     cells = labels.present()
@@ -136,7 +136,7 @@ def _told(labels: LabelCells) -> Kind:
                 "classes where numbers are names"
             )
         return "classes"
-    return "classes" if whole and len(set(values)) <= MOST_TOLD else "value"
+    return "classes" if whole and len(set(values)) <= MOST_CLASSES else "value"
 
 
 def _several(labels: LabelCells) -> Answer:
@@ -176,4 +176,4 @@ def _check_known(answer: Answer, labels: LabelCells, rows: Sequence[tuple[int, s
 
 def _some(names: Iterable[str]) -> str:
     every = list(names)
-    return ", ".join(every[:MOST_TOLD]) + (", …" if len(every) > MOST_TOLD else "")
+    return ", ".join(every[:MOST_CLASSES]) + (", …" if len(every) > MOST_CLASSES else "")

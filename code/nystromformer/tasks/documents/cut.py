@@ -6,7 +6,6 @@ Shapes: B rows of a batch, N tokens, I examples.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -18,15 +17,13 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from nystromformer.checked_json import STRICT
-from nystromformer.data.tokenizer import special_tokens
+from nystromformer.config.ranges import MOST
 from nystromformer.errors import UserError
-from nystromformer.tasks.finetuning.encoded import EncodedTexts, literal, longest_first
+from nystromformer.tasks.finetuning.encoded import EncodedTexts, longest_first
 from nystromformer.tasks.finetuning.examples import Ints, Texts
 
 Rule = Literal["head", "head_and_tail", "windows"]
 RULES: tuple[Rule, ...] = get_args(Rule)
-Tokens = NDArray[np.int32]
-_PIECE = 1024
 _LEAST_ROOM = 4
 """Tokens of a window at least, beside the special ones and a pair's other text."""
 
@@ -87,40 +84,30 @@ class CutTexts(EncodedTexts):
     """
 
     def __init__(self, texts: Texts, tokenizer: Tokenizer, length: int, sentence_types: bool, cut: Cut) -> None:
-        self.texts = texts
-        self.name = texts.name
-        self.labels = texts.labels
         self.cut = cut
-        special = special_tokens(tokenizer)
-        self._pad, self._separator, self._begin = special.pad, special.eos, special.bos
-        self._with_types = sentence_types and texts.second is not None
         self._length = length
+        self._special = 2 if texts.second is None else 3
         self._overlap = cut.overlap_of(length) if cut.rule == "windows" else 0
-        self._room = length - (2 if texts.second is None else 3)
-        if self._overlap + _LEAST_ROOM > (self._room if texts.second is None else self._room - self._room // 2):
+        room = length - self._special
+        if self._overlap + _LEAST_ROOM > (room if texts.second is None else room - room // 2):
             raise UserError(
                 f"--overlap {self._overlap}: expected windows of --length {length} to go on by {_LEAST_ROOM} tokens at "
                 "least; use a smaller overlap or a larger length"
             )
-        pieces: list[NDArray[np.integer]] = []
-        sizes: list[int] = []
-        firsts: list[int] = []
-        counts: list[tuple[int, int, int]] = []
-        self.truncated = 0
-        for first, second in _tokenised(texts, tokenizer):
-            self.truncated += len(first) + len(second) > self._room
-            left = self.left_of(len(first), len(second))
-            first, second = first[left[0]], second[left[1]]
-            row = self._row(first, second)
-            pieces.append(row.astype(np.int32))
-            sizes.append(len(row))
-            firsts.append(len(first))
-            each = [len(places) for places in self._places(len(first), len(second))]
-            counts.append((max(each), len(each), sum(each)))
-        self._flat = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int32)
-        self._sizes = np.asarray(sizes, dtype=np.int64)
-        self._firsts = np.asarray(firsts, dtype=np.int64)
-        self._ends = np.cumsum(self._sizes)
+        # The whole of each, of which the rows are taken.
+        super().__init__(texts, tokenizer, MOST, sentence_types)
+        self._room = room
+        self._sizes = self.lengths
+        self.truncated = int((self._sizes - self._special > room).sum())
+        self._firsts = self._first_sizes()
+        if cut.rule == "head_and_tail":
+            left = [self._left(number).astype(np.int32) for number in range(len(self._sizes))]
+            self._flat = np.concatenate([self._flat[:0], *left])
+            self._sizes = np.asarray([len(tokens) for tokens in left], dtype=np.int64)
+            self._ends = np.cumsum(self._sizes)
+            self._firsts = self._first_sizes()
+        sizes = [[len(places) for places in self.places_of(number)] for number in range(len(self._sizes))]
+        counts = [(max(each), len(each), sum(each)) for each in sizes]
         self.lengths, self.rows, self.tokens = np.asarray(counts, dtype=np.int64).reshape(-1, 3).T.copy()
 
     @cached_property
@@ -172,34 +159,39 @@ class CutTexts(EncodedTexts):
         return _ends(first, kept[0]), _ends(second, kept[1])
 
     def places_of(self, number: int) -> list[Ints]:
-        first = int(self._firsts[number])
-        special = 2 if self.texts.second is None else 3
-        return self._places(first, int(self._sizes[number]) - first - special)
-
-    def _places(self, first: int, second: int) -> list[Ints]:
-        """Where the tokens of an example's rows stand in the whole of it."""
-        pair = self.texts.second is not None
-        firsts, seconds = 1 + np.arange(first), first + 2 + np.arange(second)
-        ends = (np.asarray([0]), np.asarray([first + 1]), np.asarray([first + second + 2] if pair else [], np.int64))
-
-        def row(first: Ints, second: Ints) -> Ints:
-            return np.concatenate([ends[0], first, ends[1], second, ends[2]])
-
-        if first + second <= self._room:
-            return [row(firsts, seconds)]
+        sizes = self._text_sizes(number)
+        firsts, seconds = map(np.arange, sizes)
+        if sum(sizes) <= self._room:
+            return [self._row(sizes, firsts, seconds)]
         # A pair's shorter text is in every row, as WikiHop's question is.
-        is_first = first >= second
+        is_first = sizes[0] >= sizes[1]
         longer, other = (firsts, seconds) if is_first else (seconds, firsts)
         other = other[: self._room // 2]
         room = self._room - len(other)
         windows = (longer[start : start + room] for start in window_starts(len(longer), room, self._overlap))
-        return [row(window, other) if is_first else row(other, window) for window in windows]
+        return [self._row(sizes, *((window, other) if is_first else (other, window))) for window in windows]
 
-    def _row(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> Ints:
-        parts: list[NDArray[np.integer]] = [np.asarray([self._begin]), first, np.asarray([self._separator])]
+    def _text_sizes(self, number: int) -> tuple[int, int]:
+        """Tokens of an example's text, and of the other one of a pair."""
+        first = int(self._firsts[number])
+        return first, int(self._sizes[number]) - first - self._special
+
+    def _first_sizes(self) -> Ints:
+        """Tokens of each example's first text. No text holds the token of `</s>`."""
+        tokens = map(self.tokens_of, range(len(self._sizes)))
+        return np.fromiter((int(np.argmax(row == self._separator)) - 1 for row in tokens), np.int64)
+
+    def _left(self, number: int) -> Ints:
+        """What is left of the whole of an example."""
+        sizes = self._text_sizes(number)
+        return self.tokens_of(number)[self._row(sizes, *self.left_of(*sizes))]
+
+    def _row(self, sizes: tuple[int, int], first: Ints, second: Ints) -> Ints:
+        """Where a row's tokens stand in the whole of an example: these ones of its texts, and the special ones."""
+        places: Ints = np.r_[0, 1 + first, sizes[0] + 1]
         if self.texts.second is not None:
-            parts += [second, np.asarray([self._separator])]
-        return np.concatenate(parts).astype(np.int64)
+            places = np.r_[places, sizes[0] + 2 + second, sum(sizes) + 2]
+        return places
 
 
 def window_starts(size: int, room: int, overlap: int) -> list[int]:
@@ -216,20 +208,3 @@ def _ends(size: int, kept: int) -> Ints:
     """Which of `size` tokens are the first and the last `kept`; one more of the last where that is odd."""
     head = kept // 2
     return np.arange(size) if kept >= size else np.r_[np.arange(head), np.arange(size - (kept - head), size)]
-
-
-def _tokenised(texts: Texts, tokenizer: Tokenizer) -> Iterator[tuple[Tokens, Tokens]]:
-    """The tokens of each text, and of the other one of a pair, without special ones."""
-    encoder = literal(tokenizer)
-    encoder.no_padding()
-    encoder.no_truncation()
-    for start in range(0, len(texts), _PIECE):
-        first = _ids(encoder, texts.first[start : start + _PIECE])
-        empty = (np.zeros(0, dtype=np.int32) for _ in first)
-        second = empty if texts.second is None else _ids(encoder, texts.second[start : start + _PIECE])
-        yield from zip(first, second, strict=True)
-
-
-def _ids(encoder: Tokenizer, texts: Sequence[str]) -> list[Tokens]:
-    encodings = encoder.encode_batch_fast(list(texts), add_special_tokens=False)
-    return [np.asarray(encoding.ids, dtype=np.int32) for encoding in encodings]

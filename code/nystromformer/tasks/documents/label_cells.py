@@ -17,7 +17,6 @@ _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
 _WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))(?:\.0+)?", re.ASCII)
 _WRITTEN_LIST = re.compile(r"\[(\s*|.*[\"'].*)\]", re.DOTALL)
 """As Python and JSON write lists of texts, and empty ones."""
-_MOST_DIGITS = 4000
 
 
 @dataclass(frozen=True)
@@ -130,11 +129,6 @@ class LabelCells:
                 )
             return name
         if isinstance(cell, int):
-            # Python writes out no number of more digits.
-            if abs(cell) >= 10**_MOST_DIGITS:
-                raise UserError(
-                    f"{self.name}, row {row:,}: expected a label, found a number of over {_MOST_DIGITS:,} digits"
-                )
             return str(cell)
         if isinstance(cell, float) and math.isfinite(cell):
             # From there on floats are whole, whatever they were made of.

@@ -15,7 +15,7 @@ from nystromformer.tables import printable
 from nystromformer.tasks.documents.answer import Answer
 from nystromformer.tasks.documents.metrics import calibration_error
 from nystromformer.tasks.documents.pictures import BINS, confusion_of, draw_calibration, draw_confusion, draw_values
-from nystromformer.tasks.documents.targets import predicted, probabilities
+from nystromformer.tasks.documents.targets import as_text, names_of, predicted, probabilities
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.score_tables import write_rows
 from nystromformer.tasks.finetuning.target import Target
@@ -23,19 +23,6 @@ from nystromformer.tasks.finetuning.target import Target
 _WORST = 50
 _BEGINNING = 200
 """Characters of a text that are shown."""
-
-
-def spelt_predictions(answer: Answer, scores: Tensor, separator: str = ",") -> list[str]:
-    """What was predicted, as people read it."""
-    return _spelt(answer, predicted(answer, scores), separator)
-
-
-def spelt_chances(answer: Answer, scores: Tensor) -> dict[str, list[str]]:
-    """The chance of each class or label, by its column's name; none of values."""
-    if answer.kind == "value":
-        return {}
-    columns = probabilities(answer, scores).T.tolist()
-    return {f"p_{name}": [f"{p:.6f}" for p in each] for name, each in zip(answer.names, columns, strict=True)}
 
 
 def write_split(
@@ -50,15 +37,20 @@ def write_split(
     ids = list(texts.ids) if texts.ids is not None else [str(number) for number in range(len(texts))]
     columns = {"id": [printable(each) for each in ids]}
     labels = None if texts.labels is None else torch.from_numpy(texts.labels)
+    chosen = predicted(answer, scores)
     if labels is not None:
-        columns["label"] = _spelt(answer, _right(answer, labels), separator)
-    columns["prediction"] = spelt_predictions(answer, scores, separator)
-    columns |= spelt_chances(answer, scores)
+        columns["label"] = [as_text(label, separator) for label in names_of(answer, _right(answer, labels))]
+    columns["prediction"] = [as_text(label, separator) for label in names_of(answer, chosen)]
+    if answer.kind != "value":
+        chances_nC = probabilities(answer, scores)
+        for name, chances in zip(answer.names, chances_nC.T.tolist(), strict=True):
+            columns[f"p_{name}"] = [f"{chance:.6f}" for chance in chances]
     write_rows(folder / f"{split}.tsv", list(columns), zip(*columns.values(), strict=True))
     if labels is None:
         return
-    _write_worst(folder / f"{split}-worst.tsv", texts, columns, target.losses(scores, labels), answer, scores, labels)
-    chosen = predicted(answer, scores)
+    wrong = chosen != _right(answer, labels)
+    losses = target.losses(scores, labels)
+    _write_worst(folder / f"{split}-worst.tsv", texts, columns, losses, wrong.any(1) if wrong.ndim > 1 else wrong)
     if answer.kind == "value":
         draw_values(folder / f"{split}-values.png", chosen, _right(answer, labels))
         return
@@ -69,7 +61,7 @@ def write_split(
         rows = ([name, *map(str, row)] for name, row in zip(answer.names, counts_CC.tolist(), strict=True))
         write_rows(folder / f"{split}-confusion.tsv", ("right, predicted", *answer.names), rows)
         draw_confusion(folder / f"{split}-confusion.png", answer.names, counts_CC)
-    chances = probabilities(answer, scores).double()
+    chances = chances_nC.double()
     if answer.kind == "several":
         sure, right = chances.flatten(), labels.flatten() > 0
     else:
@@ -85,28 +77,8 @@ def _right(answer: Answer, labels: Tensor) -> Tensor:
     return labels.long()
 
 
-def _spelt(answer: Answer, chosen: Tensor, separator: str) -> list[str]:
-    if answer.kind == "value":
-        return [f"{value:.7g}" for value in chosen.tolist()]  # as many digits as float32 has
-    if answer.kind == "several":
-        return [
-            separator.join(name for name, has in zip(answer.names, row, strict=True) if has) for row in chosen.tolist()
-        ]
-    return [answer.names[number] for number in chosen.tolist()]
-
-
-def _write_worst(
-    path: Path,
-    texts: Texts,
-    columns: dict[str, list[str]],
-    losses: Tensor,
-    answer: Answer,
-    scores: Tensor,
-    labels: Tensor,
-) -> None:
+def _write_worst(path: Path, texts: Texts, columns: dict[str, list[str]], losses: Tensor, wrong: Tensor) -> None:
     """The mistakes with the highest losses, the worst first; of values, the rows that are furthest off."""
-    wrong = predicted(answer, scores) != _right(answer, labels)
-    wrong = wrong.any(1) if answer.kind == "several" else wrong
     order = [number for number in losses.argsort(descending=True, stable=True).tolist() if wrong[number]][:_WORST]
     rows: list[Sequence[str]] = []
     for number in order:

@@ -10,22 +10,9 @@ from nystromformer.errors import UserError
 from nystromformer.reading import half_character
 from nystromformer.tasks.documents.hub import PREFIX, open_hub
 from nystromformer.tasks.documents.label_cells import LabelCells, is_missing
+from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.table import Cell, Table, columns_named, open_table
 from nystromformer.wording import number_of
-
-
-@dataclass(frozen=True)
-class Columns:
-    """What flags say of a table's columns, as they were typed."""
-
-    text: str
-    label: str
-    separator: str = ","
-    id: str | None = None
-    group: str | None = None
-    time: str | None = None
-    skip_empty: bool = False
-    """Leave rows without text out."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +57,7 @@ def open_place(place: str, folder: Path | None, default: Path, split: str, quote
     return open_table(default / path if not path.exists() and (default / path).is_file() else path, quotes)
 
 
-def read_rows(table: Table, columns: Columns, labelled: bool = True, divided: bool = False) -> Rows:
+def read_rows(table: Table, question: Question, labelled: bool = True, divided: bool = False) -> Rows:
     """Read a table.
 
     Args:
@@ -80,18 +67,18 @@ def read_rows(table: Table, columns: Columns, labelled: bool = True, divided: bo
     Raises:
         UserError: a column is missing, a row is none, or texts are empty (says how many).
     """
-    text_columns = columns_named("--text", columns.text, table)
+    text_columns = columns_named("--text", question.text, table)
     if len(text_columns) > 2:
-        raise UserError(f"--text {columns.text}: expected one column or two, found {len(text_columns)}")
+        raise UserError(f"--text {question.text}: expected one column or two, found {len(text_columns)}")
     label_names: tuple[str, ...] = ()
-    if labelled or _has_all(table, columns.label):
-        label_names = columns_named("--label", columns.label, table)
+    if labelled or _has_all(table, question.label):
+        label_names = columns_named("--label", question.label, table)
     if taken := [name for name in label_names if name in text_columns]:
-        raise UserError(f"--label {columns.label}: expected another column than --text, found {taken[0]}")
+        raise UserError(f"--label {question.label}: expected another column than --text, found {taken[0]}")
     extra = {
-        "--id": columns.id,
-        "--group": columns.group if divided else None,
-        "--time": columns.time if divided else None,
+        "--id": question.id,
+        "--group": question.group if divided else None,
+        "--time": question.time if divided else None,
     }
     extra_names = {flag: _one(flag, name, table) for flag, name in extra.items() if name is not None}
     texts: list[tuple[str, ...]] = []
@@ -111,14 +98,14 @@ def read_rows(table: Table, columns: Columns, labelled: bool = True, divided: bo
         label_cells.append(tuple(next(left) for _ in label_names))
         for flag in extra_names:
             others[flag].append(next(left))
-    if empty and not columns.skip_empty:
+    if empty and not question.skip_empty:
         raise UserError(empty_texts(table, len(empty), count, empty[0]))
     if not texts:
         raise UserError(f"{table.name}: expected rows with text, found {number_of(count, 'row')} and none with text")
     if label_names and not labelled and all(is_missing(cell) for cells in label_cells for cell in cells):
         # As tables to be predicted have it, which shall have their labels from others.
         label_names = ()
-    labels = LabelCells(table.name, label_names, columns.separator, numbers, label_cells) if label_names else None
+    labels = LabelCells(table.name, label_names, question.separator, numbers, label_cells) if label_names else None
     ids = list(map(str, others["--id"] or numbers))
     return Rows(table, text_columns, labels, texts, ids, others["--group"], others["--time"], len(empty))
 

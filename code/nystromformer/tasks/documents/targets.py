@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -123,6 +124,26 @@ def predicted(answer: Answer, scores: Tensor) -> Tensor:
     if answer.kind == "ordered":
         return (scores.float().cummin(1).values > 0).sum(1)
     return scores.argmax(1)
+
+
+def names_of(answer: Answer, chosen: Tensor) -> list[Any]:
+    """Of each row the name of its class, the names of its labels, or its value.
+
+    Args:
+        chosen: as `predicted` gives it.
+    """
+    if answer.kind == "value":
+        return chosen.tolist()
+    if answer.kind == "several":
+        return [[name for name, has in zip(answer.names, row, strict=True) if has] for row in chosen.tolist()]
+    return [answer.names[number] for number in chosen.tolist()]
+
+
+def as_text(label: Any, separator: str) -> str:
+    """What `names_of` gives for a row, for files whose cells are text."""
+    if isinstance(label, float):
+        return f"{label:.7g}"  # as many digits as float32 has
+    return label if isinstance(label, str) else separator.join(label)
 
 
 def balanced_weights(answer: Answer, labels: Labels) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ import torch
 from torch import Tensor
 
 from nystromformer.errors import UserError
-from nystromformer.tasks.documents.answer import Answer, Kind, answer_of, numbers_of
-from nystromformer.tasks.documents.cut import Cut, encode_cut
-from nystromformer.tasks.documents.divide import Division, divide
+from nystromformer.tasks.documents.answer import Answer, answer_of, numbers_of
+from nystromformer.tasks.documents.cut import encode_cut
+from nystromformer.tasks.documents.divide import divide
 from nystromformer.tasks.documents.metrics import MAIN, score
 from nystromformer.tasks.documents.predictions import write_split
+from nystromformer.tasks.documents.question import Question
 from nystromformer.tasks.documents.recipe import Recipe
-from nystromformer.tasks.documents.source import Columns, Rows, open_place, read_rows
+from nystromformer.tasks.documents.source import Rows, open_place, read_rows
+from nystromformer.tasks.documents.table import Table
 from nystromformer.tasks.documents.targets import balanced_weights, target_of
 from nystromformer.tasks.finetuning.definition import Loading, OnText, Splits
 from nystromformer.tasks.finetuning.encoded import EncodedTexts
@@ -31,59 +33,22 @@ from nystromformer.tasks.finetuning.texts import describe, reduce
 from nystromformer.wording import number_of
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where the tables are, as `open_place` takes it.
-
-    Args:
-        train, test: as the flags name them; test may be None.
-        folder, default: where relative names are.
-        quotes: whether cells may stand in quotes.
-    """
-
-    train: str
-    test: str | None
-    folder: Path | None
-    default: Path
-    quotes: bool = True
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is to be learned, as flags say it.
-
-    Args:
-        name: of the task, below documents/.
-        kind: None: as the labels tell.
-        order: the classes from the lowest on; empty: as numbers have it.
-        weights: "balanced", or of each class by its name; None: all alike.
-    """
-
-    name: str
-    kind: Kind | None = None
-    order: tuple[str, ...] = ()
-    weights: str | Mapping[str, float] | None = None
-    cut: Cut = field(default_factory=Cut)
-    division: Division = field(default_factory=Division)
-
-
 class Tables:
     """The tables of a task, each read when it is first needed, and once."""
 
-    def __init__(self, places: Places, columns: Columns, question: Question) -> None:
-        self.places = places
-        self.columns = columns
+    def __init__(self, question: Question) -> None:
         self.question = question
 
     @cached_property
     def rows(self) -> Rows:
         """The training table's."""
-        return read_rows(self._open(self.places.train, "train"), self.columns, divided=True)
+        return read_rows(self._open(self.question.train, "train"), self.question, divided=True)
 
     @cached_property
     def test_rows(self) -> Rows | None:
         """The test table's; labels are read where it has them."""
-        return None if self.places.test is None else self.read(self.places.test, "test", labelled=False)
+        test = self.question.test
+        return None if test is None else self.read(test, "test", labelled=False)
 
     @cached_property
     def answer(self) -> Answer:
@@ -97,7 +62,7 @@ class Tables:
 
     def read(self, place: str, split: str, labelled: bool) -> Rows:
         """Another table than the training one's."""
-        return read_rows(self._open(place, split), self.columns, labelled)
+        return read_rows(self._open(place, split), self.question, labelled)
 
     def texts_of(self, rows: Rows, split: str) -> Texts:
         """A table's rows as texts.
@@ -109,8 +74,9 @@ class Tables:
         second = [texts[1] for texts in rows.texts] if len(rows.text_columns) > 1 else None
         return Texts(f"{self.question.name} {split}", [texts[0] for texts in rows.texts], second, labels, rows.ids)
 
-    def _open(self, place: str, split: str) -> Any:
-        return open_place(place, self.places.folder, self.places.default, split, self.places.quotes)
+    def _open(self, place: str, split: str) -> Table:
+        question = self.question
+        return open_place(place, question.folder, question.default, split, question.quotes)
 
 
 class Documents(OnText):
@@ -118,8 +84,8 @@ class Documents(OnText):
 
     kind = "classify"
 
-    def __init__(self, places: Places, columns: Columns, question: Question, tables: Tables | None = None) -> None:
-        self.tables = tables or Tables(places, columns, question)
+    def __init__(self, question: Question, tables: Tables | None = None) -> None:
+        self.tables = tables or Tables(question)
         self.question = question
         division = question.division
         self.name = f"documents/{question.name}{division.ending}"
@@ -127,8 +93,8 @@ class Documents(OnText):
 
     def fold(self, number: int) -> Documents:
         """The same with another fold held out."""
-        tables, division = self.tables, replace(self.question.division, fold=number)
-        return Documents(tables.places, tables.columns, replace(self.question, division=division), tables)
+        division = replace(self.question.division, fold=number)
+        return Documents(replace(self.question, division=division), self.tables)
 
     @property
     def answer(self) -> Answer:
@@ -186,7 +152,7 @@ class Documents(OnText):
         for name, examples in {"validation": splits.validation[""], **test}.items():
             assert isinstance(examples, EncodedTexts)
             found = scores["" if name == "validation" else name]
-            write_split(folder, name, examples.texts, found, self.answer, self.target, self.tables.columns.separator)
+            write_split(folder, name, examples.texts, found, self.answer, self.target, self.question.separator)
             if name in test and examples.labels is not None:
                 figures = self.metrics(found, torch.from_numpy(examples.labels))
         return figures
@@ -198,7 +164,7 @@ class Documents(OnText):
             answer=self.answer,
             text=self.tables.rows.text_columns,
             label=labels.columns,
-            separator=self.tables.columns.separator,
+            separator=self.question.separator,
             cut=self.question.cut,
         )
         return asdict(recipe)
@@ -245,7 +211,7 @@ class Documents(OnText):
         tables = [each for each in (rows, tested) if each is not None and each.left_out]
         notes += [f"{each.table.name}: {number_of(each.left_out, 'row')} without text left out" for each in tables]
         if tested is not None and tested.labels is None:
-            notes.append(f"{tested.table.name}: no labels in {self.tables.columns.label}: predicted, and not scored")
+            notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
         return notes
 
     def _unlearned(self, train: Texts) -> list[str]:

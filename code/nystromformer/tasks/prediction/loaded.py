@@ -27,7 +27,7 @@ from nystromformer.runs.record import Run, open_run
 from nystromformer.runs.settings import Predict
 from nystromformer.tasks.documents.cut import encode_cut
 from nystromformer.tasks.documents.recipe import Recipe, recipe_in
-from nystromformer.tasks.documents.targets import predicted, probabilities, target_of
+from nystromformer.tasks.documents.targets import names_of, predicted, probabilities, target_of
 from nystromformer.tasks.experiment.run import take_gpu
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.plan import fit_to_budget
@@ -99,14 +99,10 @@ class LoadedRun:
     def told(self, scores: Tensor) -> Predictions:
         """What scores (n, outputs) say."""
         answer = self.recipe.answer
-        chosen = predicted(answer, scores)
+        labels = names_of(answer, predicted(answer, scores))
         if answer.kind == "value":
-            return Predictions(chosen.tolist(), (), None)
-        chances = probabilities(answer, scores).numpy()
-        if answer.kind == "several":
-            sets = [[name for name, has in zip(answer.names, row, strict=True) if has] for row in chosen.tolist()]
-            return Predictions(sets, answer.names, chances)
-        return Predictions([answer.names[number] for number in chosen.tolist()], answer.names, chances)
+            return Predictions(labels, (), None)
+        return Predictions(labels, answer.names, probabilities(answer, scores).numpy())
 
     def encode(self, texts: Sequence[str], second: Sequence[str] | None = None) -> Examples:
         """Texts as the rows that the run learned from."""

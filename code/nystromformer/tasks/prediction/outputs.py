@@ -14,6 +14,7 @@ import numpy as np
 
 from nystromformer.errors import UserError
 from nystromformer.files import NewFile
+from nystromformer.tasks.documents.targets import as_text
 from nystromformer.tasks.prediction.loaded import Predictions
 
 _DIGITS = 6
@@ -54,12 +55,8 @@ def _cells(predictions: Predictions, empty: Sequence[bool], separator: str) -> l
         if empty[number]:
             rows.append([""] * (1 + len(predictions.names)))
             continue
-        # As many digits as float32 has.
-        text = (
-            f"{label:.7g}" if isinstance(label, float) else separator.join([label] if isinstance(label, str) else label)
-        )
         chances = [] if predictions.probabilities is None else predictions.probabilities[number].tolist()
-        rows.append([text, *(f"{chance:.{_DIGITS}f}" for chance in chances)])
+        rows.append([as_text(label, separator), *(f"{chance:.{_DIGITS}f}" for chance in chances)])
     return rows
 
 

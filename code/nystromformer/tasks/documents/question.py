@@ -1,0 +1,49 @@
+"""What `run_classify.py` is asked: where the tables are, what their columns mean, and what is to be learned of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nystromformer.tasks.documents.answer import Kind
+from nystromformer.tasks.documents.cut import Cut
+from nystromformer.tasks.documents.divide import Division
+
+
+@dataclass(frozen=True)
+class Question:
+    """Each field is as a flag says it.
+
+    Args:
+        name: of the task, below documents/.
+        train, test: tables, as `open_place` takes them; test may be None.
+        text, label: columns, as they were typed.
+        folder, default: where relative names are, as of `open_place`.
+        quotes: whether cells may stand in quotes.
+        separator: between several labels of a cell.
+        id, group, time: columns, or None.
+        skip_empty: leave rows without text out.
+        kind: None: as the labels tell.
+        order: the classes from the lowest on; empty: as numbers have it.
+        weights: "balanced", or of each class by its name; None: all alike.
+    """
+
+    name: str
+    train: str
+    text: str
+    label: str
+    test: str | None = None
+    folder: Path | None = None
+    default: Path = Path()
+    quotes: bool = True
+    separator: str = ","
+    id: str | None = None
+    group: str | None = None
+    time: str | None = None
+    skip_empty: bool = False
+    kind: Kind | None = None
+    order: tuple[str, ...] = ()
+    weights: str | Mapping[str, float] | None = None
+    cut: Cut = field(default_factory=Cut)
+    division: Division = field(default_factory=Division)
