@@ -144,86 +144,69 @@ def test_a_killed_run_goes_on_to_the_same(
         assert (Path(resumed.folder) / name).read_bytes() == (Path(undisturbed.folder) / name).read_bytes(), name
 
 
-@pytest.mark.slow
-def test_several_labels_at_once(experiment: Experiment, tmp_path: Path) -> None:
-    rows = [(text, [word for word in ("softmax", "query", "key") if word in text.split()]) for text, _ in made_rows(60)]
-    train = write_table(tmp_path / "t.parquet", ("body", "label"), rows)
-    task = documents(train, train, weights="balanced")
-    (result,) = finetune(experiment, task, sweep(), CPU).results
-    assert set(result.test_metrics) == {"micro_f1", "macro_f1", "map"}
-    found = predicted(result, "test.tsv")
-    assert [row["label"] for row in found] == [",".join(sorted(labels)) for _, labels in rows]
-    for row in found:
-        likely = [name for name in ("key", "query", "softmax") if float(row[f"p_{name}"]) > 0.5]
-        assert row["prediction"] == ",".join(likely)
-    table = {row["label"]: row for row in predicted(result, "test-labels.tsv")}
-    assert int(table["softmax"]["rows"]) == 30
-    (other,) = finetune(experiment, documents(train, train), sweep(), CPU).results
-    assert other.folder != result.folder, "weights of classes decide"
+CONSTANTS = {
+    "classes": ["majority class"],
+    "several": ["each label's majority"],
+    "value": ["mean value", "rmse in the labels' units"],
+    "ordered": ["median class", "majority class", "mae in classes"],
+}
 
 
 @pytest.mark.slow
-def test_values(experiment: Experiment, tmp_path: Path) -> None:
-    rows = [(text, f"{1000 + 10 * len(text.split()):.1f}") for text, _ in made_rows(60)]
-    train = write_table(tmp_path / "t.tsv", ("body", "label"), rows)
-    (result,) = finetune(experiment, documents(train, train, kind="value"), sweep(epochs=3), CPU).results
-    assert set(result.test_metrics) == {"pearson", "spearman", "rmse"}
-    found = predicted(result, "test.tsv")
-    values, labels = (torch.tensor([float(row[name]) for row in found]).double() for name in ("prediction", "label"))
-    assert (values - 1100).abs().max() < 300, "in the table's own units"
-    assert result.test_metrics["rmse"] == pytest.approx(float((values - labels).square().mean().sqrt()), rel=1e-4)
-    assert result.test_metrics["pearson"] == pytest.approx(
-        float(torch.corrcoef(torch.stack([values, labels]))[0, 1]), abs=1e-3
-    )
-    assert "predictions/test-values.png" in result.predictions
-
-
-@pytest.mark.slow
-def test_ordered_classes(experiment: Experiment, tmp_path: Path) -> None:
-    rows = [(text, min(len(text.split()) // 6, 3) + 1) for text, _ in made_rows(60)]
-    train = write_table(tmp_path / "t.jsonl", ("body", "label"), rows)
-    (result,) = finetune(experiment, documents(train, train, kind="ordered"), sweep(), CPU).results
-    assert set(result.test_metrics) == {"kappa", "accuracy", "mae"}
-    found = predicted(result, "test.tsv")
-    off = [abs(int(row["prediction"]) - int(row["label"])) for row in found]
-    assert result.test_metrics["mae"] == pytest.approx(sum(off) / len(off))
-    assert result.test_metrics["accuracy"] == pytest.approx(off.count(0) / len(off))
-    for row in found:
-        assert sum(float(row[f"p_{name}"]) for name in (1, 2, 3, 4)) == pytest.approx(1, abs=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "constant"),
-    [
-        ("ordered", "median class"),
-        ("several", "each label's majority"),
-        ("value", "mean value"),
-        ("classes", "majority class"),
-    ],
-)
-def test_baselines_of_every_kind_see_all_windows(
+@pytest.mark.parametrize("kind", CONSTANTS)
+def test_every_kind_from_texts_in_windows_to_figures(
     experiment: Experiment,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     kind: str,
-    constant: str,
 ) -> None:
-    rows = [(text, len(text.split()) % 3) for text, _ in made_rows(40, most=60)]
-    named = [(text, ["a", "b"][:label]) for text, label in rows]
-    table = ("body", "label"), named if kind == "several" else rows
-    train = write_table(tmp_path / "t.jsonl", *table)
+    """Metrics are those of the prediction files; baselines stand beside them, and see all windows."""
+    texts = [text for text, _ in made_rows(60, most=60)]
+    labels: dict[str, list[Any]] = {
+        "classes": [len(text.split()) % 3 for text in texts],
+        "several": [[word for word in ("key", "query", "softmax") if word in text.split()] for text in texts],
+        "value": [1000 + 10 * len(text.split()) for text in texts],
+        "ordered": [min(len(text.split()) // 16, 3) + 1 for text in texts],
+    }
+    train = write_table(tmp_path / "t.jsonl", ("body", "label"), zip(texts, labels[kind], strict=True))
     flags = ("--model", experiment.folder, "--train", train, "--text", "body", "--label", "label", "--kind", kind)
-    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, "--baselines", "--cut", "windows", "--overlap", 2) == 0
+    cut = ("--test", train, "--cut", "windows", "--overlap", 2)
+    assert run_here(monkeypatch, SCRIPT, *flags, *QUICK, *cut, "--baselines") == 0
     out = capsys.readouterr().out
-    assert "bag of words" in out
-    assert constant in out
-    if kind == "ordered":
-        assert "majority class" in out, "the most frequent class is more often right than the median"
-        assert "mae in classes" in out
+    assert all(constant in out for constant in ("bag of words", *CONSTANTS[kind]))
+    (result,) = results(experiment, "t")
+    figures, found = result.test_metrics, predicted(result, "test.tsv")
+    given, right = [row["prediction"] for row in found], [row["label"] for row in found]
+    if kind == "several":
+        assert set(figures) == {"micro_f1", "macro_f1", "map"}
+        assert right == [",".join(each) for each in labels[kind]]
+        for row in found:
+            likely = [name for name in ("key", "query", "softmax") if float(row[f"p_{name}"]) > 0.5]
+            assert row["prediction"] == ",".join(likely)
+        table = {row["label"]: row for row in predicted(result, "test-labels.tsv")}
+        assert int(table["softmax"]["rows"]) == sum("softmax" in each for each in labels[kind])
+        return
     if kind == "value":
-        assert "rmse in the labels' units" in out
+        assert set(figures) == {"pearson", "spearman", "rmse"}
+        off = [float(mine) - float(theirs) for mine, theirs in zip(given, right, strict=True)]
+        assert max(map(abs, off)) < 1000, "in the table's own units"
+        assert figures["rmse"] == pytest.approx((sum(each**2 for each in off) / len(off)) ** 0.5, rel=1e-4)
+        assert "predictions/test-values.png" in result.predictions
+        return
+    assert set(figures) == {"accuracy", *(("kappa", "mae") if kind == "ordered" else ("macro_f1",))}
+    distances = [abs(int(mine) - int(theirs)) for mine, theirs in zip(given, right, strict=True)]
+    assert figures["accuracy"] == pytest.approx(distances.count(0) / len(distances))
+    assert figures.get("mae", 0) == pytest.approx(sum(distances) / len(distances) if kind == "ordered" else 0)
+    for row in found:
+        assert sum(float(cell) for name, cell in row.items() if name.startswith("p_")) == pytest.approx(1, abs=1e-5)
+
+
+def test_weights_of_classes_are_another_run(experiment: Experiment, tmp_path: Path) -> None:
+    train = write_table(tmp_path / "t.csv", ("body", "label"), made_rows(40))
+    tasks = (documents(train, weights=weights) for weights in (None, "balanced", {"yes": 2.0}))
+    runs = [finetune(experiment, task, sweep(epochs=1), CPU).results[0] for task in tasks]
+    assert len({run.folder for run in runs}) == 3
 
 
 def test_texts_on_both_sides_are_told(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ class TestCache:
     def test_pieces_do_not_matter(
         self, cache: TokenCache, tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tokens_module, "_PIECE_CHARACTERS", 50)
+        monkeypatch.setattr(tokens_module, "_PIECE", 5)
         again = open_tokens(tmp_path / "train.json", tokenizer, tmp_path / "other")
         assert again.fingerprint == cache.fingerprint
 

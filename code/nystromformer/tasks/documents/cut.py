@@ -1,6 +1,6 @@
 """Texts that are longer than a row, cut by a named rule.
 
-Shapes: B rows of a batch, N tokens, I examples.
+Shapes: I examples.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -129,28 +128,10 @@ class CutTexts(EncodedTexts):
         """The rows of these examples, one example's after the other's; with `rows_I`, how many each has (int64), where
         they are windows.
         """
-        rows: list[Ints] = []
-        for number in numbers.tolist():
-            tokens = self.tokens_of(number)
-            rows += [tokens[places] for places in self.places_of(number)]
-        lengths_B = np.asarray([len(row) for row in rows])
-        width = pad_to or int(lengths_B.max())
-        tokens_BN = np.full((len(rows), width), self._pad, dtype=np.int64)
-        types_BN = np.zeros_like(tokens_BN)
-        for at, row in enumerate(rows):
-            tokens_BN[at, : len(row)] = row
-            types_BN[at, int(np.argmax(row == self._separator)) + 1 : len(row)] = 1
-        batch: dict[str, NDArray[Any]] = {
-            "tokens_BN": tokens_BN,
-            "mask_BN": np.arange(width) < lengths_B[:, None],
-        }
+        batch = super().batch(numbers, pad_to)
         if self._with_types:
-            batch["types_BN"] = types_BN
-        if self.cut.rule == "windows":
-            batch["rows_I"] = self.rows[numbers]
-        if self.labels is not None:
-            batch["labels"] = self.labels[numbers]
-        return {name: torch.from_numpy(array) for name, array in batch.items()}
+            batch["types_BN"] *= batch["mask_BN"]  # unlike that of uncut rows, padding is of type 0
+        return batch | {"rows_I": torch.from_numpy(self.rows[numbers])} if self.cut.rule == "windows" else batch
 
     def left_of(self, first: int, second: int) -> tuple[Ints, Ints]:
         if self.cut.rule != "head_and_tail" or first + second <= self._room:

@@ -53,10 +53,11 @@ class LabelCells:
                 f"{self.name}: expected a label in each row of {self.columns[0]}, found none in "
                 f"{len(missing):,} of {number_of(len(self.cells), 'row')}, the first of them row {missing[0]:,}"
             )
-        for row, (cell,) in zip(self.rows, self.cells, strict=True):
+        present = [cell for (cell,) in self.cells]
+        for row, cell in zip(self.rows, present, strict=True):
             if not isinstance(cell, str | bool | int | float):
                 raise self._refusal(row, cell)
-        return [cell for (cell,) in self.cells]
+        return present
 
     def values(self) -> list[float]:
         """The numbers of a column.

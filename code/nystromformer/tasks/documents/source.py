@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,16 +74,13 @@ def read_rows(table: Table, question: Question, labelled: bool = True, divided: 
         label_names = columns_named("--label", question.label, table)
     if taken := [name for name in label_names if name in text_columns]:
         raise UserError(f"--label {question.label}: expected another column than --text, found {taken[0]}")
-    extra = {
-        "--id": question.id,
-        "--group": question.group if divided else None,
-        "--time": question.time if divided else None,
-    }
+    extra = {"--id": question.id}
+    extra |= {"--group": question.group, "--time": question.time} if divided else {}
     extra_names = {flag: _one(flag, name, table) for flag, name in extra.items() if name is not None}
     texts: list[tuple[str, ...]] = []
     numbers: list[int] = []
     label_cells: list[tuple[Cell, ...]] = []
-    others: dict[str, list[Cell]] = {flag: [] for flag in extra}
+    others: dict[str, list[Cell]] = {"--id": [], "--group": [], "--time": []}
     empty: list[int] = []
     count = 0
     for count, cells in enumerate(table.rows((*text_columns, *label_names, *extra_names.values())), start=1):
@@ -142,5 +138,4 @@ def _one(flag: str, name: str, table: Table) -> str:
 
 
 def _has_all(table: Table, text: str) -> bool:
-    parts: Sequence[str] = [part.strip() for part in text.split(",")]
-    return text in table.columns or all(part in table.columns for part in parts)
+    return text in table.columns or all(part.strip() in table.columns for part in text.split(","))

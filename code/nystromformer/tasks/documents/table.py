@@ -111,13 +111,7 @@ def open_table(path: Path, quotes: bool = True, header: Sequence[str] | None = N
     if not quotes and ending not in _DELIMITERS:
         raise UserError(f"{path}: expected a file that ends in {', '.join(_DELIMITERS)} beside --no_quotes")
     if not path.is_file():
-        if path.is_dir():
-            raise UserError(f"{path}: expected one file, found a folder: join what is in it, such as by pandas")
-        if path.exists():
-            raise UserError(
-                f"{path}: expected an ordinary file, found something else, such as a pipe: copy it into a file"
-            )
-        raise UserError(f"{path}: no such file")
+        raise UserError(f"{path}: expected a file, found something else" if path.exists() else f"{path}: no such file")
     try:
         if ending in _DELIMITERS:
             return _open_delimited(path, _DELIMITERS[ending], quotes, header)
@@ -194,11 +188,6 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
         try:
             record = next(reader, None)
         except csv.Error as error:
-            if "new-line character" in str(error):
-                raise UserError(
-                    f"{where()}: expected lines that end in a line feed, found carriage returns alone: convert them, "
-                    "such as by tr '\\r' '\\n'"
-                ) from None
             reason = "it ends within quotes: the file ends early" if "unexpected end" in str(error) else str(error)
             raise UserError(
                 f"{where()}: {reason}, or a quote is not doubled. Add --no_quotes if the file quotes no cells"

@@ -80,16 +80,15 @@ class EncodedTexts:
         return [np.arange(self.lengths[number])]
 
     def batch(self, numbers: Ints, pad_to: int | None = None) -> dict[str, Tensor]:
-        width = pad_to or int(self.lengths[numbers].max())
-        tokens_BN = np.full((len(numbers), width), self._pad, dtype=np.int64)
+        rows = [self.tokens_of(number)[places] for number in numbers.tolist() for places in self.places_of(number)]
+        lengths_B = np.asarray([len(row) for row in rows])
+        width = pad_to or int(lengths_B.max())
+        tokens_BN = np.full((len(rows), width), self._pad, dtype=np.int64)
         types_BN = np.zeros_like(tokens_BN)
-        for row, number in enumerate(numbers):
-            tokens = self.tokens_of(int(number))
-            tokens_BN[row, : len(tokens)] = tokens
-            if self._with_types:
-                second = int(np.argmax(tokens == self._separator)) + 1
-                types_BN[row, second:] = 1
-        mask_BN = np.arange(width) < self.lengths[numbers][:, None]
+        for number, row in enumerate(rows):
+            tokens_BN[number, : len(row)] = row
+            types_BN[number, int(np.argmax(row == self._separator)) + 1 :] = 1
+        mask_BN = np.arange(width) < lengths_B[:, None]
         batch = {"tokens_BN": torch.from_numpy(tokens_BN), "mask_BN": torch.from_numpy(mask_BN)}
         if self._with_types:
             batch["types_BN"] = torch.from_numpy(types_BN)

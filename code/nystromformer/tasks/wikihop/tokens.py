@@ -22,7 +22,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +44,8 @@ _MANIFEST, _IDS, _CANDIDATES = "manifest.json", "ids.json", "candidates.json"
 _TOKENS, _OFFSETS, _INSTANCES = "tokens.bin", "offsets.bin", "instances.bin"
 _FILES = (_TOKENS, _OFFSETS, _INSTANCES, _IDS, _CANDIDATES)
 _TOKEN, _NUMBER = np.dtype("<i4"), np.dtype("<i8")
-_PIECE_CHARACTERS = 1 << 20
-"""Characters that are encoded together, which bounds the memory of the tokenizer's own objects."""
+_PIECE = 1024
+"""Texts that are encoded together, which bounds the memory of the tokenizer's own objects."""
 _NO_ANSWER = -1
 
 
@@ -177,14 +176,14 @@ def _make(folder: Path, source: Path, tokenizer: Tokenizer, skip_unanswerable: b
     for leftover in (folder, temporary):
         if leftover.exists():
             shutil.rmtree(leftover)
-    stamps, lengths = {}, []
+    stamps: dict[str, FileStamp] = {}
+    lengths: list[int] = []
     with NewFile(temporary / _TOKENS) as file:
-        for tokens, lengths_here in _encoded(instances, tokenizer):
-            file.write(tokens.astype(_TOKEN).tobytes())
-            lengths.append(lengths_here)
+        for tokens, sizes in _encoded(instances, tokenizer):
+            file.write(tokens)
+            lengths += sizes
     stamps[_TOKENS] = file.stamp
-    ends = np.cumsum(np.concatenate(lengths), dtype=_NUMBER)
-    stamps[_OFFSETS] = _write(temporary / _OFFSETS, np.concatenate([np.zeros(1, _NUMBER), ends]))
+    stamps[_OFFSETS] = _write(temporary / _OFFSETS, np.cumsum([0, *lengths]))
     stamps[_INSTANCES] = _write(temporary / _INSTANCES, _table(instances))
     stamps[_IDS] = write_json(temporary / _IDS, [instance.id for instance in instances])
     stamps[_CANDIDATES] = write_json(temporary / _CANDIDATES, [instance.candidates for instance in instances])
@@ -194,32 +193,16 @@ def _make(folder: Path, source: Path, tokenizer: Tokenizer, skip_unanswerable: b
     sync_folder(folder.parent)
 
 
-def _encoded(
-    instances: Iterable[Instance], tokenizer: Tokenizer
-) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64]]]:
-    """Token ids of consecutive texts, int32, and the number of each text's."""
+def _encoded(instances: Iterable[Instance], tokenizer: Tokenizer) -> Iterator[tuple[bytes, list[int]]]:
+    """Token ids of consecutive texts, and the number of each text's."""
     encoder = literal(tokenizer)
     encoder.no_truncation()
     encoder.no_padding()
-    for texts in _pieces(instances):
-        encodings = encoder.encode_batch_fast(texts, add_special_tokens=False)
-        lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
-        ids = chain.from_iterable(encoding.ids for encoding in encodings)
-        yield np.fromiter(ids, np.int32, int(lengths.sum())), lengths
-
-
-def _pieces(instances: Iterable[Instance]) -> Iterator[list[str]]:
-    texts: list[str] = []
-    characters = 0
-    for instance in instances:
-        mine = [instance.query, *instance.candidates, *instance.supports]
-        texts += mine
-        characters += sum(map(len, mine))
-        if characters > _PIECE_CHARACTERS:
-            yield texts
-            texts, characters = [], 0
-    if texts:
-        yield texts
+    texts = [text for each in instances for text in (each.query, *each.candidates, *each.supports)]
+    for start in range(0, len(texts), _PIECE):
+        encodings = encoder.encode_batch_fast(texts[start : start + _PIECE], add_special_tokens=False)
+        ids = [np.asarray(encoding.ids, dtype=_TOKEN) for encoding in encodings]
+        yield np.concatenate(ids).tobytes(), list(map(len, ids))
 
 
 def _table(instances: Sequence[Instance]) -> NDArray[np.int64]:
