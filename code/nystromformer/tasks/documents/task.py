@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -133,8 +133,8 @@ class Documents(OnText):
         encoded = self._encode(rows, loading), self._encode(held_out, loading)
         notes = [*self._notes, *map(describe, encoded)]
         facts = {"answer": asdict(self.answer), "weights": self.weights}
-        warnings = [*self._unlearned(rows), *_learned(rows, [held_out]), *reduced]
-        of_test = [] if self.tables.tested is None else _learned(rows, [self.tables.tested])
+        warnings = [*self._unlearned(rows), *_learned(rows, held_out), *reduced]
+        of_test = [] if self.tables.tested is None else _learned(rows, self.tables.tested)
         recipe, shown = json.dumps(facts, sort_keys=True), self._shown(held_out)
         return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test)
 
@@ -224,18 +224,17 @@ class Documents(OnText):
         return [f"no training row has the label {', '.join(missing[:10])}"] if missing else []
 
 
-def _learned(train: Texts, scored: Sequence[Texts]) -> list[str]:
-    """A warning of each table that has texts of the training rows: what is learned by heart scores there."""
-    known = set(_stripped(train))
-    counts = [sum(text in known for text in _stripped(texts)) for texts in scored]
-    return [
-        f"{texts.name}: {count:,} of its {number_of(len(texts), 'text')} {'is' if count == 1 else 'are'} trained on as "
-        "well; scores there say less of new texts"
-        for texts, count in zip(scored, counts, strict=True)
-        if count
-    ]
+def _learned(train: Texts, scored: Texts) -> list[str]:
+    """A warning of a table that has texts of the training rows: what is learned by heart scores there."""
+    count = sum(map(set(_stripped(train)).__contains__, _stripped(scored)))
+    are = "is" if count == 1 else "are"
+    warning = (
+        f"{scored.name}: {count:,} of its {number_of(len(scored), 'text')} {are} trained on as well; scores there say "
+        "less of new texts"
+    )
+    return [warning] if count else []
 
 
-def _stripped(texts: Texts) -> Iterator[tuple[str, ...]]:
-    for columns in zip(*(column for column in (texts.first, texts.second) if column is not None), strict=True):
-        yield tuple(text.strip() for text in columns)
+def _stripped(texts: Texts) -> list[tuple[str, str]]:
+    second = texts.second or [""] * len(texts)
+    return [(first.strip(), other.strip()) for first, other in zip(texts.first, second, strict=True)]

@@ -20,7 +20,7 @@ from nystromformer.tasks.documents.table import Cell, open_table
 from nystromformer.tasks.finetuning.examples import Labels, Texts
 from nystromformer.tasks.glue.catalog import EVERY_TASK
 from nystromformer.tasks.glue.table_task import GlueSplit, GlueTask
-from nystromformer.wording import number_of
+from nystromformer.wording import first_names, number_of
 
 _HOW_TO_GET = (
     "Get the files by GLUE's download (gluebenchmark.com; glue/README.md says what goes where), or give --glue hub "
@@ -126,10 +126,7 @@ def _what_is_there(folder: Path) -> str:
     if not folder.is_dir():
         return "the folder does not exist"
     names = sorted(path.name for path in folder.iterdir())
-    if not names:
-        return "the folder is empty"
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return f"the folder holds {', '.join(names[:12])}{more}"
+    return f"the folder holds {first_names(names)}" if names else "the folder is empty"
 
 
 def _find_file(home: Path, split: GlueSplit) -> Path | None:

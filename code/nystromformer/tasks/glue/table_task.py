@@ -33,12 +33,12 @@ class GlueSplit:
 class GlueTask:
     """A task: one or two sentences a row, and a class or a number from 0 to 5.
 
-    name: also of its folder. sentences, label: names of their columns; hub_sentences: of the same in the hub's copy,
-    where the label is "label". labels: the classes in the order of their numbers, spelled as in the files and for
-    GLUE's server; None where the label is a number from 0 to 5. splits: train first, then the dev splits, of which the
-    first one chooses a model. headerless: the columns of train and dev files without a header, None where all have
-    one. metrics: what is reported, the one that models are chosen by first. measures: what they are at the head of a
-    column of tables. hub_name: of the data set on the Hugging Face hub.
+    name: also of its folder. sentences, label: names of their columns. labels: the classes in the order of their
+    numbers, spelled as in the files and for GLUE's server; None where the label is a number from 0 to 5. splits: train
+    first, then the dev splits, of which the first one chooses a model. metrics: what is reported, the one that models
+    are chosen by first. measures: what they are at the head of a column of tables. headerless: the columns of train and
+    dev files without a header. hub_name: of the data set on the Hugging Face hub, where the label is "label";
+    hub_columns: of the sentences there. None: all have a header; as in the files.
     """
 
     name: str
@@ -46,11 +46,16 @@ class GlueTask:
     label: str
     labels: tuple[str, ...] | None
     splits: tuple[GlueSplit, ...]
-    hub_sentences: tuple[str, ...]
     metrics: tuple[Metric, ...] = ("accuracy",)
-    headerless: tuple[str, ...] | None = None
     measures: str = ""
+    headerless: tuple[str, ...] | None = None
     hub_name: str = "nyu-mll/glue"
+    hub_columns: tuple[str, ...] | None = None
+
+    @property
+    def hub_sentences(self) -> tuple[str, ...]:
+        """Names of the sentences' columns in the hub's copy."""
+        return self.hub_columns or self.sentences
 
     @property
     def num_outputs(self) -> int:
