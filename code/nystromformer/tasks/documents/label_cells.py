@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -123,12 +122,7 @@ class LabelCells:
         if isinstance(cell, str):
             if half_character(cell) is not None:
                 raise UserError(f"{self.name}, row {row:,}: expected a label in Unicode, found a half of a character")
-            name = " ".join(cell.split())  # it becomes a column's name in the predictions: one line
-            if any(unicodedata.category(character) == "Cc" for character in name):
-                raise UserError(
-                    f"{self.name}, row {row:,}: expected a label of characters that can be shown, found {name!r:.40}"
-                )
-            return name
+            return " ".join(cell.split())  # it becomes a column's name in the predictions: one line
         if isinstance(cell, int):
             return str(cell)
         if isinstance(cell, float) and math.isfinite(cell):

@@ -121,21 +121,18 @@ def open_table(path: Path, quotes: bool = True, header: Sequence[str] | None = N
 
 
 def _open_delimited(path: Path, delimiter: str, quotes: bool, given_header: Sequence[str] | None) -> Table:
-    def read_header(records: Iterator[list[str]]) -> list[str] | None:
-        names = given_header or next(records, None)
-        return None if names is None else [name.strip() for name in names]
-
     with path.open("rb") as file:
-        header = read_header(_records(file, path, delimiter, quotes))
-    if header is None:
+        first = next(_records(file, path, delimiter, quotes), None)
+    if first is None:
         raise UserError(f"{path}: expected a header and rows, found an empty file")
+    header = [name.strip() for name in given_header or first]
 
     def read(columns: Sequence[str]) -> Iterator[Row | UserError]:
         places = [header.index(column) for column in columns]
         with path.open("rb") as file:
             records = _records(file, path, delimiter, quotes)
-            if read_header(records) != header:
-                raise UserError(f"{path}: changed while it was read: its header is another one now")
+            if given_header is None:
+                next(records, None)
             for number, record in enumerate(records, start=1):
                 if len(record) == len(header):
                     yield tuple(record[place] for place in places)
@@ -184,19 +181,15 @@ def _records(file: Any, path: Path, delimiter: str, quotes: bool) -> Iterator[li
                 number += 1
         return
     reader = csv.reader(lines(), delimiter=delimiter, strict=True)
-    while True:
-        try:
-            record = next(reader, None)
-        except csv.Error as error:
-            reason = "it ends within quotes: the file ends early" if "unexpected end" in str(error) else str(error)
-            raise UserError(
-                f"{where()}: {reason}, or a quote is not doubled. Add --no_quotes if the file quotes no cells"
-            ) from None
-        if record is None:
-            return
-        if record:
+    try:
+        for record in filter(None, reader):
             yield record
             number += 1
+    except csv.Error as error:
+        reason = "it ends within quotes: the file ends early" if "unexpected end" in str(error) else str(error)
+        raise UserError(
+            f"{where()}: {reason}, or a quote is not doubled. Add --no_quotes if the file quotes no cells"
+        ) from None
 
 
 def _open_json_lines(path: Path) -> Table:
