@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from finetuning import imdb_as_table, made_rows, sweep, write_imdb, write_table
+from finetuning import copy_of, imdb_as_table, made_rows, sweep, write_imdb, write_table
 from records import a_run
 from small import CPU, ROOT, run_command, run_here, stop_at
 
@@ -132,11 +132,7 @@ def test_a_killed_run_goes_on_to_the_same(
     assert go() == 0
     (resumed,) = results(experiment, "reviews")
     whole = documents(train, cut=Cut("windows", 2))
-    other = Experiment(tmp_path / "other", experiment.config)
-    (other.folder / "model").mkdir(parents=True)
-    for name in ("config.json", "model/cp-0001.model", "model/tokenizer/tokenizer.json"):
-        (other.folder / name).parent.mkdir(exist_ok=True)
-        (other.folder / name).write_bytes((source / name).read_bytes())
+    other = copy_of(source, tmp_path / "other")
     settings = sweep(epochs=1, length=12, bucket=50)
     (undisturbed,) = finetune(other, whole, settings, CPU).results
     assert resumed.epochs == undisturbed.epochs
@@ -311,20 +307,6 @@ def test_one_choice_of_settings_for_all_folds(tmp_path: Path) -> None:
     assert "accuracy 65.0 ± 7.1" in said
     assert "lr 0.0001: of 2 settings" in said
     assert json.loads((tmp_path / "k.json").read_text())["accuracy"] == [0.7, 0.6]
-
-
-def test_classes_of_any_name_are_drawn(experiment: Experiment, tmp_path: Path, recwarn: Any) -> None:
-    """Dollars are no mathematics, and what the font has not is no warning."""
-    names = ["$10-$20", r"$\frac$", "日本", "free"]
-    rows = [(text, names[number % 4]) for number, (text, _) in enumerate(made_rows(40))]
-    train = write_table(tmp_path / "t.csv", ("body", "label"), rows)
-    (result,) = finetune(experiment, documents(train), sweep(epochs=1), CPU).results
-    assert "predictions/validation-confusion.png" in result.predictions
-    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
-    lines = predicted(result, "validation-confusion.tsv")
-    assert [line["right, predicted"] for line in lines] == sorted(names)
-    rows_of = [sum(int(line[name]) for name in names) for line in lines]
-    assert sum(rows_of) == result.rows["validation"]
 
 
 def test_questions_of_one_table_have_columns_of_their_own(experiment: Experiment, tmp_path: Path) -> None:

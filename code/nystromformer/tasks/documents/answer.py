@@ -56,13 +56,13 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
     if order and kind != "ordered":
         raise UserError(f"--order: expected --kind ordered beside it, found {kind}")
     if kind == "several":
-        return _several(labels)
+        return _answer_several(labels)
     if kind == "value":
         values = np.asarray(labels.values())
         if (values == values[0]).all():
             raise UserError(f"{labels.name}: expected different values to learn, found {values[0]:g} in every row")
         return Answer(kind, (), float(values.mean()), float(values.std()))
-    spelt = _as_named(order, labels.spelt())
+    spelt = _respell(order, labels.spelt())
     counts = Counter(spelt)
     if len(counts) == 1:
         raise UserError(f"{labels.name}: expected two classes or more, found {spelt[0]!r} in every row")
@@ -76,7 +76,7 @@ def answer_of(labels: LabelCells, wanted: Kind | None, order: Sequence[str] = ()
         return Answer(kind, tuple(order))
     numeric = all(as_number(name) is not None for name in counts)
     if kind == "ordered" and not numeric:
-        raise UserError(f"--kind ordered: expected --order with the classes from the lowest on: {_some(counts)}")
+        raise UserError(f"--kind ordered: expected --order with the classes from the lowest on: {_name_some(counts)}")
     return Answer(kind, tuple(sorted(counts, key=lambda name: (as_number(name) or 0.0, name) if numeric else name)))
 
 
@@ -98,12 +98,12 @@ def numbers_of(answer: Answer, labels: LabelCells) -> Labels:
         for number, each in enumerate(chosen):
             total[number, [index[name] for name in each]] = 1
         return total
-    spelt = _as_named(answer.names, labels.spelt())
+    spelt = _respell(answer.names, labels.spelt())
     _check_known(answer, labels, list(zip(labels.rows, spelt, strict=True)))
     return np.asarray([index[name] for name in spelt], dtype=np.int64)
 
 
-def _as_named(names: Sequence[str], spelt: Sequence[str]) -> list[str]:
+def _respell(names: Sequence[str], spelt: Sequence[str]) -> list[str]:
     """Labels as the names that are the same whole numbers, which another table may write otherwise: 3 and 3.0."""
     known = set(names)
     by_number = {whole: name for name in names if (whole := whole_number(name)) is not None}
@@ -132,12 +132,12 @@ def _guess_kind(labels: LabelCells) -> Kind:
     return "classes" if whole and len(set(values)) <= MOST_CLASSES else "value"
 
 
-def _several(labels: LabelCells) -> Answer:
+def _answer_several(labels: LabelCells) -> Answer:
     chosen = labels.sets()
     counts = Counter(name for each in chosen for name in each)
     names = labels.columns if len(labels.columns) > 1 else tuple(sorted(counts))
     if not counts or set(counts.values()) == {len(chosen)}:
-        what = f"{_some(counts)} in every row" if counts else "none in any row"
+        what = f"{_name_some(counts)} in every row" if counts else "none in any row"
         raise UserError(f"{labels.name}: expected labels that some rows have and others not, found {what}")
     if joined := [name for name in names if labels.separator in name]:
         raise UserError(
@@ -151,7 +151,7 @@ def _check_order(labels: LabelCells, order: Sequence[str], counts: Counter[str])
     if len(set(order)) < len(order):
         raise UserError(f"--order: expected each class once, found {', '.join(order)}")
     if unknown := sorted(counts.keys() - set(order)):
-        raise UserError(f"--order: expected all classes of {labels.name}, found none of {_some(unknown)}")
+        raise UserError(f"--order: expected all classes of {labels.name}, found none of {_name_some(unknown)}")
 
 
 def _check_known(answer: Answer, labels: LabelCells, rows: Sequence[tuple[int, str]]) -> None:
@@ -162,11 +162,11 @@ def _check_known(answer: Answer, labels: LabelCells, rows: Sequence[tuple[int, s
     if unknown:
         lines = [f"{name!r:.60} in {number_of(len(at), 'row')}, first in row {at[0]:,}" for name, at in unknown.items()]
         raise UserError(
-            f"{labels.name}: expected labels that the training table has ({_some(answer.names)}), found "
+            f"{labels.name}: expected labels that the training table has ({_name_some(answer.names)}), found "
             f"others:{listed(lines)}"
         )
 
 
-def _some(names: Iterable[str]) -> str:
+def _name_some(names: Iterable[str]) -> str:
     every = list(names)
     return ", ".join(every[:MOST_CLASSES]) + (", …" if len(every) > MOST_CLASSES else "")

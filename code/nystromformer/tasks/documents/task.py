@@ -133,9 +133,9 @@ class Documents(OnText):
         encoded = self._encode(rows, loading), self._encode(held_out, loading)
         notes = [*self._notes, *map(describe, encoded)]
         facts = {"answer": asdict(self.answer), "weights": self.weights}
-        warnings = [*self._unlearned(rows), *_learned(rows, held_out), *reduced]
-        of_test = [] if self.tables.tested is None else _learned(rows, self.tables.tested)
-        recipe, shown = json.dumps(facts, sort_keys=True), self._shown(held_out)
+        warnings = [*self._warn_of_missing_classes(rows), *_warn_of_trained_texts(rows, held_out), *reduced]
+        of_test = [] if self.tables.tested is None else _warn_of_trained_texts(rows, self.tables.tested)
+        recipe, shown = json.dumps(facts, sort_keys=True), self._hash_shown(held_out)
         return Splits(encoded[0], {"": encoded[1]}, warnings, notes, recipe, shown, of_test)
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
@@ -183,7 +183,7 @@ class Documents(OnText):
     def _encode(self, texts: Texts, loading: Loading) -> EncodedTexts:
         return encode_cut(texts, loading.tokenizer, loading.length, loading.sentence_types, self.question.cut)
 
-    def _shown(self, held_out: Texts) -> str:
+    def _hash_shown(self, held_out: Texts) -> str:
         """A hash of the rows that predictions are written of: their names and texts, which may be cut for the model."""
         digest = hashlib.sha256()
         tables = [held_out] if self.tables.tested is None else [held_out, self.tables.tested]
@@ -214,7 +214,7 @@ class Documents(OnText):
             notes.append(f"{tested.table.name}: no labels in {self.question.label}: predicted, and not scored")
         return notes
 
-    def _unlearned(self, train: Texts) -> list[str]:
+    def _warn_of_missing_classes(self, train: Texts) -> list[str]:
         """A warning of classes that no training row has."""
         if self.answer.kind not in ("classes", "ordered"):
             return []
@@ -224,9 +224,9 @@ class Documents(OnText):
         return [f"no training row has the label {', '.join(missing[:10])}"] if missing else []
 
 
-def _learned(train: Texts, scored: Texts) -> list[str]:
+def _warn_of_trained_texts(train: Texts, scored: Texts) -> list[str]:
     """A warning of a table that has texts of the training rows: what is learned by heart scores there."""
-    count = sum(map(set(_stripped(train)).__contains__, _stripped(scored)))
+    count = sum(map(set(_strip(train)).__contains__, _strip(scored)))
     are = "is" if count == 1 else "are"
     warning = (
         f"{scored.name}: {count:,} of its {number_of(len(scored), 'text')} {are} trained on as well; scores there say "
@@ -235,6 +235,6 @@ def _learned(train: Texts, scored: Texts) -> list[str]:
     return [warning] if count else []
 
 
-def _stripped(texts: Texts) -> list[tuple[str, str]]:
+def _strip(texts: Texts) -> list[tuple[str, str]]:
     second = texts.second or [""] * len(texts)
     return [(first.strip(), other.strip()) for first, other in zip(texts.first, second, strict=True)]
