@@ -35,7 +35,7 @@ def test_row_counts(each: GlueTask) -> None:
         texts, _ = read_split(each, DATA, split)
         expected = PARTS.get((each.name, split), each.split(split).rows)
         assert len(texts) in (expected, each.split(split).rows)
-        assert (check_size(each, split, len(texts)) is None) == (len(texts) == each.split(split).rows)
+        assert (check_size(each, split, len(texts)) == []) == (len(texts) == each.split(split).rows)
         assert texts.second is None or len(texts.second) == len(texts)
         assert (texts.labels is None) == (split in each.test_splits)
         if texts.labels is not None and each.labels is not None:

@@ -118,11 +118,10 @@ class TestReading:
             read_instances(write_records(path, [records[2]]), skip_unanswerable=True)
 
     def test_sizes(self) -> None:
-        assert check_size(["WH_dev_0"] * 5_129, "dev") is None
-        assert check_size(["MH_train_0"] * 1_620, "train") is None
-        assert check_size(["WH_test_0"], "test") is None
-        assert "WikiHop train has 22 instances, the official one has 43,738" in (check_size(["WH"] * 22, "train") or "")
-        assert "MedHop dev has 5 instances, the official one has 342" in (check_size(["MH_dev_1"] * 5, "dev") or "")
+        assert check_size(["WH_dev_0"] * 5_129, "dev") == check_size(["WH_test_0"], "test") == []
+        assert check_size(["MH_train_0"] * 1_620, "train") == []
+        (warning,) = check_size(["MH_dev_1"] * 5, "dev")
+        assert warning.startswith("MedHop dev has 5 instances, the official one has 342: figures on it do not compare")
 
 
 class TestMarkers:

@@ -144,7 +144,7 @@ def test_real_instances_lose_nothing(tmp_path: Path, length: int) -> None:
     tokenizer = add_special_tokens(read_tokenizer(DATA / "roberta-base", "roberta-base").tokenizer)
     cache = open_tokens(DATA / "wikihop" / "train.json", tokenizer, tmp_path)
     instances, _ = read_instances(DATA / "wikihop" / "train.json")
-    assert "WikiHop train has 22 instances" in (check_size(cache.ids, "train") or "")
+    assert "WikiHop train has 22 instances" in check_size(cache.ids, "train")[0]
     examples = WikiHopExamples("WikiHop train", cache, tokenizer, length)
     ids = markers(tokenizer)
     assert (ids.question, ids.end_answer) == (50265, 50268)

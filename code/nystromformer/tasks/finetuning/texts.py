@@ -49,6 +49,15 @@ def at_least(texts: Texts, tokens: int, tokenizer: Tokenizer) -> Texts:
     return select(texts, chosen)
 
 
+def size_warning(
+    name: str, found: int, noun: str, official: int, why: str = "figures on it do not compare with published ones"
+) -> list[str]:
+    """A warning where a split has not as many rows as the official one, and why that matters."""
+    if found == official:
+        return []
+    return [f"{name} has {number_of(found, noun)}, the official one has {official:,}: {why}"]
+
+
 def describe(examples: EncodedTexts) -> str:
     """Number and lengths of a split's rows, and how many were cut."""
     lengths, rows = examples.lengths, int(examples.rows.sum())

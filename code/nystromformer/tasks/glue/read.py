@@ -18,9 +18,10 @@ from nystromformer.reading import is_there
 from nystromformer.tasks.documents.source import text_of
 from nystromformer.tasks.documents.table import Cell, open_table
 from nystromformer.tasks.finetuning.examples import Labels, Texts
+from nystromformer.tasks.finetuning.texts import size_warning
 from nystromformer.tasks.glue.catalog import EVERY_TASK
 from nystromformer.tasks.glue.table_task import GlueSplit, GlueTask
-from nystromformer.wording import first_names, number_of
+from nystromformer.wording import first_names
 
 _HOW_TO_GET = (
     "Get the files by GLUE's download (gluebenchmark.com; glue/README.md says what goes where), or give --glue hub "
@@ -111,15 +112,12 @@ def as_labels(task: GlueTask, values: Sequence[float]) -> Labels:
     return np.array(values, dtype=np.int64) if task.labels else np.array(values, dtype=np.float32)
 
 
-def check_size(task: GlueTask, split: str, count: int) -> str | None:
-    """A sentence that says so where a split has not as many rows as the official one."""
-    official = task.split(split)
-    if count == official.rows:
-        return None
-    why = "results on it do not compare with published ones"
-    if not official.has_labels:
-        why = "GLUE's server refuses its predictions"
-    return f"{task.name} {split} has {number_of(count, 'row')}, the official one {official.rows:,}: {why}"
+def check_size(task: GlueTask, split: str, count: int) -> list[str]:
+    """A warning where a split has not as many rows as the official one."""
+    official, name = task.split(split), f"{task.name} {split}"
+    if official.has_labels:
+        return size_warning(name, count, "row", official.rows)
+    return size_warning(name, count, "row", official.rows, "GLUE's server refuses its predictions")
 
 
 def _what_is_there(folder: Path) -> str:

@@ -55,13 +55,13 @@ class Glue(OnText):
             if split in available or split in self.task.required_splits:
                 texts[split], left_out = self._read(split)
                 notes += filter(None, [left_out])
-                warnings += filter(None, [check_size(self.task, split, len(texts[split]))])
+                warnings += check_size(self.task, split, len(texts[split]))
             else:
                 warnings.append(f"{self.task.name} has no {split} here: its metrics are left out")
         for split in self.task.test_splits:
             # Read for its size alone; its tokens are made once the best run is known.
             if self.source is not None and split in available:
-                warnings += filter(None, [check_size(self.task, split, len(self._read(split)[0]))])
+                warnings += check_size(self.task, split, len(self._read(split)[0]))
         rows, reduced = reduce(texts.pop("train"), loading.train_rows)
         train = encode(rows, loading)
         validation = {_ending(split): encode(texts[split], loading) for split in texts}

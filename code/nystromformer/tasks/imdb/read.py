@@ -6,7 +6,7 @@ import gzip
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -15,7 +15,6 @@ from nystromformer.errors import UserError, reading
 from nystromformer.reading import read_bytes, too_large
 from nystromformer.tasks.finetuning.examples import Texts
 from nystromformer.tasks.finetuning.texts import without_breaks
-from nystromformer.wording import number_of
 
 ARCHIVE_FILE = "aclImdb_v1.tar.gz"
 FOLDER = "aclImdb"
@@ -26,6 +25,8 @@ OFFICIAL_SIZE = 25_000
 """Reviews of each split."""
 MAX_REVIEW = 1 << 20
 """Bytes of a review; the longest of the official ones has 14,000."""
+Review = tuple[int, int, int, str]
+"""Class, number, rating and text."""
 _BLOCK_BYTES = 1 << 20
 _REVIEW = re.compile(r"(\d+)_(\d+)\.txt")
 _HOW_TO_GET = (
@@ -52,21 +53,10 @@ def read_imdb(source: Path, keep_breaks: bool = False) -> dict[str, Texts]:
     """
     place = _find(source)
     files = _folder_files(place) if place.is_dir() else _archive_files(place)
-    reviews: dict[tuple[str, str], dict[tuple[int, int], str]] = {(s, label): {} for s in SPLITS for label in LABELS}
-    for where, parts, content in files:
-        split, label, name = parts
-        reviews[split, label][_number(where, name)] = _text(where, content, keep_breaks)
-    return {split: _texts(place, split, reviews) for split in SPLITS}
-
-
-def check_sizes(splits: Mapping[str, Texts]) -> list[str]:
-    """A sentence for each split whose number of reviews is not the official one."""
-    return [
-        f"{texts.name} has {number_of(len(texts), 'review')}, the official one has {OFFICIAL_SIZE:,}: "
-        "figures on it do not compare with published ones"
-        for texts in splits.values()
-        if len(texts) != OFFICIAL_SIZE
-    ]
+    reviews: dict[str, list[Review]] = {split: [] for split in SPLITS}
+    for where, (split, label, name), content in files:
+        reviews[split].append((LABELS.index(label), *_number(where, name), _text(where, content, keep_breaks)))
+    return {split: _texts(place, split, sorted(reviews[split])) for split in SPLITS}
 
 
 def _find(source: Path) -> Path:
@@ -97,12 +87,10 @@ def _is_review(parts: tuple[str, ...]) -> bool:
 
 
 def _folder_files(folder: Path) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
-    for split in SPLITS:
-        for label in LABELS:
-            for path in (folder / split / label).glob("*.txt"):
-                parts = (split, label, path.name)
-                if _is_review(parts):
-                    yield str(path), parts, read_bytes(path, MAX_REVIEW, "a review")
+    for path in folder.glob("*/*/*.txt"):
+        parts = path.relative_to(folder).parts
+        if _is_review(parts):
+            yield str(path), parts, read_bytes(path, MAX_REVIEW, "a review")
 
 
 def _archive_files(path: Path) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
@@ -152,14 +140,10 @@ def _text(where: str, content: bytes, keep_breaks: bool) -> str:
         ) from None
 
 
-def _texts(place: Path, split: str, reviews: Mapping[tuple[str, str], Mapping[tuple[int, int], str]]) -> Texts:
-    for label in LABELS:
-        if not reviews[split, label]:
+def _texts(place: Path, split: str, reviews: Sequence[Review]) -> Texts:
+    labels, numbers, ratings, texts = zip(*reviews, strict=True) if reviews else ((), (), (), ())
+    for number, label in enumerate(LABELS):
+        if number not in labels:
             raise UserError(f"{place}: expected reviews in {split}/{label}/*.txt, found none. {_HOW_TO_GET}")
-    rows = [
-        (f"{label}/{number}_{rating}", text, index)
-        for index, label in enumerate(LABELS)
-        for (number, rating), text in sorted(reviews[split, label].items())
-    ]
-    ids, texts, labels = zip(*rows, strict=True)
+    ids = [f"{LABELS[label]}/{number}_{rating}" for label, number, rating in zip(labels, numbers, ratings, strict=True)]
     return Texts(f"IMDB {split}", texts, labels=np.asarray(labels, dtype=np.int64), ids=ids)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from nystromformer.tasks.finetuning.encoded import EncodedTexts
 from nystromformer.tasks.finetuning.examples import Examples, Texts
 from nystromformer.tasks.finetuning.score_tables import write_scored
 from nystromformer.tasks.finetuning.target import Classes, Target, accuracy
-from nystromformer.tasks.finetuning.texts import at_least, describe, encode, reduce
-from nystromformer.tasks.imdb.read import LABELS, check_sizes, read_imdb
+from nystromformer.tasks.finetuning.texts import at_least, describe, encode, reduce, size_warning
+from nystromformer.tasks.imdb.read import LABELS, OFFICIAL_SIZE, read_imdb
 
 
 class Imdb(OnText):
@@ -52,7 +53,8 @@ class Imdb(OnText):
         rows, reduced = reduce(rows, loading.train_rows)
         train, validation = encode(rows, loading), encode(held_out, loading)
         notes = [describe(examples) for examples in (train, validation)]
-        return Splits(train, {"": validation}, check_sizes(self._texts) + reduced, notes)
+        sizes = [size_warning(each.name, len(each), "review", OFFICIAL_SIZE) for each in self._texts.values()]
+        return Splits(train, {"": validation}, [*chain(*sizes), *reduced], notes)
 
     def texts(self, loading: Loading) -> dict[str, Any]:
         return asdict(Recipe(Answer("classes", LABELS), ("text",), ("label",), has_breaks=True))

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from nystromformer.config.messages import dotted, quoted
 from nystromformer.errors import UserError
 from nystromformer.reading import read_bytes
-from nystromformer.wording import number_of
+from nystromformer.tasks.finetuning.texts import size_warning
 
 _OFFICIAL_SIZES = {"WikiHop": {"train": 43_738, "dev": 5_129}, "MedHop": {"train": 1_620, "dev": 342}}
 _MOST_BYTES = 4 << 30
@@ -95,20 +95,15 @@ def read_instances(path: Path, skip_unanswerable: bool = False) -> tuple[list[In
     return instances, left_out
 
 
-def check_size(ids: Sequence[str], split: str) -> str | None:
-    """A sentence where a split, "train" or "dev", has not the official number of instances.
+def check_size(ids: Sequence[str], split: str) -> list[str]:
+    """A warning where a split, "train" or "dev", has not the official number of instances.
 
     Args:
         ids: of the split's instances; MedHop's begin with MH_.
     """
     name = "MedHop" if ids and ids[0].startswith("MH_") else "WikiHop"
-    official = _OFFICIAL_SIZES[name].get(split)
-    if official is None or len(ids) == official:
-        return None
-    return (
-        f"{name} {split} has {number_of(len(ids), 'instance')}, the official one has {official:,}: "
-        "figures on it do not compare with published ones"
-    )
+    official = _OFFICIAL_SIZES[name].get(split, len(ids))
+    return size_warning(f"{name} {split}", len(ids), "instance", official)
 
 
 def check_file(path: Path) -> None:

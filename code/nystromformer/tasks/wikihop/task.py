@@ -74,10 +74,10 @@ class WikiHop(OnText):
 
     def load(self, loading: Loading) -> Splits:
         train = self._examples("train", loading)
-        warnings = [check_size(train.ids, "train")]
+        warnings = check_size(train.ids, "train")
         if self.validation is None:
             validation = self._examples("dev", loading)
-            warnings.append(check_size(validation.ids, "dev"))
+            warnings += check_size(validation.ids, "dev")
         else:
             train, validation = self._divided(train, self.validation)
         if loading.train_rows is not None and loading.train_rows < len(train):
@@ -87,7 +87,7 @@ class WikiHop(OnText):
             if examples.labels is None:
                 raise UserError(f"{self.source}: {examples.name}.json: its instances have no answers to learn from")
         notes = [_describe(examples) for examples in (train, validation)]
-        return Splits(train, {"": validation}, [text for text in warnings if text], notes)
+        return Splits(train, {"": validation}, warnings, notes)
 
     def metrics(self, scores_NC: Tensor, labels_N: Tensor) -> dict[str, float]:
         return {"accuracy": accuracy(scores_NC, labels_N)}
