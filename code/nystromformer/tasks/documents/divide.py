@@ -113,11 +113,11 @@ def _folds(texts: Texts, division: Division, is_class: bool, group: Sequence[Cel
         return _folds_of_groups(texts, group, folds, division.seed)
     if folds > len(texts):
         raise UserError(f"--folds {folds}: {texts.name} has {number_of(len(texts), 'row')}: a fold would have none")
-    labels: Labels | None = texts.labels if is_class else None
     of_rows = np.zeros(len(texts), dtype=np.int64)
+    labels: Labels = texts.labels if is_class and texts.labels is not None else of_rows.copy()
     begun = 0
-    for label in (0,) if labels is None else np.unique(labels):
-        members = np.arange(len(texts)) if labels is None else np.flatnonzero(labels == label)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
         order = permute(np.arange(len(members)), len(members), division.seed, _FOLD_STREAM, int(label))
         # Each class goes on with the fold after the one before it: rare ones do not all come to the first.
         of_rows[members] = (begun + order) % folds

@@ -50,7 +50,7 @@ class Table:
         return map(_row_or_raise, self.rows_or_errors(columns))
 
     def rows_or_errors(self, columns: Sequence[str]) -> Iterator[Row | UserError]:
-        """The same with an error in the place of a row of another number of cells, after which others may follow."""
+        """The same, but for a row that has not the columns' cells an error that says so: the rows after it follow."""
         missing = [column for column in columns if column not in self.columns]
         if missing:
             raise UserError(
