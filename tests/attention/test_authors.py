@@ -9,12 +9,16 @@ from attention_cases import DIM, HEADS, qkv, suffix_mask
 from small import LENGTH, VOCABULARY, small_config
 from torch import Tensor
 
-from nystromformer.attention import NystromAttention, create_attention, reference
+from nystromformer.attention import Attention, NystromAttention, create_attention, reference
 from nystromformer.model import ClassificationModel
 
 LANDMARKS, TAPS = 8, 5
 PRETRAINING: dict[str, Any] = {"segments": "padded", "pinv_start": "batch"}
 CLASSIFICATION: dict[str, Any] = {**PRETRAINING, "ignore_mask": True}
+
+
+def nystrom(**parameters: Any) -> Attention:
+    return create_attention("nystrom", num_heads=HEADS, head_dim=DIM, **parameters)
 
 
 def authors_attention(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, weight: Tensor) -> Tensor:
@@ -30,7 +34,7 @@ def padded(length: int) -> tuple[list[Tensor], Tensor]:
 @pytest.mark.parametrize("length", [LANDMARKS, 4 * LANDMARKS, 16 * LANDMARKS])
 def test_their_classification_passes_no_mask_on(length: int) -> None:
     (q, k, v), keep = padded(length)
-    ours = NystromAttention(HEADS, DIM, LANDMARKS, TAPS, **CLASSIFICATION).double()
+    ours = nystrom(num_landmarks=LANDMARKS, conv_kernel_size=TAPS, **CLASSIFICATION).double()
     assert ours.skip is not None
     inputs = [q, k, v, ours.skip.weight]
     out, expected = ours(q, k, v, keep), authors_attention(q, k, v, None, ours.skip.weight)
@@ -48,7 +52,7 @@ def test_their_classification_passes_no_mask_on(length: int) -> None:
 @pytest.mark.parametrize("length", [LANDMARKS, 4 * LANDMARKS])
 def test_their_pretraining_masks(length: int) -> None:
     (q, k, v), keep = padded(length)
-    ours = NystromAttention(HEADS, DIM, LANDMARKS, TAPS, **PRETRAINING).double()
+    ours = nystrom(num_landmarks=LANDMARKS, conv_kernel_size=TAPS, **PRETRAINING).double()
     assert ours.skip is not None
     out, expected = ours(q, k, v, keep), authors_attention(q, k, v, keep, ours.skip.weight)
     kept = keep[:, None, :, None].expand_as(out)
@@ -62,7 +66,7 @@ def test_their_pretraining_masks(length: int) -> None:
 def test_nothing_less_is_their_classification(changes: dict[str, Any]) -> None:
     (q, k, v), keep = padded(32)
     options = {**CLASSIFICATION, **changes}
-    ours = NystromAttention(HEADS, DIM, LANDMARKS, TAPS, **options).double()
+    ours = nystrom(num_landmarks=LANDMARKS, conv_kernel_size=TAPS, **options).double()
     assert ours.skip is not None
     with torch.no_grad():
         off = (ours(q, k, v, keep) - authors_attention(q, k, v, None, ours.skip.weight)).abs().max()
@@ -70,7 +74,7 @@ def test_nothing_less_is_their_classification(changes: dict[str, Any]) -> None:
 
 
 def test_a_mask_that_is_ignored_is_still_checked() -> None:
-    ours = create_attention("nystrom", num_heads=HEADS, head_dim=DIM, num_landmarks=LANDMARKS, **CLASSIFICATION)
+    ours = nystrom(num_landmarks=LANDMARKS, **CLASSIFICATION)
     q, k, v = qkv(2, 32)
     with pytest.raises(ValueError, match=r"\(2, 32\), found \(2, 31\)"):
         ours(q, k, v, suffix_mask(31, 31, 5))
@@ -79,22 +83,12 @@ def test_a_mask_that_is_ignored_is_still_checked() -> None:
 
 def test_factors_and_residual_ignore_it_too() -> None:
     (q, k, v), keep = padded(32)
-    ours = NystromAttention(HEADS, DIM, LANDMARKS, **CLASSIFICATION).double()
+    ours = nystrom(num_landmarks=LANDMARKS, **CLASSIFICATION).double()
+    assert isinstance(ours, NystromAttention)
     factors = ours.factors(q, k, keep)
     product = factors.queries_BHNM @ factors.inverse_BHMM @ factors.keys_BHMN @ v
     torch.testing.assert_close(product, ours(q, k, v, keep), rtol=1e-8, atol=1e-9)
     assert torch.equal(ours.residual(q, k, keep), ours.residual(q, k))
-
-
-def test_the_kernels_refuse_it() -> None:
-    q, k, v = qkv(1, 32)
-    fused = NystromAttention(HEADS, DIM, LANDMARKS, ignore_mask=True, implementation="triton")
-    with pytest.raises(ValueError, match=r'"triton" cannot compute this: ignore_mask is true.* Use "torch" or "auto"'):
-        fused(q, k, v)
-    with pytest.raises(ValueError, match='expected "torch" or "auto" beside ignore_mask = true'):
-        create_attention(
-            "nystrom", num_heads=HEADS, head_dim=DIM, implementation="triton", segments="padded", ignore_mask=True
-        )
 
 
 @pytest.mark.parametrize("name", ["nystrom", "softmax"])

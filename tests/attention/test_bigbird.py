@@ -7,17 +7,11 @@ import numpy as np
 import pytest
 import torch
 from attention_cases import DIM, HEADS, bigbird, qkv, random_mask, suffix_mask
-from largest import Largest
-from small import small_config
 from torch import Tensor
 
 from nystromformer.attention import AttentionMask, create_attention, reference
 from nystromformer.attention.bigbird import BigBirdAttention
 from nystromformer.attention.random_blocks import random_blocks
-from nystromformer.config.attention import attention_config
-from nystromformer.errors import UserError
-from nystromformer.model import count_parameters
-from nystromformer.model.encoder import Encoder
 
 
 def module_of(**parameters: Any) -> BigBirdAttention:
@@ -129,65 +123,3 @@ def test_transformers_module_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     for a, b in zip(*(torch.autograd.grad(y.square().sum(), (q, k, v)) for y in (ours, theirs)), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("extra", [0, 3])
-def test_what_it_holds_grows_with_the_length(extra: int) -> None:
-    module = module_of(extra_global_tokens=extra)
-    largest = []
-    for length in (256, 1024):
-        x = qkv(1, length)
-        with Largest() as seen:
-            torch.autograd.grad(module(*x, suffix_mask(length, length - 3)).sum(), x)
-        largest.append(seen.elements)
-    assert largest[1] < 4.1 * largest[0]
-    # Keys of eight blocks, and one of learned tokens, for each block.
-    assert largest[1] < 1.1 * (9 if extra else 8) * HEADS * DIM * 1024
-
-
-def test_rows_are_exact_up_to_the_length_that_the_config_says() -> None:
-    for parameters in ({}, {"num_window_blocks": 1, "num_random_blocks": 0}, {"num_global_blocks": 0}):
-        module = module_of(**parameters).double()
-        exact = int(attention_config("bigbird", **{"block_size": 4} | parameters).longest_exact)
-        for length, padding in ((exact, 0), (exact, 30), (exact + 1, 0), (exact + 1, 30)):
-            q, k, v = qkv(1, length + padding, dtype=torch.float64)
-            keep = suffix_mask(length + padding, length)
-            difference = (module(q, k, v, keep) - reference.softmax_attention(q, k, v, keep)).abs().max()
-            assert (difference < 1e-12) == (length == exact)
-
-
-def test_learned_tokens_are_counted() -> None:
-    attention = {"name": "bigbird", "block_size": 2, "extra_global_tokens": 5}
-    config = small_config(model__attn_type=attention, model__num_landmarks=None).model
-    without = small_config(model__attn_type=attention | {"extra_global_tokens": 0}, model__num_landmarks=None).model
-    more = count_parameters(Encoder(config)) - count_parameters(Encoder(without))
-    planned = [each.attentions[0].num_weights(config.num_head, config.head_dim, 32) for each in (config, without)]
-    assert more == config.num_layers * (planned[0] - planned[1])
-    assert more == config.num_layers * config.num_head * 3 * 5 * config.head_dim
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("block_size", 0, "expected an integer from 1"),
-        ("num_window_blocks", 4, "expected an odd integer"),
-        ("num_random_blocks", -1, "expected an integer from 0"),
-        ("extra_global_tokens", -1, "expected an integer from 0"),
-    ],
-)
-def test_what_cannot_be_is_refused(key: str, value: int, words: str) -> None:
-    with pytest.raises(ValueError, match=f"{key}: {words}"):
-        attention_config("bigbird", **{key: value})
-    with pytest.raises(ValueError, match=f"{key} must be .*found {value}"):
-        BigBirdAttention(HEADS, DIM, **{key: value})
-
-
-def test_what_no_input_would_fill_is_refused() -> None:
-    for parameters, words in (
-        ({"block_size": 33}, "block_size: expected at most max_seq_len = 32, found 33"),
-        ({"block_size": 8, "num_random_blocks": 5}, r"num_random_blocks: expected at most 4, .* is 4 blocks, found 5"),
-        ({"block_size": 8, "num_global_blocks": 5}, "num_global_blocks: expected at most 4, .* found 5"),
-        ({"block_size": 8, "num_window_blocks": 9}, "num_window_blocks: expected at most 7, .* found 9"),
-    ):
-        with pytest.raises(UserError, match=words):
-            small_config(model__attn_type={"name": "bigbird", **parameters}, model__num_landmarks=None)

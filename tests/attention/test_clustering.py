@@ -1,13 +1,11 @@
 """Landmarks by Lloyd's iterations: what they are to reach."""
 
-import pytest
 import torch
 from attention_cases import qkv, suffix_mask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nystromformer.attention import NystromAttention
 from nystromformer.attention.clustering import lloyd_centres
 from nystromformer.attention.landmarks import fixed_segment_means
 
@@ -60,16 +58,3 @@ def test_masked_tokens_move_no_centre() -> None:
     means = fixed_segment_means(x, 5)
     with_padding = lloyd_centres(longer, means, suffix_mask(65, 40), 3)
     torch.testing.assert_close(with_padding, lloyd_centres(x, means, None, 3))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"landmarks": "kmeans", "segments": "padded"}, 'expected segments="valid"'),
-        ({"kmeans_iterations": 2}, "beside landmarks"),
-        ({"landmarks": "kmeans", "kmeans_iterations": 0}, "at least 1"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        NystromAttention(2, 8, **settings)  # type: ignore[arg-type]

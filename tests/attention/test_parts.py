@@ -8,7 +8,8 @@ from attention_cases import DIM, HEADS, qkv
 from torch import Tensor
 
 from nystromformer.attention import parts
-from nystromformer.attention.parts import Keys, bias_dtype, finite_bias_of
+from nystromformer.attention.bias import finite_bias
+from nystromformer.attention.parts import Keys
 
 SIZE, AROUND, BLOCKS = 4, 1, 6
 LENGTH = SIZE * BLOCKS - 1
@@ -16,21 +17,23 @@ LENGTH = SIZE * BLOCKS - 1
 
 def inputs(dtype: torch.dtype, seed: int) -> tuple[list[Tensor], Tensor, Keys, Keys]:
     """Queries, keys and values; the bias of the blocks around, which leaves the last two blocks without any; others."""
-    generator = torch.Generator().manual_seed(seed)
+    generator, wide = torch.Generator().manual_seed(seed), torch.promote_types(dtype, torch.float32)
 
     def drawn(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
 
     def there(*shape: int) -> Tensor:
         first = torch.arange(shape[-1]) == 0  # a softmax over nothing has no meaning
-        return finite_bias_of((torch.rand(shape, generator=generator) < 0.6) | first, bias_dtype(dtype))
+        return finite_bias(
+            (torch.rand(shape, generator=generator) < 0.6) | first, torch.promote_types(dtype, torch.float32)
+        )
 
     shared = Keys(drawn(2, HEADS, 5, DIM), drawn(2, HEADS, 5, DIM), there(2, HEADS, BLOCKS, 5))
     own = Keys(drawn(2, HEADS, BLOCKS, 3, DIM), drawn(2, HEADS, BLOCKS, 3, DIM), there(2, HEADS, BLOCKS, 3))
     around = torch.rand(2, 1, BLOCKS, 1, 3 * SIZE, generator=generator) < 0.6
     around[..., SIZE] = True
     around[:, :, -2:] = False
-    return qkv(2, LENGTH, seed, dtype), finite_bias_of(around, bias_dtype(dtype)), shared, own
+    return qkv(2, LENGTH, seed, dtype), finite_bias(around, wide), shared, own
 
 
 def computed(by: Any, x: list[Tensor], bias: Tensor, *others: Keys | None) -> tuple[Tensor, tuple[Tensor, ...]]:

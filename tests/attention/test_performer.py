@@ -48,38 +48,6 @@ def test_more_features_come_closer_to_softmax() -> None:
     assert errors[1] > 2.5 * errors[2], errors
 
 
-def test_features_are_a_function_of_the_seed_and_the_step() -> None:
-    module, twin = performer(redraw_steps=10), performer(redraw_steps=10)
-    first = module.features_MD.clone()
-    module.at_step(9)
-    assert torch.equal(module.features_MD, first)
-    for step in (10, 15, 37):
-        module.at_step(step)
-    twin.at_step(37)
-    assert not torch.equal(module.features_MD, first)
-    assert torch.equal(module.features_MD, twin.features_MD), "whatever was drawn before"
-    module.at_step(0)
-    assert torch.equal(module.features_MD, first)
-    kept = performer(redraw_steps=None)
-    kept.at_step(10**6)
-    assert torch.equal(kept.features_MD, first)
-
-
-def test_features_are_saved_and_go_on_from_there() -> None:
-    module, other = performer(redraw_steps=10), performer(redraw_steps=10)
-    torch.manual_seed(2)
-    other = create_attention("performer", num_heads=HEADS, head_dim=DIM, num_features=16, redraw_steps=10)
-    assert not torch.equal(module.features_MD, other.features_MD), "layers and runs differ"
-    module.at_step(25)
-    other.at_step(31)
-    other.load_state_dict(module.state_dict())
-    assert torch.equal(other.features_MD, module.features_MD)
-    for step in (29, 30):
-        module.at_step(step)
-        other.at_step(step)
-        assert torch.equal(other.features_MD, module.features_MD)
-
-
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
 @pytest.mark.parametrize("peer", ["written-out", "performer-pytorch"])
 def test_as_in_table_3_it_is_what_the_authors_ran(peer: str, masked: bool) -> None:
@@ -100,13 +68,6 @@ def test_as_in_table_3_it_is_what_the_authors_ran(peer: str, masked: bool) -> No
     upstream = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
     for a, b in zip(*(torch.autograd.grad(x, [q, k, v], upstream) for x in (out, expected)), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-11)
-
-
-def test_as_in_table_3_relu_is_refused() -> None:
-    with pytest.raises(ValueError, match="softmax"):
-        performer(kernel="relu", as_in_table3=True)
-    with pytest.raises(ValueError, match="softmax"):
-        PerformerAttention(HEADS, DIM, kernel="relu", as_in_table3=True)
 
 
 @pytest.mark.parametrize("kernel", ["softmax", "relu"])

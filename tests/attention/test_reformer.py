@@ -24,9 +24,9 @@ def reformer(**parameters: object) -> ReformerAttention:
 
 
 def expected(module: ReformerAttention, q: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:
-    sizes: dict[str, Any] = {"chunk_length": module.chunk_length, "num_buckets": module.num_buckets}
+    sizes: dict[str, Any] = {"chunk_length": module.config.chunk_length, "num_buckets": module.config.num_buckets}
     return reference.reformer_attention(
-        q, v, keep, rotations=module.rotations_RDK, across_buckets=module.across_buckets, **sizes
+        q, v, keep, rotations=module.rotations_RDK, across_buckets=module.config.across_buckets, **sizes
     )
 
 
@@ -117,7 +117,7 @@ def test_as_in_table_3_it_is_transformers_module(length: int, parameters: dict[s
         keep[1, 2] = False
     out = module(q, q, v, keep)
     upstream = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
-    sizes = {"lsh_attn_chunk_length": module.chunk_length, "num_buckets": module.num_buckets}
+    sizes = {"lsh_attn_chunk_length": module.config.chunk_length, "num_buckets": module.config.num_buckets}
     theirs = authors.reformer(q, v, None if keep is None else keep.double(), module.rotations_RDK, **sizes)
     if keep is not None:
         theirs = torch.where(keep[:, None, :, None], theirs, 0.0)
@@ -148,39 +148,6 @@ def test_more_rounds_come_closer_to_all_tokens() -> None:
     assert errors[1] < 0.6 * errors[0], errors
 
 
-def test_rotations_are_a_function_of_the_seed_and_the_step() -> None:
-    module, twin = reformer(redraw_steps=10), reformer(redraw_steps=10)
-    first = module.rotations_RDK.clone()
-    module.at_step(9)
-    assert torch.equal(module.rotations_RDK, first)
-    for step in (10, 15, 37):
-        module.at_step(step)
-    twin.at_step(37)
-    assert not torch.equal(module.rotations_RDK, first)
-    assert torch.equal(module.rotations_RDK, twin.rotations_RDK), "whatever was drawn before"
-    module.at_step(0)
-    assert torch.equal(module.rotations_RDK, first)
-    kept = reformer(redraw_steps=None)
-    kept.at_step(10**6)
-    assert torch.equal(kept.rotations_RDK, first)
-
-
-def test_rotations_are_saved_and_go_on_from_there() -> None:
-    module = reformer()
-    torch.manual_seed(2)
-    other = create_attention("reformer", num_heads=HEADS, head_dim=DIM)
-    assert isinstance(other, ReformerAttention)
-    assert not torch.equal(module.rotations_RDK, other.rotations_RDK), "layers and runs differ"
-    module.at_step(25)
-    other.at_step(31)
-    other.load_state_dict(module.state_dict())
-    assert torch.equal(other.rotations_RDK, module.rotations_RDK)
-    for step in (25, 26):
-        module.at_step(step)
-        other.at_step(step)
-        assert torch.equal(other.rotations_RDK, module.rotations_RDK)
-
-
 def test_memory_is_linear() -> None:
     """No score is kept for the backward pass, nor are there as many as tokens squared."""
 
@@ -208,29 +175,3 @@ def test_one_program_for_every_length_is_not_to_be_had() -> None:
     shape = {0: torch.export.Dim("rows", min=1, max=64), 2: torch.export.Dim("tokens", min=2, max=8192)}
     with pytest.raises(Exception, match=r"(?i)tokens|symbolic|constraint"):
         torch.export.export(Shared(), (q,), dynamic_shapes=(shape,))
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"num_hashes": 9}, "num_hashes"),
-        ({"num_hashes": 0}, "num_hashes"),
-        ({"chunk_length": 0}, "chunk_length"),
-        ({"num_buckets": 5}, "even"),
-        ({"num_buckets": 10_000}, "num_buckets"),
-    ],
-)
-def test_impossible_parameters_are_refused(parameters: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        create_attention("reformer", num_heads=HEADS, head_dim=DIM, **parameters)
-    with pytest.raises(ValueError, match=words):
-        ReformerAttention(HEADS, DIM, **parameters)
-
-
-def test_what_is_longer_than_the_input_is_impossible() -> None:
-    config = ATTENTIONS["reformer"]
-    assert config(chunk_length=64, num_buckets=64).impossible_at(64) == []
-    assert [key for key, _ in config(chunk_length=65, num_buckets=66).impossible_at(64)] == [
-        "chunk_length",
-        "num_buckets",
-    ]

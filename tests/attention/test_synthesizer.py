@@ -1,19 +1,16 @@
 """Synthesizer: what its kinds go by, what they learn, and what cannot be asked of them."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from attention_cases import DIM, HEADS, qkv, suffix_mask
 from largest import bytes_for_backward
-from small import small_config, small_data
+from small import small_config
 
 from nystromformer.attention import create_attention, reference
 from nystromformer.attention.synthesizer import SynthesizerAttention
-from nystromformer.config import experiment_config
 from nystromformer.interop.transfer import transfer_weights
-from nystromformer.model import count_parameters
 from nystromformer.model.encoder import Encoder
 
 ALONE = {"model__num_landmarks": None, "model__conv_kernel_size": None}
@@ -87,23 +84,13 @@ def test_a_batch_shares_the_exponentials() -> None:
     assert sizes[1] < 1.5 * sizes[0]
 
 
-@pytest.mark.parametrize(
-    ("kind", "without", "learned"),
-    [
-        ("dense", ["key"], DIM * 32),
-        ("factorized_dense", ["key"], DIM * (4 + 8)),
-        ("random", ["query", "key"], 32 * 32),
-        ("factorized_random", ["query", "key"], 2 * 8 * 32),
-    ],
-)
-def test_no_projection_is_built_for_what_is_not_looked_at(kind: str, without: list[str], learned: int) -> None:
+@pytest.mark.parametrize(("kind", "without"), [("dense", ["key"]), ("factorized_random", ["query", "key"])])
+def test_no_projection_is_built_for_what_is_not_looked_at(kind: str, without: list[str]) -> None:
     config = small_config(model__attn_type={"name": "synthesizer", "kind": kind}, **ALONE).model
     plain = small_config(model__attn_type="softmax", **ALONE).model
     encoder, other = Encoder(config), Encoder(plain)
     missing = {f"layers.{n}.attention.{part}.{each}" for n in (0, 1) for part in without for each in ("weight", "bias")}
     assert {name for name in other.state_dict() if name not in encoder.state_dict()} == missing
-    projections = len(without) * 2 * (16 * 16 + 16)
-    assert count_parameters(encoder) - count_parameters(other) == 2 * HEADS * learned - projections
     tokens = torch.randint(5, config.vocab_size, (2, 20), generator=torch.Generator().manual_seed(0))
     encoder(tokens).square().sum().backward()
     assert all(parameter.grad is not None for layer in encoder.layers for parameter in layer.parameters())
@@ -113,23 +100,6 @@ def test_no_projection_is_built_for_what_is_not_looked_at(kind: str, without: li
     assert [f"attention.{part}." in " ".join(done.left_out) for part in ("query", "key")] == ["query" in without, True]
     back = transfer_weights(states[1], plain.model_dump(), states[0], config.model_dump())
     assert [f"attention.{part}." in " ".join(back.initial) for part in ("query", "key")] == ["query" in without, True]
-
-
-IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
-    ({"kind": "factorized_random", "rank": 33}, "rank: expected at most max_seq_len = 32, found 33"),
-    ({"kind": "factorized_dense", "factor": 5}, "factor: expected a divisor of max_seq_len = 32, found 5"),
-    ({"kind": "dense", "rank": 4}, 'rank: expected null beside kind = "dense", found 4'),
-    ({"kind": "random", "factor": 4}, 'factor: expected null beside kind = "random", found 4'),
-]
-
-
-@pytest.mark.parametrize(("parameters", "words"), IMPOSSIBLE, ids=str)
-def test_what_cannot_be_is_refused(parameters: dict[str, Any], words: str) -> None:
-    attention = {"name": "synthesizer", **parameters}
-    with pytest.raises(Exception, match=words):
-        experiment_config(small_data(model__attn_type=attention, **ALONE), "config.json")
-    with pytest.raises(ValueError, match=words.split(":")[0]):
-        SynthesizerAttention(HEADS, DIM, max_length=32, **parameters)
 
 
 def test_the_factor_is_near_the_square_root() -> None:

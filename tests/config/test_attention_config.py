@@ -1,7 +1,7 @@
 """The attentions' configurations: names, parameters and their errors."""
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -109,18 +109,52 @@ def test_a_ridge_has_its_arithmetic() -> None:
     assert six - ridge == pytest.approx((6 * 4 - 2 - 1 / 3) * 2 * 16**3)
 
 
-def test_neighbours_are_no_more_than_there_are_blocks() -> None:
-    local = attention_config("local", block_size=128, neighbours=4)
-    assert local.impossible_at(5 * 128) == []
-    assert local.impossible_at(4 * 128) == [
-        ("neighbours", "expected at most 3, as max_seq_len = 512 is 4 blocks, found 4")
-    ]
-    assert attention_config("local", block_size=128).impossible_at(128) == []
-
-
 @pytest.mark.parametrize(
     ("name", "parameters", "length", "problems"),
     [
+        ("local", {"neighbours": 4}, 5 * 128, []),
+        (
+            "local",
+            {"neighbours": 4},
+            512,
+            [("neighbours", "expected at most 3, as max_seq_len = 512 is 4 blocks, found 4")],
+        ),
+        ("local", {}, 128, []),
+        ("bigbird", {"block_size": 33}, 32, [("block_size", "expected at most max_seq_len = 32, found 33")]),
+        (
+            "bigbird",
+            {"block_size": 8, "num_random_blocks": 5, "num_global_blocks": 6, "num_window_blocks": 9},
+            32,
+            [
+                ("num_window_blocks", "expected at most 7, as max_seq_len = 32 is 4 blocks, found 9"),
+                ("num_random_blocks", "expected at most 4, as max_seq_len = 32 is 4 blocks, found 5"),
+                ("num_global_blocks", "expected at most 4, as max_seq_len = 32 is 4 blocks, found 6"),
+            ],
+        ),
+        ("reformer", {"chunk_length": 64, "num_buckets": 64}, 64, []),
+        (
+            "reformer",
+            {"chunk_length": 65, "num_buckets": 66},
+            64,
+            [
+                ("chunk_length", "expected at most max_seq_len = 64, found 65"),
+                ("num_buckets", "expected at most max_seq_len = 64, found 66: more buckets than tokens"),
+            ],
+        ),
+        ("sinkhorn", {}, 32, [("block_size", "expected at most max_seq_len = 32, found 64")]),
+        ("sparse", {"stride": 33}, 32, [("stride", "expected at most max_seq_len = 32, found 33")]),
+        (
+            "synthesizer",
+            {"kind": "factorized_random", "rank": 33},
+            32,
+            [("rank", "expected at most max_seq_len = 32, found 33")],
+        ),
+        (
+            "synthesizer",
+            {"kind": "factorized_dense", "factor": 5},
+            32,
+            [("factor", "expected a divisor of max_seq_len = 32, found 5")],
+        ),
         ("near_far", {}, 64, []),
         ("near_far", {}, 16, [("block_size", "expected at most max_seq_len = 16, found 32")]),
         (
@@ -150,11 +184,6 @@ def test_blocks_and_budgets_fit_the_length(
     assert attention_config(name, **parameters).impossible_at(length) == problems
 
 
-def test_blocks_that_are_always_chosen_fit_their_number() -> None:
-    with pytest.raises(ValueError, match="num_blocks: expected at least 6, for the blocks that are always chosen"):
-        attention_config("mra", num_blocks=5, neighbours=2, num_first_blocks=1)
-
-
 def test_clustering_has_its_arithmetic() -> None:
     means, once = NystromConfig().arithmetic(2, 8, 1000), NystromConfig(landmarks="kmeans", kmeans_iterations=1)
     clustering = once.arithmetic(2, 8, 1000).forward - means.forward
@@ -169,23 +198,67 @@ def test_a_parameter_of_another_attention_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("name", "parameters", "words"),
     [
-        ("num_landmarks", 0),
-        ("num_landmarks", True),
-        ("num_landmarks", 64.0),
-        ("num_landmarks", None),
-        ("pinv_iterations", 0),
-        ("conv_kernel_size", 2),
-        ("conv_kernel_size", -1),
-        ("conv_kernel_size", 0),
-        ("segments", "all"),
-        ("pinv_start", None),
+        *(
+            ("nystrom", {key: value}, rf"{key}: expected .*, found ")
+            for key, values in {
+                "num_landmarks": [0, True, 64.0, None],
+                "pinv_iterations": [0, 25],
+                "conv_kernel_size": [2, -1, 0],
+                "segments": ["all"],
+                "pinv_start": [None],
+            }.items()
+            for value in values
+        ),
+        ("nystrom", {"landmarks": "kmeans", "kmeans_iterations": 0}, "kmeans_iterations: expected an integer from 1"),
+        ("bigbird", {"block_size": 0}, "block_size: expected an integer from 1"),
+        ("bigbird", {"num_window_blocks": 4}, "num_window_blocks: expected an odd integer"),
+        ("bigbird", {"num_random_blocks": -1}, "num_random_blocks: expected an integer from 0"),
+        ("bigbird", {"extra_global_tokens": -1}, "extra_global_tokens: expected an integer from 0"),
+        ("longformer", {"window": 3}, "window: expected an even integer from 2 to .*, found 3"),
+        ("longformer", {"dilation": [1, 0]}, r"dilation\[1\]: expected an integer from 1 to .*, found 0"),
+        (
+            "longformer",
+            {"dilation": "2"},
+            'dilation: expected an integer from 1 .* or a list of at most .* integers from 1 .*, found "2"',
+        ),
+        ("longformer", {"num_global_tokens": -1}, "num_global_tokens: expected an integer from 0 to .*, found -1"),
+        ("longformer", {"global_capacity": -1}, "global_capacity: expected an integer from 0 to .*, found -1"),
+        (
+            "mra",
+            {"num_blocks": 5, "neighbours": 2, "num_first_blocks": 1},
+            "num_blocks: expected at least 6",
+        ),
+        ("mra", {"choice": "row"}, 'choice: expected "head", '),
+        ("near_far", {"neighbours": -1}, "neighbours: expected an integer from 0"),
+        ("near_far", {"landmarks": "strided"}, 'landmarks: expected "segment_means" or "kmeans"'),
+        (
+            "performer",
+            {"kernel": "relu", "as_in_table3": True},
+            'kernel: expected "softmax" beside',
+        ),
+        ("reformer", {"num_hashes": 9}, "num_hashes: expected an integer from 1 to 8"),
+        ("reformer", {"num_buckets": 5}, "num_buckets: expected an even integer"),
+        ("sinkhorn", {"iterations": 0}, "iterations: expected an integer from 1 to 1,000, found 0"),
+        ("sinkhorn", {"temperature": float("nan")}, "temperature: expected a number from .*, found NaN"),
+        (
+            "sparse",
+            {"pattern": "fixed", "stride": 4, "summary": 5},
+            "summary: expected at most stride = 4",
+        ),
+        ("synthesizer", {"rank": 4}, 'rank: expected null beside kind = "dense", found 4'),
+        ("synthesizer", {"kind": "random", "factor": 4}, 'factor: expected null beside kind = "random", found 4'),
     ],
+    ids=str,
 )
-def test_impossible_values_are_refused(key: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"\n  {key}: expected .*, found "):
-        attention_config("nystrom", **{key: value})
+def test_impossible_values_are_refused(name: str, parameters: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"\n  {words}"):
+        attention_config(name, **parameters)
+
+
+def test_only_the_fixed_pattern_has_a_summary() -> None:
+    assert attention_config("sparse", stride=4).summary > 4  # type: ignore[attr-defined]
 
 
 def test_configs_are_frozen() -> None:

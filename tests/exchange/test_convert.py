@@ -200,7 +200,9 @@ def test_parts_alone_are_what_each_kind_of_keys_gives() -> None:
     """Each against a dense softmax over that kind of keys."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 2, 24, 8).unbind(0)
-    attention = NearFarAttention(2, 8, block_size=4, neighbours=1, num_landmarks=3, num_selected=2)
+    parameters = {"block_size": 4, "neighbours": 1, "num_landmarks": 3, "num_selected": 2}
+    attention = create_attention("near_far", num_heads=2, head_dim=8, **parameters)
+    assert isinstance(attention, NearFarAttention)
     blocks = torch.arange(24) // 4
     near = (blocks[:, None] - blocks).abs() <= 1
     with attention.only("near"):

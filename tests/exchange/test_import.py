@@ -73,7 +73,8 @@ def test_nystromformer_with_our_attention_differs_by_the_inverses_start_alone(tm
     error = float((ours - expected).norm() / expected.norm())
     assert error < 0.02
     for layer in model.encoder.layers:
-        layer.attention.core.pinv_start = "batch"  # type: ignore[union-attr]
+        core = layer.attention.core
+        core.config = core.config.model_copy(update={"pinv_start": "batch"})
     assert_equal(all_logits(model, tokens(3)), expected)
 
 

@@ -69,7 +69,7 @@ def test_options() -> None:
     layer = NystromAttention(E, 3, 5, qkv_bias=False, attention=NystromConfig(num_landmarks=7, conv_kernel_size=3))
     assert layer.qkv.weight.shape == (3 * 15, E)
     assert layer.qkv.bias is None
-    assert layer.core.num_landmarks == 7
+    assert layer.core.config.num_landmarks == 7
     assert layer(tokens()).shape == (B, 20, E)
     assert {"qkv.weight", "out.weight", "out.bias", "core.skip.weight"} == set(layer.state_dict())
     dropped = NystromAttention(E, H, dropout=0.5)(tokens())
@@ -180,8 +180,8 @@ def test_beside_the_package_itself(residual: bool) -> None:
 
 def test_its_defaults_and_precision() -> None:
     layer = NystromAttention.from_lucidrains({name: weight.double() for name, weight in theirs().items()})
-    assert (layer.heads, layer.head_dim, layer.core.num_landmarks) == (H, 6, 256)
-    assert layer.core.pinv_start == "batch"
+    assert (layer.heads, layer.head_dim, layer.core.config.num_landmarks) == (H, 6, 256)
+    assert layer.core.config.pinv_start == "batch"
     assert layer.out.weight.dtype == torch.float64
 
 

@@ -136,7 +136,7 @@ def test_savings_change_nothing() -> None:
 def test_options() -> None:
     mixed = Encoder(E, 2, 4, attention=["softmax", NystromConfig(num_landmarks=5)])
     assert [type(layer.attention.core).__name__ for layer in mixed.layers] == ["SoftmaxAttention", "NystromAttention"]
-    assert mixed.layers[1].attention.core.num_landmarks == 5
+    assert mixed.layers[1].attention.core.config.num_landmarks == 5
     assert mixed.layers[0].feed_forward.up.out_features == 4 * E
     assert build(layer_norm_eps=1e-3).layers[0].attention_norm.eps == 1e-3
     dropping = build(dropout=0.5).train()

@@ -169,12 +169,12 @@ def test_parameters_are_the_same_ones_under_the_same_names() -> None:
 
 
 def test_what_is_asked_for_is_put_there() -> None:
-    assert replace_attention(multihead()).core.num_selected == NearFarConfig().num_selected
-    assert replace_attention(multihead(), num_selected=3).core.num_selected == 3
-    assert replace_attention(multihead(), "nystrom", landmarks="strided").core.landmarks == "strided"
-    assert replace_attention(multihead(), NystromConfig(num_landmarks=5)).core.num_landmarks == 5
+    assert replace_attention(multihead()).core.config.num_selected == NearFarConfig().num_selected
+    assert replace_attention(multihead(), num_selected=3).core.config.num_selected == 3
+    assert replace_attention(multihead(), "nystrom", landmarks="strided").core.config.landmarks == "strided"
+    assert replace_attention(multihead(), NystromConfig(num_landmarks=5)).core.config.num_landmarks == 5
     twice = replace_attention(replace_attention(multihead(), "nystrom", num_landmarks=3), "nystrom", num_landmarks=9)
-    assert twice.core.num_landmarks == 9
+    assert twice.core.config.num_landmarks == 9
     assert torch.equal(twice.in_proj_weight, multihead().in_proj_weight)
     learned = replace_attention(multihead().double(), "linformer", max_length=40, projected_length=4)
     x = tokens().double()

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from transformers import NystromformerConfig, NystromformerModel
 from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
-from nystromformer.attention import NystromAttention
+from nystromformer.attention import NystromAttention, create_attention
 
 HEADS, DIM, LANDMARKS, TAPS, LENGTH = 12, 64, 64, 33, 512
+SIZES = {"num_heads": HEADS, "head_dim": DIM, "num_landmarks": LANDMARKS}
 VALID = LENGTH - LENGTH // 10
 """Tokens that count where there is a mask."""
 
@@ -54,7 +55,7 @@ class Theirs:
 
 class Ours:
     def __init__(self, theirs: Theirs) -> None:
-        self.module = NystromAttention(HEADS, DIM, LANDMARKS, conv_kernel_size=TAPS)
+        self.module = create_attention("nystrom", **SIZES, conv_kernel_size=TAPS)
         assert self.module.skip is not None
         self.module.skip.weight.data.copy_(theirs.module.conv.weight.data)
 
@@ -126,7 +127,8 @@ def test_what_transformers_refuses() -> None:
 
 @torch.no_grad()
 def test_factors_that_are_masked_do_not_hide_the_future() -> None:
-    attention = NystromAttention(HEADS, DIM, LANDMARKS)
+    attention = create_attention("nystrom", **SIZES)
+    assert isinstance(attention, NystromAttention)
     segment_N = torch.arange(LENGTH) * LANDMARKS // LENGTH
     landmark_M = torch.arange(LANDMARKS)
     past_NM = landmark_M[None] < segment_N[:, None]

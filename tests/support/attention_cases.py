@@ -32,7 +32,7 @@ class SharedFromTwo(Attention):
     def __init__(self, core: Attention) -> None:
         nn.Module.__init__(self)
         self.core, self.needs = core, core.needs  # type: ignore[misc]
-        self.num_heads, self.head_dim, self.ignore_mask = core.num_heads, core.head_dim, core.ignore_mask
+        self.config, self.num_heads, self.head_dim = core.config, core.num_heads, core.head_dim
 
     @property
     def holds(self) -> Holds:
@@ -85,7 +85,7 @@ class Case:
 
     def expected(self, module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
         """The oracle's output in float64, with the module's own convolution where it has one."""
-        keep = None if module.ignore_mask else keep
+        keep = None if module.config.ignore_mask else keep
         out = self.oracle(module, q, k, v, keep)
         if module.skip is not None:
             out = out + reference.depthwise_convolution(v, module.skip.weight, keep)
@@ -93,10 +93,12 @@ class Case:
 
 
 def oracle_of(function: Callable[..., Tensor], *names: str, **own_names: str) -> Oracle:
-    """A function of `reference`, which is given these of the module's settings, some under names of its own."""
+    """A function of `reference`, which is given these of the module's parameters or numbers, some under names of its
+    own."""
 
     def oracle(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
-        settings = {name: getattr(module, its) for name, its in ({name: name for name in names} | own_names).items()}
+        known = {**vars(module.config), **dict(module.named_parameters()), **dict(module.named_buffers())}
+        settings = {name: known[its] for name, its in ({name: name for name in names} | own_names).items()}
         return function(q, k, v, keep, **settings)
 
     return oracle
@@ -125,12 +127,12 @@ def _synthesizer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tenso
 
     def scores(qs: Tensor, head: int) -> Tensor:
         n, hidden = len(qs), qs.clamp(min=0)
-        if module.kind == "dense":
+        if module.config.kind == "dense":
             return hidden @ module.weight_HLD[head, :n].double().T
-        if module.kind == "factorized_dense":
+        if module.config.kind == "factorized_dense":
             factors = (hidden @ weight[head].double() for weight in (module.first_HDP, module.second_HDS))
             return reference.pairwise_products(*factors, n)
-        if module.kind == "random":
+        if module.config.kind == "random":
             return module.scores_HLL[head].double()[:n, :n]
         return (module.rows_HLR[head].double() @ module.columns_HLR[head].double().T)[:n, :n]
 
@@ -139,7 +141,7 @@ def _synthesizer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tenso
 
 def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, LocalAttention)
-    size, neighbours = module.block_size, module.neighbours
+    size, neighbours = module.config.block_size, module.config.neighbours
 
     def allowed(count: int, head: int) -> Tensor:
         blocks = torch.arange(count) // size
@@ -150,16 +152,16 @@ def _local(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | No
 
 def _sparse(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, SparseAttention)
-    stride, summary = module.stride, module.summary
+    stride, summary = module.config.stride, module.config.summary
 
     def allowed(count: int, head: int) -> Tensor:
         i, j = torch.arange(count)[:, None], torch.arange(count)
-        if module.pattern == "strided":
+        if module.config.pattern == "strided":
             first, second = (i - j).abs() <= stride, (i - j) % stride == 0
         else:
             ends = ((j // stride + 1) * stride).clamp(max=count)
             first, second = i // stride == j // stride, (j >= ends - summary).expand(count, -1)
-        if module.heads == "merged":
+        if module.config.heads == "merged":
             return first | second
         return first if head < (module.num_heads + 1) // 2 else second
 
@@ -171,7 +173,7 @@ def bigbird(
 ) -> Tensor:
     """The oracle of BigBird; `is_global`: tokens of the rows that are marked, all of equally many valid ones, (n,)."""
     assert isinstance(module, BigBirdAttention)
-    sizes = module.block_size, module.num_window_blocks, module.num_global_blocks
+    sizes = module.config.block_size, module.config.num_window_blocks, module.config.num_global_blocks
 
     def allowed(count: int, head: int) -> Tensor:
         return reference.bigbird_pattern(count, module.salts_HR[head].tolist(), *sizes, is_global)
@@ -181,8 +183,9 @@ def bigbird(
 
 def _longformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, LongformerAttention)
-    steps = [module.dilation] * HEADS if isinstance(module.dilation, int) else module.dilation
-    sizes = {"window": module.window, "steps": steps, "num_first": module.num_global_tokens}
+    config = module.config
+    steps = [config.dilation] * HEADS if isinstance(config.dilation, int) else config.dilation
+    sizes = {"window": config.window, "steps": steps, "num_first": config.num_global_tokens}
     return reference.longformer_attention(q, k, v, keep, **sizes, changes_2HDD=module.global_changes_2HDD)
 
 
@@ -190,24 +193,25 @@ def _reformer(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor |
     assert isinstance(module, SharedFromTwo)
     core = module.core
     assert isinstance(core, ReformerAttention)
-    sizes = {"chunk_length": core.chunk_length, "num_buckets": core.num_buckets, "across_buckets": core.across_buckets}
+    sizes = core.config.model_dump(include={"chunk_length", "num_buckets", "across_buckets"})
     return reference.reformer_attention(shared_of(q, k), v, keep, rotations=core.rotations_RDK, **sizes)
 
 
 def _nystrom(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NystromAttention)
+    config = module.config
     rules = {
         "segment_means": reference.segment_means,
         "strided": reference.strided_tokens,
-        "kmeans": partial(reference.lloyd_centres, iterations=module.kmeans_iterations or 3),
+        "kmeans": partial(reference.lloyd_centres, iterations=config.kmeans_iterations or 3),
     }
-    sizes = {"num_landmarks": module.num_landmarks, "iterations": module.pinv_iterations, "ridge": module.pinv_ridge}
-    return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rules[module.landmarks])
+    sizes = {"num_landmarks": config.num_landmarks, "iterations": config.pinv_iterations, "ridge": config.pinv_ridge}
+    return reference.nystrom_attention(q, k, v, keep, **sizes, landmarks=rules[config.landmarks])
 
 
 def _near_far(module: Attention, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None) -> Tensor:
     assert isinstance(module, NearFarAttention)
-    grouping = reference.segments if module.landmarks == "segment_means" else reference.clusters
+    grouping = reference.segments if module.config.landmarks == "segment_means" else reference.clusters
     names = ("block_size", "neighbours", "num_selected", "num_blocks")
     of_settings = oracle_of(
         partial(reference.near_far_attention, grouping=grouping, probes=32), *names, num_groups="num_landmarks"

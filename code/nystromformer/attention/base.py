@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.skip import ConvolutionSkip
 from nystromformer.attention.weights import chosen, columns_of, mean_row_of, rows_of
+from nystromformer.config.attention import AttentionConfig
 
 
 @dataclass(frozen=True)
@@ -62,34 +63,42 @@ class Attention(nn.Module, ABC):
     """Attention over projected tensors: `attention(q_BHND, k_BHND, v_BHND, mask) -> out_BHND`.
 
     Args:
+        config: the method's parameters. All methods have `conv_kernel_size`, the taps of a depthwise convolution of V
+            that is added to the output (paper, Figure 4), and `ignore_mask`, which takes masked tokens for tokens like
+            any others, as the authors' classification code does; a mask is then only checked.
         num_heads: H, the number of heads of q, k and v.
         head_dim: D, the width of a head; scores are scaled by 1/√D.
-        conv_kernel_size: taps of the depthwise convolution of V that is added to the output (paper, Figure 4);
-            odd, or None for none.
-        ignore_mask: take masked tokens for tokens like any others, as the authors' classification code does; a mask
-            is then only checked.
+
+    Raises:
+        ValueError: no head or no width, or parameters that so many heads cannot have.
     """
 
+    config: AttentionConfig
     needs: Needs = Needs()
     """The class's: what must be known before a module is built (`max_length`). A module's may ask for more."""
-    zeroes_masked_query_key: bool = True
 
-    def __init__(
-        self, num_heads: int, head_dim: int, conv_kernel_size: int | None = None, ignore_mask: bool = False
-    ) -> None:
+    def __init__(self, config: AttentionConfig, num_heads: int, head_dim: int) -> None:
         super().__init__()
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, found {value}")
+        if problems := config.impossible_with(num_heads):
+            raise ValueError("; ".join(f"{key}: {text}" for key, text in problems))
+        self.config = config
         self.num_heads = num_heads
         self.head_dim = head_dim
-        self.ignore_mask = ignore_mask
-        self.skip = None if conv_kernel_size is None else ConvolutionSkip(num_heads, conv_kernel_size)
+        self.skip = None if config.conv_kernel_size is None else ConvolutionSkip(num_heads, config.conv_kernel_size)
 
     @property
     def holds(self) -> Holds:
         """The properties that this module, as configured, keeps."""
-        return Holds(padding=not self.ignore_mask, masking=not self.ignore_mask, zeros=not self.ignore_mask)
+        by_mask = not self.config.ignore_mask
+        return Holds(padding=by_mask, masking=by_mask, zeros=by_mask)
+
+    @property
+    def zeroes_masked_query_key(self) -> bool:
+        """Whether Q and K arrive at `attend` zeroed at masked positions, as V does."""
+        return True
 
     def forward(
         self,
@@ -193,7 +202,7 @@ class Attention(nn.Module, ABC):
             )
         self._check(q, k, q, is_causal=False)
         applied = self._applied(mask, q)
-        q, k = (x.detach() if x.dtype == torch.float64 else x.detach().float() for x in (q, k))
+        q, k = (x.detach().to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k))
         if applied is not None:
             q, k, _ = self._zeroed(q, k, q, applied)
         return q, k, applied
@@ -233,7 +242,7 @@ class Attention(nn.Module, ABC):
     def _applied(self, mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
         """The mask that this module goes by: none where it ignores it, which it does after the check."""
         wrapped = AttentionMask.wrap(mask, q)
-        return None if self.ignore_mask else wrapped
+        return None if self.config.ignore_mask else wrapped
 
     def _check(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> None:
         if is_causal:
@@ -254,8 +263,7 @@ class Attention(nn.Module, ABC):
             raise ValueError("the keys are made of the queries: k must be q itself, found another tensor")
 
     def extra_repr(self) -> str:
-        ignoring = ", ignore_mask=True" if self.ignore_mask else ""
-        return f"num_heads={self.num_heads}, head_dim={self.head_dim}{ignoring}"
+        return f"{self.config!r}, num_heads={self.num_heads}, head_dim={self.head_dim}"
 
 
 def default_scale(head_dim: int) -> float:

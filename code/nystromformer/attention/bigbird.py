@@ -14,6 +14,7 @@ from nystromformer.attention.grid import Grid
 from nystromformer.attention.random_blocks import random_blocks
 from nystromformer.attention.randomness import generator_of, own_seed
 from nystromformer.attention.rows import GlobalRowsAttention
+from nystromformer.config.attention.bigbird import BigBirdConfig
 
 
 class BigBirdAttention(GlobalRowsAttention):
@@ -33,52 +34,20 @@ class BigBirdAttention(GlobalRowsAttention):
     hands on what it read within the layer; it has no output of its own, and the next layer has others.
 
     Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
-        block_size: S, counted among a row's valid tokens.
-        num_window_blocks: odd.
-        num_random_blocks: R.
-        num_global_blocks: blocks at a row's start whose tokens are global.
-        global_capacity: as of `GlobalRowsAttention`.
-        extra_global_tokens: E.
-
-    Raises:
-        ValueError: a count that cannot be.
+        config, num_heads, head_dim: as for every attention.
     """
 
+    config: BigBirdConfig
     salts_HR: Tensor
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        block_size: int = 64,
-        num_window_blocks: int = 3,
-        num_random_blocks: int = 3,
-        num_global_blocks: int = 2,
-        global_capacity: int = 512,
-        extra_global_tokens: int = 0,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-    ) -> None:
-        first = num_global_blocks * block_size
-        super().__init__(num_heads, head_dim, first, global_capacity, conv_kernel_size, ignore_mask)
-        if block_size < 1:
-            raise ValueError(f"block_size must be at least 1, found {block_size}")
-        if num_window_blocks < 1 or num_window_blocks % 2 == 0:
-            raise ValueError(f"num_window_blocks must be odd and at least 1, found {num_window_blocks}")
-        for name, value in (("num_random_blocks", num_random_blocks), ("extra_global_tokens", extra_global_tokens)):
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, found {value}")
-        self.block_size = block_size
-        self.num_window_blocks = num_window_blocks
-        self.num_random_blocks = num_random_blocks
-        self.num_global_blocks = num_global_blocks
-        self.extra_global_tokens = extra_global_tokens
-        salts = torch.randint(2**32, (num_heads, num_random_blocks), generator=generator_of(own_seed()), device="cpu")
+    def __init__(self, config: BigBirdConfig, num_heads: int, head_dim: int) -> None:
+        super().__init__(config, num_heads, head_dim)
+        shape = (num_heads, config.num_random_blocks)
+        salts = torch.randint(2**32, shape, generator=generator_of(own_seed()), device="cpu")
         self.register_buffer("salts_HR", salts)
         # So small that they attend to all almost evenly at first.
-        shape = (3, num_heads, extra_global_tokens, head_dim)
-        self.extra = nn.Parameter(torch.randn(shape) * head_dim**-0.5) if extra_global_tokens else None
+        extra = torch.randn(3, num_heads, config.extra_global_tokens, head_dim) * head_dim**-0.5
+        self.extra = nn.Parameter(extra) if config.extra_global_tokens else None
 
     def attend_rows(
         self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, tokens: GlobalTokens | None
@@ -92,7 +61,7 @@ class BigBirdAttention(GlobalRowsAttention):
         if is_exporting():
             return tokens.placed(own, self._attend_by_blocks(q, k, v, lengths_B, tokens, learned))
         # A row's first blocks have their output by now, and N is more than they are.
-        first = self.num_global_tokens
+        first = self.config.num_global_tokens
         others = self._attend_by_blocks(q[:, :, first:], k, v, lengths_B, tokens, learned)
         out = torch.cat([own[:, :, :first], others], 2) if first else others
         return out if tokens.places_BG.shape[1] == first else tokens.placed(own, out)
@@ -100,8 +69,8 @@ class BigBirdAttention(GlobalRowsAttention):
     @property
     def _longest_whole(self) -> int:
         """Tokens of the longest row of which no block attends to less than all."""
-        blocks = self.num_global_blocks + self.num_window_blocks // 2 + 1 + self.num_random_blocks
-        return blocks * self.block_size
+        blocks = self.config.num_global_blocks + self.config.num_window_blocks // 2 + 1 + self.config.num_random_blocks
+        return blocks * self.config.block_size
 
     def _attend_by_blocks(
         self,
@@ -113,12 +82,12 @@ class BigBirdAttention(GlobalRowsAttention):
         learned: Common | None,
     ) -> Tensor:
         """What the last tokens of a row get, as many as q has."""
-        queries, grid = Grid(q, None, self.block_size), Grid(k, lengths_B, self.block_size)
+        queries, grid = Grid(q, None, self.config.block_size), Grid(k, lengths_B, self.config.block_size)
         numbers_C = torch.arange(grid.num_blocks - queries.num_blocks, grid.num_blocks, device=q.device)
         blocks, allowed = self._listed(grid, numbers_C, None if tokens is None else tokens.is_global_BN)
         common = learned
-        if tokens is not None and tokens.places_BG.shape[1] > self.num_global_tokens:
-            slots = slice(self.num_global_tokens, None)
+        if tokens is not None and tokens.places_BG.shape[1] > self.config.num_global_tokens:
+            slots = slice(self.config.num_global_tokens, None)
             marked = tokens._replace(places_BG=tokens.places_BG[:, slots], there_BG=tokens.there_BG[:, slots])
             common = Common(marked.taken(k), marked.taken(v), marked.there_BG)
             if learned is not None:
@@ -127,13 +96,13 @@ class BigBirdAttention(GlobalRowsAttention):
                     torch.cat([common.v_BHXD, learned.v_BHXD], 2),
                     torch.cat([common.there_BX, learned.there_BX], 1),
                 )
-        return attend_to_blocks(q, k, v, blocks, allowed, self.block_size, common)
+        return attend_to_blocks(q, k, v, blocks, allowed, self.config.block_size, common)
 
     def _listed(self, grid: Grid, numbers_C: Tensor, is_global_BN: Tensor | None) -> tuple[Tensor, Tensor]:
         """Each block's window, random and global blocks, (B or 1, H, C, W), and which of their tokens it attends to,
         (B or 1, H, C, W·S) bool: a global one as that alone.
         """
-        ends_B, around, size = grid.ends_B, self.num_window_blocks // 2, self.block_size
+        ends_B, around, size = grid.ends_B, self.config.num_window_blocks // 2, self.config.block_size
         B, H, C = ends_B.shape[0], self.num_heads, numbers_C.shape[0]
         places_AS = grid.places()
         usable_BAS = places_AS < ends_B[:, None, None]
@@ -148,26 +117,21 @@ class BigBirdAttention(GlobalRowsAttention):
         itself_BCW = beyond_BC[..., None] & (offsets_W == 0)
         window_BCWS = (usable_BAS[:, window_CW] & inside_CW[..., None]) | itself_BCW[..., None]
         blocks, allowed = [window_CW[None, None]], [window_BCWS[:, None].flatten(3)]
-        if self.num_random_blocks:
+        if self.config.num_random_blocks:
             counts_B = (ends_B + size - 1) // size
-            random_BHCR, there = random_blocks(self.salts_HR, numbers_C, counts_B, self.num_global_blocks, around)
+            random_BHCR, there = random_blocks(
+                self.salts_HR, numbers_C, counts_B, self.config.num_global_blocks, around
+            )
             random_BHCR = random_BHCR.clamp(0, grid.num_blocks - 1)
             rows_B111 = torch.arange(B, device=grid.device)[:, None, None, None]
             blocks.append(random_BHCR)
             allowed.append((usable_BAS[rows_B111, random_BHCR] & there[..., None]).flatten(3))
-        if self.num_global_blocks:
-            first_G = torch.arange(self.num_global_blocks, device=grid.device)
+        if self.config.num_global_blocks:
+            first_G = torch.arange(self.config.num_global_blocks, device=grid.device)
             blocks.append(first_G.clamp(max=grid.num_blocks - 1)[None, None, None])
-            first_K = torch.arange(self.num_global_tokens, device=grid.device)
+            first_K = torch.arange(self.config.num_global_tokens, device=grid.device)
             allowed.append((first_K < ends_B[:, None])[:, None, None])
         return _joined(blocks, B, H, C), _joined(allowed, B, H, C)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, block_size={self.block_size}, num_window_blocks={self.num_window_blocks}, "
-            f"num_random_blocks={self.num_random_blocks}, num_global_blocks={self.num_global_blocks}, "
-            f"extra_global_tokens={self.extra_global_tokens}"
-        )
 
 
 def _learned(extra: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Common:

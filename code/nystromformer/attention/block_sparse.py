@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention.base import is_exporting, written_out
-from nystromformer.attention.grid import Grid, bias_of
+from nystromformer.attention.bias import infinite_bias
+from nystromformer.attention.grid import Grid
 
 
 class Common(NamedTuple):
@@ -51,9 +52,9 @@ def attend_to_blocks(
             F.pad(x.flatten(0, 1), (0, 0, 0, short)).unflatten(0, (B, H)) for x in (common.k_BHXD, common.v_BHXD)
         )
         common = Common(k_BHXD, v_BHXD, F.pad(common.there_BX, (0, short)))
-    bias_BHCK = bias_of(allowed_BHCK, q_BHQD.dtype).expand(B, -1, -1, -1)
+    bias_BHCK = infinite_bias(allowed_BHCK, q_BHQD.dtype).expand(B, -1, -1, -1)
     if common is not None:
-        bias_BX = bias_of(common.there_BX, q_BHQD.dtype)
+        bias_BX = infinite_bias(common.there_BX, q_BHQD.dtype)
         bias_BHCX = bias_BX[:, None, None].expand(-1, H, bias_BHCK.shape[2], -1)
         bias_BHCK = torch.cat([bias_BHCK, bias_BHCX], 3)
     blocks_BHCW = blocks_BHCW.expand(B, -1, -1, -1)

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention.base import written_out
+from nystromformer.attention.bias import finite_bias
 from nystromformer.attention.grid import Grid
-from nystromformer.attention.parts import Keys, attend_to_parts, bias_dtype, finite_bias_of
+from nystromformer.attention.parts import Keys, attend_to_parts
 
 
 class Extra(NamedTuple):
@@ -66,11 +67,11 @@ def attend_to_neighbours(
         out_BLEHD = out.transpose(1, 2).unflatten(0, (B, dilation)).transpose(1, 2)
         return out_BLEHD.flatten(1, 2)[:, :N].transpose(1, 2)
     keys_CK = Grid(k_BHND, lengths_B, size).places(around)
-    dtype = bias_dtype(q_BHND.dtype)
-    bias = finite_bias_of(_allowed(lengths_B, N, keys_CK, size, around, reach, extra), dtype)[:, None]
+    dtype = torch.promote_types(q_BHND.dtype, torch.float32)
+    bias = finite_bias(_allowed(lengths_B, N, keys_CK, size, around, reach, extra), dtype)[:, None]
     shared = None
     if extra is not None:
-        common = finite_bias_of(extra.there_BG, dtype)[:, None, None].expand(-1, -1, keys_CK.shape[0], -1)
+        common = finite_bias(extra.there_BG, dtype)[:, None, None].expand(-1, -1, keys_CK.shape[0], -1)
         shared = Keys(extra.k_BHGD, extra.v_BHGD, common)
     return attend_to_parts(q_BHND, k_BHND, v_BHND, bias, size, around, shared)
 
@@ -105,7 +106,7 @@ def _by_index(
         )
         common_BCSG = extra.there_BG[:, None, None].expand(-1, keys_CK.shape[0], allowed.shape[2], -1)
         allowed = torch.cat([allowed.expand(common_BCSG.shape[0], -1, -1, -1), common_BCSG], 3)
-    bias = finite_bias_of(allowed, q.dtype)[:, None]
+    bias = finite_bias(allowed, q.dtype)[:, None]
     out_BHCSD = written_out(q[:, :, queries_CS.clamp(max=N - 1)], k, v, bias)
     tokens_N = torch.arange(N, device=device)
     within_N = tokens_N // dilation

@@ -1,15 +1,10 @@
-"""Choosing keys and blocks by their scores, for methods that are exact where attention is large.
-
-Shapes: B batch, H heads, N tokens, C blocks, D head dim.
-"""
+"""Choosing keys and blocks by their scores, for methods that are exact where attention is large."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention.base import is_exporting
-from nystromformer.attention.grid import Grid
-from nystromformer.attention.landmarks import accumulation_dtype
 
 
 def greatest(scores: Tensor, usable: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -40,10 +35,3 @@ def greatest(scores: Tensor, usable: Tensor, count: int) -> tuple[Tensor, Tensor
     found = torch.topk(keys, count, dim=-1)
     there = found.values > least
     return found.indices.where(there, 0), there
-
-
-def block_means(x_BHND: Tensor, grid: Grid) -> Tensor:
-    """The means of each block's tokens that count, (B, H, C, D), float32 or wider."""
-    there_BCS = grid.places() < grid.ends_B[:, None, None]
-    x_BHCSD = grid.of(x_BHND.to(accumulation_dtype(x_BHND)))
-    return (x_BHCSD * there_BCS[:, None, ..., None]).sum(3) / there_BCS.sum(2).clamp(min=1)[:, None, :, None]

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.decisions import decided
-from nystromformer.attention.landmarks import accumulation_dtype
 
 
 def lloyd_centres(x_BHND: Tensor, means_BHMD: Tensor, keep_BN: Tensor | None, iterations: int) -> Tensor:
@@ -27,7 +26,7 @@ def lloyd_centres(x_BHND: Tensor, means_BHMD: Tensor, keep_BN: Tensor | None, it
         iterations: how often each token goes to its nearest centre; at least 1.
     """
     clusters_BHN = lloyd_clusters(x_BHND, means_BHMD, keep_BN, iterations)
-    return _means(x_BHND.to(accumulation_dtype(x_BHND)), clusters_BHN, means_BHMD)
+    return _means(x_BHND.to(torch.promote_types(x_BHND.dtype, torch.float32)), clusters_BHN, means_BHMD)
 
 
 def lloyd_clusters(x_BHND: Tensor, means_BHMD: Tensor, keep_BN: Tensor | None, iterations: int) -> Tensor:
@@ -35,7 +34,7 @@ def lloyd_clusters(x_BHND: Tensor, means_BHMD: Tensor, keep_BN: Tensor | None, i
 
     Args: as of `lloyd_centres`.
     """
-    x = x_BHND.to(accumulation_dtype(x_BHND))
+    x = x_BHND.to(torch.promote_types(x_BHND.dtype, torch.float32))
     with torch.no_grad():
         centres = means_BHMD
         for _ in range(iterations - 1):

@@ -96,7 +96,7 @@ def by_the_equations(module: NystromAttention, inputs: Sequence[Tensor], keep_BN
     q, k, v = (x.detach().cpu().double().requires_grad_() for x in inputs[:3])
     keep_BN = None if keep_BN is None else keep_BN.cpu()
     out = reference.nystrom_attention(
-        q, k, v, keep_BN, num_landmarks=module.num_landmarks, iterations=module.pinv_iterations
+        q, k, v, keep_BN, num_landmarks=module.config.num_landmarks, iterations=module.config.pinv_iterations
     )
     weight = None
     if module.skip is not None:

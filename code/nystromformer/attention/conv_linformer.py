@@ -13,7 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.attention.base import Holds, is_exporting
+from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.rows import RowsAttention, valid
+from nystromformer.config.attention.conv_linformer import ConvLinformerConfig
 
 
 class ConvLinformerAttention(RowsAttention):
@@ -23,22 +25,14 @@ class ConvLinformerAttention(RowsAttention):
     it is the sum of those.
 
     Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
-        stride: S, tokens of a piece.
+        config, num_heads, head_dim: as for every attention.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        stride: int = 4,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
-        if stride < 1:
-            raise ValueError(f"stride must be at least 1, found {stride}")
-        self.stride = stride
+    config: ConvLinformerConfig
+
+    def __init__(self, config: ConvLinformerConfig, num_heads: int, head_dim: int) -> None:
+        super().__init__(config, num_heads, head_dim)
+        self.stride = stride = config.stride
         self.key_weight_HSD, self.value_weight_HSD = (
             # As torch initialises a depthwise convolution.
             nn.Parameter(torch.empty(num_heads, stride, head_dim).uniform_(-(stride**-0.5), stride**-0.5))
@@ -66,8 +60,7 @@ class ConvLinformerAttention(RowsAttention):
             there_B = ((lengths_B + self.stride - 1) // self.stride).clamp_min(1)
             there_BC = valid(there_B, pieces)
             assert there_BC is not None
-            bias = torch.zeros(there_BC.shape, dtype=q.dtype, device=q.device)
-            bias = bias.masked_fill(~there_BC, float("-inf"))[:, None, None, :]
+            bias = infinite_bias(there_BC, q.dtype)[:, None, None]
         return F.scaled_dot_product_attention(q, keys_BHCD, values_BHCD, attn_mask=bias)
 
     def _summed(self, x_BHND: Tensor, weight_HSD: Tensor, pieces: int) -> Tensor:
@@ -80,6 +73,3 @@ class ConvLinformerAttention(RowsAttention):
             return (x_BHND[:, :, places_CS.clamp(max=N - 1)] * inside_CS1 * weight_H1SD).sum(3)
         x = F.pad(x_BHND, (0, 0, 0, pieces * self.stride - N))
         return (x.reshape(B, H, pieces, self.stride, D) * weight_H1SD).sum(3)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, stride={self.stride}"

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nystromformer.attention.bias import infinite_bias
+
 _SLOTS_STEP = 16
 """Slots that are as many as a batch needs are rounded up to a multiple of it, for fewer different shapes."""
 
@@ -92,8 +94,8 @@ def attend_from_global(q_BHGD: Tensor, k_BHND: Tensor, v_BHND: Tensor, lengths_B
         return F.scaled_dot_product_attention(q_BHGD, k_BHND, v_BHND)
     N = k_BHND.shape[2]
     keys_BN = torch.arange(N, device=lengths_B.device) < lengths_B.clamp(min=1)[:, None]
-    bias_BN = torch.zeros(keys_BN.shape, dtype=q_BHGD.dtype, device=q_BHGD.device).masked_fill(~keys_BN, float("-inf"))
-    return F.scaled_dot_product_attention(q_BHGD, k_BHND, v_BHND, attn_mask=bias_BN[:, None, None])
+    bias_B11N = infinite_bias(keys_BN, q_BHGD.dtype)[:, None, None]
+    return F.scaled_dot_product_attention(q_BHGD, k_BHND, v_BHND, attn_mask=bias_B11N)
 
 
 def _slots(marked_BN: Tensor, num_first: int, capacity: int, can_look: bool) -> tuple[Tensor, Tensor]:

@@ -35,6 +35,16 @@ class Grid:
         starts_C = (torch.arange(self.num_blocks, device=self.device) - around) * self.size
         return starts_C[:, None] + torch.arange((2 * around + 1) * self.size, device=self.device)
 
+    def there(self) -> Tensor:
+        """(B or 1, C, S) bool: the places that have a token that counts."""
+        return self.places() < self.ends_B[:, None, None]
+
+    def means(self, x_BHND: Tensor) -> Tensor:
+        """The means of each block's tokens that count, (B, H, C, D), float32 or wider."""
+        there_BCS = self.there()
+        x_BHCSD = self.of(x_BHND.to(torch.promote_types(x_BHND.dtype, torch.float32)))
+        return (x_BHCSD * there_BCS[:, None, ..., None]).sum(3) / there_BCS.sum(2).clamp(min=1)[:, None, :, None]
+
     def of(self, x_BHND: Tensor, around: int = 0) -> Tensor:
         """(B, H, C, W·S, D): each block with so many on either side; what stands beyond the row has no meaning."""
         B, H, N, D = x_BHND.shape
@@ -55,8 +65,3 @@ class Grid:
             tokens_N = torch.arange(self.length, device=self.device)
             return grid_BHCSD[:, :, tokens_N // self.size, tokens_N % self.size]
         return grid_BHCSD.flatten(2, 3)[:, :, : self.length]
-
-
-def bias_of(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores: zero where allowed, else -inf."""
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~allowed, float("-inf"))

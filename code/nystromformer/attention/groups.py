@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention.base import is_exporting
+from nystromformer.attention.bias import never
 from nystromformer.attention.grid import Grid
-from nystromformer.attention.landmarks import accumulation_dtype
-from nystromformer.attention.parts import Keys, never
+from nystromformer.attention.landmarks import Cut
+from nystromformer.attention.parts import Keys
 
 
 class Seen(NamedTuple):
@@ -53,11 +54,9 @@ class Sums(NamedTuple):
         return Keys(k, v, bias)
 
 
-class Segments:
-    """Near-equal segments of each row's own tokens: token r of n is in segment floor(r·M / max(n, M)).
-
-    What a block and a segment have in common is a cell; they follow one another in the row, so a cell's number is the
-    sum of both numbers.
+class Cells:
+    """What blocks and near-equal segments of each row's own tokens have in common. They follow one another in the row,
+    so a cell's number is the sum of both numbers.
 
     Args:
         ends_B: int64, tokens of each row that count, at least 1.
@@ -66,25 +65,14 @@ class Segments:
 
     def __init__(self, ends_B: Tensor, length: int, size: int, num_groups: int) -> None:
         self.ends_B, self.size, self.num_groups = ends_B, size, num_groups
-        self.spans_B = ends_B.clamp(min=num_groups)
-        self.num_blocks = (length + size - 1) // size
-        places_N = torch.arange(length, device=ends_B.device)
-        cells_BN = self.of_places(places_N.expand(ends_B.shape[0], -1)) + places_N // size
-        self.cells_BN = torch.where(places_N < ends_B[:, None], cells_BN, self.num_cells)
-
-    @property
-    def num_cells(self) -> int:
+        self.cut = Cut(ends_B, num_groups)
+        self.num_cells = num_groups + (length + size - 1) // size
         """T; one more collects what does not count."""
-        return self.num_groups + self.num_blocks
-
-    def of_places(self, places: Tensor) -> Tensor:
-        """The segments of places of tokens, (B, …)."""
-        return places * self.num_groups // _like(self.spans_B, places)
-
-    def starts(self, segments: Tensor) -> Tensor:
-        """The place of each segment's first token, at most n; (B, …)."""
-        starts = (segments * _like(self.spans_B, segments) + self.num_groups - 1) // self.num_groups
-        return torch.minimum(starts, _like(self.ends_B, segments))
+        places_N = torch.arange(length, device=ends_B.device)
+        there_BN = places_N < ends_B[:, None]
+        segments_BN = self.cut.segments(places_N.expand(ends_B.shape[0], -1))
+        self.cells_BN = torch.where(there_BN, segments_BN + places_N // size, self.num_cells)
+        self.segments_BN = torch.where(there_BN, segments_BN, num_groups)
 
     def sums(self, k: Tensor, v: Tensor, selected_BHK: Tensor, there_BHK: Tensor) -> Sums:
         """Of each cell and head, (B, T + 1, H, D), of the tokens that are not selected.
@@ -94,7 +82,7 @@ class Segments:
             there_BHK: False where there is none.
         """
         B, H, _, _ = k.shape
-        T1, dtype = self.num_cells + 1, accumulation_dtype(k)
+        T1, dtype = self.num_cells + 1, torch.promote_types(k.dtype, torch.float32)
         cells_BN = self.cells_BN.expand(B, -1)
         cells_BKH = cells_BN[:, None].expand(-1, H, -1).gather(2, selected_BHK).transpose(1, 2)
         taken_BKH = there_BHK.transpose(1, 2).to(dtype)
@@ -117,27 +105,23 @@ class Segments:
     def whole(self, cells: Sums) -> Sums:
         """Of each segment, (B, M, H, D)."""
         B, T1 = cells.counts.shape[:2]
-        device = cells.k.device
-        # The cells of a segment are those from its first block on, up to the next segment's first.
-        places_BT = torch.full((self.ends_B.shape[0], T1), self.num_groups, device=device)
-        of_tokens_BN = torch.where(
-            self.cells_BN < self.num_cells,
-            self.of_places(torch.arange(self.cells_BN.shape[1], device=device).expand(self.ends_B.shape[0], -1)),
-            self.num_groups,
-        )
-        places_BT = places_BT.scatter(1, self.cells_BN, of_tokens_BN).expand(B, -1)
+        segments_BT = torch.full((self.ends_B.shape[0], T1), self.num_groups, device=cells.k.device)
+        segments_BT = segments_BT.scatter(1, self.cells_BN, self.segments_BN).expand(B, -1)
 
         def summed(x: Tensor) -> Tensor:
-            index = places_BT.view(B, T1, *(1,) * (x.ndim - 2)).expand_as(x)
+            index = segments_BT.view(B, T1, *(1,) * (x.ndim - 2)).expand_as(x)
             return x.new_zeros(B, self.num_groups + 1, *x.shape[2:]).scatter_add(1, index, x)[:, :-1]
 
         return Sums(*(summed(x) for x in cells))
 
-    def listed(self, seen: Seen) -> tuple[Tensor, Tensor]:
+    def seen_in_part(self, seen: Seen) -> tuple[Tensor, Tensor, Tensor]:
         """Of each block the segments of which it sees a part, perhaps not all: (B, H or 1, C, L), and bool, which are
-        listed for the first time.
+        listed for the first time. And of all segments, (B, H or 1, C, M) bool, of which it sees something.
         """
-        first, last = self._ends(seen)
+        # The segments of the first and of the last token of each block; of what is no block those of the row's.
+        most = self.ends_B.view(-1, 1, 1, 1) - 1
+        first = self.cut.segments((seen.blocks_BHCY * self.size).clamp(min=0).minimum(most))
+        last = self.cut.segments(((seen.blocks_BHCY + 1) * self.size - 1).clamp(min=0).minimum(most))
         # Between the first and the last of the blocks around everything is seen.
         of_all = first[..., : seen.around].amin(-1, keepdim=True), last[..., : seen.around].amax(-1, keepdim=True)
         further = first[..., seen.around :], last[..., seen.around :]
@@ -146,21 +130,10 @@ class Segments:
         usable = torch.cat([torch.ones_like(listed[..., :2], dtype=torch.bool), there, there], -1)
         same = (listed[..., :, None] == listed[..., None, :]) & usable[..., None, :]
         earlier = torch.ones_like(same[0, 0, 0]).tril(-1)
-        return listed, usable & ~(same & earlier).any(-1)
-
-    def touched(self, seen: Seen) -> Tensor:
-        """(B, H or 1, C, M) bool: the segments of which a block sees something."""
-        first, last = self._ends(seen)
         groups_M = torch.arange(self.num_groups, device=first.device)
         touched = (first[..., None] <= groups_M) & (groups_M <= last[..., None])
-        return (touched & seen.there_BHCY[..., None]).any(-2)
-
-    def _ends(self, seen: Seen) -> tuple[Tensor, Tensor]:
-        """The segments of the first and of the last token of each block; of what is no block those of the row's."""
-        most = _like(self.ends_B, seen.blocks_BHCY) - 1
-        first = (seen.blocks_BHCY * self.size).clamp(min=0).minimum(most)
-        last = ((seen.blocks_BHCY + 1) * self.size - 1).clamp(min=0).minimum(most)
-        return self.of_places(first), self.of_places(last)
+        touched = (touched & seen.there_BHCY[..., None]).any(-2)
+        return listed, usable & ~(same & earlier).any(-1), touched
 
     def left(self, whole: Sums, cells: Sums, listed_BHCL: Tensor, seen: Seen) -> Sums:
         """What a block does not see of the listed segments, (B, H, C, L, D).
@@ -170,8 +143,8 @@ class Segments:
         """
         B, _, H = cells.counts.shape
         groups, blocks = listed_BHCL[..., None], seen.blocks_BHCY[..., None, :]
-        begins = torch.maximum(self.starts(groups), blocks * self.size)
-        ends = torch.minimum(self.starts(groups + 1), (blocks + 1) * self.size)
+        begins = torch.maximum(self.cut.starts(groups), blocks * self.size)
+        ends = torch.minimum(self.cut.starts(groups + 1), (blocks + 1) * self.size)
         is_cell = seen.there_BHCY[..., None, :] & (begins < ends)
         index = torch.where(is_cell, groups + blocks, self.num_cells)
         rows = torch.arange(B, device=index.device).view(-1, 1, 1, 1)
@@ -188,7 +161,7 @@ def cluster_sums(k: Tensor, v: Tensor, groups_BHN: Tensor, num_groups: int, grid
     Args:
         groups_BHN: M for tokens that do not count or are selected.
     """
-    dtype = accumulation_dtype(k)
+    dtype = torch.promote_types(k.dtype, torch.float32)
     groups_BHC1S = grid.of(groups_BHN[..., None]).mT
     members = groups_BHC1S == torch.arange(num_groups, device=k.device)[:, None]
     members = (members & (grid.places() < grid.length)[:, None]).to(dtype)
@@ -221,7 +194,3 @@ def taken(x_BHN: Tensor, index_BHCK: Tensor) -> Tensor:
     if x_BHN.ndim == 4:
         index_BHX = index_BHX[..., None].expand(-1, -1, -1, x_BHN.shape[3])
     return x_BHN.gather(2, index_BHX).unflatten(2, index_BHCK.shape[2:])
-
-
-def _like(x_B: Tensor, other: Tensor) -> Tensor:
-    return x_B.view(-1, *(1,) * (other.ndim - 1))

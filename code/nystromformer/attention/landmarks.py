@@ -12,10 +12,39 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from nystromformer.attention.bias import infinite_bias
+
 # Devices that add rows into a table in no fixed order (atomic additions), so that no two runs are alike. There each
 # segment gathers its tokens instead, at most ceil(N/M) of them by the shape alone: sums in a fixed order, without a
 # sort or a wait for the device, for a copy of the tokens. On a CPU index_add has one order, and reads them once.
 _GATHERED_ON = ("cuda",)
+
+
+class Cut:
+    """How rows are cut into M near-equal segments: of n tokens, numbered r = 0 … n-1, token r is in segment
+    floor(r·M / max(n, M)). So n need not divide by M, and in a row with n ≤ M every token is a segment of its own.
+
+    Args:
+        lengths_B: n of each row, int64.
+        num_segments: M.
+    """
+
+    def __init__(self, lengths_B: Tensor, num_segments: int) -> None:
+        self.lengths_B, self.num_segments = lengths_B, num_segments
+        self._spans_B = lengths_B.clamp(min=num_segments)
+
+    def segments(self, tokens: Tensor) -> Tensor:
+        """The segments of numbers of tokens, (B, …)."""
+        return tokens * self.num_segments // _like(self._spans_B, tokens)
+
+    def starts(self, segments: Tensor) -> Tensor:
+        """The number of each segment's first token, ceil(j·max(n, M) / M), at most n; (B, …)."""
+        starts = (segments * _like(self._spans_B, segments) + self.num_segments - 1) // self.num_segments
+        return torch.minimum(starts, _like(self.lengths_B, segments))
+
+    def all_starts(self) -> Tensor:
+        """(B, M + 1): those of all segments, and the row's end."""
+        return self.starts(torch.arange(self.num_segments + 1, device=self.lengths_B.device)[None])
 
 
 class ShortRows(NamedTuple):
@@ -33,9 +62,7 @@ class ShortRows(NamedTuple):
 class Segments:
     """Which segment each token belongs to.
 
-    The valid tokens of a row, numbered r = 0 … n-1, are cut into M segments of n/M tokens, rounded up or down:
-    token r is in segment floor(r·M / max(n, M)). So N need not divide by M, no segment spans padding, and in a row
-    with n ≤ M every token is a landmark of its own.
+    The valid tokens of a row are cut as `Cut` says: no segment spans padding.
     """
 
     rows_of_tokens: Tensor
@@ -51,35 +78,32 @@ class Segments:
     @staticmethod
     def of_length(batch: int, length: int, num_landmarks: int, device: torch.device) -> Segments:
         """Segments of rows whose N > M tokens all count."""
-        positions_N = torch.arange(length, device=device)
-        ids_N = positions_N * num_landmarks // length
-        starts_M1 = _starts(torch.full((1,), length, device=device), num_landmarks)
-        positions_BN = positions_N.expand(batch, length)
+        positions_BN = torch.arange(length, device=device).expand(batch, length)
+        cut = Cut(torch.full((1,), length, device=device), num_landmarks)
+        starts_1M1 = cut.all_starts()
         return Segments(
-            rows_of_tokens=_table_rows(ids_N.expand(batch, length), num_landmarks),
-            counts_BM=starts_M1.diff(dim=1).expand(batch, num_landmarks),
+            rows_of_tokens=_table_rows(cut.segments(positions_BN), num_landmarks),
+            counts_BM=starts_1M1.diff(dim=1).expand(batch, num_landmarks),
             short=None,
-            tokens_BML=_tokens_of_segments(positions_BN, starts_M1) if _are_gathered(device) else None,
+            tokens_BML=_tokens_of_segments(positions_BN, starts_1M1) if _are_gathered(device) else None,
         )
 
     @staticmethod
     def of_mask(keep_BN: Tensor, lengths_B: Tensor, num_landmarks: int) -> Segments:
         """Segments of each row's valid tokens, in any pattern."""
-        rank_BN = keep_BN.cumsum(1) - 1
-        span_B1 = lengths_B.clamp(min=num_landmarks)[:, None]
-        ids_BN = torch.where(keep_BN, rank_BN * num_landmarks // span_B1, num_landmarks)
-        starts_BM1 = _starts(lengths_B, num_landmarks)
+        rank_BN, cut = keep_BN.cumsum(1) - 1, Cut(lengths_B, num_landmarks)
+        ids_BN = torch.where(keep_BN, cut.segments(rank_BN), num_landmarks)
+        starts_BM1 = cut.all_starts()
         counts_BM = starts_BM1.diff(dim=1)
         # As for keys: a row without any valid token attends to its first, empty, landmark.
         first_M = torch.arange(num_landmarks, device=keep_BN.device) == 0
         used_BM = (counts_BM > 0) | (first_M & (lengths_B == 0)[:, None])
-        bias_BM = torch.zeros(used_BM.shape, device=keep_BN.device).masked_fill(~used_BM, float("-inf"))
         return Segments(
             rows_of_tokens=_table_rows(ids_BN, num_landmarks),
             counts_BM=counts_BM,
             short=ShortRows(
                 rows_B=lengths_B <= num_landmarks,
-                bias_B11M=bias_BM[:, None, None, :],
+                bias_B11M=infinite_bias(used_BM, torch.float32)[:, None, None],
                 first_BM=_first_positions(keep_BN, rank_BN, num_landmarks),
             ),
             tokens_BML=(
@@ -107,20 +131,19 @@ class Ranges(NamedTuple):
     @staticmethod
     def of_mask(keep_BN: Tensor, lengths_B: Tensor, num_landmarks: int) -> Ranges:
         """The ranges of the segments of each row's valid tokens, in any pattern."""
-        ranks_BN = keep_BN.cumsum(1)
-        length_B1 = lengths_B[:, None]
-        edges = torch.arange(num_landmarks + 1, device=keep_BN.device)
-        starts_BM1 = (edges * length_B1.clamp(min=num_landmarks) + num_landmarks - 1) // num_landmarks
+        ranks_BN, length_B1 = keep_BN.cumsum(1), lengths_B[:, None]
+        cut = Cut(lengths_B, num_landmarks)
+        starts_BM1 = cut.all_starts()
         # The first token that counts from a rank on; behind the last one the row ends, padding is not of it.
         begins_BM1 = torch.searchsorted(ranks_BN, torch.minimum(starts_BM1 + 1, length_B1))
         bounds_BM1 = torch.where(starts_BM1 < length_B1, begins_BM1, begins_BM1 + 1)
         bounds_BM1 = torch.where(length_B1 > 0, bounds_BM1, 0)
         return Ranges(
             bounds_BM1=bounds_BM1.int(),
-            counts_BM=torch.minimum(starts_BM1, length_B1).diff(dim=1).int(),
+            counts_BM=starts_BM1.diff(dim=1).int(),
             lengths_B=lengths_B.int(),
             first_BM=_first_positions(keep_BN, ranks_BN - 1, num_landmarks).int(),
-            ids_BN=torch.where(keep_BN, (ranks_BN - 1) * num_landmarks // length_B1.clamp(min=num_landmarks), 0).int(),
+            ids_BN=torch.where(keep_BN, cut.segments(ranks_BN - 1), 0).int(),
         )
 
 
@@ -128,7 +151,7 @@ def segment_means(x_BHND: Tensor, segments: Segments) -> Tensor:
     """Landmarks (B, H, M, D), float32 for low-precision x: a bfloat16 sum over a segment would lose its last tokens."""
     B, H, N, D = x_BHND.shape
     M = segments.counts_BM.shape[1]
-    rows, dtype = x_BHND.transpose(1, 2).reshape(B * N, H * D), accumulation_dtype(x_BHND)
+    rows, dtype = x_BHND.transpose(1, 2).reshape(B * N, H * D), torch.promote_types(x_BHND.dtype, torch.float32)
     if segments.tokens_BML is None:
         table = rows.new_zeros(B * (M + 1), H * D, dtype=dtype).index_add(0, segments.rows_of_tokens, rows.to(dtype))
         sums_BMHD = table.view(B, M + 1, H, D)[:, :M]
@@ -166,7 +189,7 @@ class _GatheredSums(torch.autograd.Function):
 def fixed_segment_means(x_BHND: Tensor, num_landmarks: int) -> Tensor:
     """Landmarks (B, H, M, D) over M equal segments of the N positions; N must divide by M."""
     B, H, N, D = x_BHND.shape
-    dtype = accumulation_dtype(x_BHND)
+    dtype = torch.promote_types(x_BHND.dtype, torch.float32)
     x_BNHD = x_BHND.transpose(1, 2)
     if x_BNHD.is_contiguous():
         # As projections give it: rows of H·D numbers are summed three times as fast as H rows of D.
@@ -184,14 +207,15 @@ def strided_landmarks(x_BHND: Tensor, firsts_BM: Tensor | None, num_landmarks: i
     """
     B, _, N, _ = x_BHND.shape
     if firsts_BM is None:
-        firsts_BM = _starts(torch.full((1,), N, device=x_BHND.device), num_landmarks)[:, :-1].expand(B, -1)
-    return tokens_at(x_BHND, firsts_BM).to(accumulation_dtype(x_BHND))
+        cut = Cut(torch.full((1,), N, device=x_BHND.device), num_landmarks)
+        firsts_BM = cut.all_starts()[:, :-1].expand(B, -1)
+    return tokens_at(x_BHND, firsts_BM).to(torch.promote_types(x_BHND.dtype, torch.float32))
 
 
 def first_of_segments(keep_BN: Tensor, lengths_B: Tensor, num_landmarks: int) -> Tensor:
     """(B, M) int64: the position of each segment's first valid token; any where a segment has none."""
     N = keep_BN.shape[1]
-    ranks_BM = _starts(lengths_B, num_landmarks)[:, :-1].clamp(max=N - 1)
+    ranks_BM = Cut(lengths_B, num_landmarks).all_starts()[:, :-1].clamp(max=N - 1)
     return _first_positions(keep_BN, keep_BN.cumsum(1) - 1, N).gather(1, ranks_BM)
 
 
@@ -204,22 +228,9 @@ def tokens_at(x_BHND: Tensor, positions_BM: Tensor) -> Tensor:
     return rows.view(B, M, H, D).transpose(1, 2)
 
 
-def accumulation_dtype(x: Tensor) -> torch.dtype:
-    """float32 for 16-bit tensors, else x's own."""
-    return torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
-
-
 def _are_gathered(device: torch.device) -> bool:
     # An exported program serves every length, and a longest segment of one token would fix its length.
     return device.type in _GATHERED_ON and not torch.compiler.is_exporting()
-
-
-def _starts(lengths_B: Tensor, num_landmarks: int) -> Tensor:
-    """(B, M + 1): the rank ceil(j·max(n, M) / M) at which segment j starts, at most n."""
-    edges = torch.arange(num_landmarks + 1, device=lengths_B.device)
-    span_B1 = lengths_B.clamp(min=num_landmarks)[:, None]
-    starts = (edges * span_B1 + num_landmarks - 1) // num_landmarks
-    return torch.minimum(starts, lengths_B[:, None])
 
 
 def _tokens_of_segments(positions_BN: Tensor, starts_BM1: Tensor) -> Tensor:
@@ -242,6 +253,9 @@ def _first_positions(keep_BN: Tensor, rank_BN: Tensor, count: int) -> Tensor:
     B, N = keep_BN.shape
     slot_BN = torch.where(keep_BN & (rank_BN < count), rank_BN, count)
     positions_BN = torch.arange(N, device=keep_BN.device).expand(B, N)
-    return torch.zeros(B, count + 1, dtype=torch.int64, device=keep_BN.device).scatter(1, slot_BN, positions_BN)[
-        :, :count
-    ]
+    table_BC1 = torch.zeros(B, count + 1, dtype=torch.int64, device=keep_BN.device)
+    return table_BC1.scatter(1, slot_BN, positions_BN)[:, :count]
+
+
+def _like(x_B: Tensor, other: Tensor) -> Tensor:
+    return x_B.view(-1, *(1,) * (other.ndim - 1))

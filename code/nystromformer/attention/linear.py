@@ -23,7 +23,7 @@ class LinearAttention(Attention):
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        dtype = q.dtype if q.dtype == torch.float64 else torch.float32
+        dtype = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(q.device.type, enabled=False):
             queries_BHND, keys_BHND = (_elu_plus_one(x.to(dtype)) for x in (q, k))
             if mask is not None:

@@ -5,7 +5,6 @@ length, D head dim.
 """
 
 from dataclasses import replace
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +13,7 @@ from torch import Tensor, nn
 from nystromformer.attention.base import Holds, Needs, is_exporting
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.rows import RowsAttention
-
-Sharing = Literal["head", "layer", "model"]
-
+from nystromformer.config.attention.linformer import LinformerConfig
 
 _STD_OF_TABLE_3 = 0.02
 
@@ -27,49 +24,29 @@ class LinformerAttention(RowsAttention):
     A row's n-th valid token is projected by the n-th columns of E and F. Shorter input uses the first of them; input
     beyond `max_length` is refused, because for that nothing was learned.
 
+    E and F are of each head, of a layer, or of all heads of all layers (`sharing`), which the encoder then hands on by
+    `share`. `as_in_table3` is the code of the paper's authors: E and F are one; each head has its own, which all layers
+    share; its numbers start with a standard deviation of 0.02; tokens are projected by their position in the padded
+    row, so that a hole in the mask leaves its columns unused.
+
     Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
-        projected_length: K.
-        sharing: whose projections are one. "head": each head has its own; "layer": those of a layer's heads; "model":
-            those of all heads of all layers, which the encoder then hands on by `share`.
-        share_keys_and_values: whether E and F are one.
-        as_in_table3: as in the code of the paper's authors: E and F are one; each head has its own, which all layers
-            share (`share`); its numbers start with a standard deviation of 0.02; tokens are projected by their position
-            in the padded row, so that a hole in the mask leaves its columns unused.
+        config, num_heads, head_dim: as for every attention.
         max_length: L.
     """
 
+    config: LinformerConfig
     needs = Needs(max_length=True, layer_sharing=True)
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        *,
-        max_length: int,
-        projected_length: int = 256,
-        sharing: Sharing = "head",
-        share_keys_and_values: bool = False,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-        as_in_table3: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
-        for name, value in (("projected_length", projected_length), ("max_length", max_length)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, found {value}")
-        if as_in_table3 and sharing != "head":
-            raise ValueError(f'as_in_table3: expected sharing="head" beside it, found "{sharing}"')
+    def __init__(self, config: LinformerConfig, num_heads: int, head_dim: int, max_length: int) -> None:
+        super().__init__(config, num_heads, head_dim)
+        if max_length < 1:
+            raise ValueError(f"max_length must be at least 1, found {max_length}")
         self.max_length = max_length
-        self.as_in_table3 = as_in_table3
-        self.projected_length = projected_length
-        self.sharing = sharing
-        self.share_keys_and_values = share_keys_and_values
-        shape = (num_heads if sharing == "head" else 1, projected_length, max_length)
+        shape = (num_heads if config.sharing == "head" else 1, config.projected_length, max_length)
         self.key_projection_GKL = nn.Parameter(_initial(shape))
-        shared = share_keys_and_values or as_in_table3
+        shared = config.share_keys_and_values or config.as_in_table3
         self.value_projection_GKL = None if shared else nn.Parameter(_initial(shape))
-        if as_in_table3:
+        if config.as_in_table3:
             nn.init.normal_(self.key_projection_GKL, std=_STD_OF_TABLE_3)
 
     @property
@@ -77,13 +54,13 @@ class LinformerAttention(RowsAttention):
         return replace(super().holds, any_length=False)
 
     def share(self, first: "LinformerAttention") -> None:
-        """Take another layer's projections for this one's, where `sharing` is "model", or `as_in_table3`."""
-        if self.sharing == "model" or self.as_in_table3:
+        """Take another layer's projections for this one's, where they are of all layers."""
+        if self.config.is_of_all_layers:
             self.key_projection_GKL = first.key_projection_GKL
             self.value_projection_GKL = first.value_projection_GKL
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        if self.as_in_table3:
+        if self.config.as_in_table3:
             return self.attend_rows(q, k, v, None)
         return super().attend(q, k, v, mask)
 
@@ -98,13 +75,6 @@ class LinformerAttention(RowsAttention):
         keys_BHKD = _projected(self.key_projection_GKL, k)
         values = self.key_projection_GKL if self.value_projection_GKL is None else self.value_projection_GKL
         return F.scaled_dot_product_attention(q, keys_BHKD, _projected(values, v))
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, max_length={self.max_length}, projected_length={self.projected_length}, "
-            f"sharing={self.sharing!r}, share_keys_and_values={self.share_keys_and_values}, "
-            f"as_in_table3={self.as_in_table3}"
-        )
 
 
 def _projected(projection_GKL: Tensor, x_BHND: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 Shapes: B batch, H heads, N tokens, G slots for global tokens, D head dim.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -14,6 +13,7 @@ from nystromformer.attention.base import Holds
 from nystromformer.attention.blocks import Extra, attend_to_neighbours
 from nystromformer.attention.global_tokens import GlobalTokens, attend_from_global
 from nystromformer.attention.rows import GlobalRowsAttention
+from nystromformer.config.attention.longformer import LongformerConfig
 
 _LEAST_BLOCK = 16
 _LARGEST_REACH = 128
@@ -33,43 +33,21 @@ class LongformerAttention(GlobalRowsAttention):
     hold of it; these cannot.
 
     Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask, num_global_tokens, global_capacity: as for
-            `GlobalRowsAttention`.
-        window: tokens that one sees beside itself, half of them on either side; even.
-        dilation: steps from one token of a window to the next; a number, or one for each head.
-        global_projections: whether the global tokens' own attention has the maps above.
+        config, num_heads, head_dim: as for every attention.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        window: int = 512,
-        dilation: int | Sequence[int] = 1,
-        num_global_tokens: int = 1,
-        global_capacity: int = 512,
-        global_projections: bool = False,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, num_global_tokens, global_capacity, conv_kernel_size, ignore_mask)
-        if window < 2 or window % 2:
-            raise ValueError(f"window must be even and at least 2 (half of it is on either side), found {window}")
-        steps = [dilation] * num_heads if isinstance(dilation, int) else list(dilation)
-        if len(steps) != num_heads:
-            raise ValueError(f"dilation must have a number for each of {num_heads} heads, found {len(steps)}")
-        if min(steps) < 1:
-            raise ValueError(f"dilation must be at least 1, found {min(steps)}")
-        self.window = window
-        self.dilation = dilation
-        self.global_projections = global_projections
+    config: LongformerConfig
+
+    def __init__(self, config: LongformerConfig, num_heads: int, head_dim: int) -> None:
+        super().__init__(config, num_heads, head_dim)
+        steps = [config.dilation] * num_heads if isinstance(config.dilation, int) else config.dilation
         self._runs = [(step, len(list(heads))) for step, heads in groupby(steps)]
-        changes = nn.Parameter(torch.zeros(2, num_heads, head_dim, head_dim)) if global_projections else None
+        changes = nn.Parameter(torch.zeros(2, num_heads, head_dim, head_dim)) if config.global_projections else None
         self.global_changes_2HDD = changes
 
     @property
     def holds(self) -> Holds:
-        return replace(super().holds, weights=not self.global_projections)
+        return replace(super().holds, weights=not self.config.global_projections)
 
     def attend_rows(
         self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, tokens: GlobalTokens | None
@@ -105,16 +83,10 @@ class LongformerAttention(GlobalRowsAttention):
         self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None, extra: Extra | None, step: int
     ) -> Tensor:
         """Windows of heads of one dilation."""
-        reach = self.window // 2
+        reach = self.config.window // 2
         around = 1 if reach <= _LARGEST_REACH else 2
         size = max(-(-reach // around), _LEAST_BLOCK)
         if not torch.compiler.is_compiling() and (2 * around + 1) * size >= -(-q.shape[2] // step):
             # A short row is one block; a graph for many lengths is better off with a size that is none of them.
             size, around = -(-q.shape[2] // step), 0
         return attend_to_neighbours(q, k, v, lengths_B, size, around, reach, extra, step)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, window={self.window}, dilation={self.dilation}, "
-            f"global_projections={self.global_projections}"
-        )

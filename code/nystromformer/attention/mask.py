@@ -5,14 +5,17 @@ Shapes: B batch, N tokens, M landmarks.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.global_tokens import GlobalTokens
 from nystromformer.attention.landmarks import Ranges, Segments, first_of_segments
 
+T = TypeVar("T")
 _BITS = {
     torch.float64: torch.int64,
     torch.float32: torch.int32,
@@ -59,15 +62,7 @@ class AttentionMask:
         # its output is zeroed afterwards.
         first_N = torch.arange(keep_BN.shape[1], device=keep_BN.device) == 0
         self.keys_BN = keep_BN | (first_N & (self.lengths_B == 0)[:, None])
-        self._multipliers: dict[torch.dtype, Tensor] = {}
-        self._kept_bits: dict[torch.dtype, Tensor] = {}
-        self._biases: dict[torch.dtype, Tensor] = {}
-        self._segments: dict[int, Segments] = {}
-        self._ranges: dict[int, Ranges] = {}
-        self._firsts: dict[int, Tensor] = {}
-        self._all_kept: AttentionMask | None = None
-        self._order: Order | Literal["unknown"] | None = "unknown"
-        self._global_tokens: dict[tuple[int, int], GlobalTokens] = {}
+        self._derived: dict[object, Any] = {}
 
     @staticmethod
     def wrap(mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
@@ -91,9 +86,7 @@ class AttentionMask:
 
     def multiplier(self, dtype: torch.dtype) -> Tensor:
         """(B, 1, N, 1): one where the token counts, zero elsewhere."""
-        if dtype not in self._multipliers:
-            self._multipliers[dtype] = self.keep_BN[:, None, :, None].to(dtype)
-        return self._multipliers[dtype]
+        return self._once(("multiplier", dtype), lambda: self.keep_BN[:, None, :, None].to(dtype))
 
     def zeroed(self, x_BHND: Tensor) -> Tensor:
         """x with zeros at masked positions, and its gradient, too, whatever stands there; a product with zero keeps
@@ -112,50 +105,51 @@ class AttentionMask:
 
     def kept_bits(self, dtype: torch.dtype) -> Tensor:
         """(B, 1, N, 1), integers of dtype's width: all bits where the token counts, none elsewhere."""
-        if dtype not in self._kept_bits:
-            self._kept_bits[dtype] = -self.keep_BN[:, None, :, None].to(_BITS[dtype])
-        return self._kept_bits[dtype]
+        return self._once(("bits", dtype), lambda: -self.keep_BN[:, None, :, None].to(_BITS[dtype]))
 
     def bias(self, dtype: torch.dtype) -> Tensor:
         """(B, 1, 1, N): what is added to the scores of the keys, zero or -inf; never -inf for a whole row."""
-        if dtype not in self._biases:
-            zeros = torch.zeros(self.keys_BN.shape, dtype=dtype, device=self.keys_BN.device)
-            self._biases[dtype] = zeros.masked_fill(~self.keys_BN, float("-inf"))[:, None, None, :]
-        return self._biases[dtype]
+        return self._once(("bias", dtype), lambda: infinite_bias(self.keys_BN, dtype)[:, None, None])
 
     def segments(self, num_landmarks: int) -> Segments:
         """The landmarks' segments of each row's own valid tokens (eq. 16)."""
-        if num_landmarks not in self._segments:
-            self._segments[num_landmarks] = Segments.of_mask(self.keep_BN, self.lengths_B, num_landmarks)
-        return self._segments[num_landmarks]
+        return self._of_landmarks(Segments.of_mask, num_landmarks)
 
     def ranges(self, num_landmarks: int) -> Ranges:
         """The same segments as ranges of positions, which kernels take."""
-        if num_landmarks not in self._ranges:
-            self._ranges[num_landmarks] = Ranges.of_mask(self.keep_BN, self.lengths_B, num_landmarks)
-        return self._ranges[num_landmarks]
+        return self._of_landmarks(Ranges.of_mask, num_landmarks)
 
     def first_of_segments(self, num_landmarks: int) -> Tensor:
         """(B, M): the position of each segment's first token."""
-        if num_landmarks not in self._firsts:
-            self._firsts[num_landmarks] = first_of_segments(self.keep_BN, self.lengths_B, num_landmarks)
-        return self._firsts[num_landmarks]
+        return self._of_landmarks(first_of_segments, num_landmarks)
+
+    def _of_landmarks(self, derive: Callable[[Tensor, Tensor, int], T], num_landmarks: int) -> T:
+        return self._once((derive, num_landmarks), lambda: derive(self.keep_BN, self.lengths_B, num_landmarks))
+
+    def _once(self, key: object, derive: Callable[[], T]) -> T:
+        """What is derived from the mask, the first time that it is asked for."""
+        if key not in self._derived:
+            self._derived[key] = derive()
+        derived: T = self._derived[key]
+        return derived
 
     @property
     def with_all_tokens(self) -> AttentionMask:
         """The same marks on a mask that keeps all tokens."""
-        if self._all_kept is None:
-            self._all_kept = AttentionMask(torch.ones_like(self.keep_BN), self.global_BN)
-        return self._all_kept
+        return self._once("all", lambda: AttentionMask(torch.ones_like(self.keep_BN), self.global_BN))
 
     @property
     def order(self) -> Order | None:
         """Where each row's valid tokens would stand without the others before them; None where they do already, which
         is seen on a CPU alone, and not while a graph is traced: elsewhere it would have to be waited for.
         """
-        if self._order == "unknown":
-            self._order = None if self._can_look and not _has_holes(self.keep_BN) else _order(self.keep_BN)
-        return self._order
+        return self._once("order", self._order)
+
+    def _order(self) -> Order | None:
+        if self._can_look and not (self.keep_BN[:, 1:] & ~self.keep_BN[:, :-1]).any():
+            return None
+        tokens_BN = torch.argsort((~self.keep_BN).to(torch.int8), dim=1, stable=True)
+        return Order(tokens_BN, torch.argsort(tokens_BN, dim=1))
 
     def global_tokens(self, num_first: int, capacity: int) -> GlobalTokens:
         """The first `num_first` valid tokens of each row and up to `capacity` others that are marked, by their places.
@@ -163,17 +157,15 @@ class AttentionMask:
         Raises:
             ValueError: a row has more marked tokens; a RuntimeError where one would have to wait for their number.
         """
-        key = num_first, capacity
-        if key not in self._global_tokens:
-            marked_BN = None
-            if self.global_BN is not None:
-                marked_BN = self.global_BN & self.keep_BN
-                marked_BN = marked_BN if self.order is None else marked_BN.gather(1, self.order.tokens_BN)
-            length = self.keep_BN.shape[1]
-            self._global_tokens[key] = GlobalTokens.of_rows(
-                self.lengths_B, marked_BN, length, num_first, capacity, self._can_look
-            )
-        return self._global_tokens[key]
+        return self._once(("global", num_first, capacity), lambda: self._global_tokens(num_first, capacity))
+
+    def _global_tokens(self, num_first: int, capacity: int) -> GlobalTokens:
+        marked_BN = None
+        if self.global_BN is not None:
+            marked_BN = self.global_BN & self.keep_BN
+            marked_BN = marked_BN if self.order is None else marked_BN.gather(1, self.order.tokens_BN)
+        length = self.keep_BN.shape[1]
+        return GlobalTokens.of_rows(self.lengths_B, marked_BN, length, num_first, capacity, self._can_look)
 
     @property
     def _can_look(self) -> bool:
@@ -207,15 +199,6 @@ _WHY_PER_TOKEN = (
     "N x N scores are never formed. Turn a padding mask of shape (batch, 1, 1, tokens) into mask[:, 0, 0] == 0 "
     "(additive) or mask[:, 0, 0] (bool)."
 )
-
-
-def _has_holes(keep_BN: Tensor) -> bool:
-    return bool((keep_BN[:, 1:] & ~keep_BN[:, :-1]).any())
-
-
-def _order(keep_BN: Tensor) -> Order:
-    tokens_BN = torch.argsort((~keep_BN).to(torch.int8), dim=1, stable=True)
-    return Order(tokens_BN, torch.argsort(tokens_BN, dim=1))
 
 
 def _check(keep_BN: object) -> None:

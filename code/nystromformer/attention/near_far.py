@@ -18,16 +18,16 @@ from torch import Tensor
 
 from nystromformer.attention import groups
 from nystromformer.attention.base import default_scale, is_exporting
-from nystromformer.attention.choice import block_means, greatest
+from nystromformer.attention.bias import finite_bias, never
+from nystromformer.attention.choice import greatest
 from nystromformer.attention.clustering import lloyd_clusters
 from nystromformer.attention.decisions import decided
 from nystromformer.attention.grid import Grid
-from nystromformer.attention.landmarks import Segments, accumulation_dtype, segment_means
-from nystromformer.attention.parts import Keys, attend_to_parts, bias_dtype, finite_bias_of, never
+from nystromformer.attention.landmarks import Segments, segment_means
+from nystromformer.attention.parts import Keys, attend_to_parts
 from nystromformer.attention.rows import RowsAttention, valid
-from nystromformer.config.attention.near_far import PROBES
+from nystromformer.config.attention.near_far import PROBES, NearFarConfig
 
-GroupRule = Literal["segment_means", "kmeans"]
 Part = Literal["near", "selected", "far"]
 PARTS: tuple[Part, ...] = ("near", "selected", "far")
 
@@ -45,48 +45,10 @@ class NearFarAttention(RowsAttention):
 
     It is softmax attention for rows of at most (`neighbours` + 1)·`block_size` tokens, and for rows of at most
     `num_landmarks` tokens.
-
-    Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
-        block_size: S, counted among a row's valid tokens.
-        neighbours: blocks on either side.
-        num_landmarks: M, the number of groups.
-        landmarks: what a group is. "segment_means": near-equal segments of a row's own tokens. "kmeans": clusters of
-            the head's keys, by Lloyd's iterations from these.
-        num_selected: K.
-        num_blocks: further blocks that a block of queries sees; the scores to choose them by cost (N/S)².
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        block_size: int = 32,
-        neighbours: int = 1,
-        num_landmarks: int = 64,
-        landmarks: GroupRule = "segment_means",
-        num_selected: int = 16,
-        num_blocks: int = 0,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
-        for name, value, least in (
-            ("block_size", block_size, 1),
-            ("neighbours", neighbours, 0),
-            ("num_landmarks", num_landmarks, 1),
-            ("num_selected", num_selected, 0),
-            ("num_blocks", num_blocks, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, found {value}")
-        self.block_size = block_size
-        self.neighbours = neighbours
-        self.num_landmarks = num_landmarks
-        self.landmarks = landmarks
-        self.num_selected = num_selected
-        self.num_blocks = num_blocks
-        self._only: Part | None = None
+    config: NearFarConfig
+    _only: Part | None = None
 
     @contextmanager
     def only(self, part: Part) -> Iterator[None]:
@@ -105,26 +67,26 @@ class NearFarAttention(RowsAttention):
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         N = q.shape[2]
         with torch.autocast(q.device.type, enabled=False):
-            if is_exporting() or self._only is not None or (self.neighbours + 1) * self.block_size < N:
+            if is_exporting() or self._only is not None or (self.config.neighbours + 1) * self.config.block_size < N:
                 return self._attend(q, k, v, lengths_B)
             there_BN = valid(None if lengths_B is None else lengths_B.clamp(min=1), N)
-            bias = None if there_BN is None else finite_bias_of(there_BN, q.dtype)[:, None, None]
+            bias = None if there_BN is None else finite_bias(there_BN, q.dtype)[:, None, None]
             return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
-        size, around = self.block_size, self.neighbours
+        size, around = self.config.block_size, self.config.neighbours
         if not (is_exporting() or torch.compiler.is_compiling()):
             around = min(around, (q.shape[2] - 1) // size)
         grid = Grid(k, None if lengths_B is None else lengths_B.clamp(min=1), size)
         selected = self._selected(q, k, grid)
         seen = self._seen(q, k, grid, around)
         shared = self._if_seen("selected", selected.keys(k, v, grid.num_blocks))
-        if self.landmarks == "kmeans":
+        if self.config.landmarks == "kmeans":
             own = self._if_seen("far", self._clusters(k, v, grid, seen, selected))
         else:
             segments, own = (self._if_seen("far", keys) for keys in self._segments(k, v, grid, seen, selected))
             shared = _joined(shared, segments)
-        if self.num_blocks:
+        if self.config.num_blocks:
             own = _joined(self._if_seen("near", self._further(k, v, grid, seen, selected)), own)
         around_bias = selected.bias_of_others(grid.places(around)[None, None], grid, k.dtype)[:, :, :, None]
         if self._only not in (None, "near"):
@@ -144,16 +106,19 @@ class NearFarAttention(RowsAttention):
 
         def select() -> Tensor:
             segments = Segments.of_mask(there_BN, there_BN.sum(1), PROBES)
-            scores_BHPN = segment_means(q, segments) @ k.to(accumulation_dtype(k)).mT * default_scale(D)
+            probes_BHPD = segment_means(q, segments)
+            scores_BHPN = probes_BHPD @ k.to(probes_BHPD.dtype).mT * default_scale(D)
             scores_BHPN = scores_BHPN.masked_fill(~there_BN[:, None, None], never(scores_BHPN.dtype))
             weights_BHPN = torch.softmax(scores_BHPN, -1)
             drawn_BHN = (weights_BHPN * (segments.counts_BM > 0)[:, None, :, None]).sum(2)
-            places_BHK, found_BHK = greatest(drawn_BHN, there_BN[:, None], self.num_selected)
+            places_BHK, found_BHK = greatest(drawn_BHN, there_BN[:, None], self.config.num_selected)
             return places_BHK.where(found_BHK, N).int()
 
         with torch.no_grad():
             # Which of two keys draws more, the last digit may decide.
-            places_BHK = decided(select).long() if self.num_selected else there_BN.new_zeros(B, H, 0, dtype=torch.int64)
+            places_BHK = there_BN.new_zeros(B, H, 0, dtype=torch.int64)
+            if self.config.num_selected:
+                places_BHK = decided(select).long()
             is_selected_BHN = there_BN.new_zeros(B, H, N + 1).scatter(2, places_BHK, True)[..., :N]
         return _Selected(places_BHK.clamp(max=N - 1), places_BHK < N, is_selected_BHN)
 
@@ -162,16 +127,16 @@ class NearFarAttention(RowsAttention):
         C = grid.num_blocks
         numbers_C = torch.arange(C, device=q.device)
         blocks = numbers_C[:, None] + torch.arange(-around, around + 1, device=q.device)
-        counts_B111 = ((grid.ends_B + self.block_size - 1) // self.block_size)[:, None, None, None]
+        counts_B111 = ((grid.ends_B + grid.size - 1) // grid.size)[:, None, None, None]
         there = (blocks >= 0) & (blocks < counts_B111)
         blocks = blocks[None, None]
-        if not self.num_blocks:
+        if not self.config.num_blocks:
             return groups.Seen(blocks, there, 2 * around + 1)
 
         def best() -> Tensor:
-            scores_BHCC = block_means(q, grid) @ block_means(k, grid).mT
+            scores_BHCC = grid.means(q) @ grid.means(k).mT
             usable = (numbers_C < counts_B111) & ((numbers_C[:, None] - numbers_C).abs() > around)
-            further, found = greatest(scores_BHCC, usable, self.num_blocks)
+            further, found = greatest(scores_BHCC, usable, self.config.num_blocks)
             return further.where(found, C).int()
 
         with torch.no_grad():
@@ -182,19 +147,19 @@ class NearFarAttention(RowsAttention):
 
     def _segments(self, k: Tensor, v: Tensor, grid: Grid, seen: groups.Seen, selected: _Selected) -> tuple[Keys, Keys]:
         """Segments of which a block sees nothing, for all to share, and what it does not see of the others."""
-        segments = groups.Segments(grid.ends_B, grid.length, self.block_size, self.num_landmarks)
-        cells = segments.sums(k, v, selected.places_BHK, selected.there_BHK)
-        whole = segments.whole(cells)
-        listed, is_first = segments.listed(seen)
-        left = segments.left(whole, cells, listed, seen)
+        common = groups.Cells(grid.ends_B, grid.length, grid.size, self.config.num_landmarks)
+        cells = common.sums(k, v, selected.places_BHK, selected.there_BHK)
+        whole = common.whole(cells)
+        listed, is_first, touched = common.seen_in_part(seen)
+        left = common.left(whole, cells, listed, seen)
         k_BHMD, v_BHMD, bias_BHM = groups.Sums(*(x.transpose(1, 2) for x in whole)).keys(k.dtype)
         bias_BHCM = bias_BHM[:, :, None].expand(-1, -1, grid.num_blocks, -1)
-        bias_BHCM = bias_BHCM.masked_fill(segments.touched(seen), never(bias_BHM.dtype))
+        bias_BHCM = bias_BHCM.masked_fill(touched, never(bias_BHM.dtype))
         return Keys(k_BHMD, v_BHMD, bias_BHCM), left.keys(k.dtype, ~is_first.expand_as(left.counts))
 
     def _clusters(self, k: Tensor, v: Tensor, grid: Grid, seen: groups.Seen, selected: _Selected) -> Keys:
         """Of each block what it does not see of the clusters."""
-        M, N = self.num_landmarks, grid.length
+        M, N = self.config.num_landmarks, grid.length
         there_BN = (torch.arange(N, device=k.device) < grid.ends_B[:, None]).expand(k.shape[0], -1)
         with torch.no_grad():
             starts = segment_means(k, Segments.of_mask(there_BN, there_BN.sum(1), M))
@@ -209,18 +174,11 @@ class NearFarAttention(RowsAttention):
     def _further(self, k: Tensor, v: Tensor, grid: Grid, seen: groups.Seen, selected: _Selected) -> Keys:
         """The tokens of the further blocks."""
         blocks, there = (x[..., seen.around :] for x in (seen.blocks_BHCY, seen.there_BHCY))
-        places = (blocks[..., None] * self.block_size + torch.arange(self.block_size, device=k.device)).flatten(3)
+        places = (blocks[..., None] * grid.size + torch.arange(grid.size, device=k.device)).flatten(3)
         bias = selected.bias_of_others(places, grid, k.dtype)
-        bias = bias.masked_fill(~there.repeat_interleave(self.block_size, -1), never(bias.dtype))
+        bias = bias.masked_fill(~there.repeat_interleave(grid.size, -1), never(bias.dtype))
         places = places.clamp(0, grid.length - 1)
         return Keys(groups.taken(k, places), groups.taken(v, places), bias)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, block_size={self.block_size}, neighbours={self.neighbours}, "
-            f"num_landmarks={self.num_landmarks}, landmarks={self.landmarks!r}, num_selected={self.num_selected}, "
-            f"num_blocks={self.num_blocks}"
-        )
 
 
 class _Selected(NamedTuple):
@@ -235,7 +193,8 @@ class _Selected(NamedTuple):
     def keys(self, k: Tensor, v: Tensor, blocks: int) -> Keys:
         """For all blocks."""
         index = self.places_BHK[..., None].expand(-1, -1, -1, k.shape[3])
-        bias = finite_bias_of(self.there_BHK, bias_dtype(k.dtype))[:, :, None].expand(-1, -1, blocks, -1)
+        bias_BHK = finite_bias(self.there_BHK, torch.promote_types(k.dtype, torch.float32))
+        bias = bias_BHK[:, :, None].expand(-1, -1, blocks, -1)
         return Keys(k.gather(2, index), v.gather(2, index), bias)
 
     def bias_of_others(self, places: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
@@ -248,7 +207,7 @@ class _Selected(NamedTuple):
         B, H, N = self.is_selected_BHN.shape
         there = (places >= 0) & (places < grid.ends_B[:, None, None, None])
         is_selected = groups.taken(self.is_selected_BHN, places.clamp(0, N - 1).expand(B, H, -1, -1))
-        return finite_bias_of(there & ~is_selected, bias_dtype(dtype))
+        return finite_bias(there & ~is_selected, torch.promote_types(dtype, torch.float32))
 
 
 def _joined(one: Keys, other: Keys) -> Keys:

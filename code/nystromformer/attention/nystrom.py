@@ -6,7 +6,7 @@ Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 import logging
 from dataclasses import replace
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,13 +24,8 @@ from nystromformer.attention.landmarks import (
     tokens_at,
 )
 from nystromformer.attention.mask import AttentionMask
-from nystromformer.attention.pinv import STABLE_ITERATIONS, PinvStart, iterative_pinv, pinv_residual, ridge_inverse
-from nystromformer.config.attention.nystrom import DEFAULT_LLOYD_ITERATIONS
-from nystromformer.config.ranges import LEAST_RIDGE, MOST_PINV_ITERATIONS, MOST_RIDGE
-
-LandmarkRule = Literal["segment_means", "strided", "kmeans"]
-SegmentRule = Literal["valid", "padded", "padded_unmasked"]
-Implementation = Literal["auto", "torch", "triton"]
+from nystromformer.attention.pinv import STABLE_ITERATIONS, iterative_pinv, pinv_residual, ridge_inverse
+from nystromformer.config.attention.nystrom import NystromConfig
 
 _FUSED_ON = ("cuda",)
 """Kinds of device for which "auto" takes the kernels."""
@@ -60,81 +55,36 @@ class NystromAttention(Attention):
 
     A row with at most `num_landmarks` valid tokens gets exact softmax attention, whatever else is in its batch.
 
-    Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention. With segments="padded",
-            pinv_start="batch" and `ignore_mask` it is the authors' classification, which passes no mask on.
-        num_landmarks: M.
-        pinv_iterations: how often eq. 14 is applied; the paper's 6, at most 24.
-        segments: "valid": landmarks are means over near-equal segments of each row's own valid tokens. "padded": the
-            authors' code: fixed segments over the padded length, masked tokens count as zeros. "padded_unmasked":
-            transformers' module: fixed segments, masked tokens included; they are no keys and, unlike there, not
-            convolved.
-        landmarks: "segment_means": the paper's (eq. 16). "strided": the first token of each segment, every n/M-th of a
-            row's n valid ones. "kmeans": centres of the head's queries, and of its keys, see `lloyd_centres`. The other
-            two need segments="valid".
-        kmeans_iterations: Lloyd's iterations of "kmeans"; None: 3.
-        pinv_start: see `iterative_pinv`; "batch" is the authors' and transformers' rule.
-        pinv_ridge: λ of `ridge_inverse`, which is taken in place of eq. 14's iterations; None: the iterations.
-        implementation: "torch": tensor operations. "triton": fused kernels, an error where they cannot compute the case
-            (input no longer than `num_landmarks` is exact attention, PyTorch's own). "auto": the kernels on CUDA
-            devices where they can, once a small input was right, else tensor operations; a line of the log says which.
+    - Landmarks are means over near-equal segments of each row's own valid tokens (`segments` "valid"), or over fixed
+      segments of the padded length: "padded" is the authors' code, in which masked tokens count as zeros,
+      "padded_unmasked" transformers' module, in which they are included; they are no keys and, unlike there, not
+      convolved. With `pinv_start` "batch" and `ignore_mask` "padded" is the authors' classification, which passes no
+      mask on.
+    - `landmarks` "strided" are the first token of each segment, "kmeans" centres of the head's queries, and of its
+      keys, see `lloyd_centres`.
+    - `pinv_ridge` is λ of `ridge_inverse`, which is taken in place of eq. 14's iterations.
+    - `implementation` "torch" is tensor operations, "triton" fused kernels, an error where they cannot compute the case
+      (input no longer than M is exact attention, PyTorch's own); "auto" is the kernels on CUDA devices where they can,
+      once a small input was right, else tensor operations; a line of the log says which.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        num_landmarks: int = 64,
-        conv_kernel_size: int | None = None,
-        pinv_iterations: int = 6,
-        segments: SegmentRule = "valid",
-        pinv_start: PinvStart = "matrix",
-        implementation: Implementation = "auto",
-        ignore_mask: bool = False,
-        landmarks: LandmarkRule = "segment_means",
-        kmeans_iterations: int | None = None,
-        pinv_ridge: float | None = None,
-    ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
-        if num_landmarks < 1:
-            raise ValueError(f"num_landmarks must be at least 1, found {num_landmarks}")
-        if not 1 <= pinv_iterations <= MOST_PINV_ITERATIONS:
-            raise ValueError(f"pinv_iterations must be from 1 to {MOST_PINV_ITERATIONS}, found {pinv_iterations}")
-        if pinv_ridge is not None and not LEAST_RIDGE <= pinv_ridge <= MOST_RIDGE:
-            raise ValueError(f"pinv_ridge must be from {LEAST_RIDGE:g} to {MOST_RIDGE:g}, found {pinv_ridge}")
-        if pinv_ridge is not None and (pinv_iterations, pinv_start) != (6, "matrix"):
-            raise ValueError(
-                "pinv_ridge takes the iterations' place: expected neither pinv_iterations nor pinv_start beside it, "
-                f'found {pinv_iterations} and "{pinv_start}"'
-            )
-        if landmarks != "segment_means" and segments != "valid":
-            raise ValueError(f'landmarks="{landmarks}" are of a row\'s own tokens: expected segments="valid"')
-        if kmeans_iterations is not None and (landmarks != "kmeans" or kmeans_iterations < 1):
-            raise ValueError(
-                f'kmeans_iterations must be at least 1, and stand beside landmarks="kmeans" alone, found '
-                f'{kmeans_iterations} beside "{landmarks}"'
-            )
-        self.num_landmarks = num_landmarks
-        self.landmarks = landmarks
-        self.kmeans_iterations = kmeans_iterations
-        self.pinv_iterations = pinv_iterations
-        self.segments = segments
-        self.pinv_start = pinv_start
-        self.pinv_ridge = pinv_ridge
-        self.implementation = implementation
-        self.zeroes_masked_query_key = segments != "padded_unmasked"
+    config: NystromConfig
 
     @property
     def holds(self) -> Holds:
-        fixed = self.segments != "valid"
+        fixed = self.config.segments != "valid"
         return replace(
             super().holds,
-            padding=not (fixed or self.ignore_mask),
-            masking=self.segments != "padded_unmasked" and not self.ignore_mask,
+            padding=not (fixed or self.config.ignore_mask),
+            masking=self.config.segments != "padded_unmasked" and not self.config.ignore_mask,
             any_length=not fixed,
-            export=not fixed and self.pinv_ridge is None,  # ONNX knows no factorisation
-            batch=self.pinv_start == "matrix",
+            export=not fixed and self.config.pinv_ridge is None,  # ONNX knows no factorisation
+            batch=self.config.pinv_start == "matrix",
         )
+
+    @property
+    def zeroes_masked_query_key(self) -> bool:
+        return self.config.segments != "padded_unmasked"
 
     def forward(
         self,
@@ -154,42 +104,39 @@ class NystromAttention(Attention):
         self._check(q, k, v, is_causal)
         weight = None if self.skip is None else self.skip.weight
         wrapped = self._applied(mask, q)
-        return fused_attention(q, k, v, wrapped, weight, self.num_landmarks, self.pinv_iterations)
+        return fused_attention(q, k, v, wrapped, weight, self.config.num_landmarks, self.config.pinv_iterations)
 
     def _is_fused(self, q: Tensor, has_mask: bool) -> bool:
-        if self.implementation == "torch" or is_exporting() or self._every_row_is_exact(q.shape[2]):
+        if self.config.implementation == "torch" or is_exporting() or self._every_row_is_exact(q.shape[2]):
             return False
-        if self.implementation == "auto" and q.device.type not in _FUSED_ON:
+        if self.config.implementation == "auto" and q.device.type not in _FUSED_ON:
             return False
         reason = self._why_not_fused(q)
-        if self.implementation == "triton":
+        if self.config.implementation == "triton":
             if reason is not None:
                 raise ValueError(f'implementation="triton" cannot compute this: {reason}. Use "torch" or "auto".')
             return True
         failed = None
         if reason is None:
             taps = 0 if self.skip is None else self.skip.weight.shape[2]
-            failed = kernels_failure(str(q.device), self.num_landmarks, self.head_dim, q.dtype, taps, has_mask)
+            failed = kernels_failure(str(q.device), self.config.num_landmarks, self.head_dim, q.dtype, taps, has_mask)
         if not torch.compiler.is_compiling():
             _say_once(reason, failed)
         return reason is None and failed is None
 
     def _why_not_fused(self, q: Tensor) -> str | None:
-        if self.segments != "valid" or self.pinv_start != "matrix":
-            return f'the kernels have segments="valid" and pinv_start="matrix" alone, not {self.segments!r} and ' + (
-                f"{self.pinv_start!r}"
-            )
-        if self.landmarks != "segment_means":
-            return f'the kernels have landmarks="segment_means" alone, not {self.landmarks!r}'
-        if self.pinv_ridge is not None:
+        config = self.config
+        for key, has in (("segments", "valid"), ("pinv_start", "matrix"), ("landmarks", "segment_means")):
+            if (value := getattr(config, key)) != has:
+                return f'the kernels have {key}="{has}" alone, not {value!r}'
+        if config.pinv_ridge is not None:
             return "the kernels have the iterations of eq. 14 alone, no pinv_ridge"
-        if self.pinv_iterations > STABLE_ITERATIONS:
-            return (
-                f"the kernels iterate in float32, of which {STABLE_ITERATIONS} are stable, not {self.pinv_iterations}"
-            )
-        if self.ignore_mask:
+        if config.pinv_iterations > STABLE_ITERATIONS:
+            most = f"of which {STABLE_ITERATIONS} are stable"
+            return f"the kernels iterate in float32, {most}, not {config.pinv_iterations}"
+        if config.ignore_mask:
             return "ignore_mask is true, and the kernels take their mask"
-        return why_not(q, self.num_landmarks, None if self.skip is None else self.skip.weight.shape[2])
+        return why_not(q, config.num_landmarks, None if self.skip is None else self.skip.weight.shape[2])
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         if mask is None and is_exporting():
@@ -233,7 +180,7 @@ class NystromAttention(Attention):
             keep_B1N1 = mask.multiplier(q.dtype)
             if self.zeroes_masked_query_key:
                 q, k = mask.zeroed(q), mask.zeroed(k)
-            if self.segments != "valid" and self._every_row_is_exact(q.shape[2]):
+            if self.config.segments != "valid" and self._every_row_is_exact(q.shape[2]):
                 return self._exact_factors(q, k, mask)
             landmarks = self._landmarks(q, k, mask)
             _, inverse_BHMM = self._inverse(landmarks, exact_inverse)
@@ -247,7 +194,7 @@ class NystromAttention(Attention):
                 tokens_N = torch.arange(q.shape[2], device=q.device)
                 selection_BMN = (short.first_BM[:, :, None] == tokens_N).to(q.dtype)
                 selection_BMN = selection_BMN * (segments.counts_BM > 0)[:, :, None]
-                identity_MM = torch.eye(self.num_landmarks, dtype=q.dtype, device=q.device)
+                identity_MM = torch.eye(self.config.num_landmarks, dtype=q.dtype, device=q.device)
                 keys_BHMN = torch.where(short_B111, selection_BMN[:, None], keys_BHMN)
                 inverse_BHMM = torch.where(short_B111, identity_MM, inverse_BHMM)
             queries_BHNM = self._softmax(q, landmarks.k_BHMD, landmark_bias) * keep_B1N1
@@ -257,7 +204,7 @@ class NystromAttention(Attention):
         """Fixed segments of one token each, for which `forward` takes softmax attention: its matrix and identities."""
         keep_B1N1 = mask.multiplier(q.dtype)
         queries_BHNM = self._softmax(q, k, mask.bias(q.dtype)) * keep_B1N1
-        identity_MM = torch.eye(self.num_landmarks, dtype=q.dtype, device=q.device)
+        identity_MM = torch.eye(self.config.num_landmarks, dtype=q.dtype, device=q.device)
         inverse_BHMM = identity_MM.expand(*q.shape[:2], -1, -1)
         return Factors(queries_BHNM, inverse_BHMM, inverse_BHMM * keep_B1N1.mT)
 
@@ -277,40 +224,37 @@ class NystromAttention(Attention):
             return pinv_residual(*self._inverse(self._landmarks(q, k, mask), exact_inverse))
 
     def _every_row_is_exact(self, length: int) -> bool:
-        if self.segments != "valid":
-            return length == self.num_landmarks
+        if self.config.segments != "valid":
+            return length == self.config.num_landmarks
         # By the shape alone, which costs no sync. An exported program has none that it could ask.
-        return not is_exporting() and length <= self.num_landmarks
+        return not is_exporting() and length <= self.config.num_landmarks
 
     def _landmarks(self, q: Tensor, k: Tensor, mask: AttentionMask | None) -> _Landmarks:
-        length = q.shape[2]
-        if self.segments != "valid":
-            if length % self.num_landmarks:
+        length, count = q.shape[2], self.config.num_landmarks
+        if self.config.segments != "valid":
+            if length % count:
                 raise ValueError(
-                    f'segments="{self.segments}" cuts the padded length into num_landmarks = {self.num_landmarks} '
-                    f'equal segments: expected a multiple of it, found {length} tokens. Pad, or use segments="valid".'
+                    f'segments="{self.config.segments}" cuts the padded length into num_landmarks = {count} equal '
+                    f'segments: expected a multiple of it, found {length} tokens. Pad, or use segments="valid".'
                 )
-            return _Landmarks(
-                fixed_segment_means(q, self.num_landmarks), fixed_segment_means(k, self.num_landmarks), None
-            )
+            return _Landmarks(fixed_segment_means(q, count), fixed_segment_means(k, count), None)
         segments = None
         if mask is not None:
-            segments = mask.segments(self.num_landmarks)
-        elif length % self.num_landmarks:
-            segments = Segments.of_length(q.shape[0], length, self.num_landmarks, q.device)
+            segments = mask.segments(count)
+        elif length % count:
+            segments = Segments.of_length(q.shape[0], length, count, q.device)
         return _Landmarks(self._of_rows(q, segments, mask), self._of_rows(k, segments, mask), segments)
 
     def _of_rows(self, x: Tensor, segments: Segments | None, mask: AttentionMask | None) -> Tensor:
         """Landmarks of each row's own valid tokens, (B, H, M, D)."""
-        if self.landmarks == "strided":
-            firsts_BM = None if mask is None else mask.first_of_segments(self.num_landmarks)
-            return strided_landmarks(x, firsts_BM, self.num_landmarks)
-        means = fixed_segment_means(x, self.num_landmarks) if segments is None else segment_means(x, segments)
-        if self.landmarks == "segment_means":
+        if self.config.landmarks == "strided":
+            firsts_BM = None if mask is None else mask.first_of_segments(self.config.num_landmarks)
+            return strided_landmarks(x, firsts_BM, self.config.num_landmarks)
+        means = fixed_segment_means(x, self.config.num_landmarks) if segments is None else segment_means(x, segments)
+        if self.config.landmarks == "segment_means":
             return means
         with torch.autocast(x.device.type, enabled=False):
-            iterations = self.kmeans_iterations or DEFAULT_LLOYD_ITERATIONS
-            centres = lloyd_centres(x, means, None if mask is None else mask.keep_BN, iterations)
+            centres = lloyd_centres(x, means, None if mask is None else mask.keep_BN, self.config.lloyd_iterations)
         short = None if segments is None else segments.short
         # Tokens that are equal up to rounding would become one.
         return centres if short is None else torch.where(short.rows_B[:, None, None, None], means, centres)
@@ -320,26 +264,19 @@ class NystromAttention(Attention):
         short = None if landmarks.segments is None else landmarks.segments.short
         bias = None if short is None else short.bias_B11M
         a_BHMM = self._softmax(landmarks.q_BHMD, landmarks.k_BHMD, bias)
-        if short is not None and self.pinv_start == "matrix":
+        if short is not None and self.config.pinv_start == "matrix":
             # Their inverse is not used, and need not be one that can be had: a gradient through it might be none.
-            identity_MM = torch.eye(self.num_landmarks, dtype=a_BHMM.dtype, device=a_BHMM.device)
+            identity_MM = torch.eye(self.config.num_landmarks, dtype=a_BHMM.dtype, device=a_BHMM.device)
             a_BHMM = torch.where(short.rows_B[:, None, None, None], identity_MM, a_BHMM)
         if exact:
             return a_BHMM, torch.linalg.pinv(a_BHMM.double()).to(a_BHMM.dtype)
-        if self.pinv_ridge is not None:
-            return a_BHMM, ridge_inverse(a_BHMM, self.pinv_ridge)
-        return a_BHMM, iterative_pinv(a_BHMM, self.pinv_iterations, self.pinv_start)
+        if self.config.pinv_ridge is not None:
+            return a_BHMM, ridge_inverse(a_BHMM, self.config.pinv_ridge)
+        return a_BHMM, iterative_pinv(a_BHMM, self.config.pinv_iterations, self.config.pinv_start)
 
     def _softmax(self, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
         scores = (q @ k.mT) * default_scale(self.head_dim)
         return torch.softmax(scores if bias is None else scores + bias.to(scores.dtype), dim=-1)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, num_landmarks={self.num_landmarks}, pinv_iterations={self.pinv_iterations}, "
-            f"segments={self.segments!r}, landmarks={self.landmarks!r}, kmeans_iterations={self.kmeans_iterations}, "
-            f"pinv_start={self.pinv_start!r}, pinv_ridge={self.pinv_ridge}, implementation={self.implementation!r}"
-        )
 
 
 @cache

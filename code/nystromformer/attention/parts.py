@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nystromformer.attention.base import default_scale, is_exporting, written_out
+from nystromformer.attention.bias import never
 from nystromformer.attention.grid import Grid
 
 _PIECE = 1 << 20
@@ -37,21 +38,6 @@ class Keys(NamedTuple):
     v: Tensor
     bias: Tensor
     """(B, H or 1, C, G) or (B, H or 1, C, L): added to the scores; `never` for keys that are not there."""
-
-
-def never(dtype: torch.dtype) -> float:
-    """A bias that leaves a key out. Finite, so that a block without any key gets numbers, which nobody reads."""
-    return torch.finfo(dtype).min / 4
-
-
-def finite_bias_of(there: Tensor, dtype: torch.dtype) -> Tensor:
-    """Zero where a key is there, else `never`."""
-    return torch.zeros(there.shape, dtype=dtype, device=there.device).masked_fill(~there, never(dtype))
-
-
-def bias_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Of biases beside scores of this dtype: 16 bits would round the logarithm of a group's size."""
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 def attend_to_parts(
@@ -229,7 +215,8 @@ class _Parts(torch.autograd.Function):
         shared, own = (None if part[0] is None else Keys(*part) for part in (rest[:3], rest[3:]))
         if own is not None:
             own = Keys(*(rows.biases(x) for x in own))
-        bias = rows.biases(bias.to(bias_dtype(q.dtype)))
+        # 16 bits would round the logarithm of a group's size.
+        bias = rows.biases(bias.to(torch.promote_types(q.dtype, torch.float32)))
         # What stands at the first empty blocks nobody reads.
         out_JSHD, sums_JSH = torch.empty_like(q_JSHD), bias.new_empty(q_JSHD.shape[:3])
         for piece in rows.pieces(bias.shape[-1]):

@@ -5,7 +5,7 @@ Shapes: B batch, H heads, N tokens, D head dim, M random features.
 
 import math
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,13 +15,10 @@ from nystromformer.attention.linear import kernelised
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of
 from nystromformer.attention.redrawn import RedrawnAttention
-
-Kernel = Literal["softmax", "relu"]
+from nystromformer.config.attention.performer import PerformerConfig
 
 _RELU_LEAST = 1e-3
 """What is added to each ReLU feature, as in the authors' code: a token that none of them sees still has a weight."""
-
-
 _SOFTMAX_LEAST = 1e-4
 """What performer-pytorch adds to each feature of the softmax kernel."""
 
@@ -31,53 +28,26 @@ class PerformerAttention(RedrawnAttention):
 
     The features are orthogonal within blocks of D (their section 2.4) and shared by the heads.
 
-    Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
-        num_features: M.
-        kernel: "softmax": positive features exp(ωᵀx − ‖x‖²/2) of x/D^¼. "relu": max(ωᵀx, 0) + 0.001, their
-            generalised attention, which approximates another kernel than softmax's.
-        redraw_steps: training steps after which new features are drawn; None: the first ones stay.
-        as_in_table3: what the paper's authors ran as "relu" Performer with performer-pytorch 1.1.4, which ignores that
-            name: the softmax kernel with scores divided by D in place of √D; masked tokens stay keys of zeros in the
-            denominator; the package's epsilon, 1e-4, is added to each feature after the largest is divided out.
+    `as_in_table3` is what the paper's authors ran as "relu" Performer with performer-pytorch 1.1.4, which ignores that
+    name: the softmax kernel with scores divided by D in place of √D; masked tokens stay keys of zeros in the
+    denominator; the package's epsilon, 1e-4, is added to each feature after the largest is divided out.
     """
 
+    config: PerformerConfig
+    numbers = "features_MD"
     features_MD: Tensor
-
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        num_features: int = 256,
-        kernel: Kernel = "softmax",
-        redraw_steps: int | None = 1000,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-        as_in_table3: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, redraw_steps, conv_kernel_size, ignore_mask)
-        if num_features < 1:
-            raise ValueError(f"num_features must be at least 1, found {num_features}")
-        if as_in_table3 and kernel != "softmax":
-            raise ValueError(
-                f'as_in_table3 has the softmax kernel: expected kernel="softmax" beside it, found "{kernel}"'
-            )
-        self.num_features = num_features
-        self.kernel = kernel
-        self.as_in_table3 = as_in_table3
-        self.start_drawing("features_MD")
 
     @property
     def holds(self) -> Holds:
         held = super().holds
-        return replace(held, padding=held.padding and not self.as_in_table3)
+        return replace(held, padding=held.padding and not self.config.as_in_table3)
 
     def drawn(self, seed: int, draw: int) -> Tensor:
         """Random features, float32."""
-        return orthogonal_features(self.num_features, self.head_dim, seed, draw)
+        return orthogonal_features(self.config.num_features, self.head_dim, seed, draw)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        dtype = q.dtype if q.dtype == torch.float64 else torch.float32
+        dtype = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(q.device.type, enabled=False):
             queries_BHNM, keys_BHNM = self._features(q.to(dtype), k.to(dtype), mask)
             return kernelised(queries_BHNM, keys_BHNM, v.to(dtype)).to(q.dtype)
@@ -86,13 +56,13 @@ class PerformerAttention(RedrawnAttention):
         """Of queries and keys, up to one positive factor for each query and one for all keys of a row and head, which
         the division takes out again.
         """
-        scale = self.head_dim ** (-0.5 if self.as_in_table3 else -0.25)
+        scale = self.head_dim ** (-0.5 if self.config.as_in_table3 else -0.25)
         projection_DM = self.features_MD.to(q.dtype).T * scale
         queries_BHNM, keys_BHNM = q @ projection_DM, k @ projection_DM
-        if self.kernel == "relu":
+        if self.config.kernel == "relu":
             queries_BHNM, keys_BHNM = (x.relu() + _RELU_LEAST for x in (queries_BHNM, keys_BHNM))
             return queries_BHNM, keys_BHNM if mask is None else keys_BHNM * mask.multiplier(q.dtype)
-        if self.as_in_table3:  # beside the epsilon the query's own norm counts, too
+        if self.config.as_in_table3:  # beside the epsilon the query's own norm counts, too
             features = []
             for x, dashed_BHNM, over in ((q, queries_BHNM, -1), (k, keys_BHNM, (-1, -2))):
                 halves_BHN1 = x.square().sum(-1, keepdim=True) * (scale * scale / 2)
@@ -106,12 +76,6 @@ class PerformerAttention(RedrawnAttention):
         queries_BHNM = queries_BHNM - queries_BHNM.detach().amax(-1, keepdim=True)
         keys_BHNM = keys_BHNM - keys_BHNM.detach().amax((-1, -2), keepdim=True)
         return queries_BHNM.exp(), keys_BHNM.exp()
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, num_features={self.num_features}, kernel={self.kernel!r}, "
-            f"redraw_steps={self.redraw_steps}, as_in_table3={self.as_in_table3}"
-        )
 
 
 def orthogonal_features(count: int, dim: int, seed: int, draw: int) -> Tensor:

@@ -16,7 +16,7 @@ from nystromformer.attention.joined_rounds import attend_in_joined_rounds, bucke
 from nystromformer.attention.mask import AttentionMask
 from nystromformer.attention.randomness import generator_of
 from nystromformer.attention.redrawn import RedrawnAttention
-from nystromformer.config.attention.reformer import MOST_BUCKETS
+from nystromformer.config.attention.reformer import ReformerConfig
 
 
 class ReformerAttention(RedrawnAttention):
@@ -34,83 +34,53 @@ class ReformerAttention(RedrawnAttention):
     `holds.export` is False: how many chunks, columns of rotations and hashes are computed is chosen by the length,
     which one exported program for every length cannot do.
 
-    Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
-        as_in_table3: what the paper's authors ran as Reformer, transformers' LSHSelfAttention: see
-            `attend_in_joined_rounds`. Scores are not scaled, all of two chunks are seen, the number of buckets and what
-            stands where go by the padded length, which `chunk_length` must divide beyond one chunk. There each forward
-            draws rotations, of each head, also in evaluation; here they are as without this option.
-        num_hashes: R, 1 to 8.
-        chunk_length: S.
-        num_buckets: of each round; None: twice the number of a row's own chunks. More than 128 of these are products of
-            two hashes.
-        across_buckets: whether a token attends to all of the two chunks, whatever the bucket.
-        redraw_steps: training steps after which new rotations are drawn; None: the first ones stay.
+    A row of c chunks has 2c buckets in each round unless `num_buckets` says otherwise; more than 128 are products of
+    two hashes. `as_in_table3` is what the paper's authors ran as Reformer, transformers' LSHSelfAttention: see
+    `attend_in_joined_rounds`. Scores are not scaled, all of two chunks are seen, the number of buckets and what stands
+    where go by the padded length, which S must divide beyond one chunk. There each forward draws rotations, of each
+    head, also in evaluation; here they are as without this option.
     """
 
+    config: ReformerConfig
     needs = Needs(shared_query_key=True, random_numbers=True)
+    numbers = "rotations_RDK"
     rotations_RDK: Tensor
-
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        num_hashes: int = 2,
-        chunk_length: int = 64,
-        num_buckets: int | None = None,
-        across_buckets: bool = False,
-        redraw_steps: int | None = 1,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-        as_in_table3: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, redraw_steps, conv_kernel_size, ignore_mask)
-        if not 1 <= num_hashes <= 8:
-            raise ValueError(f"num_hashes must be from 1 to 8, found {num_hashes}")
-        if chunk_length < 1:
-            raise ValueError(f"chunk_length must be at least 1, found {chunk_length}")
-        if num_buckets is not None and (num_buckets % 2 or not 2 <= num_buckets <= MOST_BUCKETS):
-            raise ValueError(f"num_buckets must be even, from 2 to {MOST_BUCKETS}, found {num_buckets}")
-        self.num_hashes = num_hashes
-        self.chunk_length = chunk_length
-        self.num_buckets = num_buckets
-        self.across_buckets = across_buckets
-        self.as_in_table3 = as_in_table3
-        self.start_drawing("rotations_RDK")
 
     @property
     def holds(self) -> Holds:
         held = super().holds
-        own = not self.as_in_table3
+        own = not self.config.as_in_table3
         return replace(held, export=False, padding=held.padding and own, any_length=own)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         B, _, N, _ = q.shape
-        dtype = q.dtype if q.dtype == torch.float64 else torch.float32
-        if self.as_in_table3:
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        if self.config.as_in_table3:
             with torch.autocast(q.device.type, enabled=False):
                 return self._attend_as_in_table3(q.to(dtype), v.to(dtype), mask).to(q.dtype)
         with torch.autocast(q.device.type, enabled=False):
             with torch.no_grad():
                 lengths_B = torch.full((B,), N, device=q.device) if mask is None else mask.lengths_B
-                chunks, _ = chunk_count(N, self.chunk_length)
-                own_B = None if mask is None else chunks_of(lengths_B, self.chunk_length)
+                chunks, _ = chunk_count(N, self.config.chunk_length)
+                own_B = None if mask is None else chunks_of(lengths_B, self.config.chunk_length)
                 queries_BNHD = q.detach().to(dtype).transpose(1, 2)
                 # Kept in 16 bits, which are enough for (2 · MOST_COLUMNS)² and for MOST_BUCKETS.
                 buckets_RBNH = decided(lambda: self._buckets(queries_BNHD, own_B, chunks).short()).long()
                 keep_BN = None if mask is None else mask.keep_BN
-                places = sort_by_buckets(buckets_RBNH, lengths_B, keep_BN, self.chunk_length, self.across_buckets)
+                places = sort_by_buckets(
+                    buckets_RBNH, lengths_B, keep_BN, self.config.chunk_length, self.config.across_buckets
+                )
             scale = default_scale(self.head_dim)
-            return attend_in_chunks(q.to(dtype), v.to(dtype), places, self.chunk_length, scale).to(q.dtype)
+            return attend_in_chunks(q.to(dtype), v.to(dtype), places, self.config.chunk_length, scale).to(q.dtype)
 
     def _buckets(self, q_BNHD: Tensor, own_B: Tensor | None, chunks: int) -> Tensor:
         if chunks == 1:
             B, N, H, _ = q_BNHD.shape
-            return torch.zeros((self.num_hashes, B, N, H), dtype=torch.int64, device=q_BNHD.device)
-        return buckets_of(q_BNHD, self.rotations_RDK.to(q_BNHD.dtype), own_B, chunks, self.num_buckets)
+            return torch.zeros((self.config.num_hashes, B, N, H), dtype=torch.int64, device=q_BNHD.device)
+        return buckets_of(q_BNHD, self.rotations_RDK.to(q_BNHD.dtype), own_B, chunks, self.config.num_buckets)
 
     def _attend_as_in_table3(self, q: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        length, size = q.shape[2], self.chunk_length
+        length, size = q.shape[2], self.config.chunk_length
         keep_BN = None if mask is None else mask.keep_BN
         if length <= size:
             return attend_in_joined_rounds(q, v, None, keep_BN, size)
@@ -119,7 +89,7 @@ class ReformerAttention(RedrawnAttention):
                 f"as_in_table3 cuts the padded length into chunks of chunk_length = {size}: expected a multiple of it, "
                 f"found {length} tokens. Pad."
             )
-        sizes = bucket_sizes(length, size, self.num_buckets)
+        sizes = bucket_sizes(length, size, self.config.num_buckets)
         with torch.no_grad():
             rotations_RDK = self.rotations_RDK.to(q.dtype)
             buckets_BHRN = decided(lambda: joined_buckets(q.detach(), rotations_RDK, sizes).short()).long()
@@ -127,13 +97,6 @@ class ReformerAttention(RedrawnAttention):
 
     def drawn(self, seed: int, draw: int) -> Tensor:
         """R (section 2, "Locality sensitive hashing") of each round, float32."""
-        columns = 2 * MOST_COLUMNS if self.num_buckets is None else self.num_buckets // 2
-        shape = (self.num_hashes, self.head_dim, columns)
+        columns = 2 * MOST_COLUMNS if self.config.num_buckets is None else self.config.num_buckets // 2
+        shape = (self.config.num_hashes, self.head_dim, columns)
         return torch.randn(shape, generator=generator_of(seed, draw), dtype=torch.float32, device="cpu")
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, num_hashes={self.num_hashes}, chunk_length={self.chunk_length}, "
-            f"num_buckets={self.num_buckets}, across_buckets={self.across_buckets}, redraw_steps={self.redraw_steps}, "
-            f"as_in_table3={self.as_in_table3}"
-        )

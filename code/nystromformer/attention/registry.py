@@ -49,11 +49,10 @@ def create_attention(
     else:
         config = attention_config(name, **parameters)
     build = attention_class(type(config))
-    given = config.model_dump(exclude={"name"})
-    if build.needs.max_length:
-        if max_length is None:
-            raise ValueError(
-                f"{config.name} learns something for each place: expected max_length, tokens of the longest input"
-            )
-        given["max_length"] = max_length
-    return build(num_heads=num_heads, head_dim=head_dim, **given)
+    if not build.needs.max_length:
+        return build(config, num_heads, head_dim)
+    if max_length is None:
+        raise ValueError(
+            f"{config.name} learns something for each place: expected max_length, tokens of the longest input"
+        )
+    return build(config, num_heads, head_dim, max_length)  # type: ignore[call-arg]

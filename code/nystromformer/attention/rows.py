@@ -15,6 +15,8 @@ from torch import Tensor
 from nystromformer.attention.base import Attention, Needs
 from nystromformer.attention.global_tokens import GlobalTokens
 from nystromformer.attention.mask import AttentionMask
+from nystromformer.config.attention.bigbird import BigBirdConfig
+from nystromformer.config.attention.longformer import LongformerConfig
 
 
 class RowsAttention(Attention):
@@ -37,32 +39,12 @@ class RowsAttention(Attention):
 
 
 class GlobalRowsAttention(Attention):
-    """The same with tokens that are global: the first valid ones of each row, and those that the mask marks.
-
-    Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention. With an ignored mask marks still
-            count, also those at masked positions.
-        num_global_tokens: a row's first valid tokens that are global.
-        global_capacity: tokens that may be marked beside them, at most, in a row.
+    """The same with tokens that are global: the first valid ones of each row, and those that the mask marks. With an
+    ignored mask marks still count, also those at masked positions.
     """
 
+    config: BigBirdConfig | LongformerConfig
     needs = Needs(global_tokens=True)
-
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        num_global_tokens: int,
-        global_capacity: int,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
-        for name, value in (("num_global_tokens", num_global_tokens), ("global_capacity", global_capacity)):
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, found {value}")
-        self.num_global_tokens = num_global_tokens
-        self.global_capacity = global_capacity
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
         tokens = self._global_tokens(q, mask)
@@ -78,23 +60,18 @@ class GlobalRowsAttention(Attention):
     ) -> Tensor:
         """As of `RowsAttention`; `tokens`: the global ones, None where there are none in any row."""
 
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, num_global_tokens={self.num_global_tokens}, "
-            f"global_capacity={self.global_capacity}"
-        )
-
     def _applied(self, mask: Tensor | AttentionMask | None, q: Tensor) -> AttentionMask | None:
         wrapped = AttentionMask.wrap(mask, q)
-        if not self.ignore_mask or wrapped is None:
+        if not self.config.ignore_mask or wrapped is None:
             return wrapped
         return None if wrapped.global_BN is None else wrapped.with_all_tokens
 
     def _global_tokens(self, q: Tensor, mask: AttentionMask | None) -> GlobalTokens | None:
+        first = self.config.num_global_tokens
         if mask is None:
-            tokens = GlobalTokens.of_length(q.shape[0], q.shape[2], self.num_global_tokens, q.device)
+            tokens = GlobalTokens.of_length(q.shape[0], q.shape[2], first, q.device)
         else:
-            tokens = mask.global_tokens(self.num_global_tokens, self.global_capacity)
+            tokens = mask.global_tokens(first, self.config.global_capacity)
         return tokens if tokens.places_BG.shape[1] else None
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nystromformer.attention.base import default_scale, is_exporting
 from nystromformer.attention.rows import RowsAttention
+from nystromformer.config.attention.sinkhorn import SinkhornConfig
 
 
 class SinkhornAttention(RowsAttention):
@@ -28,36 +29,13 @@ class SinkhornAttention(RowsAttention):
       the softmax by the share of R[i, :] that belongs to blocks with a token there: smoothly from 1 to 0 as R puts the
       last block in its place. Of one block alone the share is 0, and what is sorted beside it is itself: such a row
       gets exact softmax attention.
-
-    Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
-        block_size: S, counted among a row's valid tokens.
-        iterations: how often rows and columns are divided by their sums.
-        temperature: what the scores are divided by.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        block_size: int = 64,
-        iterations: int = 7,
-        temperature: float = 0.75,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
-        if block_size < 1 or iterations < 1:
-            raise ValueError(f"block_size and iterations must be at least 1, found {block_size} and {iterations}")
-        if not temperature > 0:
-            raise ValueError(f"temperature must be above 0, found {temperature}")
-        self.block_size = block_size
-        self.iterations = iterations
-        self.temperature = temperature
+    config: SinkhornConfig
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         B, H, N, D = q.shape
-        S = self.block_size
+        S = self.config.block_size
         q_XCSD, k_XCSD, v_XCSD = (_cut(x, S) for x in (q, k, v))
         if lengths_B is None and (is_exporting() or N % S):
             lengths_B = torch.zeros_like(q[:, 0, 0, 0], dtype=torch.int64) + N
@@ -78,18 +56,12 @@ class SinkhornAttention(RowsAttention):
 
     def _sorting(self, q_XCSD: Tensor, k_XCSD: Tensor, places: "_Places | None") -> Tensor:
         """log R, (X, C, C)."""
-        dtype = q_XCSD.dtype if q_XCSD.dtype == torch.float64 else torch.float32
+        dtype = torch.promote_types(q_XCSD.dtype, torch.float32)
         sums_XCD, key_sums_XCD = (x.sum(2, dtype=dtype) for x in (q_XCSD, k_XCSD))
-        scores_XCC = sums_XCD @ key_sums_XCD.mT * (default_scale(self.head_dim) / self.temperature)
+        scores_XCC = sums_XCD @ key_sums_XCD.mT * (default_scale(self.head_dim) / self.config.temperature)
         if places is None:
-            return balanced(scores_XCC / self.block_size**2, self.iterations)
-        return balanced(places.among_blocks(scores_XCC), self.iterations)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{super().extra_repr()}, block_size={self.block_size}, iterations={self.iterations}, "
-            f"temperature={self.temperature}"
-        )
+            return balanced(scores_XCC / self.config.block_size**2, self.config.iterations)
+        return balanced(places.among_blocks(scores_XCC), self.config.iterations)
 
 
 def balanced(logs_XCC: Tensor, iterations: int) -> Tensor:

@@ -27,8 +27,6 @@ class ConvolutionSkip(nn.Module):
 
     def __init__(self, num_heads: int, kernel_size: int) -> None:
         super().__init__()
-        if kernel_size < 1 or kernel_size % 2 == 0:
-            raise ValueError(f"conv_kernel_size must be odd and positive, found {kernel_size}")
         self.weight = nn.Parameter(torch.empty(num_heads, 1, kernel_size, 1))
         self.reset_parameters()
 

@@ -5,19 +5,18 @@ Shapes: B batch, H heads, N tokens, S stride, C blocks of S tokens, W blocks of 
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from nystromformer.attention.base import default_scale
+from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.blocks import attend_to_neighbours
-from nystromformer.attention.grid import Grid, bias_of
+from nystromformer.attention.grid import Grid
 from nystromformer.attention.rows import RowsAttention
-
-Pattern = Literal["strided", "fixed"]
-Heads = Literal["merged", "separate"]
+from nystromformer.config.attention.sparse import SparseConfig
 
 
 class SparseAttention(RowsAttention):
@@ -31,57 +30,28 @@ class SparseAttention(RowsAttention):
 
     Places are those among a row's valid tokens. A token of both parts counts once.
 
-    Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
-        pattern: "strided" or "fixed".
-        stride: S, their l. A row of at most S valid tokens gets exact softmax attention where heads are merged.
-        summary: their c, of the fixed pattern.
-        heads: "merged": each head attends to both parts. "separate": the first half of the heads to the first part,
-            the others to the second.
-
-    Raises:
-        ValueError: a stride or summary that is impossible, or separate heads where there is one.
+    S is `stride`, their l. A row of at most S valid tokens gets exact softmax attention where heads are merged. Of
+    separate heads the first half attends to the first part, the others to the second.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        pattern: Pattern = "strided",
-        stride: int = 64,
-        summary: int = 8,
-        heads: Heads = "merged",
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
-        if stride < 1:
-            raise ValueError(f"stride must be at least 1, found {stride}")
-        if pattern == "fixed" and not 1 <= summary <= stride:
-            raise ValueError(f"summary must be from 1 to stride = {stride}, found {summary}")
-        if heads == "separate" and num_heads < 2:
-            raise ValueError(f"separate heads must be at least 2, one for each part of the pattern, found {num_heads}")
-        self.pattern = pattern
-        self.stride = stride
-        self.summary = summary
-        self.heads = heads
+    config: SparseConfig
 
     def attend_rows(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
-        grid = Grid(q, lengths_B, self.stride)
-        if self.heads == "separate":
+        grid = Grid(q, lengths_B, self.config.stride)
+        if self.config.heads == "separate":
             near = (self.num_heads + 1) // 2
             nearby = self._nearby(q[:, :near], k[:, :near], v[:, :near], lengths_B)
             return torch.cat([nearby, self._remote(q[:, near:], k[:, near:], v[:, near:], grid)], 1)
         q = q * default_scale(self.head_dim)
-        around = 1 if self.pattern == "strided" else 0
+        around = 1 if self.config.pattern == "strided" else 0
         first = _Part(grid.of(q), grid.of(k, around), grid.of(v, around), _window(grid, around))
-        if self.pattern == "strided":
+        if self.config.pattern == "strided":
             q, k, v = (grid.of(x).transpose(2, 3) for x in (q, k, v))
             second = _Part(q, k, v, _column(grid, with_own=False))
             return grid.flat(_merged(first, second, _transposed, _transposed))
         keys, values, there_B1K = self._summaries(k, v, grid)
-        blocks_N1 = torch.arange(grid.length, device=q.device)[:, None] // self.stride
-        blocks_K = torch.arange(grid.num_blocks, device=q.device).repeat_interleave(self.summary)
+        blocks_N1 = torch.arange(grid.length, device=q.device)[:, None] // self.config.stride
+        blocks_K = torch.arange(grid.num_blocks, device=q.device).repeat_interleave(self.config.summary)
         others_BNK = there_B1K & (blocks_K != blocks_N1)
         second = _Part(q[:, :, None], keys[:, :, None], values[:, :, None], others_BNK[:, None, None])
         out = _merged(first, second, lambda x: grid.flat(x)[:, :, None], lambda x: grid.of(x[:, :, 0]))
@@ -89,38 +59,34 @@ class SparseAttention(RowsAttention):
 
     def _nearby(self, q: Tensor, k: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         """The first part of the pattern alone."""
-        if self.pattern == "strided":
-            return attend_to_neighbours(q, k, v, lengths_B, self.stride, 1, reach=self.stride)
-        return attend_to_neighbours(q, k, v, lengths_B, self.stride, 0)
+        if self.config.pattern == "strided":
+            return attend_to_neighbours(q, k, v, lengths_B, self.config.stride, 1, reach=self.config.stride)
+        return attend_to_neighbours(q, k, v, lengths_B, self.config.stride, 0)
 
     def _remote(self, q: Tensor, k: Tensor, v: Tensor, grid: Grid) -> Tensor:
         """The second part of the pattern alone."""
-        if self.pattern == "fixed":
+        if self.config.pattern == "fixed":
             keys, values, there_B1K = self._summaries(k, v, grid)
             # A row without a token gets a token of zeros, since a softmax over nothing is no number.
             first_K = torch.arange(keys.shape[2], device=q.device) == 0
             allowed = there_B1K | (first_K & (grid.ends_B == 0)[:, None, None])
-            return F.scaled_dot_product_attention(q, keys, values, attn_mask=bias_of(allowed, q.dtype)[:, None])
+            return F.scaled_dot_product_attention(q, keys, values, attn_mask=infinite_bias(allowed, q.dtype)[:, None])
         B, H = q.shape[:2]
         q, k, v = (grid.of(x).transpose(2, 3).flatten(0, 1) for x in (q, k, v))
-        bias = bias_of(_column(grid, with_own=True), q.dtype)
+        bias = infinite_bias(_column(grid, with_own=True), q.dtype)
         bias = bias.expand(B, H, -1, -1, -1).flatten(0, 1)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return grid.flat(out.unflatten(0, (B, H)).transpose(2, 3))
 
     def _summaries(self, k: Tensor, v: Tensor, grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
         """The keys and values (B, H, K, D) of each block's last tokens, and (B or 1, 1, K) whether they are there."""
-        starts_C = torch.arange(grid.num_blocks, device=k.device) * self.stride
-        ends_BC = torch.minimum(starts_C + self.stride, grid.ends_B[:, None])
-        places_BCK = ends_BC[..., None] - self.summary + torch.arange(self.summary, device=k.device)
+        starts_C = torch.arange(grid.num_blocks, device=k.device) * self.config.stride
+        ends_BC = torch.minimum(starts_C + self.config.stride, grid.ends_B[:, None])
+        places_BCK = ends_BC[..., None] - self.config.summary + torch.arange(self.config.summary, device=k.device)
         # Of a block behind the row's end none is: its end lies before its start.
         there_BK = (places_BCK >= starts_C[:, None]).flatten(1)
         index_BHKD = places_BCK.clamp_min(0).flatten(1)[:, None, :, None].expand(*k.shape[:2], -1, k.shape[3])
         return k.gather(2, index_BHKD), v.gather(2, index_BHKD), there_BK[:, None]
-
-    def extra_repr(self) -> str:
-        summary = f", summary={self.summary}" if self.pattern == "fixed" else ""
-        return f"{super().extra_repr()}, pattern={self.pattern!r}, stride={self.stride}{summary}, heads={self.heads!r}"
 
 
 class _Part(NamedTuple):
@@ -136,7 +102,7 @@ class _Part(NamedTuple):
 
     def scores(self, dtype: torch.dtype) -> Tensor:
         scores = (self.queries @ self.keys.mT).to(dtype)
-        return scores.add_(bias_of(self.allowed, dtype))
+        return scores.add_(infinite_bias(self.allowed, dtype))
 
 
 def _merged(first: _Part, second: _Part, there: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
@@ -174,7 +140,7 @@ def _window(grid: Grid, around: int) -> Tensor:
 
 def _column(grid: Grid, with_own: bool) -> Tensor:
     """(B or 1, 1, S, C, C) bool: tokens of the same place in any block, the query itself or all but it."""
-    there_BSC = (grid.places() < grid.ends_B[:, None, None]).mT
+    there_BSC = grid.there().mT
     itself_CC = torch.eye(grid.num_blocks, dtype=torch.bool, device=grid.device)
     there = there_BSC[:, None, :, None, :]
     return there | itself_CC if with_own else there & ~itself_CC

@@ -5,18 +5,16 @@ Shapes: B batch, H heads, N tokens, L the longest input, D head dim, R rank, P �
 """
 
 from dataclasses import replace
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystromformer.attention.base import Holds, Needs, is_exporting
+from nystromformer.attention.bias import infinite_bias
 from nystromformer.attention.linear import unless_nothing
 from nystromformer.attention.rows import RowsAttention, valid
-from nystromformer.config.attention.synthesizer import factor_of, rank_of
-
-Kind = Literal["dense", "factorized_dense", "random", "factorized_random"]
+from nystromformer.config.attention.synthesizer import SynthesizerConfig, factor_of, rank_of
 
 
 class SynthesizerAttention(RowsAttention):
@@ -36,48 +34,42 @@ class SynthesizerAttention(RowsAttention):
     - "factorized_random": that with S = S₁ S₂ᵀ of rank R.
 
     Args:
-        num_heads, head_dim, conv_kernel_size, ignore_mask: as for every attention.
-        kind: which.
-        rank: R, of "factorized_random" alone; None: 8, or L where it is less.
-        factor: P, of "factorized_dense" alone, a divisor of L; None: the next below √L.
+        config, num_heads, head_dim: as for every attention.
         max_length: L.
     """
 
+    config: SynthesizerConfig
     needs = Needs(max_length=True, no_key=True)
 
-    def __init__(
-        self,
-        num_heads: int,
-        head_dim: int,
-        *,
-        max_length: int,
-        kind: Kind = "dense",
-        rank: int | None = None,
-        factor: int | None = None,
-        conv_kernel_size: int | None = None,
-        ignore_mask: bool = False,
-    ) -> None:
-        super().__init__(num_heads, head_dim, conv_kernel_size, ignore_mask)
-        _check(max_length, kind, rank, factor)
-        self.max_length = max_length
-        self.kind = kind
-        self.rank = rank
-        self.factor = factor
-        if kind in ("random", "factorized_random"):
+    def __init__(self, config: SynthesizerConfig, num_heads: int, head_dim: int, max_length: int) -> None:
+        super().__init__(config, num_heads, head_dim)
+        if max_length < 1:
+            raise ValueError(f"max_length must be at least 1, found {max_length}")
+        if problems := config.impossible_at(max_length):
+            raise ValueError("; ".join(f"{key}: {text}" for key, text in problems))
+        self.max_length = L = max_length
+        if self._is_random:
             self.needs = replace(self.needs, no_query=True)
-            self.zeroes_masked_query_key = False
-        L, R, P = max_length, rank_of(rank, max_length), factor_of(factor, max_length)
+        R, P = rank_of(config.rank, L), factor_of(config.factor, L)
         layer = head_dim**-0.5
-        if kind == "dense":
+        if config.kind == "dense":
             self.weight_HLD = _uniform(layer, num_heads, L, head_dim)
-        elif kind == "factorized_dense":
+        elif config.kind == "factorized_dense":
             self.first_HDP = _uniform(layer, num_heads, head_dim, P)
             self.second_HDS = _uniform(layer, num_heads, head_dim, L // P)
-        elif kind == "random":
+        elif config.kind == "random":
             self.scores_HLL = nn.Parameter(torch.randn(num_heads, L, L))
         else:
             # So that the product, too, is of variance 1.
             self.rows_HLR, self.columns_HLR = (nn.Parameter(torch.randn(num_heads, L, R) * R**-0.25) for _ in range(2))
+
+    @property
+    def _is_random(self) -> bool:
+        return self.config.kind in ("random", "factorized_random")
+
+    @property
+    def zeroes_masked_query_key(self) -> bool:
+        return not self._is_random
 
     @property
     def holds(self) -> Holds:
@@ -90,13 +82,13 @@ class SynthesizerAttention(RowsAttention):
                 f"synthesizer has learned scores of {self.max_length} places (max_length; max_seq_len of a model), "
                 f"found {length}: cut the input, or train with more"
             )
-        if self.kind == "dense":
+        if self.config.kind == "dense":
             keys_BHND = _first(self.weight_HLD, 1, length).to(q.dtype).expand(q.shape[0], -1, -1, -1)
             return F.scaled_dot_product_attention(q.relu(), keys_BHND, v, attn_mask=_bias(lengths_B, v), scale=1.0)
         with torch.autocast(v.device.type, enabled=False):
-            if self.kind == "factorized_dense":
+            if self.config.kind == "factorized_dense":
                 return self._by_factors(q.relu(), v, lengths_B)
-            if self.kind == "random":
+            if self.config.kind == "random":
                 scores_HNN = _first(_first(self.scores_HLL, 1, length), 2, length)
             else:
                 scores_HNN = _first(self.rows_HLR, 1, length) @ _first(self.columns_HLR, 1, length).mT
@@ -104,7 +96,7 @@ class SynthesizerAttention(RowsAttention):
 
     def _by_factors(self, q: Tensor, v: Tensor, lengths_B: Tensor | None) -> Tensor:
         N, S = v.shape[2], self.second_HDS.shape[2]
-        dtype = _exact(v.dtype)
+        dtype = torch.promote_types(v.dtype, torch.float32)
         first_BHNP, second_BHNS = ((q @ weight.to(q.dtype)).to(dtype) for weight in (self.first_HDP, self.second_HDS))
         if is_exporting():  # a product of the first factors would be a view of a size that S divides
             places_N = torch.arange(N, device=v.device)
@@ -117,17 +109,13 @@ class SynthesizerAttention(RowsAttention):
             scores_BHNN = scores_BHNN + bias
         return torch.softmax(scores_BHNN, dim=-1).to(v.dtype) @ v
 
-    def extra_repr(self) -> str:
-        sizes = {"factorized_random": f", rank={self.rank}", "factorized_dense": f", factor={self.factor}"}
-        return f"{super().extra_repr()}, max_length={self.max_length}, kind={self.kind!r}{sizes.get(self.kind, '')}"
-
 
 def _weighed(scores_HNN: Tensor, v_BHND: Tensor, lengths_B: Tensor | None) -> Tensor:
     """softmax over the places that a row has, of scores that all rows share."""
     B, _, N, D = v_BHND.shape
     # float16 has not the range of exponentials whose largest may be another row's.
     dtype = torch.float32 if v_BHND.dtype == torch.float16 else v_BHND.dtype
-    scores_HNN = scores_HNN.to(_exact(v_BHND.dtype))
+    scores_HNN = scores_HNN.to(torch.promote_types(v_BHND.dtype, torch.float32))
     # The batch beside the channels: each exponential is read once for all rows.
     values_HNX = v_BHND.to(dtype).permute(1, 2, 0, 3).flatten(2)
     there_BN = valid(lengths_B, N)
@@ -145,10 +133,7 @@ def _weighed(scores_HNN: Tensor, v_BHND: Tensor, lengths_B: Tensor | None) -> Te
 def _bias(lengths_B: Tensor | None, v_BHND: Tensor) -> Tensor | None:
     """(B, 1, 1, N); never -inf for a whole row."""
     there_BN = None if lengths_B is None else valid(lengths_B.clamp_min(1), v_BHND.shape[2])
-    if there_BN is None:
-        return None
-    zeros_BN = torch.zeros(there_BN.shape, dtype=v_BHND.dtype, device=v_BHND.device)
-    return zeros_BN.masked_fill(~there_BN, float("-inf"))[:, None, None, :]
+    return None if there_BN is None else infinite_bias(there_BN, v_BHND.dtype)[:, None, None]
 
 
 def _first(x: Tensor, dim: int, count: int) -> Tensor:
@@ -157,23 +142,6 @@ def _first(x: Tensor, dim: int, count: int) -> Tensor:
     return x.narrow(dim, 0, count)
 
 
-def _exact(dtype: torch.dtype) -> torch.dtype:
-    """What scores and their exponentials are computed in."""
-    return dtype if dtype == torch.float64 else torch.float32
-
-
 def _uniform(bound: float, *shape: int) -> nn.Parameter:
     """As torch initialises a linear layer."""
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
-
-
-def _check(max_length: int, kind: Kind, rank: int | None, factor: int | None) -> None:
-    for name, value, its_kind in (("rank", rank, "factorized_random"), ("factor", factor, "factorized_dense")):
-        if value is not None and kind != its_kind:
-            raise ValueError(f'{name} belongs to kind="{its_kind}": expected None beside "{kind}", found {value}')
-    if max_length < 1:
-        raise ValueError(f"max_length must be at least 1, found {max_length}")
-    if rank is not None and not 1 <= rank <= max_length:
-        raise ValueError(f"rank must be from 1 to max_length = {max_length}, found {rank}")
-    if factor is not None and (factor < 1 or max_length % factor):
-        raise ValueError(f"factor must be a divisor of max_length = {max_length}, found {factor}")

@@ -22,7 +22,7 @@ from nystromformer.benchmark.attention import OURS, SOFTMAX
 from nystromformer.benchmark.peers import WrittenOutSoftmax
 from nystromformer.benchmark.timing import Timing, Work, peak_memory, summarise, time_side_by_side
 from nystromformer.checked_json import read_checked
-from nystromformer.config import ModelConfig
+from nystromformer.config import ModelConfig, SoftmaxConfig
 from nystromformer.files import sha256_of
 from nystromformer.interop.transfer import transfer_weights
 from nystromformer.machine import machine_facts
@@ -175,7 +175,7 @@ def softmax_twins(experiment: Experiment, weights: Path, longest: int, device: D
     for layer in encoders[WRITTEN_OUT].layers:
         assert isinstance(layer, Layer)
         core = layer.attention.core
-        layer.attention.core = WrittenOutAttention(core.num_heads, core.head_dim)
+        layer.attention.core = WrittenOutAttention(SoftmaxConfig(), core.num_heads, core.head_dim)
         layer.attention.core.skip = core.skip
     return encoders
 

@@ -13,7 +13,7 @@ from theirs import CONFIGS, LAYERS, ODD, TEXTS, batch, build, hidden
 from torch import Tensor, nn
 from transformers import AutoModel
 
-from nystromformer.attention import NystromAttention
+from nystromformer.attention import create_attention
 from nystromformer.interop.drop_in import check, register, report_error
 from nystromformer.interop.drop_in.names import REGISTERED
 
@@ -177,7 +177,7 @@ def test_the_error_is_the_distance_from_softmax() -> None:
     q, k, v = (each(x_BNE).double().unflatten(2, (4, 8)).transpose(1, 2) for each in projections(module))
     scores = (q @ k.mT / 8**0.5).masked_fill(~keep_BN[:, None, None], -torch.inf)
     exact = scores.softmax(-1) @ v
-    ours = NystromAttention(4, 8, LANDMARKS)(q, k, v, keep_BN)
+    ours = create_attention("nystrom", num_heads=4, head_dim=8, num_landmarks=LANDMARKS)(q, k, v, keep_BN)
     differences, exact = ((x.detach() * keep_BN[:, None, :, None]) for x in (ours - exact, exact))
     assert first.layer == "encoder.layer.0.attention.self"
     assert first.error == pytest.approx(float(differences.norm() / exact.norm()), rel=1e-4)

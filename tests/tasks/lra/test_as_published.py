@@ -108,7 +108,7 @@ def test_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     status, seen = run(tmp_path / "b", "listops", "nystrom", monkeypatch)
     assert status == 0
     core = seen[0][0].encoder.layers[0].attention.core
-    assert (core.segments, core.pinv_start, core.num_landmarks) == ("valid", "matrix", 8)
+    assert (core.config.segments, core.config.pinv_start, core.config.num_landmarks) == ("valid", "matrix", 8)
     (published,), (other,) = ((tmp_path / each / "e").glob("model/lra/*/*/result.json") for each in "ab")
     assert published.parents[1].name == "listops-as-published"
     assert other.parents[1].name == "listops"
@@ -121,7 +121,7 @@ def test_a_parameter_that_is_set_stays(tmp_path: Path, monkeypatch: pytest.Monke
     status, seen = run(tmp_path, "listops", "nystrom", monkeypatch, *flags)
     assert status == 0
     core = seen[0][0].encoder.layers[0].attention.core
-    assert (core.segments, core.pinv_start) == ("valid", "batch")
+    assert (core.config.segments, core.config.pinv_start) == ("valid", "batch")
 
 
 def test_pictures_are_validated_on_the_last_ones(

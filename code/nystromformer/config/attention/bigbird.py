@@ -52,8 +52,13 @@ class BigBirdConfig(AttentionConfig):
         return self.block_size * (self._listed - self.num_window_blocks // 2)
 
     @property
+    def num_global_tokens(self) -> int:
+        """First tokens of a row that are global."""
+        return self.num_global_blocks * self.block_size
+
+    @property
     def most_global(self) -> int:
-        return self.num_global_blocks * self.block_size + self.global_capacity
+        return self.num_global_tokens + self.global_capacity
 
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
         learned = 3 * num_heads * self.extra_global_tokens * head_dim

@@ -49,14 +49,15 @@ class LinformerConfig(AttentionConfig):
         return [("projected_length", text)]
 
     def num_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        own = 0 if self._is_of_all_layers else self._projections(num_heads, max_seq_len)
+        own = 0 if self.is_of_all_layers else self._projections(num_heads, max_seq_len)
         return super().num_weights(num_heads, head_dim, max_seq_len) + own
 
     def num_shared_weights(self, num_heads: int, head_dim: int, max_seq_len: int) -> int:
-        return self._projections(num_heads, max_seq_len) if self._is_of_all_layers else 0
+        return self._projections(num_heads, max_seq_len) if self.is_of_all_layers else 0
 
     @property
-    def _is_of_all_layers(self) -> bool:
+    def is_of_all_layers(self) -> bool:
+        """Whether all layers have one projection."""
         return self.sharing == "model" or self.as_in_table3
 
     def _projections(self, num_heads: int, max_seq_len: int) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from nystromformer.attention import AttentionMask, SoftmaxAttention
+from nystromformer.config import SoftmaxConfig
 from nystromformer.interop.drop_in.calls import Call
 from nystromformer.interop.drop_in.names import REGISTERED
 from nystromformer.interop.drop_in.watch import NEVER_CALLS
@@ -101,7 +102,7 @@ def _squares(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, out: T
     """Squared norms of the difference and of softmax's output, by head; (2, H) in float64, on the CPU."""
     q, k, v, out = (x.float() for x in (q, k, v, out))
     with torch.autocast(q.device.type, enabled=False):
-        exact = SoftmaxAttention(q.shape[1], q.shape[3])(q, k, v, mask)
+        exact = SoftmaxAttention(SoftmaxConfig(), q.shape[1], q.shape[3])(q, k, v, mask)
         if mask is not None:
             out = out * mask.multiplier(out.dtype)
         sums_2H = torch.stack([(x.double() ** 2).sum((0, 2, 3)) for x in (out - exact, exact)])
