@@ -120,14 +120,14 @@ def test_the_types_of_parameters_are_current() -> None:
     assert PARAMETERS_FILE.read_text(encoding="utf-8") == parameters_module(), "run: python -m nystromformer.config"
 
 
-def test_schema_has_a_description_for_every_key_and_takes_no_others() -> None:
+def test_schema_has_a_sentence_for_every_key_and_takes_no_others() -> None:
     schema = json_schema()
     objects: list[dict[str, Any]] = [schema, *schema["$defs"].values()]
     assert len(objects) == 5 + len(ATTENTIONS)
     for node in objects:
         assert node["additionalProperties"] is False
         for key, field in node["properties"].items():
-            assert field.get("description"), key
+            assert field["description"].endswith("."), key
 
 
 def test_schema_tells_attentions_apart() -> None:

@@ -101,14 +101,26 @@ def test_beyond_the_source_the_positions_begin_again(times: int) -> None:
     torch.testing.assert_close(over, once.repeat(1, times, 1), rtol=0, atol=1e-10)
 
 
-def test_positions_that_continue_change_nothing_before_them() -> None:
-    before, now = config(max_seq_len=32), config(max_seq_len=48)
-    source, target = build(before, 0), build(now, 1)
-    result = transfer(source, before, target, now, way="continue")
-    assert result.notes == [
-        "encoder.embeddings.position.weight: positions: 32 with initial values beyond them to 48",
-    ]
-    same(target, source, 32)
+@pytest.mark.parametrize(
+    ("before", "now", "options", "notes"),
+    [
+        ({}, {}, {"resize": "none"}, []),
+        ({}, {"max_seq_len": 48}, {"way": "continue"}, ["positions: 32 with initial values beyond them to 48"]),
+        ({}, {"max_seq_len": 20}, {}, ["positions: the first 20 of 32"]),
+        ({"embedding_dim": 8}, {"max_seq_len": 20}, {}, ["positions: the first 20 of 32"]),
+        ({"positions": "rotary"}, {"max_seq_len": 100}, {"resize": "none"}, []),
+    ],
+    ids=["nothing", "continued", "shorter", "shorter, narrow", "rotary"],
+)
+def test_input_that_both_take_gets_the_same_output(
+    before: dict[str, object], now: dict[str, object], options: dict[str, Any], notes: list[str]
+) -> None:
+    first, second = config(**before), config(**before | now)
+    source, target = build(first, 0), build(second, 1)
+    result = transfer(source, first, target, second, **options)
+    assert result.notes == [f"encoder.embeddings.position.weight: {note}" for note in notes]
+    for length in (1, 20, min(first.max_seq_len, second.max_seq_len)):
+        same(target, source, length)
 
 
 def test_interpolated_positions_are_asked_for_as_a_loss() -> None:
@@ -119,15 +131,6 @@ def test_interpolated_positions_are_asked_for_as_a_loss() -> None:
     assert 'from_cp_resize "lossless" refuses positions: 32 interpolated to 48, "lossy" takes it' in str(refused.value)
     result = transfer(source, before, target, now, "lossy", way="interpolate")
     assert result.notes == ["encoder.embeddings.position.weight: positions: 32 interpolated to 48"]
-
-
-@pytest.mark.parametrize("width", [16, 8])
-def test_a_shorter_model_takes_the_first_positions(width: int) -> None:
-    before, now = config(embedding_dim=width), config(embedding_dim=width, max_seq_len=20)
-    source, target = build(before, 0), build(now, 1)
-    result = transfer(source, before, target, now)
-    assert result.notes == ["encoder.embeddings.position.weight: positions: the first 20 of 32"]
-    same(target, source, 20)
 
 
 def test_embeddings_that_were_normalised_before_their_projection_are_refused() -> None:
@@ -148,21 +151,6 @@ def test_what_computes_an_attention_is_not_mentioned() -> None:
     ignoring = config(attn_type={"name": "nystrom", "segments": "padded", "ignore_mask": True})
     (note,) = transfer_weights(model.state_dict(), plain(ignoring), model.state_dict(), before).notes
     assert note.startswith("model.attn_type: ")
-
-
-def test_rotary_positions_need_no_table_for_longer_rows() -> None:
-    before, now = (config(positions="rotary", max_seq_len=length) for length in (32, 100))
-    source, target = build(before, 0), build(now, 1)
-    assert transfer(source, before, target, now, "none").notes == []
-    for length in (1, 20, 32):
-        same(target, source, length)
-
-
-def test_rotary_and_learned_positions_do_not_fit_each_other() -> None:
-    of, rotary = config(), config(positions="rotary")
-    with pytest.raises(DoesNotFit) as caught:
-        transfer_weights(build(rotary, 1).state_dict(), plain(rotary), build(of, 0).state_dict(), plain(of))
-    assert caught.value.problems == ('model.positions: "rotary" in config.json, "learned" in the checkpoint',)
 
 
 @pytest.mark.parametrize(("before", "now"), [(2, 0), (0, 2)])
@@ -229,13 +217,6 @@ def test_heads_come_and_go() -> None:
     assert lost.notes == [f"not in the model, left out: {', '.join(HEAD)}"]
 
 
-def test_weights_that_fit_are_taken_without_a_word() -> None:
-    of = config()
-    source, target = build(of, 0), build(of, 1)
-    assert transfer(source, of, target, of, "none").notes == []
-    same(target, source, 32)
-
-
 def refused(before: ModelConfig, now: ModelConfig, resize: Resize = "lossless") -> list[str]:
     target = build(now, 1)
     kept = {name: value.clone() for name, value in target.state_dict().items()}
@@ -243,13 +224,6 @@ def refused(before: ModelConfig, now: ModelConfig, resize: Resize = "lossless") 
         transfer(build(before, 0), before, target, now, resize)
     assert all(torch.equal(value, kept[name]) for name, value in target.state_dict().items())
     return list(caught.value.problems)
-
-
-def test_keys_that_decide_shapes_are_named_and_not_every_weight() -> None:
-    assert refused(config(), config(transformer_hidden_dim=64, num_layers=3)) == [
-        "model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint",
-        "model.num_layers: 3 in config.json, 2 in the checkpoint",
-    ]
 
 
 POSITIONS, SENTENCE_TYPES = (f"encoder.embeddings.{name}.weight" for name in ("position", "sentence_type"))
@@ -346,6 +320,13 @@ def test_without_the_checkpoints_keys_the_weights_are_named() -> None:
             {"vocab_size": 299},
             ["model.vocab_size: 299 in config.json, 300 in the checkpoint"],
         ),
+        (
+            {"transformer_hidden_dim": 64, "num_layers": 3},
+            [
+                "model.transformer_hidden_dim: 64 in config.json, 32 in the checkpoint",
+                "model.num_layers: 3 in config.json, 2 in the checkpoint",
+            ],
+        ),
         # Shapes that fit, weights that would mean something else.
         (
             {"num_head": 4, "head_dim": 4, "conv_kernel_size": None},
@@ -367,7 +348,7 @@ def test_without_the_checkpoints_keys_the_weights_are_named() -> None:
             ['model.positions: "rotary" in config.json, "learned" in the checkpoint'],
         ),
     ],
-    ids=["layers", "vocabulary", "heads", "norm", "embedding norm", "positions"],
+    ids=["layers", "vocabulary", "sizes", "heads", "norm", "embedding norm", "positions"],
 )
 def test_what_must_not_differ(changes: dict[str, object], problems: list[str]) -> None:
     assert refused(config(), config(**changes)) == problems

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from bert_names import PARTS
 from largest import bytes_for_backward
 from small import LENGTH, VOCABULARY, small_config
 from torch import Tensor
 from transformers import BertConfig, BertModel, NystromformerConfig, NystromformerForMaskedLM
 
+from nystromformer.interop.formats.names import NYSTROMFORMER
 from nystromformer.model import (
     ClassificationHead,
     Encoder,
@@ -31,25 +31,10 @@ def config(**changes: object):  # type: ignore[no-untyped-def]
 def copy_from(encoder: Encoder, peer: torch.nn.Module) -> None:
     """Take the weights of a transformers encoder."""
     theirs = dict(peer.named_parameters())
-    ours = dict(encoder.named_parameters())
-    names = {
-        "embeddings.word.weight": "embeddings.word_embeddings.weight",
-        "embeddings.position.weight": "embeddings.position_embeddings.weight",
-        "embeddings.sentence_type.weight": "embeddings.token_type_embeddings.weight",
-        "embeddings.norm.weight": "embeddings.LayerNorm.weight",
-        "embeddings.norm.bias": "embeddings.LayerNorm.bias",
-    }
-    for layer in range(len(encoder.layers)):
-        for mine, other in PARTS.items():
-            for kind in ("weight", "bias"):
-                names[f"layers.{layer}.{mine}.{kind}"] = f"encoder.layer.{layer}.{other}.{kind}"
-        skip = f"layers.{layer}.attention.core.skip.weight"
-        if skip in ours:
-            names[skip] = f"encoder.layer.{layer}.attention.self.conv.weight"
-    assert set(names) == set(ours)
     with torch.no_grad():
-        for mine, other in names.items():
-            ours[mine].copy_(theirs[other])
+        for name, weight in encoder.named_parameters():
+            their_name = NYSTROMFORMER.theirs(f"encoder.{name}") or ""
+            weight.copy_(theirs[their_name.removeprefix(NYSTROMFORMER.prefix)])
 
 
 SIZES: dict[str, Any] = {

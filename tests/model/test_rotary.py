@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from attention_cases import CASES, Case
-from bert_names import PARTS
+from attention_cases import FIRST, Case
 from hypothesis import given
 from hypothesis import strategies as st
 from small import LENGTH, VOCABULARY, small_config
@@ -17,6 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from nystromformer.attention import create_attention
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
+from nystromformer.interop.formats.names import BERT
 from nystromformer.model import Encoder, PretrainingModel, rotary
 from nystromformer.model.rotary import Rotary, rotated
 
@@ -97,18 +97,9 @@ def test_with_softmax_it_is_roformer() -> None:
     peer = RoFormerModel(RoFormerConfig(**sizes, **more, initializer_range=0.5, hidden_act="gelu")).eval()
     mine = encoder(**SOFTMAX, activation="gelu", layer_norm_eps=1e-12).eval()
     halves = torch.arange(16).view(2, 4, 2).transpose(1, 2).flatten()
-    names = {
-        "word.weight": "word_embeddings.weight",
-        "sentence_type.weight": "token_type_embeddings.weight",
-        "norm.weight": "LayerNorm.weight",
-        "norm.bias": "LayerNorm.bias",
-    }
-    names = {f"embeddings.{own}": f"embeddings.{other}" for own, other in names.items()}
-    for layer in range(2):
-        for own, other in PARTS.items():
-            names |= {f"layers.{layer}.{own}.{k}": f"encoder.layer.{layer}.{other}.{k}" for k in ("weight", "bias")}
     theirs = dict(peer.named_parameters())
-    weights = {own: theirs[other] for own, other in names.items()}
+    names = {name: (BERT.theirs(f"encoder.{name}") or "").removeprefix(BERT.prefix) for name in mine.state_dict()}
+    weights = {name: theirs[other] for name, other in names.items()}
     weights |= {name: weights[name][halves] for name in weights if ".query." in name or ".key." in name}
     mine.load_state_dict(weights)
     keep = torch.arange(LENGTH)[None] < torch.tensor([LENGTH, 9])[:, None]
@@ -134,7 +125,7 @@ def test_padding_in_front_changes_nothing_for_softmax() -> None:
 
 
 ALONE = {"num_landmarks": None, "conv_kernel_size": None}
-SEEING = [case for case in CASES if case.name != "synthesizer"]
+SEEING = [case for case in FIRST if case.name != "synthesizer"]
 
 
 @pytest.mark.parametrize("case", SEEING, ids=lambda case: case.id)
@@ -159,7 +150,7 @@ def test_every_attention_trains_and_keeps_padding_out(case: Case) -> None:
             assert (after - out.mlm_BKV).abs().max() > 0, "the step did something"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", FIRST, ids=lambda case: case.id)
 def test_it_is_refused_where_no_query_meets_a_key(case: Case) -> None:
     attention = {"name": case.name, **case.parameters}
     needs = create_attention(case.name, num_heads=2, head_dim=8, max_length=LENGTH, **case.parameters).needs

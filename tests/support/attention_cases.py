@@ -290,6 +290,8 @@ CASES = [
     _case("nystrom-3-iterations", _nystrom, num_landmarks=5, pinv_iterations=3),
     _case("nystrom-ridge", _nystrom, num_landmarks=8, pinv_ridge=0.001, conv_kernel_size=3),
 ]
+FIRST = list({case.name: case for case in reversed(CASES)}.values())
+"""Of each attention."""
 
 
 def qkv(batch: int, length: int, seed: int = 0, dtype: torch.dtype = torch.float32, scale: float = 1.5) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """Nyström attention beside the same in float64: modules, inputs, masks, outputs with gradients, and errors.
 
-Two oracles: the paper's equations, written out row by row, and the module's own tensor operations, which take lengths
-that the former would take hours for. What is compared imports nothing of this.
+The oracle is the module's own tensor operations, which take lengths that the equations, row by row, would take hours
+for; tests compare the two. What is compared imports nothing of this.
 
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nystromformer.attention import create_attention, reference
+from nystromformer.attention import create_attention
 from nystromformer.attention.nystrom import NystromAttention
 
 Results = dict[str, Tensor]
@@ -83,28 +83,12 @@ def results(module: NystromAttention, inputs: Sequence[Tensor], keep_BN: Tensor 
     """What a module gives for Q, K, V, and for a gradient of the output."""
     q, k, v = (x.detach().requires_grad_() for x in inputs[:3])
     weight = None if module.skip is None else module.skip.weight
-    return _with_gradients(module(q, k, v, keep_BN), q, k, v, weight, inputs[3])
+    return with_gradients(module(q, k, v, keep_BN), q, k, v, weight, inputs[3])
 
 
 def by_tensor_operations(module: NystromAttention, inputs: Sequence[Tensor], keep_BN: Tensor | None = None) -> Results:
     """The same by a copy of a module of tensor operations, in float64."""
     return results(copy.deepcopy(module).double(), [x.detach().double() for x in inputs], keep_BN)
-
-
-def by_the_equations(module: NystromAttention, inputs: Sequence[Tensor], keep_BN: Tensor | None = None) -> Results:
-    """The same by `reference`, in float64 on the CPU, with a module's numbers and weights."""
-    q, k, v = (x.detach().cpu().double().requires_grad_() for x in inputs[:3])
-    keep_BN = None if keep_BN is None else keep_BN.cpu()
-    out = reference.nystrom_attention(
-        q, k, v, keep_BN, num_landmarks=module.config.num_landmarks, iterations=module.config.pinv_iterations
-    )
-    weight = None
-    if module.skip is not None:
-        weight = module.skip.weight.detach().cpu().double().requires_grad_()
-        out = out + reference.depthwise_convolution(v, weight, keep_BN)
-    if keep_BN is not None:
-        out = out * keep_BN[:, None, :, None]
-    return _with_gradients(out, q, k, v, weight, inputs[3].cpu())
 
 
 def errors(values: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, float]:
@@ -115,7 +99,8 @@ def errors(values: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict
     }
 
 
-def _with_gradients(out: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor | None, upstream: Tensor) -> Results:
+def with_gradients(out: Tensor, q: Tensor, k: Tensor, v: Tensor, weight: Tensor | None, upstream: Tensor) -> Results:
+    """An output and the gradients of what it was made of."""
     inputs = {"q": q, "k": k, "v": v} | ({} if weight is None else {"filter": weight})
     gradients = torch.autograd.grad(out, list(inputs.values()), upstream.to(out.dtype))
     return {"out": out.detach(), **dict(zip(inputs, gradients, strict=True))}

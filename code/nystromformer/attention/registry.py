@@ -42,12 +42,7 @@ def create_attention(
 
     >>> attention = create_attention("nystrom", num_heads=12, head_dim=64, num_landmarks=64, conv_kernel_size=33)
     """
-    if isinstance(name, AttentionConfig):
-        if parameters:
-            raise ValueError(f"parameters stand in the config already, found also {sorted(parameters)}")
-        config = name
-    else:
-        config = attention_config(name, **parameters)
+    config = attention_config(name, **parameters)
     build = attention_class(type(config))
     if not build.needs.max_length:
         return build(config, num_heads, head_dim)

@@ -9,29 +9,13 @@ import torch
 from torch import Tensor
 
 from nystromformer.attention.registry import attention_class
-from nystromformer.config.attention import AttentionConfig, attention_config
+from nystromformer.config.attention import AttentionConfig
 
 AttentionDropout = Literal["refuse", "leave_out"]
 """What happens where dropout of the weights of pairs of tokens is asked for, which are never formed."""
 
 _NOTHING = -1000.0
 """What an additive mask takes away at the least from what it hides: exp(-1000) is zero in every precision."""
-
-
-def swapped_config(name: str | AttentionConfig, **parameters: object) -> AttentionConfig:
-    """The attention that stands in for a trained softmax.
-
-    Args:
-        name, parameters: as for `create_attention`.
-
-    Raises:
-        ValueError: as `create_attention`; a config and parameters beside it.
-    """
-    if isinstance(name, AttentionConfig):
-        if parameters:
-            raise ValueError(f"parameters stand in the config already, found also {sorted(parameters)}")
-        return name
-    return attention_config(name, **parameters)
 
 
 def own_keys_refused(config: AttentionConfig) -> str | None:

@@ -10,7 +10,6 @@ from .attention import (
     AttentionName,
     AttentionSpec,
     ConvKernelSize,
-    NumLandmarks,
     attention_config,
 )
 from .messages import ImpossibleError, Path, Problem
@@ -109,7 +108,7 @@ class ModelConfig(BaseModel):
         description='The attention of all layers: a name, or an object with a name and parameters, such as {"name": '
         '"nystrom", "num_landmarks": 32}; or a list with such an item for each layer.'
     )
-    num_landmarks: NumLandmarks | None = Field(
+    num_landmarks: Size | None = Field(
         default=None,
         description="Number of landmarks (means of segments, which stand for all tokens) in every layer whose "
         "attention has them and does not give its own number; null for the attention's default.",
@@ -294,6 +293,17 @@ class ModelConfig(BaseModel):
         return place if isinstance(item, str) else (*place, key)
 
 
+SHAPE_KEYS = (
+    "vocab_size",
+    "embedding_dim",
+    "transformer_dim",
+    "transformer_hidden_dim",
+    "num_layers",
+    "num_head",
+    "head_dim",
+)
+"""Keys of the section "model" that decide the shapes of weights: what another model's weights must share with a
+checkpoint's. To another length or convolution kernel, or other sentence types, weights can be fitted."""
 NO_EFFECT = frozenset({"compile", "attention_grad_checkpointing", "gelu_grad_checkpointing", "feed_forward_chunk"})
 """Keys of the section "model" that change how a result is computed, not which."""
 

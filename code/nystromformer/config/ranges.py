@@ -22,6 +22,7 @@ LEAST_RATE, MOST_RATE = 1e-12, 10.0
 MOST_SEED = 2**63 - 1
 
 Size = Annotated[int, Field(ge=1, le=MOST)]
+Count = Annotated[int, Field(ge=0, le=MOST)]
 Layers = Annotated[int, Field(ge=1, le=MOST_LAYERS)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
 

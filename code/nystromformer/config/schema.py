@@ -110,14 +110,9 @@ class PretrainingConfig(BaseModel):
         "Rows get longer from one to the next. null for none.",
     )
 
-    @field_validator("stages", mode="before")
+    @field_validator("stages", "objectives", mode="before")
     @classmethod
-    def _list_of_stages(cls, value: object) -> object:
-        return as_tuple(value)
-
-    @field_validator("objectives", mode="before")
-    @classmethod
-    def _list_of_objectives(cls, value: object) -> object:
+    def _list_as_tuple(cls, value: object) -> object:
         return as_tuple(value)
 
     @field_validator("objectives")

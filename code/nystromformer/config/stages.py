@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from .attention import STRICT, ConvKernelSize, NumLandmarks
+from .attention import STRICT, ConvKernelSize
 from .network import AttnType
 from .ranges import LEAST_RATE, MOST_RATE, Folder, Size
 
@@ -37,7 +37,7 @@ class StageConfig(BaseModel):
     attn_type: AttnType | None = Field(
         default=None, description="The phase's attention, as in model.attn_type; null for the run's own."
     )
-    num_landmarks: NumLandmarks | None = Field(default=None, description="Landmarks; null for the run's own.")
+    num_landmarks: Size | None = Field(default=None, description="Landmarks; null for the run's own.")
     conv_kernel_size: ConvKernelSize | None = Field(
         default=None, description="Tokens that the convolution spans; null for the run's own."
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nystromformer.config import Positions, Resize
 from nystromformer.config.attention import what_decides
-from nystromformer.config.shape import SHAPE_KEYS
+from nystromformer.config.network import SHAPE_KEYS
 from nystromformer.interop.positions import fit_kernel, fit_positions, repeat_rows
 
 _POSITIONS = "encoder.embeddings.position.weight"

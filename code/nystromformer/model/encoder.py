@@ -3,8 +3,6 @@
 Shapes: B batch, N tokens, K of their positions, E width.
 """
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor, nn
 
@@ -13,23 +11,55 @@ from nystromformer.config import AttentionConfig, ModelConfig
 from nystromformer.model.embeddings import Embeddings
 from nystromformer.model.layers import Layer
 from nystromformer.model.reversible import run_reversibly
-from nystromformer.model.rotary import Rotary, Rotation
+from nystromformer.model.rotary import Rotary
 
 _EMBEDDING_STD = 0.02
 
 
-class Encoder(nn.Module):
+class LayerStack(nn.Module):
+    """The layers of a config, what turns their queries and keys, and the norm after the last."""
+
+    def add_layers(self, config: ModelConfig) -> None:
+        """Build them, with what layers of one attention have in common."""
+        self.reversible = config.reversible
+        self.rotary: Rotary | None = None
+        if config.positions == "rotary":
+            self.rotary = Rotary(config.num_head, config.head_dim, config.max_seq_len)
+        self.layers = nn.ModuleList(Layer(config, attention) for attention in config.attentions)
+        self.final_norm: nn.Module = nn.Identity()
+        if config.norm == "pre":
+            self.final_norm = nn.LayerNorm(config.transformer_dim, config.layer_norm_eps)
+        first: dict[AttentionConfig, Attention] = {}
+        for core in self.cores():
+            core.share(first.setdefault(core.config, core))
+        self.apply(initialize)
+
+    def cores(self) -> list[Attention]:
+        """The attention of each layer."""
+        return [layer.attention.core for layer in self.layers if isinstance(layer, Layer)]
+
+    def run_layers(self, x_BNE: Tensor, mask: AttentionMask | None, positions_BK: Tensor | None) -> Tensor:
+        """(B, N, E), or (B, K, E) at the given positions, of the last layer."""
+        rotation = None if self.rotary is None else self.rotary(x_BNE.shape[1], x_BNE.device)
+        if self.reversible:
+            stack = [layer for layer in self.layers if isinstance(layer, Layer)]
+            x_BNE = run_reversibly(stack, x_BNE, mask, positions_BK, rotation)
+        else:
+            last = len(self.layers) - 1
+            for index, layer in enumerate(self.layers):
+                x_BNE = layer(x_BNE, mask, positions_BK if index == last else None, rotation)
+        out: Tensor = self.final_norm(x_BNE)
+        return out
+
+
+class Encoder(LayerStack):
     """A BERT-style encoder over any of the attentions; `encoder(tokens_BN, mask) -> hidden_BNE`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.pooling = config.pooling
-        self.reversible = config.reversible
         self.embeddings = Embeddings(config)
-        self.rotary = build_rotary(config)
-        self.layers = build_layers(config)
-        self.final_norm = build_final_norm(config)
-        self.apply(initialize)
+        self.add_layers(config)
 
     def forward(
         self,
@@ -54,11 +84,7 @@ class Encoder(nn.Module):
             ValueError: input longer than `max_seq_len`, or a mask that does not fit.
         """
         shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
-        x_BNE = self.embeddings(tokens_BN, types_BN)
-        rotation = None if self.rotary is None else self.rotary(tokens_BN.shape[1], tokens_BN.device)
-        layered = run_layers(self.layers, x_BNE, shared, positions_BK, self.reversible, rotation)
-        out: Tensor = self.final_norm(layered)
-        return out
+        return self.run_layers(self.embeddings(tokens_BN, types_BN), shared, positions_BK)
 
     def pool(
         self, hidden_BNE: Tensor, mask: Tensor | AttentionMask | None = None, over_padding: bool = False
@@ -75,49 +101,6 @@ class Encoder(nn.Module):
         keep_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
         total_BE = torch.where(keep_BN[:, :, None], hidden_BNE, 0.0).sum(1)
         return total_BE / (hidden_BNE.shape[1] if over_padding else keep_BN.sum(1, keepdim=True).clamp(min=1))
-
-
-def build_layers(config: ModelConfig) -> nn.ModuleList:
-    """The layers of a config, which share what their attentions share."""
-    layers = nn.ModuleList(Layer(config, attention) for attention in config.attentions)
-    _share(layers, config.attentions)
-    return layers
-
-
-def build_rotary(config: ModelConfig) -> Rotary | None:
-    """What turns queries and keys; None where the config's positions are learned."""
-    return Rotary(config.num_head, config.head_dim, config.max_seq_len) if config.positions == "rotary" else None
-
-
-def build_final_norm(config: ModelConfig) -> nn.Module:
-    """What follows the last layer: a norm where those of the layers stand before each branch."""
-    return nn.LayerNorm(config.transformer_dim, config.layer_norm_eps) if config.norm == "pre" else nn.Identity()
-
-
-def run_layers(
-    layers: nn.ModuleList,
-    x_BNE: Tensor,
-    mask: AttentionMask | None,
-    positions_BK: Tensor | None = None,
-    reversible: bool = False,
-    rotation: Rotation | None = None,
-) -> Tensor:
-    """(B, N, E), or (B, K, E) at the given positions, of the last layer."""
-    if reversible:
-        stack = [layer for layer in layers if isinstance(layer, Layer)]
-        return run_reversibly(stack, x_BNE, mask, positions_BK, rotation)
-    last = len(layers) - 1
-    for index, layer in enumerate(layers):
-        x_BNE = layer(x_BNE, mask, positions_BK if index == last else None, rotation)
-    return x_BNE
-
-
-def _share(layers: Iterable[nn.Module], attentions: Iterable[AttentionConfig]) -> None:
-    """Let layers of one attention have the parameters in common that the method shares."""
-    first: dict[AttentionConfig, Attention] = {}
-    for layer, config in zip(layers, attentions, strict=True):
-        assert isinstance(layer, Layer)
-        layer.attention.core.share(first.setdefault(config, layer.attention.core))
 
 
 def initialize(module: nn.Module) -> None:

@@ -61,12 +61,11 @@ class ClassificationModel(nn.Module):
         self, tokens_BN: Tensor, mask: Tensor | AttentionMask | None = None, types_BN: Tensor | None = None
     ) -> Tensor:
         """What the head gets of each row, (B, E); arguments as for Encoder."""
-        shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
         if self.encoder.pooling == "first":
             first_B1 = tokens_BN.new_zeros(tokens_BN.shape[0], 1)
-            pooled_BE: Tensor = self.encoder(tokens_BN, shared, types_BN, first_B1)[:, 0]
+            pooled_BE: Tensor = self.encoder(tokens_BN, mask, types_BN, first_B1)[:, 0]
             return pooled_BE
-        return self.encoder.pool(self.encoder(tokens_BN, shared, types_BN), shared)
+        return self.encoder.pool(self.encoder(tokens_BN, mask, types_BN), mask)
 
 
 def _mean_over(pooled_BE: Tensor, rows_I: Tensor) -> Tensor:
@@ -115,9 +114,8 @@ class QuestionAnsweringModel(nn.Module):
             tokens_BN, mask, types_BN: as for Encoder.
             answers_BN: bool, True for the tokens that may answer, such as those of the context; None: all valid ones.
         """
-        shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
-        hidden_BNE = self.encoder(tokens_BN, shared, types_BN)
-        valid_BN = None if shared is None else shared.keep_BN
+        hidden_BNE = self.encoder(tokens_BN, mask, types_BN)
+        valid_BN = mask.keep_BN if isinstance(mask, AttentionMask) else mask
         if answers_BN is not None:
             valid_BN = answers_BN if valid_BN is None else answers_BN & valid_BN
         found: tuple[Tensor, Tensor] = self.head(hidden_BNE, valid_BN)
@@ -166,9 +164,8 @@ class SequenceModel(nn.Module):
             tokens_BN, mask: as for Encoder.
             positions_BK, guessed_BK: as for `TokenModel`; None: no tokens are guessed.
         """
-        shared = AttentionMask(mask) if isinstance(mask, Tensor) else mask
-        hidden_BNE = self.encoder(tokens_BN, shared)
-        logits_IC = self.head(self.encoder.pool(hidden_BNE, shared, self.over_padding))
+        hidden_BNE = self.encoder(tokens_BN, mask)
+        logits_IC = self.head(self.encoder.pool(hidden_BNE, mask, self.over_padding))
         if self.mlm is None or positions_BK is None or guessed_BK is None:
             return logits_IC, None
         hidden_BKE = at_positions(hidden_BNE, positions_BK)

@@ -56,7 +56,7 @@ class NystromAttention(nn.Module):
     ) -> None:
         super().__init__()
         head_dim = head_dim_of(dim, heads) if head_dim is None else head_dim
-        config = attention_of(attention, parameters)
+        config = attention_config(attention, **parameters)
         check_max_length([config], max_length)
         self.dim, self.heads, self.head_dim = dim, heads, head_dim
         self.core = create_attention(config, num_heads=heads, head_dim=head_dim, max_length=max_length)
@@ -173,19 +173,6 @@ class NystromAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
-
-
-def attention_of(attention: str | AttentionConfig, parameters: Mapping[str, object]) -> AttentionConfig:
-    """The config of an attention that is given by its name and parameters, or is one.
-
-    Raises:
-        ValueError: as `create_attention`; a config and parameters beside it.
-    """
-    if isinstance(attention, str):
-        return attention_config(attention, **parameters)
-    if parameters:
-        raise ValueError(f"parameters stand in the config already, found also {sorted(parameters)}")
-    return attention
 
 
 def head_dim_of(dim: int, heads: int) -> int:

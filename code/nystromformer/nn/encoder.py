@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import Tensor
 
 from nystromformer.attention import AttentionMask
-from nystromformer.config import AttentionConfig, ModelConfig
+from nystromformer.config import AttentionConfig, ModelConfig, attention_config
 from nystromformer.config.attention_parameters import LayerParameters
 from nystromformer.config.messages import Problem, describe_errors
 from nystromformer.config.ranges import MOST
-from nystromformer.model.encoder import build_final_norm, build_layers, build_rotary, initialize, run_layers
-from nystromformer.model.layers import Layer
-from nystromformer.nn.attention import attention_of, head_dim_of
+from nystromformer.model.encoder import LayerStack
+from nystromformer.nn.attention import head_dim_of
 from nystromformer.nn.lengths import check_max_length
 
 _OURS = {
@@ -32,7 +31,7 @@ _OURS = {
 """Keys of config.json, and what they are called here."""
 
 
-class Encoder(nn.Module):
+class Encoder(LayerStack):
     """The layers of `nystromformer.model` without embeddings: `encoder(x_BNE, mask) -> hidden_BNE`.
 
     It adds no positions: to what it matters where a token stands, add that to the embeddings, or let `rotary` turn
@@ -100,15 +99,10 @@ class Encoder(nn.Module):
             feed_forward_chunk=feed_forward_chunk,
             max_seq_len=MOST if max_length is None else max_length,
         )
-        self.dim, self.max_length, self.reversible = dim, max_length, reversible
-        self.rotary = build_rotary(config)
-        self.layers = build_layers(config)
-        self.final_norm = build_final_norm(config)
+        self.dim, self.max_length = dim, max_length
+        self.add_layers(config)
         # Without it NaN at masked positions would reach the gradients of norms and linear maps.
-        self.zeroes_masked = all(
-            layer.attention.core.holds.masking for layer in self.layers if isinstance(layer, Layer)
-        )
-        self.apply(initialize)
+        self.zeroes_masked = all(core.holds.masking for core in self.cores())
 
     def forward(
         self, x: Tensor, mask: Tensor | AttentionMask | None = None, positions_BK: Tensor | None = None
@@ -136,19 +130,17 @@ class Encoder(nn.Module):
         shared = AttentionMask.wrap(mask, x[:, None])
         if shared is not None and self.zeroes_masked:
             x = shared.zeroed_tokens(x)
-        rotation = None if self.rotary is None else self.rotary(x.shape[1], x.device)
-        out: Tensor = self.final_norm(run_layers(self.layers, x, shared, positions_BK, self.reversible, rotation))
-        return out
+        return self.run_layers(x, shared, positions_BK)
 
 
 def _attentions(
     attention: str | AttentionConfig | Sequence[str | AttentionConfig], parameters: LayerParameters
 ) -> AttentionConfig | tuple[AttentionConfig, ...]:
     if isinstance(attention, (str, AttentionConfig)):
-        return attention_of(attention, parameters)
+        return attention_config(attention, **parameters)
     if parameters:
         raise ValueError(f"parameters are for one attention; of a list each has its own, found {sorted(parameters)}")
-    return tuple(attention_of(each, {}) for each in attention)
+    return tuple(attention_config(each) for each in attention)
 
 
 def _config(**fields: object) -> ModelConfig:

@@ -5,8 +5,8 @@ from typing import Unpack, get_args
 
 from torch import nn
 
-from nystromformer.attention.swapped import AttentionDropout, check_attention_dropout, swapped_config
-from nystromformer.config import AttentionConfig
+from nystromformer.attention.swapped import AttentionDropout, check_attention_dropout
+from nystromformer.config import AttentionConfig, attention_config
 from nystromformer.config.attention_parameters import AttentionParameters
 from nystromformer.nn.multihead import MultiheadAttention, NeedWeights
 
@@ -51,7 +51,7 @@ def replace_attention(
     check_attention_dropout(attention_dropout)
     if need_weights not in get_args(NeedWeights):
         raise ValueError(f'need_weights must be one of {", ".join(get_args(NeedWeights))}, found "{need_weights}"')
-    config = swapped_config(attention, **parameters)
+    config = attention_config(attention, **parameters)
     made: dict[nn.MultiheadAttention, MultiheadAttention] = {}
 
     def replacement(old: nn.MultiheadAttention) -> MultiheadAttention:

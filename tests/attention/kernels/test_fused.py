@@ -13,11 +13,11 @@ from nystromformer.attention.comparison import (
     MASKS,
     Results,
     by_tensor_operations,
-    by_the_equations,
     draw_inputs,
     errors,
     masks_of_all_kinds,
     results,
+    with_gradients,
 )
 from nystromformer.attention.kernels import ops, plan
 from nystromformer.attention.nystrom import NystromAttention
@@ -31,6 +31,18 @@ def build(
 ) -> NystromAttention:
     parameters = {"num_landmarks": M, "conv_kernel_size": K, "pinv_iterations": iterations}
     return comparison.build(1, DEVICE, num_heads=H, head_dim=D, implementation=implementation, **parameters)
+
+
+def by_the_equations(module: NystromAttention, inputs: list[Tensor], keep_BN: Tensor | None = None) -> Results:
+    """By `reference`, in float64 on the CPU, with a module's numbers and weights."""
+    q, k, v = (x.detach().cpu().double().requires_grad_() for x in inputs[:3])
+    keep_BN = None if keep_BN is None else keep_BN.cpu()
+    sizes = {"num_landmarks": module.config.num_landmarks, "iterations": module.config.pinv_iterations}
+    out, weight = reference.nystrom_attention(q, k, v, keep_BN, **sizes), None
+    if module.skip is not None:
+        weight = module.skip.weight.detach().cpu().double().requires_grad_()
+        out = out + reference.depthwise_convolution(v, weight, keep_BN)
+    return with_gradients(out, q, k, v, weight, inputs[3].cpu())
 
 
 def tensors(B: int, H: int, N: int, D: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> list[Tensor]:

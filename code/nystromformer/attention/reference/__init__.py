@@ -15,21 +15,15 @@ from nystromformer.attention.reference.mixtures import (
 from nystromformer.attention.reference.mra import mra_attention
 from nystromformer.attention.reference.near_far import clusters, near_far_attention, segments
 from nystromformer.attention.reference.nystrom import (
-    fixed_segment_attention,
     lloyd_centres,
     nystrom_attention,
-    pseudo_inverse_steps,
     ridge_steps,
-    segment_bounds,
     segment_means,
-    start_norm,
     strided_tokens,
 )
 from nystromformer.attention.reference.patterns import (
     bigbird_attention,
     bigbird_pattern,
-    block_scores,
-    hash_buckets,
     longformer_attention,
     reformer_attention,
     sinkhorn_attention,
@@ -45,11 +39,8 @@ from nystromformer.attention.reference.rows import (
 __all__ = [
     "bigbird_attention",
     "bigbird_pattern",
-    "block_scores",
     "clusters",
     "depthwise_convolution",
-    "fixed_segment_attention",
-    "hash_buckets",
     "linear_attention",
     "linformer_attention",
     "lloyd_centres",
@@ -62,17 +53,14 @@ __all__ = [
     "performer_attention",
     "piecewise_attention",
     "positive_features",
-    "pseudo_inverse_steps",
     "reformer_attention",
     "ridge_steps",
-    "segment_bounds",
     "segment_means",
     "segments",
     "sinkhorn_attention",
     "sinkhorn_balanced",
     "softmax_attention",
     "softmax_matrix",
-    "start_norm",
     "strided_tokens",
     "synthesizer_attention",
 ]

@@ -1,10 +1,9 @@
-"""The paper's attention, and the authors'.
+"""The paper's attention.
 
 Shapes: B batch, H heads, N tokens, M landmarks, D head dim.
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,10 +11,10 @@ from torch import Tensor
 from nystromformer.attention.reference.rows import per_row, softmax_matrix
 
 
-def pseudo_inverse_steps(a: Tensor, iterations: int, norm: Tensor) -> Tensor:
-    """Eq. 14 from Z₀ = Aᵀ / norm: (m, m) -> (m, m)."""
+def pseudo_inverse_steps(a: Tensor, iterations: int) -> Tensor:
+    """Eq. 14 from Z₀ = Aᵀ / (‖A‖₁ ‖A‖∞): (m, m) -> (m, m)."""
     eye = torch.eye(len(a), dtype=a.dtype)
-    z = a.T / norm
+    z = a.T / (a.abs().sum(0).max() * a.abs().sum(1).max())
     for _ in range(iterations):
         az = a @ z
         z = z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az))) / 4
@@ -26,11 +25,6 @@ def ridge_steps(a: Tensor, ridge: float) -> Tensor:
     """The Z of the smallest ‖A Z − I‖² + λ ‖Z‖², by A's singular values: (m, m) -> (m, m)."""
     u, s, vh = torch.linalg.svd(a)
     return vh.T @ torch.diag(s / (s**2 + ridge)) @ u.T
-
-
-def start_norm(a: Tensor) -> Tensor:
-    """‖A‖₁ ‖A‖∞ of one matrix."""
-    return a.abs().sum(0).max() * a.abs().sum(1).max()
 
 
 def segment_bounds(n: int, num_landmarks: int) -> list[tuple[int, int]]:
@@ -89,43 +83,7 @@ def nystrom_attention(
         elif iterations is None:
             z = torch.linalg.pinv(a)
         else:
-            z = pseudo_inverse_steps(a, iterations, start_norm(a))
+            z = pseudo_inverse_steps(a, iterations)
         return softmax_matrix(qs, kl) @ z @ softmax_matrix(ql, ks) @ vs
 
     return per_row(attend, q, k, v, keep_BN)
-
-
-def fixed_segment_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    keep_BN: Tensor | None = None,
-    *,
-    num_landmarks: int,
-    iterations: int = 6,
-    masked_tokens: Literal["zero", "included"] = "zero",
-) -> Tensor:
-    """The authors' attention: fixed segments over the padded length, one start value for the whole batch.
-
-    Args:
-        masked_tokens: how masked tokens enter the landmarks: as zeros (the authors), or as they are (transformers).
-    """
-    q, k, v = q.double(), k.double(), v.double()
-    B, H, N, _ = q.shape
-    keep = torch.ones(B, N, dtype=torch.bool) if keep_BN is None else keep_BN
-    length = N // num_landmarks
-    pairs = {}
-    for b in range(B):
-        for h in range(H):
-            weight = keep[b].double()[:, None] if masked_tokens == "zero" else torch.ones(N, 1).double()
-            ql = torch.stack([(q[b, h] * weight)[i : i + length].mean(0) for i in range(0, N, length)])
-            kl = torch.stack([(k[b, h] * weight)[i : i + length].mean(0) for i in range(0, N, length)])
-            pairs[b, h] = ql, kl, softmax_matrix(ql, kl)
-    norm = torch.stack([a.sum(0).max() for _, _, a in pairs.values()]).max()
-    out = torch.zeros_like(q)
-    for (b, h), (ql, kl, a) in pairs.items():
-        valid = keep[b]
-        z = pseudo_inverse_steps(a, iterations, norm)
-        context = softmax_matrix(ql, k[b, h][valid]) @ v[b, h][valid]
-        out[b, h, valid] = softmax_matrix(q[b, h][valid], kl) @ z @ context
-    return out

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from ...wording import listed
 from ..messages import describe_errors, quoted
-from .base import STRICT, Arithmetic, AttentionConfig, ConvKernelSize, NumLandmarks
+from .base import STRICT, Arithmetic, AttentionConfig, ConvKernelSize
 from .nystrom import NystromConfig
 from .softmax import SoftmaxConfig
 
@@ -26,7 +26,6 @@ __all__ = [
     "AttentionName",
     "AttentionSpec",
     "ConvKernelSize",
-    "NumLandmarks",
     "NystromConfig",
     "SoftmaxConfig",
     "attention_config",
@@ -57,12 +56,16 @@ else:
     ]
 
 
-def attention_config(name: str, **parameters: object) -> AttentionConfig:
-    """The configuration of the attention called `name`.
+def attention_config(name: str | AttentionConfig, **parameters: object) -> AttentionConfig:
+    """The configuration of the attention called `name`, or `name` itself where it is one already.
 
-    Raises ValueError for an unknown name (listing the valid ones) and for unknown or impossible parameters
-    (listing each).
+    Raises ValueError for an unknown name (listing the valid ones), for unknown or impossible parameters (listing each)
+    and for parameters beside a configuration.
     """
+    if isinstance(name, AttentionConfig):
+        if parameters:
+            raise ValueError(f"parameters stand in the config already, found also {sorted(parameters)}")
+        return name
     if name not in ATTENTIONS:
         raise ValueError(_unknown_name(name))
     cls = ATTENTIONS[name]

@@ -1,13 +1,13 @@
 """What all attentions may be told, and what they tell those who plan with them."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ...wording import number_of
-from ..ranges import MOST
+from ..messages import ImpossibleError, Problem
 
 
 def _name_is_required(schema: dict[str, Any]) -> None:
@@ -24,7 +24,6 @@ def odd(value: int) -> int:
     return value
 
 
-NumLandmarks = Annotated[int, Field(ge=1, le=MOST)]
 ConvKernelSize = Annotated[
     int, Field(ge=1, le=999_999, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(odd)
 ]
@@ -61,6 +60,16 @@ class AttentionConfig(BaseModel):
         description="Whether padding is taken for tokens like any others: it is attended to, enters landmarks and "
         "convolution and gets an output, as in the authors' code for classification.",
     )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if problems := self.impossible_together():
+            raise ImpossibleError(Problem((key,), text) for key, text in problems)
+        return self
+
+    def impossible_together(self) -> list[tuple[str, str]]:
+        """Parameters that cannot stand beside others as they are, and what is wrong with each."""
+        return []
 
     @property
     def length_step(self) -> int:
@@ -119,15 +128,25 @@ def beyond_length(values: Mapping[str, int], max_seq_len: int) -> list[tuple[str
 
 
 def beyond_blocks(
-    values: Mapping[str, int], limits: Mapping[str, int], block_size: int, max_seq_len: int, beside: str = ""
+    config: AttentionConfig,
+    block_size: int,
+    max_seq_len: int,
+    most: Callable[[int], Mapping[str, int]],
+    beside: str = "",
 ) -> list[tuple[str, str]]:
-    """The same of parameters that count blocks, each with its limit for the longest input (beside others)."""
+    """The same of a config's `block_size`, or where that fits of its parameters that count blocks.
+
+    Args:
+        most: from the number of blocks of the longest input to the limits of the parameters, beside others.
+    """
+    if problems := beyond_length({"block_size": block_size}, max_seq_len):
+        return problems
     blocks = -(-max_seq_len // block_size)
     there = f"as max_seq_len = {max_seq_len} is {number_of(blocks, 'block')}"
     return [
-        (key, f"expected at most {limit}{beside}, {there}, found {values[key]}")
-        for key, limit in limits.items()
-        if values[key] > limit
+        (key, f"expected at most {limit}{beside}, {there}, found {value}")
+        for key, limit in most(blocks).items()
+        if (value := getattr(config, key)) > limit
     ]
 
 

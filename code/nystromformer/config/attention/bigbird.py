@@ -4,10 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from ..ranges import MOST
-from .base import Arithmetic, AttentionConfig, beyond_blocks, beyond_length, odd, products
-
-Count = Annotated[int, Field(ge=0, le=MOST)]
+from ..ranges import MOST, Count, Size
+from .base import Arithmetic, AttentionConfig, beyond_blocks, odd, products
 
 
 class BigBirdConfig(AttentionConfig):
@@ -18,7 +16,7 @@ class BigBirdConfig(AttentionConfig):
         description="BigBird: blocks of tokens attend to the blocks around them, to random ones and to global tokens "
         "(Zaheer et al. 2020).",
     )
-    block_size: Annotated[int, Field(ge=1, le=MOST)] = Field(default=64, description="Tokens of a block.")
+    block_size: Size = Field(default=64, description="Tokens of a block.")
     num_window_blocks: Annotated[
         int, Field(ge=1, le=MOST, json_schema_extra={"not": {"multipleOf": 2}}), AfterValidator(odd)
     ] = Field(default=3, description="Blocks of a block's window, an odd number: its own and as many on either side.")
@@ -39,11 +37,10 @@ class BigBirdConfig(AttentionConfig):
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if problems := beyond_length({"block_size": self.block_size}, max_seq_len):
-            return problems
-        blocks = -(-max_seq_len // self.block_size)
-        most = {"num_window_blocks": 2 * blocks - 1, "num_random_blocks": blocks, "num_global_blocks": blocks}
-        return beyond_blocks({key: getattr(self, key) for key in most}, most, self.block_size, max_seq_len)
+        def most(blocks: int) -> dict[str, int]:
+            return {"num_window_blocks": 2 * blocks - 1, "num_random_blocks": blocks, "num_global_blocks": blocks}
+
+        return beyond_blocks(self, self.block_size, max_seq_len, most)
 
     @property
     def longest_exact(self) -> float:

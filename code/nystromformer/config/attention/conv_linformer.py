@@ -1,10 +1,10 @@
 """Linformer with a convolution in the place of its projections."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from ..ranges import MOST
+from ..ranges import Size
 from .base import Arithmetic, AttentionConfig, beyond_length, products
 
 
@@ -16,9 +16,7 @@ class ConvLinformerConfig(AttentionConfig):
         description="Softmax attention to sums of tokens that follow each other, with learned weights: Linformer with "
         "a strided convolution in the place of its projections, for any length.",
     )
-    stride: Annotated[int, Field(ge=1, le=MOST)] = Field(
-        default=4, description="Tokens that are put together to one key and value."
-    )
+    stride: Size = Field(default=4, description="Tokens that are put together to one key and value.")
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         return beyond_length({"stride": self.stride}, max_seq_len)

@@ -1,11 +1,11 @@
 """Linformer."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from ..messages import ImpossibleError, Problem, quoted
-from ..ranges import MOST
+from ..messages import quoted
+from ..ranges import Size
 from .base import Arithmetic, AttentionConfig, products
 
 
@@ -17,9 +17,7 @@ class LinformerConfig(AttentionConfig):
         description="Linformer: keys and values projected along the length, which is learned up to max_seq_len (Wang "
         "et al. 2020).",
     )
-    projected_length: Annotated[int, Field(ge=1, le=MOST)] = Field(
-        default=256, description="Keys and values that remain of a row's; k in the paper."
-    )
+    projected_length: Size = Field(default=256, description="Keys and values that remain of a row's; k in the paper.")
     sharing: Literal["head", "layer", "model"] = Field(
         default="head",
         description="Whose projections are one. head: each head has its own; layer: those of a layer's heads; model: "
@@ -35,12 +33,11 @@ class LinformerConfig(AttentionConfig):
         "head by numbers of its own (at first of standard deviation 0.02), tokens by position in the padded row.",
     )
 
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def impossible_together(self) -> list[tuple[str, str]]:
         if self.as_in_table3 and self.sharing != "head":
             text = f'expected "head" beside as_in_table3 = true, found {quoted(self.sharing)}: each head has its own'
-            raise ImpossibleError([Problem(("sharing",), text)])
-        return self
+            return [("sharing", text)]
+        return []
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         if self.projected_length <= max_seq_len:

@@ -1,11 +1,11 @@
 """Local attention, by blocks."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from ..ranges import MOST
-from .base import Arithmetic, AttentionConfig, beyond_blocks, beyond_length, products
+from ..ranges import Count, Size
+from .base import Arithmetic, AttentionConfig, beyond_blocks, products
 
 
 class LocalConfig(AttentionConfig):
@@ -14,18 +14,15 @@ class LocalConfig(AttentionConfig):
     name: Literal["local"] = Field(
         default="local", description="Softmax attention within blocks of tokens and to the blocks beside them."
     )
-    block_size: Annotated[int, Field(ge=1, le=MOST)] = Field(default=128, description="Tokens of a block.")
-    neighbours: Annotated[int, Field(ge=0, le=MOST)] = Field(
+    block_size: Size = Field(default=128, description="Tokens of a block.")
+    neighbours: Count = Field(
         default=1,
         description="Blocks on either side that a block's tokens attend to, too; 0: their own alone, as in the Long "
         "Range Arena.",
     )
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if problems := beyond_length({"block_size": self.block_size}, max_seq_len):
-            return problems
-        most = max(1, -(-max_seq_len // self.block_size) - 1)
-        return beyond_blocks({"neighbours": self.neighbours}, {"neighbours": most}, self.block_size, max_seq_len)
+        return beyond_blocks(self, self.block_size, max_seq_len, lambda blocks: {"neighbours": max(1, blocks - 1)})
 
     @property
     def longest_exact(self) -> float:

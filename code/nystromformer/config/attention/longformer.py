@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from ..ranges import MOST, MOST_LAYERS, as_tuple
+from ..ranges import MOST, MOST_LAYERS, Count, Size, as_tuple
 from .base import Arithmetic, AttentionConfig, beyond_length, products
 
 
@@ -15,8 +15,7 @@ def _form(value: object) -> str | None:
     return "number" if isinstance(value, int) else None
 
 
-Step = Annotated[int, Field(ge=1, le=MOST)]
-Steps = Annotated[tuple[Step, ...], Field(max_length=MOST_LAYERS), BeforeValidator(as_tuple)]
+Steps = Annotated[tuple[Size, ...], Field(max_length=MOST_LAYERS), BeforeValidator(as_tuple)]
 
 
 class LongformerConfig(AttentionConfig):
@@ -31,17 +30,17 @@ class LongformerConfig(AttentionConfig):
     window: Annotated[int, Field(ge=2, le=MOST, multiple_of=2)] = Field(
         default=512, description="Tokens that a token attends to beside itself, half of them on either side; even."
     )
-    dilation: Annotated[Annotated[Step, Tag("number")] | Annotated[Steps, Tag("list")], Discriminator(_form)] = Field(
+    dilation: Annotated[Annotated[Size, Tag("number")] | Annotated[Steps, Tag("list")], Discriminator(_form)] = Field(
         default=1,
         description="Steps from one token of a window to the next; 1 for a window without gaps. A number for all "
         "heads, or a list with one for each.",
     )
-    num_global_tokens: Annotated[int, Field(ge=0, le=MOST)] = Field(
+    num_global_tokens: Count = Field(
         default=1,
         description="First tokens of a row that are global: they attend to all tokens, and all attend to them. Those "
         "that a task marks, such as WikiHop's question and candidates, are global beside them.",
     )
-    global_capacity: Annotated[int, Field(ge=0, le=MOST)] = Field(
+    global_capacity: Count = Field(
         default=512,
         description="Tokens that a task may mark in a row, at most. On a GPU room is kept for so many if any may be.",
     )

@@ -1,12 +1,11 @@
 """Multi-resolution attention."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from ..messages import ImpossibleError, Problem
-from ..ranges import MOST
-from .base import Arithmetic, AttentionConfig, beyond_blocks, beyond_length, products
+from ..ranges import Count, Size
+from .base import Arithmetic, AttentionConfig, beyond_blocks, products
 
 
 class MraConfig(AttentionConfig):
@@ -19,17 +18,15 @@ class MraConfig(AttentionConfig):
         description="MRA-2: softmax over the tokens of chosen blocks, and over the means of all others (Zeng et al. "
         "2022).",
     )
-    block_size: Annotated[int, Field(ge=1, le=MOST)] = Field(default=32, description="Tokens of a block.")
-    num_blocks: Annotated[int, Field(ge=1, le=MOST)] = Field(
+    block_size: Size = Field(default=32, description="Tokens of a block.")
+    num_blocks: Size = Field(
         default=8,
         description="Blocks whose tokens a block attends to one by one: on average where choice is head, else exactly.",
     )
-    neighbours: Annotated[int, Field(ge=0, le=MOST)] = Field(
+    neighbours: Count = Field(
         default=0, description="Blocks on either side of a block that are always chosen; its own always is."
     )
-    num_first_blocks: Annotated[int, Field(ge=0, le=MOST)] = Field(
-        default=0, description="First blocks of a row that are always chosen."
-    )
+    num_first_blocks: Count = Field(default=0, description="First blocks of a row that are always chosen.")
     choice: Literal["head", "block", "query"] = Field(
         default="head",
         description="Who chooses blocks. head: the paper's, the greatest of a head's scores of all pairs of blocks; "
@@ -40,20 +37,18 @@ class MraConfig(AttentionConfig):
         description="Whether the blocks that are not chosen enter by their means; false is the paper's MRA-2-s.",
     )
 
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def impossible_together(self) -> list[tuple[str, str]]:
         always = 2 * self.neighbours + 1 + self.num_first_blocks
         if self.num_blocks < always:
             text = f"expected at least {always}, for the blocks that are always chosen, found {self.num_blocks}"
-            raise ImpossibleError([Problem(("num_blocks",), text)])
-        return self
+            return [("num_blocks", text)]
+        return []
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
-        if problems := beyond_length({"block_size": self.block_size}, max_seq_len):
-            return problems
-        values = {"num_blocks": self.num_blocks, "num_first_blocks": self.num_first_blocks}
-        most = dict.fromkeys(values, -(-max_seq_len // self.block_size))
-        return beyond_blocks(values, most, self.block_size, max_seq_len)
+        def most(blocks: int) -> dict[str, int]:
+            return {"num_blocks": blocks, "num_first_blocks": blocks}
+
+        return beyond_blocks(self, self.block_size, max_seq_len, most)
 
     @property
     def longest_exact(self) -> float:

@@ -1,10 +1,10 @@
 """Near tokens exactly, the rest by groups."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from ..ranges import MOST
+from ..ranges import Count, Size
 from .base import Arithmetic, AttentionConfig, beyond_blocks, beyond_length, products
 
 PROBES = 32
@@ -18,11 +18,11 @@ class NearFarConfig(AttentionConfig):
         default="near_far",
         description="One softmax over nearby tokens, selected tokens, and the means of groups of all other tokens.",
     )
-    block_size: Annotated[int, Field(ge=1, le=MOST)] = Field(default=32, description="Tokens of a block.")
-    neighbours: Annotated[int, Field(ge=0, le=MOST)] = Field(
+    block_size: Size = Field(default=32, description="Tokens of a block.")
+    neighbours: Count = Field(
         default=1, description="Blocks on either side of a block whose tokens it attends to one by one."
     )
-    num_landmarks: Annotated[int, Field(ge=1, le=MOST)] = Field(
+    num_landmarks: Size = Field(
         default=64,
         description="Groups of the tokens that are not attended to one by one; each group enters by its mean and size.",
     )
@@ -31,12 +31,12 @@ class NearFarConfig(AttentionConfig):
         description="What a group is. segment_means: near-equal segments of each row's own tokens; kmeans: clusters of "
         "the head's keys, by three of Lloyd's iterations, which take more time and memory.",
     )
-    num_selected: Annotated[int, Field(ge=0, le=MOST)] = Field(
+    num_selected: Count = Field(
         default=16,
         description="Tokens of each row and head that all its tokens attend to one by one: those that draw most "
         "attention from 32 means of queries.",
     )
-    num_blocks: Annotated[int, Field(ge=0, le=MOST)] = Field(
+    num_blocks: Count = Field(
         default=0,
         description="Further blocks that each block attends to one by one: those that score best by the product of "
         "block means. The scores of all pairs of blocks cost (length / block_size)².",
@@ -45,13 +45,14 @@ class NearFarConfig(AttentionConfig):
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         if problems := beyond_length({"block_size": self.block_size}, max_seq_len):
             return problems
-        others = -(-max_seq_len // self.block_size) - 1
-        values = {"neighbours": self.neighbours, "num_blocks": self.num_blocks}
-        problems = beyond_blocks(values, {"neighbours": max(1, others)}, self.block_size, max_seq_len)
-        # Those around come first: what is left of the others may be further ones.
-        further = {"num_blocks": max(0, others - self.neighbours)}
-        beside = f" beside neighbours = {self.neighbours}"
-        problems = problems or beyond_blocks(values, further, self.block_size, max_seq_len, beside)
+
+        def further(blocks: int) -> dict[str, int]:
+            # Those around come first: what is left of the others may be further ones.
+            return {"num_blocks": max(0, blocks - 1 - self.neighbours)}
+
+        sizes, beside = (self.block_size, max_seq_len), f" beside neighbours = {self.neighbours}"
+        problems = beyond_blocks(self, *sizes, lambda blocks: {"neighbours": max(1, blocks - 1)})
+        problems = problems or beyond_blocks(self, *sizes, further, beside)
         tokens = {"num_landmarks": self.num_landmarks, "num_selected": self.num_selected}
         return problems + beyond_length(tokens, max_seq_len)
 

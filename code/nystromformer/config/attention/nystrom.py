@@ -1,12 +1,12 @@
 """Nyström attention, the paper's."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from ..messages import ImpossibleError, Problem, quoted
-from ..ranges import LEAST_RIDGE, MOST_ITERATIONS, MOST_PINV_ITERATIONS, MOST_RIDGE
-from .base import Arithmetic, AttentionConfig, NumLandmarks, products
+from ..messages import quoted
+from ..ranges import LEAST_RIDGE, MOST_ITERATIONS, MOST_PINV_ITERATIONS, MOST_RIDGE, Size
+from .base import Arithmetic, AttentionConfig, products
 
 DEFAULT_LLOYD_ITERATIONS = 3
 
@@ -23,7 +23,7 @@ class NystromConfig(AttentionConfig):
     )
 
     name: Literal["nystrom"] = Field(default="nystrom", description="Nyström attention, eq. 13-17 of the paper.")
-    num_landmarks: NumLandmarks = Field(
+    num_landmarks: Size = Field(
         default=64,
         description="Number of landmarks, M in the paper, of each head; a row with at most so many tokens, padding not "
         "counted, gets exact attention.",
@@ -66,36 +66,32 @@ class NystromConfig(AttentionConfig):
         "cannot; auto: the kernels on CUDA devices where they can, else torch.",
     )
 
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def impossible_together(self) -> list[tuple[str, str]]:
         problems = []
         if self.ignore_mask and self.segments != "padded":
             text = f'expected "padded" beside ignore_mask = true, found {quoted(self.segments)}: where padding counts'
-            problems.append(Problem(("segments",), f"{text} like any token, segments cannot go by the mask"))
+            problems.append(("segments", f"{text} like any token, segments cannot go by the mask"))
         if self.ignore_mask and self.implementation == "triton":
             text = 'expected "torch" or "auto" beside ignore_mask = true, found "triton": the kernels take their mask'
-            problems.append(Problem(("implementation",), text))
+            problems.append(("implementation", text))
         if self.landmarks != "segment_means" and self.segments != "valid":
             text = f'expected "segment_means" beside segments = {quoted(self.segments)}, found {quoted(self.landmarks)}'
-            problems.append(Problem(("landmarks",), f"{text}: the others are of each row's own valid tokens"))
+            problems.append(("landmarks", f"{text}: the others are of each row's own valid tokens"))
         for key, value, kernels in (("segments", self.segments, "valid"), ("pinv_start", self.pinv_start, "matrix")):
             if self.implementation == "triton" and value != kernels and not self.ignore_mask:
                 text = f'expected "torch" or "auto" beside {key} = {quoted(value)}, found "triton": the kernels have'
-                problems.append(Problem(("implementation",), f"{text} {quoted(kernels)} alone"))
+                problems.append(("implementation", f"{text} {quoted(kernels)} alone"))
         if self.landmarks != "segment_means" and self.implementation == "triton":
             text = (
                 f'expected "torch" or "auto" beside landmarks = {quoted(self.landmarks)}, found "triton": the kernels'
             )
-            problems.append(Problem(("implementation",), f"{text} have segment means alone"))
+            problems.append(("implementation", f"{text} have segment means alone"))
         if self.landmarks != "kmeans" and self.kmeans_iterations is not None:
             text = f"expected no iterations beside landmarks = {quoted(self.landmarks)}, found {self.kmeans_iterations}"
-            problems.append(Problem(("kmeans_iterations",), f'{text}: only "kmeans" has them'))
-        problems += self._impossible_beside_a_ridge()
-        if problems:
-            raise ImpossibleError(problems)
-        return self
+            problems.append(("kmeans_iterations", f'{text}: only "kmeans" has them'))
+        return problems + self._impossible_beside_a_ridge()
 
-    def _impossible_beside_a_ridge(self) -> list[Problem]:
+    def _impossible_beside_a_ridge(self) -> list[tuple[str, str]]:
         if self.pinv_ridge is None:
             return []
         beside = f"beside pinv_ridge = {self.pinv_ridge:g}, found"
@@ -104,10 +100,10 @@ class NystromConfig(AttentionConfig):
             default = type(self).model_fields[key].default
             if (value := getattr(self, key)) != default:
                 text = f"expected {quoted(default)} {beside} {quoted(value)}: it takes the iterations' place"
-                problems.append(Problem((key,), text))
+                problems.append((key, text))
         if self.implementation == "triton":
             text = f'expected "torch" or "auto" {beside} "triton": the kernels have the iterations alone'
-            problems.append(Problem(("implementation",), text))
+            problems.append(("implementation", text))
         return problems
 
     @property

@@ -1,11 +1,11 @@
 """Performer attention, FAVOR+."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from ..messages import ImpossibleError, Problem, quoted
-from ..ranges import MOST
+from ..messages import quoted
+from ..ranges import Size
 from .base import Arithmetic, AttentionConfig, products
 
 
@@ -18,7 +18,7 @@ class PerformerConfig(AttentionConfig):
         default="performer",
         description="Performer attention: positive orthogonal random features, FAVOR+ (Choromanski et al. 2021).",
     )
-    num_features: Annotated[int, Field(ge=1, le=MOST)] = Field(
+    num_features: Size = Field(
         default=256, description="Number of random features, whose products approximate softmax's exponential."
     )
     kernel: Literal["softmax", "relu"] = Field(
@@ -26,7 +26,7 @@ class PerformerConfig(AttentionConfig):
         description="What the features approximate. softmax: softmax attention's exponential; relu: another kernel, "
         "that of the paper's generalised attention.",
     )
-    redraw_steps: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+    redraw_steps: Size | None = Field(
         default=1000,
         description="Training steps after which new features are drawn, as a function of the run's seed and the step; "
         "null: the first ones stay.",
@@ -38,12 +38,11 @@ class PerformerConfig(AttentionConfig):
         "scores divided by head_dim in place of its root, the package's epsilon of 1e-4, padding in the denominator.",
     )
 
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def impossible_together(self) -> list[tuple[str, str]]:
         if self.as_in_table3 and self.kernel != "softmax":
             text = f'expected "softmax" beside as_in_table3 = true, found {quoted(self.kernel)}'
-            raise ImpossibleError([Problem(("kernel",), text)])
-        return self
+            return [("kernel", text)]
+        return []
 
     def arithmetic(self, num_heads: int, head_dim: int, length: int) -> Arithmetic:
         """The features of queries and keys, φ(K)ᵀV and φ(Q) with it, and both with a vector in V's place."""

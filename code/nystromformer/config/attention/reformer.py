@@ -2,21 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from ..ranges import MOST
+from ..ranges import Size
 from .base import Arithmetic, AttentionConfig, products
 
 MOST_BUCKETS = 4096
-
-
-def _even(value: int) -> int:
-    if value % 2:
-        raise ValueError("expected an even number")
-    return value
-
-
-NumBuckets = Annotated[int, Field(ge=2, le=MOST_BUCKETS, json_schema_extra={"multipleOf": 2}), AfterValidator(_even)]
 
 
 class ReformerConfig(AttentionConfig):
@@ -33,11 +24,11 @@ class ReformerConfig(AttentionConfig):
         default=2,
         description="Rounds of hashing: a token attends to those that share its bucket in at least one of them.",
     )
-    chunk_length: Annotated[int, Field(ge=1, le=MOST)] = Field(
+    chunk_length: Size = Field(
         default=64,
         description="Tokens of a chunk; sorted by bucket, a token attends within its chunk and the one before.",
     )
-    num_buckets: NumBuckets | None = Field(
+    num_buckets: Annotated[int, Field(ge=2, le=MOST_BUCKETS, multiple_of=2)] | None = Field(
         default=None,
         description="Buckets of each round, an even number; null: twice as many as each row has chunks, as in the "
         "paper.",
@@ -47,7 +38,7 @@ class ReformerConfig(AttentionConfig):
         description="Whether a token attends to all tokens of the two chunks, as in transformers' Reformer, and not "
         "only to those of its bucket, as in the paper.",
     )
-    redraw_steps: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+    redraw_steps: Size | None = Field(
         default=1,
         description="Training steps after which new rotations, of which the hashes are made, are drawn, as a function "
         "of the run's seed and the step; null: the first ones stay.",

@@ -1,10 +1,10 @@
 """Sparse Sinkhorn attention."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from ..ranges import MOST, MOST_ITERATIONS
+from ..ranges import MOST_ITERATIONS, Size
 from .base import Arithmetic, AttentionConfig, beyond_length, products
 
 
@@ -16,7 +16,7 @@ class SinkhornConfig(AttentionConfig):
         description="Sparse Sinkhorn attention: softmax within a block and to the block that a differentiable sorting "
         "puts beside it (Tay et al. 2020).",
     )
-    block_size: Annotated[int, Field(ge=1, le=MOST)] = Field(
+    block_size: Size = Field(
         default=64,
         description="Tokens of a block; a row with at most so many, padding not counted, gets exact attention.",
     )

@@ -1,12 +1,11 @@
 """Sparse attention, by strides or by fixed blocks."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from ..messages import ImpossibleError, Problem
-from ..ranges import MOST
+from ..ranges import Size
 from .base import Arithmetic, AttentionConfig, beyond_length, products
 
 
@@ -23,11 +22,11 @@ class SparseConfig(AttentionConfig):
         description="What a token attends to. strided: the tokens at most a stride away, and those a multiple of the "
         "stride away; fixed: the tokens of its own block of stride tokens, and the last ones of every block.",
     )
-    stride: Annotated[int, Field(ge=1, le=MOST)] = Field(
+    stride: Size = Field(
         default=64,
         description="l in the paper. Time is lowest for a stride near the square root of the length.",
     )
-    summary: Annotated[int, Field(ge=1, le=MOST)] = Field(
+    summary: Size = Field(
         default=8,
         description="Tokens at the end of each block that all others attend to, c in the paper; of the fixed pattern "
         "alone.",
@@ -38,12 +37,11 @@ class SparseConfig(AttentionConfig):
         "first part, the others to the second.",
     )
 
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def impossible_together(self) -> list[tuple[str, str]]:
         if self.pattern == "fixed" and self.summary > self.stride:
             text = f"expected at most stride = {self.stride}, the tokens of a block, found {self.summary}"
-            raise ImpossibleError([Problem(("summary",), text)])
-        return self
+            return [("summary", text)]
+        return []
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         return beyond_length({"stride": self.stride}, max_seq_len)

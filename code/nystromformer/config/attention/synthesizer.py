@@ -1,12 +1,12 @@
 """Synthesizer."""
 
 from math import isqrt
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from ..messages import ImpossibleError, Problem, quoted
-from ..ranges import MOST
+from ..messages import quoted
+from ..ranges import Size
 from .base import Arithmetic, AttentionConfig, products
 
 MOST_RANK_UNASKED = 8
@@ -31,26 +31,22 @@ class SynthesizerConfig(AttentionConfig):
         "is the query projection; factorized_dense: the same as products of two shorter vectors; random: a learned "
         "matrix, whatever the tokens are; factorized_random: that as a product of two of a lower rank.",
     )
-    rank: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+    rank: Size | None = Field(
         default=None,
         description="Rank of the matrix of factorized_random; null: 8, or max_seq_len where it is less.",
     )
-    factor: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
+    factor: Size | None = Field(
         default=None,
         description="Size of the first of factorized_dense's two vectors, a divisor of max_seq_len; that of the second "
         "is the quotient. null: the divisor next below the square root.",
     )
 
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        problems = [
-            Problem((key,), f'expected null beside kind = "{self.kind}", found {found}: it belongs to {quoted(kind)}')
+    def impossible_together(self) -> list[tuple[str, str]]:
+        return [
+            (key, f'expected null beside kind = "{self.kind}", found {found}: it belongs to {quoted(kind)}')
             for key, kind in _FACTORISED.items()
             if (found := getattr(self, key)) is not None and kind != self.kind
         ]
-        if problems:
-            raise ImpossibleError(problems)
-        return self
 
     def impossible_at(self, max_seq_len: int) -> list[tuple[str, str]]:
         problems = []

@@ -12,9 +12,8 @@ from nystromformer.attention.swapped import (
     check_attention_dropout,
     learned_parts,
     own_keys_refused,
-    swapped_config,
 )
-from nystromformer.config.attention import ATTENTIONS, AttentionConfig
+from nystromformer.config.attention import ATTENTIONS, AttentionConfig, attention_config
 from nystromformer.config.attention_parameters import AttentionParameters
 from nystromformer.interop.drop_in.calls import DropIn
 from nystromformer.interop.drop_in.watch import watch_models
@@ -83,7 +82,7 @@ def register(
     """
     check_attention_dropout(attention_dropout)
     if attention is not None:
-        config = swapped_config(attention, **parameters)
+        config = attention_config(attention, **parameters)
         reason = why_not(config)
         if reason is not None:
             raise ValueError(f"{config.name} cannot stand in for a trained softmax: {reason}")
@@ -91,7 +90,7 @@ def register(
         return Registered((config.name if name is None else name,), {})
     if name is not None:
         raise ValueError(f'name = "{name}" is for one attention: name it, as in register("nystrom", name="{name}")')
-    configs = {each: swapped_config(each, **(parameters if each == "nystrom" else {})) for each in ATTENTIONS}
+    configs = {each: attention_config(each, **(parameters if each == "nystrom" else {})) for each in ATTENTIONS}
     refused = {each: reason for each, config in configs.items() if (reason := why_not(config)) is not None}
     if "nystrom" in refused:
         raise ValueError(f"nystrom cannot stand in for a trained softmax: {refused['nystrom']}")

@@ -1,11 +1,11 @@
 """Others' configs as this project's: the section "model" that computes what they compute."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nystromformer.config.shape import SHAPE_KEYS
+from nystromformer.config.network import SHAPE_KEYS
 from nystromformer.errors import UserError
 
 _ACTIVATIONS = {
@@ -55,7 +55,7 @@ class Translated:
     def with_pooling(self, pooling: str) -> "Translated":
         """The same with another pooling."""
         added = {"pooling": pooling}
-        return Translated(self.model | added, self.general | added, self.notes)
+        return replace(self, model=self.model | added, general=self.general | added)
 
 
 def translate_transformers(config: Mapping[str, Any], path: Path) -> Translated:
@@ -91,10 +91,9 @@ def translate_transformers(config: Mapping[str, Any], path: Path) -> Translated:
         return Translated(model | {"attn_type": "softmax"}, model | {"attn_type": "softmax"}, [])
     # With the option on, their module fails as it is built: what it would compute is known from its text.
     start = "matrix" if full["inv_coeff_init_option"] else "batch"
-    attention = _Nystrom(
-        full["num_landmarks"], full["segment_means_seq_len"], full["conv_kernel_size"], "padded_unmasked", start
-    )
-    return _nystrom(model, attention, "segment_means_seq_len", path)
+    sizes = full["num_landmarks"], full["segment_means_seq_len"], full["conv_kernel_size"]
+    attention = {"segments": "padded_unmasked", "pinv_start": start}
+    return _nystrom(model, *sizes, attention, "segment_means_seq_len", path)
 
 
 def translate_own(config: Mapping[str, Any], path: Path) -> Translated:
@@ -133,30 +132,30 @@ def translate_authors(section: Mapping[str, Any], path: Path) -> Translated:
         notes = [f"num_landmarks = {landmarks} and seq_len = {length} of {path} are taken to be swapped"]
         landmarks, length = length, landmarks
     start = "matrix" if section.get(_INVERSE_START, "original") != "original" else "batch"
-    attention = _Nystrom(landmarks, length, section.get("conv_kernel_size"), "padded", start)
-    translated = _nystrom(model, attention, "seq_len", path)
-    return Translated(translated.model, translated.general, notes + translated.notes)
+    attention = {"segments": "padded", "pinv_start": start}
+    translated = _nystrom(model, landmarks, length, section.get("conv_kernel_size"), attention, "seq_len", path)
+    return replace(translated, notes=notes + translated.notes)
 
 
-@dataclass(frozen=True)
-class _Nystrom:
-    """The attention of a source."""
-
-    num_landmarks: int
-    length: int
-    """The one number of tokens that its segments are made for."""
-    conv_kernel_size: int | None
-    segments: str
-    start: str
-
-
-def _nystrom(model: dict[str, Any], attention: _Nystrom, length_key: str, path: Path) -> Translated:
+def _nystrom(
+    model: dict[str, Any],
+    landmarks: Any,
+    length: Any,
+    taps: Any,
+    attention: dict[str, str],
+    length_key: str,
+    path: Path,
+) -> Translated:
     """Both forms of a network with Nyström attention.
+
+    Args:
+        length: the one number of tokens that the source's segments are made for, its `length_key`.
+        taps: of the convolution; None for none.
+        attention: its other parameters in the form that computes what the source computes.
 
     Raises:
         UserError: an even convolution, or landmarks that do not divide the length.
     """
-    landmarks, length, taps = attention.num_landmarks, attention.length, attention.conv_kernel_size
     if not all(type(value) is int and value > 0 for value in (landmarks, length)):
         found = f"num_landmarks {landmarks!r}, {length_key} {length!r}"
         raise UserError(f"{path}: expected positive integers, found {found}")
@@ -174,8 +173,8 @@ def _nystrom(model: dict[str, Any], attention: _Nystrom, length_key: str, path: 
         )
     if length > model["max_seq_len"]:
         raise UserError(f"{path}: {length_key} = {length} is more than its {model['max_seq_len']} positions")
-    theirs = {"name": "nystrom", "num_landmarks": landmarks, "segments": attention.segments}
-    as_source = model | {"attn_type": theirs | {"pinv_start": attention.start}, "max_seq_len": length}
+    theirs = {"name": "nystrom", "num_landmarks": landmarks, **attention}
+    as_source = model | {"attn_type": theirs, "max_seq_len": length}
     general = model | {"attn_type": "nystrom", "num_landmarks": landmarks}
     return Translated(as_source, general, [])
 

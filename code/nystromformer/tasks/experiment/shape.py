@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nystromformer.config.shape import SHAPE_KEYS
+from nystromformer.config.network import SHAPE_KEYS
 from nystromformer.errors import UserError
 
 logger = logging.getLogger(__name__)
