@@ -157,6 +157,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *LIBRARY,
         *TASKS,
         "checked_json",
+        "flag_groups",
+        "flags",
         "runs",
         "tables",
         "machine",
@@ -201,9 +203,11 @@ QUICK = (
     "data",
     "data.preprocessing",
     "runs",
+    "benchmark.questions",
 )
-"""Rooms that import none of these before one of their functions is called, nor anything that does: mistakes in a
-command show at once."""
+"""Rooms and packages that import none of these before one of their functions is called, nor anything that does:
+mistakes in a command show at once.
+"""
 
 
 @dataclass(frozen=True)
@@ -331,7 +335,7 @@ def test_what_is_needed_to_see_a_mistake_imports_nothing_slow(room: str) -> None
     slow = [
         " -> ".join(way)
         for name in MODULES
-        if room_of(name) == room
+        if name == room or name.startswith(f"{room}.")
         for target, way in imported_with(name).items()
         if target.split(".")[0] in NOT_WHEN_IMPORTED
     ]

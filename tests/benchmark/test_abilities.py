@@ -18,7 +18,7 @@ from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
 from nystromformer.benchmark.abilities.measure import measure_abilities, read_cells
 from nystromformer.benchmark.abilities.report import budgets, tabulate, to_read
 from nystromformer.benchmark.abilities.tasks import KINDS, NO_ANSWER, TASKS, VALUES, Rows
-from nystromformer.benchmark.settings import Abilities
+from nystromformer.benchmark.questions.abilities import Abilities
 from nystromformer.config import ATTENTIONS
 from nystromformer.errors import UserError
 

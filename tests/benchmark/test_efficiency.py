@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 
 from nystromformer.benchmark.efficiency import measure as measuring
 from nystromformer.benchmark.efficiency.measure import carry_on, measure
-from nystromformer.benchmark.efficiency.methods import CONTROL, SDPA, WRITTEN_OUT, Method, choose_methods, parse_method
-from nystromformer.benchmark.efficiency.parts import Part, Works, attention_part, encoder_part
+from nystromformer.benchmark.efficiency.methods import (
+    CONTROL,
+    SDPA,
+    WRITTEN_OUT,
+    Method,
+    Part,
+    attention_part,
+    choose_methods,
+    encoder_part,
+    parse_method,
+)
 from nystromformer.benchmark.efficiency.report import (
     Cell,
     Measurements,
@@ -27,8 +36,8 @@ from nystromformer.benchmark.efficiency.report import (
     exponent,
     to_read,
 )
-from nystromformer.benchmark.settings import Efficiency
-from nystromformer.benchmark.timing import Timing
+from nystromformer.benchmark.questions.efficiency import Efficiency
+from nystromformer.benchmark.timing import Passes, Timing
 from nystromformer.config import ATTENTIONS
 from nystromformer.errors import UserError
 from nystromformer.training.device import choose_device
@@ -93,14 +102,14 @@ def test_all_methods_of_a_part_compute_the_same_shapes() -> None:
     ]
     sizes = {"encoder_batch": 2, "encoder_layers": 1, "encoder_heads": 2, "encoder_width": 16}
     settings = Efficiency(batch=2, heads=2, head_dim=8, **sizes)
-    works = attention_part(settings, CPU).works(methods, 16, 2)
-    assert list(works) == [method.name for method in methods]
-    torch.testing.assert_close(works[SDPA].forward(), works[WRITTEN_OUT].forward())
-    for each in works.values():
+    passes = attention_part(settings, CPU).passes(methods, 16, 2)
+    assert list(passes) == [method.name for method in methods]
+    torch.testing.assert_close(passes[SDPA].forward(), passes[WRITTEN_OUT].forward())
+    for each in passes.values():
         out = each.forward()
         assert isinstance(out, torch.Tensor)
         assert out.shape == (2, 2, 16, 8)
-    encoder = encoder_part(settings, CPU).works(methods, 16, 2)
+    encoder = encoder_part(settings, CPU).passes(methods, 16, 2)
     assert CONTROL not in encoder
     torch.testing.assert_close(encoder[SDPA].forward(), encoder[WRITTEN_OUT].forward())
     before = encoder["linear"].forward()
@@ -112,17 +121,17 @@ RAN: list[tuple[str, int]] = []
 """Methods and lengths of the works of `slow` that have run."""
 
 
-def slow_works(methods: list[Method], length: int, batch: int) -> dict[str, Works]:
+def slow_passes(methods: list[Method], length: int, batch: int) -> dict[str, Passes]:
     """Of methods that take, in clocks that do not run, what `timings` says."""
 
-    def work(name: str) -> Works:
-        return Works(lambda: None, lambda: RAN.append((name, length)))
+    def work(name: str) -> Passes:
+        return Passes(lambda: None, lambda: RAN.append((name, length)))
 
     return {method.name: work(method.name) for method in methods}
 
 
 def slow(*lengths: int) -> Part:
-    return Part("attention", 1, lengths, slow_works)
+    return Part("attention", 1, lengths, slow_passes)
 
 
 def timings(monkeypatch: pytest.MonkeyPatch, milliseconds: float, memory: float) -> None:
@@ -178,7 +187,7 @@ def test_a_method_that_runs_out_of_memory_costs_itself_alone(monkeypatch: pytest
     def fails() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    part = Part("attention", 1, (512,), lambda *given: slow_works(*given) | {"two": Works(fails, fails)})
+    part = Part("attention", 1, (512,), lambda *given: slow_passes(*given) | {"two": Passes(fails, fails)})
     (found,) = measure(part, METHODS, 3, seconds=60, free=3000)
     assert [cell.method for cell in found.cells] == ["one"]
     assert [(one.method, one.why) for one in found.left_out] == [

@@ -8,7 +8,7 @@ import numpy as np
 
 from nystromformer.benchmark import finetune
 from nystromformer.benchmark.models import our_config
-from nystromformer.benchmark.settings import Finetuning
+from nystromformer.benchmark.questions.finetune import Finetuning
 from nystromformer.model import ClassificationModel, count_parameters
 
 

@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from nystromformer.attention.kernels import plan
-from nystromformer.benchmark.gpu.attention import OURS, Inputs, build, bytes_of_queries
+from nystromformer.benchmark.gpu.attention import OURS, build, bytes_of_queries, draw_inputs
 from nystromformer.benchmark.gpu.bandwidth import WHOLE, measure_kernels, timed_kernels
 from nystromformer.benchmark.gpu.clock import Repeats
 from nystromformer.benchmark.gpu.figures import LEAST_BACKWARD, LEAST_FORWARD
@@ -27,7 +27,7 @@ def test_kernels_move_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     kernel = forward.keys_kernel
     settings = GpuBenchmark(dry_run=not ON_GPU, sizes=TINY)
-    method = build(OURS, settings, Inputs.draw(settings, 1, 80))
+    method = build(OURS, settings, draw_inputs(settings, 1, 80))
     moved = []
     for work in (method.forward, method.both):
         with timed_kernels(DEVICE) as launches:

@@ -8,14 +8,15 @@ import pytest
 import torch
 from small import ROOT
 
-from nystromformer.benchmark.lra import AUTHORS, BY_LENGTH, PADDED, PARTS, LraBenchmark, measure_lra
+from nystromformer.benchmark.lra import AUTHORS, BY_LENGTH, PADDED, PARTS, measure_lra
+from nystromformer.benchmark.questions.lra import ListOps
 from nystromformer.errors import UserError
 from nystromformer.tasks.lra.listops import Expressions
 from nystromformer.tasks.lra.listops_data import draw_listops
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> LraBenchmark:
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> ListOps:
     """A narrow model on short expressions."""
     folder = tmp_path_factory.mktemp("lra")
     wanted = Expressions(longer_than=4, shorter_than=40, depth=5, most_values=4)
@@ -24,14 +25,14 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> LraBenchmark:
     config["model"] |= {"max_seq_len": 45, "attn_type": {"name": "nystrom", "num_landmarks": 8, "conv_kernel_size": 3}}
     config["pretraining_setting"]["batch_size"] = config["gpu_setting"]["inst_per_gpu"] = 8
     (folder / "config.json").write_text(json.dumps(config))
-    return LraBenchmark(folder / "config.json", folder / "data", batches=2, repeats=1, threads=1)
+    return ListOps(folder / "data", batches=2, repeats=1, threads=1, config=folder / "config.json")
 
 
 @pytest.mark.parametrize(("value", "precision"), [("false", "float32"), ('"bf16"', "bf16")])
-def test_all_ways_are_measured_and_written(recipe: LraBenchmark, tmp_path: Path, value: str, precision: str) -> None:
+def test_all_ways_are_measured_and_written(recipe: ListOps, tmp_path: Path, value: str, precision: str) -> None:
     threads = torch.get_num_threads()
     try:
-        text = measure_lra(replace(recipe, overrides=(f"model.mixed_precision={value}",)), tmp_path)
+        text = measure_lra(replace(recipe, overrides=[f"model.mixed_precision={value}"]), tmp_path)
     finally:
         torch.set_num_threads(threads)
     found = json.loads((tmp_path / "lra.json").read_text())
@@ -48,9 +49,9 @@ def test_all_ways_are_measured_and_written(recipe: LraBenchmark, tmp_path: Path,
     assert str(recipe.data) not in (tmp_path / "lra.json").read_text()
 
 
-def test_another_attention_is_refused(recipe: LraBenchmark, tmp_path: Path) -> None:
+def test_another_attention_is_refused(recipe: ListOps, tmp_path: Path) -> None:
     config = json.loads(recipe.config.read_text())
     config["model"]["attn_type"] = "softmax"
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="expected Nyström attention, found softmax"):
-        measure_lra(LraBenchmark(tmp_path / "config.json", recipe.data), tmp_path / "out")
+        measure_lra(ListOps(recipe.data, config=tmp_path / "config.json"), tmp_path / "out")

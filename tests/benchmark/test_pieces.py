@@ -21,7 +21,7 @@ from nystromformer.benchmark.pieces import (
     measure_here,
     measure_in_processes,
 )
-from nystromformer.benchmark.settings import SECTIONS
+from nystromformer.benchmark.questions.gpu import SECTIONS
 
 
 class Clock:

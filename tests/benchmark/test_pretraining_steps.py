@@ -10,7 +10,7 @@ import torch
 from nystromformer.benchmark import pretrain
 from nystromformer.benchmark.models import lengths_of_sentences, made_up_batch, masked_lm_step, our_config
 from nystromformer.benchmark.pretrain import PretrainRow, SparseHead, peer_model, table
-from nystromformer.benchmark.settings import Pretraining
+from nystromformer.benchmark.questions.pretrain import Pretraining
 from nystromformer.benchmark.timing import Timing
 from nystromformer.data.masking import IGNORED_LABEL
 from nystromformer.model import PretrainingModel, count_parameters

@@ -28,13 +28,13 @@ from nystromformer.benchmark.peers import (
     is_installed,
     transformers_nystrom,
 )
+from nystromformer.benchmark.questions.efficiency import Efficiency
 from nystromformer.benchmark.results import new_figure, on_one_line, with_place, write_figures
-from nystromformer.benchmark.settings import Efficiency
 from nystromformer.benchmark.timing import (
     Timing,
-    attention_works,
     check_memory,
     figure,
+    passes_side_by_side,
     peak_memory,
     repeats_at,
     time_side_by_side,
@@ -158,12 +158,13 @@ def _chosen_attention(settings: Efficiency) -> AttentionConfig:
 def _measure_at(settings: Efficiency, length: int, methods: Mapping[str, Peer]) -> list[AttentionRow]:
     """Measure the methods and the control side by side, at one length."""
     size = (settings.batch, length, settings.heads, settings.head_dim)
-    forwards, boths = attention_works({**methods, CONTROL: elementwise}, size, _device())
+    passes = passes_side_by_side({**methods, CONTROL: elementwise}, size, _device())
     repeats = repeats_at(length, settings.repeats)
-    with torch.no_grad():
-        forward = time_side_by_side(forwards, repeats)
-    both = time_side_by_side(boths, repeats)
-    return [AttentionRow(length, name, forward[name], both[name], peak_memory(work)) for name, work in boths.items()]
+    forward = time_side_by_side({name: each.forward for name, each in passes.items()}, repeats)
+    both = time_side_by_side({name: each.both for name, each in passes.items()}, repeats)
+    return [
+        AttentionRow(length, name, forward[name], both[name], peak_memory(each.both)) for name, each in passes.items()
+    ]
 
 
 def _device() -> torch.device:
@@ -210,25 +211,28 @@ def _methods(settings: Efficiency, config: AttentionConfig, length: int) -> dict
     return methods
 
 
-def _shown(row: AttentionRow, name: str) -> str:
-    return f"{row.memory:.1f}" if name == "memory" else str(getattr(row, name))
+def _by_place(rows: Sequence[AttentionRow]) -> dict[tuple[str, int], AttentionRow]:
+    return {(row.method, row.length): row for row in rows}
 
 
-def _cells(row: AttentionRow, by_place: Mapping[tuple[str, int], AttentionRow]) -> list[str]:
-    """Each figure, and what it is of softmax's and of the authors' formulation's at the same length; a row with a mask
-    stands beside softmax with the same mask. Past its limit there is no softmax to compare with.
-    """
-    softmax = by_place.get((MASKED_SOFTMAX if row.method in (MASKED, MASKED_SOFTMAX) else SOFTMAX, row.length))
+def _cells(row: AttentionRow, *ratios: tuple[AttentionRow, AttentionRow] | None) -> list[str]:
+    """Each figure of a row, and behind it what it is of one row over what it is of another."""
     cells = []
     for name in FIGURES:
-        others = (None if each is None else figure(each, name) for each in (softmax, by_place[BASE, row.length]))
-        ratios = ("" if other is None else f"{figure(row, name) / other:.2f}" for other in others)
-        cells += [_shown(row, name), *ratios]
+        cells.append(f"{row.memory:.1f}" if name == "memory" else str(getattr(row, name)))
+        cells += ["" if pair is None else f"{figure(pair[0], name) / figure(pair[1], name):.2f}" for pair in ratios]
     return cells
 
 
-def _by_place(rows: Sequence[AttentionRow]) -> dict[tuple[str, int], AttentionRow]:
-    return {(row.method, row.length): row for row in rows}
+def _beside_softmax_and_authors(rows: Sequence[AttentionRow]) -> Iterator[tuple[AttentionRow, list[str]]]:
+    """Each row with its cells: over softmax and over the authors' formulation at the same length. A row with a mask
+    stands beside softmax with the same mask. Past its limit there is no softmax to compare with.
+    """
+    places = _by_place(rows)
+    for row in rows:
+        softmax = places.get((MASKED_SOFTMAX if row.method in (MASKED, MASKED_SOFTMAX) else SOFTMAX, row.length))
+        ratios = None if softmax is None else (row, softmax), (row, places[BASE, row.length])
+        yield row, [str(row.length), row.method, *_cells(row, *ratios)]
 
 
 def table(rows: Sequence[AttentionRow]) -> str:
@@ -236,8 +240,7 @@ def table(rows: Sequence[AttentionRow]) -> str:
     columns = [Column("tokens", 7), Column("method", 28, is_text=True)]
     for heading, width in (("forward ms", 22), ("fwd+bwd ms", 25), ("MiB", 8)):
         columns += [Column(heading, width, gap=1), Column("/soft", 6, gap=1), Column("/auth", 6, gap=1)]
-    places = _by_place(rows)
-    lines = aligned(columns, ([str(row.length), row.method, *_cells(row, places)] for row in rows))
+    lines = aligned(columns, (cells for _, cells in _beside_softmax_and_authors(rows)))
     lines += [_LEFT_OUT, ""]
     long = sorted({row.length for row in rows if row.length >= 4096})
     if len(long) > 1:
@@ -262,8 +265,7 @@ def to_paste(settings: Mapping[str, Any], rows: Sequence[AttentionRow], facts: M
     ]
     header = ["tokens", "method", "forward, ms", "/ softmax (SDPA)", "/ authors'", "forward + backward, ms"]
     header += ["/ softmax", "/ authors'", "peak memory, MiB", "/ softmax", "/ authors'"]
-    places = _by_place(rows)
-    cells = [[str(row.length), row.method, *_cells(row, places)] for row in rows if row.method != CONTROL]
+    cells = [cells for row, cells in _beside_softmax_and_authors(rows) if row.method != CONTROL]
     return "\n".join([*lines, "", markdown(header, cells), "", _LEFT_OUT, "", f"`{command}`"])
 
 
@@ -275,11 +277,9 @@ def method_table(name: str, rows: Sequence[AttentionRow]) -> str:
         columns += [Column(heading, width, gap=1), Column("ours/", 6, gap=1)]
     lines = []
     for row in rows:
-        mine, cells = ours[row.length], []
-        for each in FIGURES:
-            is_compared = row is not mine and row.method != CONTROL
-            cells += [_shown(row, each), f"{figure(mine, each) / figure(row, each):.2f}" if is_compared else ""]
-        lines.append([str(row.length), row.method, *cells])
+        mine = ours[row.length]
+        is_compared = row is not mine and row.method != CONTROL
+        lines.append([str(row.length), row.method, *_cells(row, (mine, row) if is_compared else None)])
     notes, last = _notes(name, max(ours)), max(ours)
     if 4096 in ours and last != 4096:
         notes.append(f"per token at {last} tokens over that at 4096 (1 is proportional):")

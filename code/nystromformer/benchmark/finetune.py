@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nystromformer.benchmark import settings as flags
 from nystromformer.benchmark.models import our_config, transformers_config
+from nystromformer.benchmark.questions.finetune import Finetuning as Settings
 from nystromformer.benchmark.results import measure_and_write
 from nystromformer.benchmark.timing import Timing, time_side_by_side
 from nystromformer.benchmark.ways import Way, no_metrics
@@ -85,12 +85,18 @@ class MadeUpRows:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def run_finetune_benchmark(settings: flags.Finetuning) -> list[FinetuneRow]:
-    """Measure all ways side by side, a step of the loop each: batch, forward, backward, clipping, fused AdamW.
+def measure_finetuning(settings: Settings, folder: Path) -> str:
+    """Measure, write `finetune.json` and `finetune.txt`, and return what to print.
 
     Raises:
         UserError: no such data, or no such device.
     """
+    chosen = {key: value.name if isinstance(value, Path) else value for key, value in asdict(settings).items()}
+    return measure_and_write(folder, "finetune", lambda: _measure_ways(settings), table, chosen)
+
+
+def _measure_ways(settings: Settings) -> list[FinetuneRow]:
+    """All ways side by side, a step of the loop each: batch, forward, backward, clipping, fused AdamW."""
     torch.set_num_threads(settings.threads)
     device = choose_device("auto", settings.mixed_precision)
     model = our_config(settings, settings.pad_to)
@@ -105,7 +111,7 @@ def run_finetune_benchmark(settings: flags.Finetuning) -> list[FinetuneRow]:
     return found
 
 
-def _examples(settings: flags.Finetuning) -> Examples:
+def _examples(settings: Settings) -> Examples:
     # As many as pools of the default --bucket need, so that batches are as alike as in training on all of SST-2.
     if settings.glue is None or settings.tokenizer is None:
         return MadeUpRows(LEAST_POOLS * 50 * settings.batch, settings.vocab_size)
@@ -114,7 +120,7 @@ def _examples(settings: flags.Finetuning) -> Examples:
     return EncodedTexts(texts, tokenizer, settings.pad_to, sentence_types=False)
 
 
-def _way(settings: flags.Finetuning, examples: Examples, device: Device, name: str) -> Way:
+def _way(settings: Settings, examples: Examples, device: Device, name: str) -> Way:
     torch.manual_seed(0)
     pad_to = None if name == OURS else settings.pad_to
     model = peer_model(settings) if name == PEER else ClassificationModel(our_config(settings, settings.pad_to), 2)
@@ -137,7 +143,7 @@ def _way(settings: flags.Finetuning, examples: Examples, device: Device, name: s
     return Way(model, finetuning, optimizer, loss, device, count, clip=True)
 
 
-def peer_model(settings: flags.Finetuning) -> nn.Module:
+def peer_model(settings: Settings) -> nn.Module:
     """transformers' classifier of the same sizes."""
     from transformers import NystromformerForSequenceClassification
 
@@ -153,7 +159,7 @@ def table(rows: Sequence[FinetuneRow]) -> str:
             row.method,
             str(row.rows),
             f"{row.tokens:.1f}",
-            f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})",
+            f"{row.time:.0f}",
             f"{row.per_row:.2f}",
             *(f"{row.per_row / base[name].per_row:.3f}" for name in (PEER, PADDED)),
             f"{row.memory:.0f}",
@@ -161,9 +167,3 @@ def table(rows: Sequence[FinetuneRow]) -> str:
         for row in rows
     ]
     return "\n".join(aligned(_COLUMNS, cells))
-
-
-def measure_finetuning(settings: flags.Finetuning, folder: Path) -> str:
-    """Measure, write `finetune.json` and `finetune.txt`, and return what to print."""
-    chosen = {key: value.name if isinstance(value, Path) else value for key, value in asdict(settings).items()}
-    return measure_and_write(folder, "finetune", lambda: run_finetune_benchmark(settings), table, chosen)

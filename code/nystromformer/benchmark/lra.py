@@ -7,21 +7,21 @@ Shapes: B rows, N tokens.
 import logging
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
-from nystromformer.attention import AttentionMask
+from nystromformer.benchmark.models import replace_attention
 from nystromformer.benchmark.peers import MaterialisedNystrom, Shape
+from nystromformer.benchmark.questions.lra import ListOps
 from nystromformer.benchmark.results import measure_and_write
 from nystromformer.benchmark.timing import Timing, time_side_by_side
 from nystromformer.benchmark.ways import PARTS, Way, no_metrics
-from nystromformer.config import ExperimentConfig, NystromConfig, load_config
+from nystromformer.config import AttentionConfig, ExperimentConfig, ModelConfig, NystromConfig, load_config
 from nystromformer.config.load import experiment_config
 from nystromformer.errors import UserError
-from nystromformer.model.layers import Layer
+from nystromformer.model import Encoder
 from nystromformer.runs.settings import RunSettings
 from nystromformer.tables import Column, aligned
 from nystromformer.tasks.finetuning.plan import LEAST_POOLS
@@ -44,22 +44,6 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class LraBenchmark:
-    """What is measured."""
-
-    config: Path
-    """The recipe, a config.json of ListOps."""
-    data: Path | None = None
-    """Prepared ListOps; None: drawn for this."""
-    batches: int = 8
-    """Of a measurement with rows by length, whose batches differ."""
-    repeats: int = 5
-    threads: int = 2
-    overrides: tuple[str, ...] = ()
-    """Of the recipe, "section.key=JSON"."""
-
-
-@dataclass(frozen=True)
 class LraRow:
     """One way to make a step."""
 
@@ -74,30 +58,32 @@ class LraRow:
     """MiB at the peak of a step of the longest batch, weights and optimizer included."""
 
 
-class _Authors(nn.Module):
-    """Their attention in the place of an encoder layer's, which says nothing of padding to it."""
-
-    def __init__(self, core: nn.Module, needs: object) -> None:
-        super().__init__()
-        self.core, self.needs = core, needs
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
-        out: Tensor = self.core(q, k, v)
-        return out
-
-
-def run_lra_benchmark(settings: LraBenchmark) -> list[LraRow]:
-    """Measure all ways side by side, a step of the loop each.
+def measure_lra(settings: ListOps, folder: Path) -> str:
+    """Measure, write `lra.json` and `lra.txt`, and return what to print.
 
     Raises:
         UserError: the recipe or the data are not what they have to be.
     """
+    overrides = tuple(settings.overrides or ())
+    config = load_config(settings.config, overrides)
+    device = choose_device("auto", config.model.mixed_precision)
+    chosen = {
+        "data": "drawn" if settings.data is None else settings.data.name,
+        "precision": device.precision,
+        "batches": settings.batches,
+        "repeats": settings.repeats,
+        "threads": settings.threads,
+        "overrides": overrides,
+    }
+    return measure_and_write(folder, "lra", lambda: _measure_ways(settings, config, device), table, chosen)
+
+
+def _measure_ways(settings: ListOps, config: ExperimentConfig, device: Device) -> list[LraRow]:
+    """All ways side by side, a step of the loop each."""
     torch.set_num_threads(settings.threads)
-    config = load_config(settings.config, settings.overrides)
     attention = config.model.attentions[0]
     if not isinstance(attention, NystromConfig):
         raise UserError(f"{settings.config}: expected Nyström attention, found {attention.name}")
-    device = _device(config)
     with tempfile.TemporaryDirectory() as scratch:
         examples = _examples(settings, config, Path(scratch))
         # The authors' segments divide the length.
@@ -111,14 +97,9 @@ def run_lra_benchmark(settings: LraBenchmark) -> list[LraRow]:
         rows = []
         for name, way in ways.items():
             tokens = sum(way.widths()) / way.count
-            each = Timing(*(value / way.count for value in asdict(times[name]).values()))
-            rows.append(LraRow(name, tokens, each, way.parts(), way.memory()))
+            rows.append(LraRow(name, tokens, times[name] / way.count, way.parts(), way.memory()))
             logger.info("%s measured", name)
     return rows
-
-
-def _device(config: ExperimentConfig) -> Device:
-    return choose_device("auto", config.model.mixed_precision)
 
 
 def _wide(config: ExperimentConfig, length: int) -> ExperimentConfig:
@@ -127,7 +108,7 @@ def _wide(config: ExperimentConfig, length: int) -> ExperimentConfig:
     return experiment_config(data, "the recipe")
 
 
-def _examples(settings: LraBenchmark, config: ExperimentConfig, scratch: Path) -> StoredExamples:
+def _examples(settings: ListOps, config: ExperimentConfig, scratch: Path) -> StoredExamples:
     """As many as pools of batches by length need, so that these are as alike as in training."""
     folder = settings.data
     if folder is None:
@@ -140,7 +121,7 @@ def _examples(settings: LraBenchmark, config: ExperimentConfig, scratch: Path) -
 
 def _way(
     name: str,
-    settings: LraBenchmark,
+    settings: ListOps,
     config: ExperimentConfig,
     examples: StoredExamples,
     padded: int,
@@ -150,7 +131,9 @@ def _way(
     target = SequenceClasses(10)
     model = target.build(config.model)
     if name == AUTHORS:
-        _replace_attention(model, config, padded)
+        assert isinstance(model.encoder, Encoder)
+        peers = (_authors_attention(config.model, attention, padded) for attention in config.model.attentions)
+        replace_attention(model.encoder, peers)
     model.to(device.device).train()
     setting = config.pretraining_setting
     pad_to = None if name == BY_LENGTH else padded
@@ -163,17 +146,10 @@ def _way(
     return Way(model, finetuning, optimizer, lambda batch: finetuning.loss(batch)[0], device, count, clip=False)
 
 
-def _replace_attention(model: nn.Module, config: ExperimentConfig, length: int) -> None:
-    """Give every layer the authors' attention."""
-    assert isinstance(model.encoder, nn.Module)
-    layers = list(model.encoder.layers)  # type: ignore[arg-type]  # a ModuleList
-    for layer, attention in zip(layers, config.model.attentions, strict=True):
-        assert isinstance(layer, Layer)
-        assert isinstance(attention, NystromConfig)
-        shape = Shape(
-            config.model.num_head, config.model.head_dim, attention.num_landmarks, attention.conv_kernel_size, length
-        )
-        layer.attention.core = _Authors(MaterialisedNystrom(shape), layer.attention.core.needs)  # type: ignore[assignment]
+def _authors_attention(model: ModelConfig, attention: AttentionConfig, length: int) -> MaterialisedNystrom:
+    assert isinstance(attention, NystromConfig)
+    taps = attention.conv_kernel_size
+    return MaterialisedNystrom(Shape(model.num_head, model.head_dim, attention.num_landmarks, taps, length))
 
 
 def table(rows: Sequence[LraRow]) -> str:
@@ -183,7 +159,7 @@ def table(rows: Sequence[LraRow]) -> str:
         [
             row.method,
             f"{row.tokens:,.0f}",
-            f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})",
+            f"{row.time:.0f}",
             f"{row.time.median / base:.2f}",
             *(f"{row.parts[part]:.1f}" for part in PARTS),
             f"{row.memory:.0f}",
@@ -191,17 +167,3 @@ def table(rows: Sequence[LraRow]) -> str:
         for row in rows
     ]
     return "\n".join(aligned(_COLUMNS, cells))
-
-
-def measure_lra(settings: LraBenchmark, folder: Path) -> str:
-    """Measure, write `lra.json` and `lra.txt`, and return what to print.
-
-    Raises:
-        UserError: as `run_lra_benchmark`.
-    """
-    chosen = {
-        "data": "drawn" if settings.data is None else settings.data.name,
-        "precision": _device(load_config(settings.config, settings.overrides)).precision,
-        **{key: value for key, value in asdict(settings).items() if not isinstance(value, Path) and key != "data"},
-    }
-    return measure_and_write(folder, "lra", lambda: run_lra_benchmark(settings), table, chosen)

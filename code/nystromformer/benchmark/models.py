@@ -3,7 +3,7 @@
 Shapes: B rows, N tokens, K masked positions.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nystromformer.attention import Attention
-from nystromformer.benchmark.settings import HEAD_DIM, LANDMARKS, BertSmall
+from nystromformer.attention import Attention, AttentionMask
+from nystromformer.benchmark.flags import HEAD_DIM, LANDMARKS, BertSmall
 from nystromformer.benchmark.timing import Work, peak_memory
 from nystromformer.config import AttentionName, ModelConfig
 from nystromformer.data.masking import IGNORED_LABEL, predictions_per_row
@@ -67,6 +67,25 @@ def transformers_config(sizes: BertSmall, length: int) -> Any:
         attention_probs_dropout_prob=0.0,
         pad_token_id=_PAD,
     )
+
+
+class _StandIn(nn.Module):
+    """A peer in the place of an encoder layer's attention, which says nothing of padding to it."""
+
+    def __init__(self, peer: nn.Module, needs: object) -> None:
+        super().__init__()
+        self.core, self.needs = peer, needs
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+        out: Tensor = self.core(q, k, v)
+        return out
+
+
+def replace_attention(encoder: Encoder, peers: Iterable[nn.Module]) -> None:
+    """Put a peer, which takes q, k and v, in the place of each layer's attention."""
+    for layer, peer in zip(encoder.layers, peers, strict=True):
+        assert isinstance(layer, Layer)
+        layer.attention.core = _StandIn(peer, layer.attention.core.needs)  # type: ignore[assignment]
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from nystromformer.benchmark.questions.preprocess import Preprocessing
 from nystromformer.benchmark.results import measure_and_write
-from nystromformer.benchmark.settings import Preprocessing
 from nystromformer.data.dataset import TOKENIZER_FOLDER, open_dataset
 from nystromformer.data.preprocessing.corpus import Document, read_documents, write_documents
 from nystromformer.data.preprocessing.pretrained_tokenizer import read_tokenizer

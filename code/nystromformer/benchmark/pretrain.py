@@ -21,8 +21,8 @@ from nystromformer.benchmark.models import (
     training_step,
     transformers_config,
 )
+from nystromformer.benchmark.questions.pretrain import Pretraining
 from nystromformer.benchmark.results import measure_and_write
-from nystromformer.benchmark.settings import Pretraining
 from nystromformer.benchmark.timing import Timing, Work, time_side_by_side
 from nystromformer.config import ModelConfig
 from nystromformer.errors import UserError
@@ -157,10 +157,9 @@ def table(rows: Sequence[PretrainRow]) -> str:
     for row in rows:
         peer = by_place[row.length, row.rows, PEER]
         size = f"{row.length} x {row.rows}"
-        times = f"{row.time.median:.0f} ({row.time.low:.0f}-{row.time.high:.0f})"
         speed = f"{1e3 * row.tokens / row.time.median:,.0f}"
         ratios = [f"{row.time.median / peer.time.median:.2f}", f"{row.memory / peer.memory:.2f}"]
-        lines.append([size, row.method, times, ratios[0], speed, f"{row.memory:.0f}", ratios[1]])
+        lines.append([size, row.method, f"{row.time:.0f}", ratios[0], speed, f"{row.memory:.0f}", ratios[1]])
     for length, count in dict.fromkeys((row.length, row.rows) for row in rows):
         ours, sparse, peer = (by_place[length, count, name] for name in (OURS, SPARSE, PEER))
         notes.append(f"{length} x {count}: {_parts(*(each.time.median for each in (ours, sparse, peer)))}")

@@ -2,13 +2,12 @@
 
 import gc
 import random
-import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,8 +26,16 @@ class Timing:
     high: float
     """The third quartile."""
 
+    def __format__(self, form: str) -> str:
+        """Median and quartiles, each in this form; hundredths by default."""
+        return "{:{form}} ({:{form}}-{:{form}})".format(self.median, self.low, self.high, form=form or ".2f")
+
     def __str__(self) -> str:
-        return f"{self.median:.2f} ({self.low:.2f}-{self.high:.2f})"
+        return format(self)
+
+    def __truediv__(self, count: int) -> "Timing":
+        """Of one of so many that were timed together."""
+        return Timing(self.median / count, self.low / count, self.high / count)
 
 
 def figure(record: object, name: str) -> float:
@@ -75,27 +82,74 @@ def repeats_at(length: int, repeats: int) -> int:
     return max(min(3, repeats), repeats * 2048 // max(length, 2048))
 
 
-def attention_works(
-    methods: Mapping[str, Callable[..., Tensor]], size: tuple[int, int, int, int], device: torch.device
-) -> tuple[dict[str, Work], dict[str, Work]]:
-    """Of each method the forward pass, and forward and backward, on queries, keys and values that all share.
+@dataclass(frozen=True)
+class AttentionInputs:
+    """What all methods of a measurement attend to: tensors that get gradients, and a gradient of the output.
 
     Args:
-        methods: modules or functions; each gives (B, H, N, D) or (B, N, H·D).
-        size: batch, tokens, heads, head dim.
+        leaves: queries, keys and values, (B, H, N, D), in the layout in which an encoder's projections give them.
     """
+
+    leaves: Sequence[Tensor]
+    upstream_BHND: Tensor
+
+    @staticmethod
+    def draw(
+        size: tuple[int, int, int, int], device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> "AttentionInputs":
+        """Standard normal ones of this batch, length, number of heads and head dim."""
+        q, k, v, upstream = (torch.randn(size, device=device, dtype=dtype).transpose(1, 2) for _ in range(4))
+        return AttentionInputs([each.requires_grad_() for each in (q, k, v)], upstream)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What is timed of a method."""
+
+    forward: Work
+    """Without gradients."""
+    both: Work
+    """Forward, and the gradients of the inputs and of the method's parameters; of a model, a step of training."""
+    weights: float = 0.0
+    """MiB of a model's weights, which stand beside what `forward` takes; beside `both`, with Adam's two moments."""
+
+
+def attention_passes(
+    method: Callable[..., Tensor],
+    inputs: AttentionInputs,
+    parameters: Iterable[nn.Parameter],
+    context: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Passes:
+    """Calls of a method, which gives (B, H, N, D) or (B, N, H·D).
+
+    Args:
+        context: of the forward pass, such as an autocast.
+    """
+    wanted = [*inputs.leaves, *(each for each in parameters if each.requires_grad)]
+
+    def attend() -> Tensor:
+        with context():
+            return method(*inputs.leaves)
+
+    def both() -> object:
+        out = attend()
+        upstream = inputs.upstream_BHND if out.ndim == 4 else inputs.upstream_BHND.transpose(1, 2).flatten(2)
+        # What makes its keys of the queries has no use for k.
+        return torch.autograd.grad(out, wanted, upstream.to(out.dtype), allow_unused=True)
+
+    return Passes(torch.no_grad()(attend), both)
+
+
+def passes_side_by_side(
+    methods: Mapping[str, Callable[..., Tensor]], size: tuple[int, int, int, int], device: torch.device
+) -> dict[str, Passes]:
+    """Of each method, a module or a function, on inputs of this size that all share."""
     torch.manual_seed(0)
-    # In the layout in which an encoder's projections give them.
-    inputs = [torch.randn(size, device=device).transpose(1, 2).requires_grad_() for _ in range(3)]
-    upstream_BHND = torch.randn(size, device=device).transpose(1, 2)
-    forwards: dict[str, Work] = {}
-    boths: dict[str, Work] = {}
-    for name, call in methods.items():
-        parameters = call.to(device).parameters() if isinstance(call, nn.Module) else ()
-        wanted = [*inputs, *(each for each in parameters if each.requires_grad)]
-        forwards[name] = partial(call, *inputs)
-        boths[name] = partial(_gradients, call, inputs, wanted, upstream_BHND)
-    return forwards, boths
+    inputs = AttentionInputs.draw(size, device)
+    return {
+        name: attention_passes(call, inputs, call.to(device).parameters() if isinstance(call, nn.Module) else ())
+        for name, call in methods.items()
+    }
 
 
 def check_memory(batch: int, lengths: Sequence[int], width: int) -> None:
@@ -114,15 +168,6 @@ def check_memory(batch: int, lengths: Sequence[int], width: int) -> None:
         "on the GPU" if on_gpu else "on this machine",
         "lower one of the two",
     )
-
-
-def _gradients(
-    call: Callable[..., Tensor], inputs: Sequence[Tensor], wanted: Sequence[Tensor], upstream_BHND: Tensor
-) -> object:
-    out = call(*inputs)
-    upstream = upstream_BHND if out.ndim == 4 else upstream_BHND.transpose(1, 2).flatten(2)
-    # What makes its keys of the queries has no use for k.
-    return torch.autograd.grad(out, wanted, upstream, allow_unused=True)
 
 
 def peak_memory(work: Work) -> float:
@@ -147,11 +192,8 @@ def peak_memory(work: Work) -> float:
 
 
 def summarise(values: list[float]) -> Timing:
-    """Of one measurement all three are its value."""
-    if len(values) == 1:
-        return Timing(values[0], values[0], values[0])
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return Timing(middle, low, high)
+    """Median and quartiles."""
+    return Timing(*map(float, np.percentile(values, (50, 25, 75))))
 
 
 def wait_for_device() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from nystromformer.benchmark.abilities.learning import HEADS, Setting
 from nystromformer.benchmark.abilities.tasks import MOST_PAIRS, TASKS
 from nystromformer.benchmark.efficiency.methods import parse_method
-from nystromformer.benchmark.settings import Abilities
+from nystromformer.benchmark.questions.abilities import Abilities
 from nystromformer.config import ATTENTIONS, attention_config
 from nystromformer.errors import UserError
 

@@ -11,8 +11,8 @@ from nystromformer.benchmark.abilities.combinations import combinations
 from nystromformer.benchmark.abilities.learning import Cell, Setting, learn
 from nystromformer.benchmark.abilities.report import budgets, draw_budgets, draw_table, tabulate, to_read
 from nystromformer.benchmark.pieces import MEASURED, Piece, measure_in_processes
+from nystromformer.benchmark.questions.abilities import Abilities
 from nystromformer.benchmark.results import on_one_line, with_place
-from nystromformer.benchmark.settings import Abilities
 from nystromformer.checked_json import checked, read_checked, write_checked
 from nystromformer.errors import UserError
 from nystromformer.files import write_text

@@ -20,8 +20,8 @@ from nystromformer.benchmark.approximation.inputs import Inputs, capture_inputs,
 from nystromformer.benchmark.approximation.losses import check_is_softmax, score_adapted, score_untrained
 from nystromformer.benchmark.approximation.picture import draw_factors, draw_maps, draw_methods, draw_nystrom
 from nystromformer.benchmark.approximation.report import Findings, to_read
+from nystromformer.benchmark.questions.approximation import Approximation
 from nystromformer.benchmark.results import on_one_line
-from nystromformer.benchmark.settings import Approximation
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts

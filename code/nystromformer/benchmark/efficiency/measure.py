@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from nystromformer.benchmark.efficiency.methods import CONTROL, Method, choose_methods
-from nystromformer.benchmark.efficiency.parts import PARTS, Part, Works
+from nystromformer.benchmark.efficiency.methods import CONTROL, PARTS, Method, Part, choose_methods
 from nystromformer.benchmark.efficiency.report import (
     Cell,
     Measurements,
@@ -22,9 +21,9 @@ from nystromformer.benchmark.efficiency.report import (
     for_terminal,
     to_read,
 )
+from nystromformer.benchmark.questions.efficiency import Efficiency
 from nystromformer.benchmark.results import on_one_line
-from nystromformer.benchmark.settings import Efficiency
-from nystromformer.benchmark.timing import check_memory, peak_memory, repeats_at, time_side_by_side
+from nystromformer.benchmark.timing import Passes, check_memory, peak_memory, repeats_at, time_side_by_side
 from nystromformer.errors import UserError
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
@@ -172,9 +171,9 @@ def _probe(part: Part, methods: Sequence[Method], costs: Mapping[str, Costs]) ->
         if length >= min(part.lengths):
             return
         able = [method for method in methods if method.why_not(length) is None]
-        for name, works in part.works(able, length, 1).items():
-            costs[name].memory[length] = part.batch * (peak_memory(works.both) + works.standing)
-            costs[name].seconds[length] = part.batch * _second_time(works)
+        for name, passes in part.passes(able, length, 1).items():
+            costs[name].memory[length] = part.batch * (peak_memory(passes.both) + 3 * passes.weights)
+            costs[name].seconds[length] = part.batch * _second_time(passes)
 
 
 def _why_not(method: Method, costs: Costs, length: int, repeats: int, seconds: float, free: float) -> str | None:
@@ -209,14 +208,14 @@ def _measure_at(
     costs: Mapping[str, Costs],
     found: Measurements,
 ) -> None:
-    works = dict(part.works(methods, length, part.batch))
+    passes = dict(part.passes(methods, length, part.batch))
     needed: dict[str, float] = {}
 
     def leave_out(name: str, why: str) -> None:
         found.left_out.append(Omission(part.name, length, name, why))
-        del works[name]
+        del passes[name]
 
-    for name, each in list(works.items()):
+    for name, each in list(passes.items()):
         if needed and time.monotonic() > until:
             leave_out(name, _OVER)
             continue
@@ -226,21 +225,19 @@ def _measure_at(
             if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
                 raise
             leave_out(name, "memory: it was tried, and there was too little")
-    while works and sum(needed.values()) > (left := until - time.monotonic()):
+    while passes and sum(needed.values()) > (left := until - time.monotonic()):
         costliest = max(needed, key=lambda name: needed[name])
         leave_out(costliest, _over(needed.pop(costliest), left))
     repeats = repeats_at(length, repeats)
-    with torch.no_grad():
-        forward = time_side_by_side({name: each.forward for name, each in works.items()}, repeats, warmup=1)
-    both = time_side_by_side({name: each.both for name, each in works.items()}, repeats, warmup=0)
-    for name, each in works.items():
-        memory = peak_memory(each.both) + each.standing
-        with torch.no_grad():
-            forward_memory = peak_memory(each.forward) + each.standing_forward
+    forward = time_side_by_side({name: each.forward for name, each in passes.items()}, repeats, warmup=1)
+    both = time_side_by_side({name: each.both for name, each in passes.items()}, repeats, warmup=0)
+    for name, each in passes.items():
+        memory = peak_memory(each.both) + 3 * each.weights
+        forward_memory = peak_memory(each.forward) + each.weights
         costs[name].seconds[length], costs[name].memory[length] = both[name].median / 1e3, memory
         found.cells.append(Cell(part.name, length, name, forward[name], both[name], memory, forward_memory))
 
 
-def _second_time(works: Works) -> float:
+def _second_time(passes: Passes) -> float:
     """Seconds of a pass forward and backward after a first, slower one."""
-    return time_side_by_side({"": works.both}, repeats=1, warmup=1)[""].median / 1e3
+    return time_side_by_side({"": passes.both}, repeats=1, warmup=1)[""].median / 1e3

@@ -3,8 +3,8 @@
 Shapes: B batch, H heads, N tokens, D head dim.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,7 +23,15 @@ from nystromformer.benchmark.peers import (
     transformers_nystrom,
 )
 from nystromformer.benchmark.pieces import LeftOut, NoFigure, Piece, attempt
-from nystromformer.benchmark.timing import Timing, Work, peak_memory, time_side_by_side
+from nystromformer.benchmark.timing import (
+    AttentionInputs,
+    Passes,
+    Timing,
+    Work,
+    attention_passes,
+    peak_memory,
+    time_side_by_side,
+)
 
 OURS, MASKED, TORCH = "nystrom, kernels", "nystrom, kernels, padding", "nystrom, torch"
 FLASH, CUDNN = "softmax, flash", "softmax, cuDNN"
@@ -70,31 +78,10 @@ class LaunchRow:
     """None where it could not be captured."""
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """Q, K, V and a gradient of the output, in one precision and in the layout of an encoder's projections."""
-
-    q_BHND: Tensor
-    k_BHND: Tensor
-    v_BHND: Tensor
-    upstream_BHND: Tensor
-
-    @staticmethod
-    def draw(settings: GpuBenchmark, rows: int, length: int) -> "Inputs":
-        size = (rows, length, settings.sizes.num_heads, settings.sizes.head_dim)
-        x = [torch.randn(size, device=settings.device, dtype=settings.dtype).transpose(1, 2) for _ in range(4)]
-        q, k, v = (each.requires_grad_() for each in x[:3])
-        return Inputs(q, k, v, x[3])
-
-
-@dataclass(frozen=True)
-class Method:
-    """Calls of one method on given inputs."""
-
-    forward: Work
-    """Without gradients."""
-    both: Work
-    """Forward, and the gradients of Q, K, V and the filter."""
+def draw_inputs(settings: GpuBenchmark, rows: int, length: int) -> AttentionInputs:
+    """Of so many rows, in the precision that is timed."""
+    size = (rows, length, settings.sizes.num_heads, settings.sizes.head_dim)
+    return AttentionInputs.draw(size, settings.device, settings.dtype)
 
 
 def bytes_of_queries(settings: GpuBenchmark, rows: int, length: int) -> int:
@@ -130,9 +117,9 @@ def measure_attention(
 ) -> Sequence[AttentionRow | NoFigure]:
     """All methods on a batch, in turn."""
     torch.manual_seed(0)
-    inputs = Inputs.draw(settings, rows, length)
+    inputs = draw_inputs(settings, rows, length)
     found: dict[str, AttentionRow | NoFigure] = {}
-    ready: dict[str, Method] = {}
+    ready: dict[str, Passes] = {}
     memory: dict[str, tuple[float, float]] = {}
     for name in methods:
         method = attempt(name, partial(_build_and_run, name, settings, inputs))
@@ -152,10 +139,10 @@ def measure_attention(
 
 def measure_launches(settings: GpuBenchmark, length: int) -> Sequence[LaunchRow | NoFigure]:
     """Single rows, called and replayed."""
-    inputs = Inputs.draw(settings, 1, length)
+    inputs = draw_inputs(settings, 1, length)
     built = {name: attempt(name, partial(_build_and_run, name, settings, inputs)) for name in _LAUNCHED}
     # Those that cannot be run are named, with their reason, where all methods are timed.
-    works = {name: method.forward for name, method in built.items() if isinstance(method, Method)}
+    works = {name: method.forward for name, method in built.items() if isinstance(method, Passes)}
     on_device = _times(settings, works)
     graphs = {name: attempt(f"CUDA graph of {name}", partial(_capture, work, settings)) for name, work in works.items()}
     repeats = settings.sizes.repeats.most
@@ -167,15 +154,15 @@ def measure_launches(settings: GpuBenchmark, length: int) -> Sequence[LaunchRow 
     return [*rows, *(replace(graph, failed=False) for graph in graphs.values() if isinstance(graph, NoFigure))]
 
 
-def build(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
+def build(name: str, settings: GpuBenchmark, inputs: AttentionInputs) -> Passes:
     """A method on these inputs, parameters in float32 under autocast, as in training.
 
     Raises:
         LeftOut: it is not there, or would take too long.
     """
-    sizes, length = settings.sizes, inputs.q_BHND.shape[2]
+    sizes, length = settings.sizes, inputs.leaves[0].shape[2]
     shape = Shape(sizes.num_heads, sizes.head_dim, sizes.num_landmarks, sizes.conv_kernel_size, length)
-    leaves = [inputs.q_BHND, inputs.k_BHND, inputs.v_BHND]
+    autocast = settings.precision.autocast
     if name in (OURS, MASKED, TORCH):
         module: nn.Module = create_attention(
             "nystrom",
@@ -187,58 +174,44 @@ def build(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
         ).to(settings.device)
         # One mask for all layers of a model.
         call = partial(module, mask=AttentionMask(_keep(inputs))) if name == MASKED else module
-        return _method(call, leaves, inputs, settings, list(module.parameters()))
+        return attention_passes(call, inputs, module.parameters(), autocast)
     if name in _BACKENDS:
         _check_softmax(name, settings, inputs)
-        return _method(fused_softmax, leaves, inputs, settings, [], _BACKENDS[name])
+        return attention_passes(fused_softmax, inputs, (), partial(_autocast_with, _BACKENDS[name], settings))
     if not is_installed(name.replace("-", "_")):
         raise LeftOut(f"{name} is not installed")
     if name == TRANSFORMERS:
         module = transformers_nystrom(shape).to(settings.device)
-        return _method(module, leaves, inputs, settings, list(module.core.conv.parameters()))
+        return attention_passes(module, inputs, module.parameters(), autocast)
     package = NystromAttentionPackage(shape).to(settings.device)
     # It takes Q, K and V as one tensor, which its projection would write: joining them is not its work.
-    joined = torch.cat([x.detach().transpose(1, 2).flatten(2) for x in leaves], dim=-1).requires_grad_()
-    return _method(package.joined, [joined], inputs, settings, list(package.core.res_conv.parameters()))
+    joined = torch.cat([x.detach().transpose(1, 2).flatten(2) for x in inputs.leaves], dim=-1).requires_grad_()
+    return attention_passes(package.joined, replace(inputs, leaves=[joined]), package.parameters(), autocast)
 
 
-def _keep(inputs: Inputs) -> Tensor:
-    B, _, N, _ = inputs.q_BHND.shape
-    tokens_N = torch.arange(N, device=inputs.q_BHND.device)
+def _keep(inputs: AttentionInputs) -> Tensor:
+    B, _, N, _ = inputs.leaves[0].shape
+    tokens_N = torch.arange(N, device=inputs.leaves[0].device)
     return (tokens_N < N - int(_PADDED * N)).expand(B, N).clone()
 
 
-def _check_softmax(name: str, settings: GpuBenchmark, inputs: Inputs) -> None:
+def _check_softmax(name: str, settings: GpuBenchmark, inputs: AttentionInputs) -> None:
     if name == CUDNN and settings.device.type != "cuda":
         raise LeftOut("cuDNN computes on CUDA devices alone")
-    B, H, N, D = inputs.q_BHND.shape
+    B, H, N, D = inputs.leaves[0].shape
     # Two products forward, five backward.
     seconds = 14.0 * B * H * N * N * D / _SOFTMAX_RATE
     if seconds > _SLOWEST:
         raise LeftOut(f"quadratic in the length: a step would take about {seconds:.0f} s")
 
 
-def _method(
-    call: Callable[..., Tensor],
-    leaves: list[Tensor],
-    inputs: Inputs,
-    settings: GpuBenchmark,
-    parameters: list[nn.Parameter],
-    backend: SDPBackend | None = None,
-) -> Method:
-    def attended() -> Tensor:
-        with settings.precision.autocast(), nullcontext() if backend is None else sdpa_kernel(backend):
-            return call(*leaves)
-
-    def both() -> object:
-        out = attended()
-        upstream = inputs.upstream_BHND if out.ndim == 4 else inputs.upstream_BHND.transpose(1, 2).flatten(2)
-        return torch.autograd.grad(out, [*leaves, *parameters], upstream.to(out.dtype))
-
-    return Method(torch.no_grad()(attended), both)
+@contextmanager
+def _autocast_with(backend: SDPBackend, settings: GpuBenchmark) -> Iterator[None]:
+    with settings.precision.autocast(), sdpa_kernel(backend):
+        yield
 
 
-def _build_and_run(name: str, settings: GpuBenchmark, inputs: Inputs) -> Method:
+def _build_and_run(name: str, settings: GpuBenchmark, inputs: AttentionInputs) -> Passes:
     """A method that has run once, which compiles what it needs."""
     method = build(name, settings, inputs)
     method.forward()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from nystromformer.benchmark.gpu.attention import OURS, Inputs, build
+from nystromformer.benchmark.gpu.attention import OURS, build, draw_inputs
 from nystromformer.benchmark.gpu.clock import Moment, mark_around, times_in_turn
 from nystromformer.benchmark.gpu.settings import GpuBenchmark
 from nystromformer.benchmark.pieces import LeftOut, Piece
@@ -90,7 +90,7 @@ def measure_kernels(settings: GpuBenchmark, length: int) -> Sequence[KernelRow]:
         raise LeftOut("no kernel runs here: that takes triton and, on a CPU, TRITON_INTERPRET=1")
     torch.manual_seed(0)
     rows, device = settings.sizes.rows(length), settings.device
-    both = build(OURS, settings, Inputs.draw(settings, rows, length)).both
+    both = build(OURS, settings, draw_inputs(settings, rows, length)).both
     samples: dict[str, list[float]] = defaultdict(list)
     nbytes: dict[str, int] = {}
     repeats = settings.sizes.repeats.of([both], device)
@@ -113,7 +113,7 @@ def measure_profile(settings: GpuBenchmark, length: int) -> Sequence[ProfileRow]
     """A profile at one length."""
     torch.manual_seed(0)
     rows = settings.sizes.rows(length)
-    method = build(OURS, settings, Inputs.draw(settings, rows, length))
+    method = build(OURS, settings, draw_inputs(settings, rows, length))
     method.both()
     on_gpu = settings.device.type == "cuda"
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nystromformer.benchmark.gpu.attention import OURS, Inputs, build
+from nystromformer.benchmark.gpu.attention import OURS, build, draw_inputs
 from nystromformer.benchmark.gpu.settings import GpuBenchmark, TrainingSize
 from nystromformer.benchmark.gpu.training import ATTENTIONS, NYSTROM, prepare_training, training_config
 from nystromformer.benchmark.pieces import Piece
@@ -19,7 +19,7 @@ _FEW_LAYERS = "model.num_layers=2"
 def compile_kernels(settings: GpuBenchmark, rows: int, length: int, conv_kernel_size: int) -> Sequence[Any]:
     """A forward and backward of our kernels, for what it leaves in the cache."""
     changed = replace(settings, sizes=replace(settings.sizes, conv_kernel_size=conv_kernel_size))
-    build(OURS, changed, Inputs.draw(changed, rows, length)).both()
+    build(OURS, changed, draw_inputs(changed, rows, length)).both()
     return []
 
 

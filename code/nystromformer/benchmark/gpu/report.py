@@ -71,7 +71,7 @@ def _attention_summary(figures: Figures) -> list[str]:
             times = f"{row.forward.median:.3f}", f"{row.both.median:.3f}"
             shares = [_percent(figures.of_copy(figures.rate(row, count))) for count in (forward, both)]
             ratios = [
-                "/".join(_number(figures.over_ours(part, length, name), ".1f") for part in PARTS) for name in others
+                "/".join(_shown(figures.over_ours(part, length, name), ".1f") for part in PARTS) for name in others
             ]
             lines.append([str(length), times[0], shares[0], times[1], shares[1], " | ".join(ratios)])
     return aligned(columns, lines) if lines else []
@@ -100,7 +100,7 @@ def report(figures: Figures, facts: Mapping[str, Any]) -> str:
 
 def _goals(figures: Figures) -> Iterator[str]:
     rows = [
-        [goal.text, f"{'≤' if goal.at_most else '≥'} {goal.wanted:.3g}", _number(goal.reached, ".3g"), goal.state]
+        [goal.text, f"{'≤' if goal.at_most else '≥'} {goal.wanted:.3g}", _shown(goal.reached, ".3g"), goal.state]
         for goal in figures.goals()
     ]
     yield markdown(["", "goal", "found", ""], rows)
@@ -174,7 +174,7 @@ def _attention(figures: Figures) -> Iterator[str]:
         for row in rows:
             rates = [figures.rate(row, count) for count in counts]
             ratios = [
-                _number(figures.over_ours(each, row.length, row.method, row.rows), ".2f")
+                _shown(figures.over_ours(each, row.length, row.method, row.rows), ".2f")
                 for each in (name, f"{name}_memory")
             ]
             times = [str(row.length), str(row.rows), row.method, _shown(getattr(row, name)), ratios[0]]
@@ -217,7 +217,7 @@ def _training(figures: Figures) -> Iterator[str]:
         lines.append(
             [
                 *(f"{row.rows} x {row.length}", row.attention, way, f"{row.parameters / 1e6:.1f}", _shown(row.time)),
-                *(f"{row.tokens_per_second:,.0f}", _number(faster, ".2f"), f"{row.flops / 1e12:.2f}"),
+                *(f"{row.tokens_per_second:,.0f}", _shown(faster, ".2f"), f"{row.flops / 1e12:.2f}"),
                 *(_percent(figures.use_of_device(row)), f"{row.memory:,.0f}", f"{row.hours_of_the_paper:,.1f}"),
             ]
         )
@@ -292,14 +292,9 @@ def _bare(kernel: str) -> str:
     return kernel.removesuffix("_kernel")
 
 
-def _shown(timing: Timing | None) -> str:
-    """Median and quartiles."""
-    return "-" if timing is None else f"{timing.median:.3f} ({timing.low:.3f}-{timing.high:.3f})"
-
-
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
-def _number(value: float | None, form: str) -> str:
+def _shown(value: Timing | float | None, form: str = ".3f") -> str:
     return "-" if value is None else format(value, form)

@@ -24,8 +24,8 @@ from nystromformer.benchmark.gpu.report import DRY_RUN, draw, report, summary
 from nystromformer.benchmark.gpu.settings import GpuBenchmark, choose_settings
 from nystromformer.benchmark.gpu.training import training_pieces
 from nystromformer.benchmark.pieces import Outcome, Piece, measure_here, measure_in_processes
+from nystromformer.benchmark.questions.gpu import Gpu
 from nystromformer.benchmark.results import with_place
-from nystromformer.benchmark.settings import Gpu
 from nystromformer.files import write_json, write_text
 from nystromformer.machine import machine_facts
 

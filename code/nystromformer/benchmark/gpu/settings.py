@@ -8,7 +8,7 @@ import torch
 from nystromformer.attention.kernels import IS_INSTALLED, interprets
 from nystromformer.attention.kernels.plan import HEAD_DIMS, LANDMARKS
 from nystromformer.benchmark.gpu.clock import Repeats
-from nystromformer.benchmark.settings import SECTIONS, Gpu
+from nystromformer.benchmark.questions.gpu import SECTIONS, Gpu
 from nystromformer.errors import UserError
 from nystromformer.training.device import Device
 

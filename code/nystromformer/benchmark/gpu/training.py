@@ -68,14 +68,13 @@ def measure_training(settings: GpuBenchmark, size: TrainingSize, compiled: bool)
         if isinstance(training, NoFigure):
             rows.append(training)
             continue
-        time = times[name]
         row = TrainingRow(
             size.length,
             size.rows,
             name,
             compiled,
             parameters=count_parameters(training.model),
-            time=Timing(*(milliseconds / _TOGETHER for milliseconds in (time.median, time.low, time.high))),
+            time=times[name] / _TOGETHER,
             memory=step_memory(training.model, training.step),
             flops=step_flops(training.config, size.length, size.rows, training.predictions),
         )

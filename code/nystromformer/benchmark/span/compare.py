@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from nystromformer.benchmark.questions.span import Span
 from nystromformer.benchmark.results import new_figure, on_one_line
-from nystromformer.benchmark.settings import Span
 from nystromformer.benchmark.span.measure import RowSpan, watch_spans
 from nystromformer.benchmark.span.sources import Source, all_sources, compute
 from nystromformer.errors import UserError

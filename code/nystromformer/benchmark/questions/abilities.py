@@ -1,0 +1,53 @@
+"""Small tasks that tell attentions apart."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import typer
+
+from nystromformer.benchmark.flags import Results, flag, numbers
+from nystromformer.config.ranges import MOST
+from nystromformer.flag_groups import with_flag_groups
+from nystromformer.flags import command_line
+from nystromformer.resources import most_processes
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """Every combination of tasks, lengths, pairs, attentions, convolutions and seeds."""
+
+    tasks: list[str] = flag([], "A task; may be given several times. Default: all.", name="task")
+    attentions: list[str] = flag(
+        [],
+        "An attention, its parameters behind commas and several values of one with slashes, such as "
+        "nystrom,num_landmarks=8/16; may be given several times. Default: all, with about a quarter of the keys.",
+        name="attention",
+    )
+    lengths: Sequence[int] = numbers(
+        (128,), "Tokens of a row, several numbers separated by commas.", least=16, name="length"
+    )
+    pairs: Sequence[int] = numbers(
+        (),
+        "Keys with values of lookup and recall, several numbers separated by commas. Default: for half and a quarter "
+        "of the tokens.",
+    )
+    taps: Sequence[int] = numbers(
+        (0,),
+        "Taps of the convolution, 0 for none, several numbers separated by commas.",
+        least=0,
+        name="conv_kernel_size",
+    )
+    seeds: int = flag(1, "Runs of each, with seeds from 0 on.", 1, MOST)
+    seconds: float = flag(120.0, "Time of one core after which a run that has not got there ends.", 1)
+    workers: int = flag(2, "Runs at once, a process and a core each.", 1, most_processes())
+
+
+@with_flag_groups
+def abilities(settings: Abilities, results: Results) -> None:
+    """Small tasks that softmax learns within minutes: which attention can look things up, shift, copy, find and count.
+
+    Stopped and started again, it continues; another command with the same --out adds to its tables.
+    """
+    from nystromformer.benchmark.abilities.measure import measure_abilities
+
+    typer.echo(measure_abilities(settings, results.out, command_line()))

@@ -1,0 +1,70 @@
+"""How far attentions are from a checkpoint's softmax."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from nystromformer.benchmark.flags import (
+    ATTENTIONS,
+    CHECKPOINT,
+    MOST_REPEATS,
+    REPEATS,
+    Results,
+    flag,
+    names,
+    numbers,
+    threads,
+)
+from nystromformer.config.ranges import LEAST_RIDGE, MOST, MOST_PINV_ITERATIONS, MOST_RIDGE
+from nystromformer.flag_groups import with_flag_groups
+from nystromformer.flags import DatasetFolder, DeviceName, ModelFolder, Overrides, command_line
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """Attentions beside a checkpoint's softmax."""
+
+    checkpoint: str = flag("last", CHECKPOINT)
+    attentions: list[str] = flag([], ATTENTIONS, name="attention")
+    parts: Sequence[str] = names(
+        ("errors", "maps", "loss"), "What to look at: errors, maps, loss, separated by commas."
+    )
+    rows: int = flag(8, "Validation rows whose queries and keys are looked at.", 1, MOST)
+    landmarks: Sequence[int] = numbers((8, 16, 32, 64, 128, 256), "Numbers of landmarks, separated by commas.")
+    iterations: Sequence[int] = numbers(
+        range(1, 13), "Numbers of iterations of eq. 14, beside the exact pseudo-inverse.", 1, MOST_PINV_ITERATIONS
+    )
+    ridges: Sequence[float] = numbers(
+        (1e-2, 1e-3, 1e-4, 1e-5),
+        "Ridges in the place of the iterations (pinv_ridge), separated by commas.",
+        *(LEAST_RIDGE, MOST_RIDGE),
+        kind=float,
+    )
+    score_rows: int = flag(256, "Validation rows that losses are means over.", 1, MOST)
+    adapt: int = flag(200, "Steps of pretraining with each attention in softmax's place; 0: none.", 0, MOST)
+    repeats: int = flag(9, REPEATS, 1, MOST_REPEATS)
+    threads: int = threads()
+
+
+@with_flag_groups
+def approximation(
+    settings: Approximation,
+    results: Results,
+    model: ModelFolder = Path("/model"),
+    dataset: DatasetFolder = None,
+    device: DeviceName = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """How far attentions are from softmax on a checkpoint's queries and keys, and what that costs its loss."""
+    from nystromformer.tasks.experiment.folder import open_experiment
+
+    experiment = open_experiment(model, overrides or [])
+
+    from nystromformer.benchmark.approximation.compare import measure_approximation
+    from nystromformer.tasks.experiment.opening import run_device
+    from nystromformer.training import Group
+
+    chosen = run_device(experiment, device, Group())
+    typer.echo(measure_approximation(experiment, dataset, chosen, settings, results.out, command_line()))

@@ -1,0 +1,74 @@
+"""What every attention costs over the length, alone and in a small encoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from nystromformer.benchmark.flags import ATTENTIONS, MOST_REPEATS, REPEATS, Results, flag, names, numbers, threads
+from nystromformer.config.ranges import MOST, MOST_LAYERS
+from nystromformer.errors import UserError
+from nystromformer.flag_groups import with_flag_groups
+from nystromformer.flags import command_line, refuse_given
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Every attention over the length.
+
+    Raises:
+        UserError: heads that do not divide the encoder's width.
+    """
+
+    attentions: list[str] = flag([], ATTENTIONS, name="attention")
+    lengths: Sequence[int] = numbers(
+        (512, 1024, 2048, 4096, 8192, 16384), "Sequence lengths in tokens, separated by commas."
+    )
+    batch: int = flag(1, "Sequences that are computed together.", 1, MOST)
+    heads: int = flag(12, "Heads of the attention alone.", 1, MOST)
+    head_dim: int = flag(64, "Width of each of these heads.", 1, MOST)
+    repeats: int = flag(9, REPEATS, 1, MOST_REPEATS)
+    threads: int = threads()
+    parts: Sequence[str] = names(
+        ("attention", "encoder"), "What to measure: attention, encoder or both, separated by commas."
+    )
+    encoder_lengths: Sequence[int] = numbers((1024, 2048, 3072, 4096), "Sequence lengths of the encoder.")
+    encoder_batch: int = flag(8, "Rows of a step of the encoder.", 1, MOST)
+    encoder_layers: int = flag(2, "Layers of the encoder.", 1, MOST_LAYERS)
+    encoder_heads: int = flag(2, "Heads of the encoder.", 1, MOST)
+    encoder_width: int = flag(64, "Width of the encoder, which its heads divide.", 1, MOST)
+    budget: float = flag(1800.0, "Seconds that all may take; what they do not allow is left out, and named.", 0)
+
+    def __post_init__(self) -> None:
+        if self.encoder_width % self.encoder_heads:
+            raise UserError(
+                f"--encoder_width: expected a multiple of --encoder_heads = {self.encoder_heads}, found "
+                f"{self.encoder_width}"
+            )
+
+
+Peers = Annotated[
+    bool,
+    typer.Option(
+        "--peers", help="Measure one attention beside public implementations of it that are installed instead."
+    ),
+]
+_NOT_BESIDE_PEERS = (
+    *("parts", "encoder_lengths", "encoder_batch", "encoder_layers", "encoder_heads", "encoder_width", "budget"),
+)
+"""What --peers takes no part of."""
+
+
+@with_flag_groups
+def efficiency(context: typer.Context, settings: Efficiency, results: Results, peers: Peers = False) -> None:
+    """Time and memory of every attention over the length, alone and in a small encoder, beside softmax."""
+    if peers:
+        from nystromformer.benchmark.attention import measure_beside_peers
+
+        refuse_given(context, _NOT_BESIDE_PEERS, "--peers: the attention alone is measured, at every length")
+        typer.echo(measure_beside_peers(settings, results.out, command_line()))
+        return
+    from nystromformer.benchmark.efficiency.measure import measure_efficiency
+
+    typer.echo(measure_efficiency(settings, results.out, command_line()))

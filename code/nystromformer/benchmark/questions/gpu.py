@@ -1,0 +1,35 @@
+"""The fused kernels on a GPU: right, fast, and in training."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import typer
+
+from nystromformer.benchmark.flags import Results, flag, names
+from nystromformer.flag_groups import with_flag_groups
+from nystromformer.flags import command_line
+
+SECTIONS = ("check", "ceilings", "kernels", "attention", "training")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Sections and their time."""
+
+    sections: Sequence[str] = names(SECTIONS, "What to measure: all of the default or some, separated by commas.")
+    minutes: float = flag(8.3, "Time limit; what matters least is left out, and named in the report.", 0.001)
+    seed: int | None = flag(None, "Of the inputs that results are compared on; default: a new one.", 0)
+    dry_run: bool = flag(False, "Try the command on a CPU, in tiny sizes: its figures mean nothing.")
+
+
+@with_flag_groups
+def gpu(settings: Gpu, results: Results) -> None:
+    """The fused kernels on a GPU: are they right, how fast are they, and what do they bring in training.
+
+    The exit status is 1 where a measurement failed, or the kernels' results differ too much from float64's.
+    """
+    from nystromformer.benchmark.gpu.run import measure_on_gpu
+
+    text, went_well = measure_on_gpu(settings, results.out, command_line())
+    typer.echo(text)
+    raise typer.Exit(0 if went_well else 1)

@@ -1,0 +1,35 @@
+"""A training step on ListOps beside the same model with the authors' attention."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nystromformer.benchmark.flags import BATCHES, MOST_REPEATS, Results, flag, threads
+from nystromformer.flag_groups import Without, with_flag_groups
+from nystromformer.flags import Overrides
+from nystromformer.paths import EXPERIMENTS
+
+
+@dataclass(frozen=True)
+class ListOps:
+    """A recipe on prepared or drawn ListOps."""
+
+    data: Path | None = flag(
+        None, "Prepared ListOps, as experiments/lra/prepare.py writes it. Default: drawn for the measurement."
+    )
+    batches: int = flag(8, BATCHES, 1, MOST_REPEATS)
+    repeats: int = flag(5, "Measured steps of each model.", 1, MOST_REPEATS)
+    threads: int = threads()
+    overrides: Overrides = None
+    config: Path = EXPERIMENTS / "lra" / "listops" / "config.json"
+    """The recipe; no flag."""
+
+
+@with_flag_groups
+def lra(settings: Annotated[ListOps, Without("config")], results: Results) -> None:
+    """A step of training on ListOps beside the same model with the authors' attention, and where its time goes."""
+    from nystromformer.benchmark.lra import measure_lra
+
+    typer.echo(measure_lra(settings, results.out))

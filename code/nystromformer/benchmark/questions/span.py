@@ -1,0 +1,46 @@
+"""How far trained models attend."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from nystromformer.benchmark.flags import CHECKPOINT, Results, flag
+from nystromformer.config.ranges import MOST
+from nystromformer.flag_groups import with_flag_groups
+from nystromformer.flags import DatasetFolder, DeviceName, command_line
+from nystromformer.paths import experiment_folder
+
+
+@dataclass(frozen=True)
+class Span:
+    """Trained models, and the data of the tasks that they were fine-tuned on."""
+
+    runs: list[Path] = flag(
+        [],
+        "Folder of a finished fine-tuning run, with result.json and weights; may be given several times.",
+        name="run",
+    )
+    glue: Path | None = flag(None, "GLUE's folder, for runs on its tasks.")
+    imdb: Path | None = flag(None, "Folder or archive of IMDB reviews, for runs on them.")
+    wikihop: Path | None = flag(None, "WikiHop's folder, for runs on it.")
+    lra: Path | None = flag(None, "Prepared data of a task of the Long Range Arena, for runs on it.")
+    models: list[Path] = flag(
+        [],
+        "Folder of a pretrained experiment, looked at on --dataset; may be given several times.",
+        name="model",
+        parser=experiment_folder,
+        metavar="DIRECTORY",
+    )
+    checkpoint: str = flag("last", CHECKPOINT)
+    rows: int = flag(1000, "Rows of validation data, drawn once and for all.", 1, MOST)
+
+
+@with_flag_groups
+def span(settings: Span, results: Results, dataset: DatasetFolder = None, device: DeviceName = "auto") -> None:
+    """How far trained models attend: the mean distance to attended tokens, pretrained and fine-tuned."""
+    from nystromformer.benchmark.span.compare import measure_spans
+    from nystromformer.training import choose_device
+
+    chosen = choose_device(device, mixed_precision=False)
+    typer.echo(measure_spans(settings, dataset, chosen, results.out, command_line()))
